@@ -1,0 +1,84 @@
+"""What holds for every test: threads, seeds and precision, the hypothesis profiles, and a budget of skips."""
+
+import os
+import random
+import sys
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# The tests that may be skipped, by node id: exactly these. A test that cannot run here is left out by its marker
+# (`-m "not gpu"`), which shows in the count of deselected tests; a skip looks like a pass and is none.
+ALLOWED_SKIPS: frozenset[str] = frozenset()
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+
+# `default` tries the same cases every time. `long` looks for new ones: HYPOTHESIS_PROFILE=long make test.
+settings.register_profile("default", max_examples=100, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("long", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def known_state(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test starts from seeds of its own and from default precision, whatever ran before it in this process."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    _seed_and_reset(seed)
+    yield
+    _seed_and_reset(seed)
+
+
+def _seed_and_reset(seed: int) -> None:
+    if (mpmath := sys.modules.get("mpmath")) is not None:
+        mpmath.mp.dps = 15
+        mpmath.mp.pretty = False
+        mpmath.iv.dps = 15
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)  # the global generator is what a careless test would use
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+
+
+# --- the budget of skips. Skips of tests reach the controller of xdist as reports; skips of whole modules stay in the
+# worker, and are sent along when it closes.
+
+_skipped: set[str] = set()
+
+
+def unlisted_skips(skipped: set[str]) -> list[str]:
+    return sorted(skipped - ALLOWED_SKIPS)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.add(report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        _skipped.add(report.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    _skipped.update(getattr(node, "workeroutput", {}).get("skipped", []))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["skipped"] = sorted(_skipped)
+    elif unlisted_skips(_skipped):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for nodeid in unlisted_skips(_skipped):
+        terminalreporter.write_line(f"FAILED: skipped, and not in the list of allowed skips: {nodeid}", red=True)

@@ -1,0 +1,395 @@
+"""Real finite-width residual stacks, measured: the second opinion on `theory.meanfield`.
+
+Nothing here reads `theory`. The network is DESIGN's one form, square, one input, one logit,
+
+    x_l = norm_post(a_l x_{l-1} + b_l norm_branch(W2 norm_inner(phi(W1 c_l norm_pre(x_{l-1}))))),
+    f = head . norm_final(x_L),   W1 ~ N(0, w_l^2/d),  W2 ~ N(0, v_l^2/d),  x_0 ~ N(0, 1),  head ~ N(0, 1/d),
+
+computed in float64 (the Gaussian draws have float32's 24 bits: five times faster), with every gradient from autograd
+and many networks at once. Shapes: S networks (seeds), D width.
+
+The matrices come in two ways that have one and the same law at every width:
+
+- `matrices="explicit"`: the D x D matrices are there and so are their gradients; every norm is a norm of `W.grad`.
+- `matrices="implicit"`: with one input each matrix is used once forward (h = W x) and once backward (W^T delta), and
+  for a Gaussian matrix both can be drawn without it: h ~ N(0, gain^2 |x|^2 / d), and, given h, W^T delta is
+  x (h . delta)/|x|^2 plus a Gaussian of scale gain |delta| / sqrt(d) orthogonal to x. It costs O(D) instead of O(D^2),
+  so that widths of thousands and depths of a hundred are in reach.
+
+`tests/theory/test_meanfield_real.py` checks one against the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ROLES = ("fc1", "fc2")
+SIGN_TYPE: tuple[str, ...] = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")
+# The functional of the gradient that is f's first-order change in each optimizer's first step, per unit learning rate.
+FUNCTIONAL: dict[str, str] = {
+    "sgd": "square",
+    "momentum": "square",
+    **dict.fromkeys(SIGN_TYPE, "sign"),
+    "lamb": "layerwise_sign",
+    "adafactor": "layerwise_sign",
+    "lars": "layerwise",
+    "muon": "nuclear",
+}
+FUNCTIONALS = tuple(dict.fromkeys(FUNCTIONAL.values()))
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "tanh": torch.tanh,
+    "identity": lambda x: x,
+}
+
+
+# --- schemes, transcribed from DESIGN's table ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """One network as plain numbers; entry l - 1 of each list belongs to sublayer l."""
+
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    c: tuple[float, ...]
+    w: tuple[float, ...]
+    v: tuple[float, ...]
+    norms: frozenset[str]  # of "pre", "inner", "branch", "post", "final"
+    activation: str = "relu"
+    norm_kind: str = "layernorm"
+    lr_multiplier: dict[str, float] = field(default_factory=dict)  # by optimizer; 1 where absent
+
+    @property
+    def num_sublayers(self) -> int:
+        return len(self.a)
+
+
+PRE, SUB, PERI, POST = {"pre", "final"}, {"pre", "inner", "final"}, {"pre", "branch", "final"}, {"post"}
+
+
+def _constant(norms: set[str], a: float = 1.0, b: float = 1.0, w: float = 1.0, v: float = 1.0):
+    return lambda L: {"norms": norms, "a": [a] * L, "b": [b] * L, "w": [w] * L, "v": [v] * L}
+
+
+def _powers(norms: set[str], a: float = 0.0, b: float = 0.0, w: float = 0.0, v: float = 0.0):
+    """Each number a power of L."""
+    return lambda L: _constant(norms, L**a, L**b, L**w, L**v)(L)
+
+
+SCHEMES: dict[str, Callable[[int], dict]] = {
+    "post-ln": _constant(POST),
+    "pre-ln": _constant(PRE),
+    "sub-ln": _constant(SUB),
+    "peri-ln": _constant(PERI),
+    "normformer": _constant(SUB),
+    "deepnorm": lambda L: _constant(POST, a=L**0.25, w=(4 * L) ** -0.25, v=(4 * L) ** -0.25)(L),  # 8N = 4L
+    "su-sgd": _powers(POST, a=1 / 4, w=-1 / 4, v=-1 / 4),
+    "su-adam": _powers(POST, a=1 / 2, w=-1 / 2, v=-1 / 2),
+    "su-lamb": _powers(POST, w=-1 / 2, v=-1 / 2),
+    "su-pre-sgd": _powers(PRE, w=-1 / 2, v=-1 / 2),
+    "su-pre-adam": _powers(PRE, w=-1.0, v=-1.0),
+    "su-pre-lamb": _powers(PRE, w=-1 / 2, v=-1 / 2),
+    "sub-ln-gamma": lambda L: _constant(SUB, w=math.log(L) ** 0.5, v=math.log(L) ** 0.5)(L),
+    "admin": _constant(POST),  # and the residual weights by `admin_residual_weights`
+    "gpt2": _powers(PRE, v=-1 / 2),
+    "fixup": lambda L: _constant(set(), w=L**-0.5, v=0.0)(L),
+    "t-fixup": lambda L: _constant(set(), w=0.67 * (L / 2) ** -0.25, v=0.67 * (L / 2) ** -0.25)(L),
+    "rezero": _constant(set(), b=0.0),
+    "skipinit": _constant(set(), b=0.0),
+    "depth-mup": _powers(PRE, b=-1 / 2),
+    "completep": lambda L: _constant(PRE, b=2 / L)(L),
+    "ln-scaling": lambda L: {**_constant(PRE)(L), "c": [math.ceil(k / 2) ** -0.5 for k in range(1, L + 1)]},
+}
+
+
+def second_moment(activation: str, scale: float) -> float:
+    """E phi(scale z)^2, z ~ N(0, 1), by a fine trapezoid rule with the kink on a node."""
+    z = np.linspace(-12.0, 12.0, 96_001)
+    phi = ACTIVATIONS[activation](torch.from_numpy(scale * z)).numpy()
+    return float(np.sum(phi**2 * np.exp(-(z**2) / 2)) * (z[1] - z[0]) / math.sqrt(2 * math.pi))
+
+
+def admin_residual_weights(w: Sequence[float], v: Sequence[float], activation: str) -> list[float]:
+    """Admin's profile: a_l^2 = 1 + sum_{j<l} Var f_j, where every branch reads a stream of variance one."""
+    weights, total = [], 1.0
+    for w_l, v_l in zip(w, v, strict=True):
+        weights.append(math.sqrt(total))
+        total += v_l**2 * second_moment(activation, w_l)
+    return weights
+
+
+def scheme_numbers(
+    name: str,
+    num_sublayers: int,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    *,
+    w: Sequence[float] | None = None,
+    v: Sequence[float] | None = None,
+) -> Stack:
+    numbers = {"c": [1.0] * num_sublayers, **SCHEMES[name](num_sublayers)}
+    numbers["w"], numbers["v"] = w or numbers["w"], v or numbers["v"]
+    if name == "admin":
+        numbers["a"] = admin_residual_weights(numbers["w"], numbers["v"], activation)
+    lr = {optimizer: num_sublayers**-0.5 for optimizer in SIGN_TYPE} if name == "depth-mup" else {}
+    lists = {key: tuple(float(x) for x in numbers[key]) for key in "abcwv"}
+    return Stack(
+        **lists, norms=frozenset(numbers["norms"]), activation=activation, norm_kind=norm_kind, lr_multiplier=lr
+    )
+
+
+# --- the network -----------------------------------------------------------------------------------------------------
+
+
+def layernorm(x_SD: Tensor) -> Tensor:
+    x_SD = x_SD - x_SD.mean(-1, keepdim=True)
+    return x_SD / x_SD.square().mean(-1, keepdim=True).sqrt()
+
+
+def rmsnorm(x_SD: Tensor) -> Tensor:
+    return x_SD / x_SD.square().mean(-1, keepdim=True).sqrt()
+
+
+NORMS = {"layernorm": layernorm, "rmsnorm": rmsnorm}
+
+
+def forward(stack: Stack, x_SD: Tensor, linear: Callable[[str, int, Tensor], Tensor]) -> Tensor:
+    """final(x_L). `linear(role, index, x)` multiplies by the matrix of that role in sublayer index + 1."""
+    phi, kind = ACTIVATIONS[stack.activation], NORMS[stack.norm_kind]
+
+    def norm(place: str, x: Tensor) -> Tensor:
+        return kind(x) if place in stack.norms else x
+
+    for index, (a, b, c) in enumerate(zip(stack.a, stack.b, stack.c, strict=True)):
+        u_SD = norm("inner", phi(linear("fc1", index, c * norm("pre", x_SD))))
+        x_SD = norm("post", a * x_SD + b * norm("branch", linear("fc2", index, u_SD)))
+    return norm("final", x_SD)
+
+
+def functionals(l1: Tensor, l2: Tensor, nuclear: Tensor, weight_l2: Tensor, width: int) -> dict[str, Tensor]:
+    """Per matrix, from the gradient's entry-wise L1, Frobenius and nuclear norm and the matrix's Frobenius norm."""
+    num_entries = width**2
+    return {
+        "square": l2**2 / width,
+        "sign": l1 / width**1.5,
+        "layerwise_sign": weight_l2 * l1 / (width * math.sqrt(num_entries)),
+        "layerwise": weight_l2 * l2 / width,
+        "nuclear": nuclear / math.sqrt(width),
+    }
+
+
+def draw(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float32).double()
+
+
+class _ImplicitMatrix(torch.autograd.Function):
+    """A Gaussian matrix that is multiplied by one vector forward and one backward (see the module's docstring)."""
+
+    @staticmethod
+    def forward(ctx, x_SD: Tensor, gain: float, generator: torch.Generator, record: Callable[..., None]) -> Tensor:
+        width = x_SD.shape[-1]
+        h_SD = draw(x_SD.shape, generator)
+        h_SD *= x_SD.norm(dim=-1, keepdim=True) * (gain / math.sqrt(width))
+        ctx.save_for_backward(x_SD, h_SD)
+        ctx.rest = gain / math.sqrt(width), generator, record
+        return h_SD
+
+    @staticmethod
+    def backward(ctx, delta_SD: Tensor):  # type: ignore[override]
+        (x_SD, h_SD), (sigma, generator, record) = ctx.saved_tensors, ctx.rest
+        width, delta_norm = x_SD.shape[-1], delta_SD.norm(dim=-1, keepdim=True)
+        x_norm = x_SD.norm(dim=-1, keepdim=True)
+        unit_SD = x_SD / x_norm
+        z_SD = draw(x_SD.shape, generator)
+        z_SD -= unit_SD * (unit_SD * z_SD).sum(-1, keepdim=True)
+        back_SD = sigma * delta_norm * z_SD + unit_SD * ((h_SD * delta_SD).sum(-1, keepdim=True) / x_norm)
+        # |W|_F^2: the row along x, the column along delta off x, and (D-1)^2 entries that nothing has touched.
+        freedom = torch.full(x_norm.shape, (width - 1) ** 2 / 2, dtype=x_SD.dtype)
+        rest = 2 * torch._standard_gamma(freedom, generator=generator)  # pyright: ignore[reportPrivateImportUsage]
+        square = (h_SD / x_norm).square().sum(-1, keepdim=True) + sigma**2 * (
+            z_SD.square().sum(-1, keepdim=True) + rest
+        )
+        l1 = x_SD.abs().sum(-1) * delta_SD.abs().sum(-1)
+        l2 = (x_norm * delta_norm)[:, 0]
+        record(functionals(l1, l2, l2, square.sqrt()[:, 0], width))
+        return back_SD, None, None, None
+
+
+Sums = dict[tuple[str, str], Tensor]  # (functional, role) -> one number per seed
+
+
+def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, matrices: str) -> Sums:
+    sums: Sums = {(name, role): torch.zeros(num_seeds, dtype=torch.float64) for name in FUNCTIONALS for role in ROLES}
+
+    def recorder(role: str) -> Callable[[dict[str, Tensor]], None]:
+        def record(values: dict[str, Tensor]) -> None:
+            for name, value in values.items():
+                sums[name, role] += value
+
+        return record
+
+    gains = {"fc1": stack.w, "fc2": stack.v}
+    explicit: list[tuple[str, Tensor]] = []
+
+    def linear(role: str, index: int, x_SD: Tensor) -> Tensor:
+        gain = gains[role][index]
+        if matrices == "implicit":
+            return _ImplicitMatrix.apply(x_SD, gain, generator, recorder(role))
+        weight_SDD = (gain / math.sqrt(width) * draw((num_seeds, width, width), generator)).requires_grad_()
+        explicit.append((role, weight_SDD))
+        return torch.bmm(weight_SDD, x_SD.unsqueeze(-1)).squeeze(-1)
+
+    x_SD = draw((num_seeds, width), generator).requires_grad_()
+    head_SD = draw((num_seeds, width), generator) / math.sqrt(width)
+    logit_S = (head_SD * forward(stack, x_SD, linear)).sum(-1)
+    logit_S.sum().backward()
+    for role, weight_SDD in explicit:
+        grad_SDD = weight_SDD.grad
+        assert grad_SDD is not None
+        l2 = grad_SDD.flatten(1).norm(dim=1)
+        l1, weight_l2 = grad_SDD.abs().sum((1, 2)), weight_SDD.detach().flatten(1).norm(dim=1)
+        # One input: the gradient has rank one.
+        nuclear = torch.linalg.matrix_norm(grad_SDD, "nuc") if width <= 8 else l2
+        recorder(role)(functionals(l1, l2, nuclear, weight_l2, width))
+    return sums
+
+
+def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: str = "implicit") -> Sums:
+    """Every functional by role and in total ("update"), one number per network; no learning-rate multiplier."""
+    generator = torch.Generator().manual_seed(seed)
+    per_seed = stack.num_sublayers * width * (12 if matrices == "implicit" else 5 * width)
+    chunk = max(1, min(num_seeds, 40_000_000 // per_seed))
+    parts = []
+    for start in range(0, num_seeds, chunk):
+        parts.append(_run(stack, width, min(chunk, num_seeds - start), generator, matrices))
+    sums = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
+
+
+# --- one network and a real optimizer --------------------------------------------------------------------------------
+
+
+def one_network(stack: Stack, width: int, seed: int) -> tuple[dict[str, list[torch.nn.Parameter]], Tensor]:
+    """A single explicit network: its matrices by role, and its logit as a differentiable function of them."""
+    generator = torch.Generator().manual_seed(seed)
+
+    gains = {"fc1": stack.w, "fc2": stack.v}
+    parameters = {
+        role: [torch.nn.Parameter(g / math.sqrt(width) * draw((width, width), generator)) for g in gains[role]]
+        for role in ROLES
+    }
+    x_1D, head_D = draw((1, width), generator), draw((width,), generator) / math.sqrt(width)
+    final_1D = forward(stack, x_1D, lambda role, index, x: x @ parameters[role][index].T)
+    return parameters, (final_1D @ head_D).squeeze()
+
+
+def gradient_functionals(parameters: dict[str, list[torch.nn.Parameter]]) -> dict[tuple[str, str], float]:
+    """The functionals of one network from its matrices and their gradients."""
+    sums = dict.fromkeys(((name, role) for name in FUNCTIONALS for role in ROLES), 0.0)
+    for role, matrices in parameters.items():
+        for matrix in matrices:
+            weight, grad = matrix.detach(), matrix.grad
+            assert grad is not None
+            values = functionals(
+                grad.abs().sum(), grad.norm(), torch.linalg.matrix_norm(grad, "nuc"), weight.norm(), weight.shape[0]
+            )
+            for name, value in values.items():
+                sums[name, role] += float(value)
+    return sums
+
+
+def first_step(
+    parameters: dict[str, list[torch.nn.Parameter]], make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+) -> dict[str, float]:
+    """<gradient, theta_before - theta_after> by role after one step of a real optimizer (parameters are put back)."""
+    flat = [p for role in ROLES for p in parameters[role]]
+    before = [p.detach().clone() for p in flat]
+    make(flat).step()
+    moved = {}
+    with torch.no_grad():
+        for p, old in zip(flat, before, strict=True):
+            assert p.grad is not None
+            moved[id(p)] = float((p.grad * (old - p)).sum())
+            p.copy_(old)
+    return {role: sum(moved[id(p)] for p in parameters[role]) for role in ROLES}
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One functional's mean over independent networks at several widths, and what it tends to as 1/d -> 0."""
+
+    widths: tuple[int, ...]
+    means: tuple[float, ...]
+    errors: tuple[float, ...]  # standard errors
+    limit: float
+    limit_error: float
+    freedom: int  # of the least certain standard error
+
+
+def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 2) -> Curve:
+    """Weighted least squares of the mean in powers of 1/d; the standard error comes from the seeds alone."""
+    means = np.array([float(s.mean()) for s in samples])
+    errors = np.array([float(s.std()) / math.sqrt(len(s)) for s in samples])
+    if not errors.any():  # not random: the same number in every network
+        limit, limit_error = (float(means[-1]), 0.0) if np.ptp(means) == 0 else (math.nan, math.nan)
+    else:
+        design = np.vander(1 / np.array(widths, dtype=float), degree + 1, increasing=True)
+        scale = np.abs(design).max(0)
+        scaled = design / scale / errors[:, None]
+        covariance = np.linalg.inv(scaled.T @ scaled)
+        limit = float((covariance @ scaled.T @ (means / errors))[0] / scale[0])
+        limit_error = float(math.sqrt(covariance[0, 0]) / scale[0])
+    return Curve(
+        widths=tuple(widths),
+        means=tuple(map(float, means)),
+        errors=tuple(map(float, errors)),
+        limit=limit,
+        limit_error=limit_error,
+        freedom=min(map(len, samples)) - 1,
+    )
+
+
+def measure_curves(
+    stack: Stack,
+    widths: Sequence[int],
+    num_seeds: Sequence[int],
+    seed: int,
+    *,
+    degree: int = 2,
+    matrices: str = "implicit",
+) -> dict[tuple[str, str], Curve]:
+    """By (functional, role): independent networks at each width, and their limit."""
+    runs = [
+        measure(stack, width, number, seed + index, matrices=matrices)
+        for index, (width, number) in enumerate(zip(widths, num_seeds, strict=True))
+    ]
+    return {key: extrapolate(widths, [run[key] for run in runs], degree) for key in runs[0]}
+
+
+def plan(stack: Stack, widths: Sequence[int], relative_error: float, seed: int, *, num_pilot: int = 128) -> list[int]:
+    """How many networks per width bring the limit's standard error to `relative_error` of it, for every functional.
+
+    From the scatter of a pilot that is thrown away, so that the sample proper is independent of its size. Every width
+    gets the same standard error s; the limit's is then s times a factor that the widths alone decide.
+    """
+    design = np.vander(widths[0] / np.array(widths, dtype=float), 3, increasing=True)
+    factor = math.sqrt(np.linalg.inv(design.T @ design)[0, 0])
+    numbers = []
+    for index, width in enumerate(widths):
+        pilot = measure(stack, width, num_pilot, seed + 1_000 + index)
+        scatters = [float(p.std() / p.mean()) for (_, role), p in pilot.items() if role == "update" and p.any()]
+        numbers.append(max(num_pilot, math.ceil((max(scatters, default=0.0) * factor / relative_error) ** 2)))
+    return numbers

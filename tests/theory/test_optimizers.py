@@ -1,0 +1,423 @@
+"""Optimizers: what is computed from an update map, against torch.optim, against SVDs, and against mutated maps."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+
+import pytest
+import sympy as sp
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from mpmath import mp, mpf
+from sympy import Abs, Max, Min, Rational, S, sign, sqrt
+
+from theory.optimizers import (
+    OPTIMIZERS,
+    Functional,
+    NotHomogeneousError,
+    Optimizer,
+    UndecidedError,
+    _adam_direction,
+    _average,
+    beta1,
+    beta2,
+    entrywise,
+    frobenius,
+    inner,
+    momentum,
+    optimizer,
+    polar,
+    pull_out,
+    root_mean_square,
+)
+from theory.symbols import eta, scratch, scratch_matrix
+
+# name: gradient degree, parameter degree, functional, factor, whether that takes a rank-one gradient, and the texts
+QUARTER = settings(max_examples=settings().max_examples // 4)
+SQUARED, ONE_NORM, RELATIVE = Functional.FROBENIUS_SQUARED, Functional.L1, Functional.RMS_L1
+LAMB_TEXTS = ("-eta*||theta||/sqrt(n)*sign(g)", "-eta*||theta||*||g||_1/sqrt(n)")
+SIGN = (0, 0, ONE_NORM, 1, False, "-eta*sign(g)", "-eta*||g||_1")
+EXPECTED = {
+    "sgd": (1, 0, SQUARED, 1, False, "-eta*g", "-eta*||g||^2"),
+    "momentum": (1, 0, SQUARED, 1, False, "-eta*g", "-eta*||g||^2"),
+    "adam": SIGN,
+    "adamw": SIGN,
+    "rmsprop": (
+        *(0, 0, ONE_NORM, 1 / sqrt(1 - beta2), False),
+        *("-eta/sqrt(1 - beta2)*sign(g)", "-eta/sqrt(1 - beta2)*||g||_1"),
+    ),
+    "signsgd": SIGN,
+    "lion": SIGN,
+    "adafactor": (0, 1, RELATIVE, 1, True, *LAMB_TEXTS),
+    "lars": (0, 1, Functional.FROBENIUS_PRODUCT, 1, False, "-eta*||theta||*g/||g||", "-eta*||theta||*||g||"),
+    "lamb": (0, 1, RELATIVE, 1, False, *LAMB_TEXTS),
+    "muon": (0, 0, Functional.NUCLEAR, 1, False, "-eta*polar(g)", "-eta*||g||_*"),
+    "sophia": SIGN,
+}
+
+
+def summary(o):
+    """Everything that the magnitude rules and the tables read, or the error that one of the degrees is."""
+    try:
+        degrees = (o.gradient_degree, o.parameter_degree)
+    except NotHomogeneousError as error:
+        return type(error)
+    return *degrees, o.functional, o.factor, o.assumes_rank_one, o.update_text, o.loss_change_text
+
+
+def custom(update):
+    return Optimizer(name="custom", update=update)
+
+
+def powers_map(gradient_power, parameter_power):
+    """-eta |theta|^t |g|^p sign(g), entry by entry."""
+    return custom(
+        lambda g, theta: (
+            -eta * entrywise(lambda x, y: Abs(y) ** parameter_power * Abs(x) ** gradient_power * sign(x), g, theta)
+        )
+    )
+
+
+# ---------------------------------------------------------------- the twelve
+
+
+def test_names():
+    assert list(OPTIMIZERS) == list(EXPECTED)
+    assert all(o.name == name and o.sources for name, o in OPTIMIZERS.items())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_computed_from_the_map(name):
+    o = optimizer(name)
+    assert summary(o) == EXPECTED[name]
+    assert o.is_sign_type is (EXPECTED[name][2] is ONE_NORM)
+    assert o.relative_degree == EXPECTED[name][1] - 1
+    assert isinstance(o.gradient_degree, Rational) and isinstance(o.parameter_degree, Rational)
+
+
+def test_loss_change_expression():
+    g = scratch_matrix("g", 2, 2, real=True, nonzero=True)
+    assert sp.expand(optimizer("sgd").loss_change) == sp.expand(-eta * inner(g, g))
+    named = {s.name.split("_")[0] for s in optimizer("adafactor").loss_change.free_symbols}
+    assert named == {"eta", "theta", "delta", "x"}
+
+
+def test_relative_update_of_trust_ratios():
+    """LAMB and LARS: ||Delta Theta|| = eta ||Theta||, so gains cancel in the relative update."""
+    g, theta = sp.Matrix([[3, -1], [2, 5]]), sp.Matrix([[1, 2], [-4, 7]])
+    for name in ("lamb", "lars"):
+        step = optimizer(name).update(g, theta).subs({beta1: Rational(9, 10), beta2: Rational(99, 100)})
+        assert sp.expand(inner(step, step)) == eta**2 * inner(theta, theta)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match=r"'adamm' \(did you mean adam or adamw.*allowed: sgd, momentum"):
+        optimizer("adamm")
+    with pytest.raises(ValueError, match="'qqq'; allowed"):
+        optimizer("qqq")
+
+
+def test_functional_survives_pickling():
+    assert all(pickle.loads(pickle.dumps(f)) is f for f in Functional)
+
+
+# ---------------------------------------------------------------- the map is what torch does in its first step
+
+
+def evaluate(name, gradient, parameter, **values):
+    """The symbolic map at two torch tensors, in the torch tensors' own precision."""
+    g, theta = (
+        sp.Matrix(t.shape[0], t.shape[1], [sp.Float(x, 30) for x in t.flatten().tolist()])
+        for t in (gradient, parameter)
+    )
+    numbers = {eta: Rational(1, 100), beta1: Rational(9, 10), beta2: Rational(99, 100), momentum: Rational(9, 10)}
+    step = optimizer(name).update(g, theta).subs(numbers)
+    return torch.tensor([float(x) for x in step], dtype=torch.float64).reshape(gradient.shape)
+
+
+TORCH = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.9, 0.99), eps=1e-30),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), eps=1e-30, weight_decay=0),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.99, eps=1e-30),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01, eps=(1e-30, 1e-30)),
+}
+
+
+def first_step(make, gradient, parameter):
+    variable = torch.nn.Parameter(parameter.clone())
+    variable.grad = gradient.clone()
+    make([variable]).step()
+    return variable.detach() - parameter
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 3), (3, 2)])
+@pytest.mark.parametrize("rank_one", [False, True])
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_first_step(name, rank_one, shape):
+    generator = torch.Generator().manual_seed(11)
+    for _ in range(3):
+        gradient, parameter, delta, x = (
+            torch.randn(*size, generator=generator, dtype=torch.float64)
+            for size in (shape, shape, (shape[0], 1), (1, shape[1]))
+        )
+        gradient = delta @ x if rank_one else gradient
+        measured = first_step(TORCH[name], gradient, parameter)
+        torch.testing.assert_close(evaluate(name, gradient, parameter), measured, rtol=1e-9, atol=1e-12)
+
+
+def test_torch_first_step_sees_a_mutant():
+    gradient, parameter = (
+        torch.tensor(x, dtype=torch.float64) for x in ([[1.0, 2.0], [3.0, -1.0]], [[1.0, 1.0], [2.0, 1.0]])
+    )
+    for name in ("sgd", "rmsprop", "adafactor"):
+        measured = first_step(TORCH["adam"], gradient, parameter)
+        assert not torch.allclose(evaluate(name, gradient, parameter), measured, rtol=1e-3)
+
+
+def converged_muon(parameters):
+    """Newton-Schulz with coefficients that converge, where the customary ones only come near."""
+    ns = {"ns_coefficients": (15 / 8, -10 / 8, 3 / 8), "ns_steps": 40}
+    return torch.optim.Muon(parameters, lr=0.01, weight_decay=0, momentum=0.9, **ns)
+
+
+if hasattr(torch.optim, "Muon"):  # from torch 2.9
+
+    def test_torch_muon_first_step():
+        """Entries of a polar factor are at most 1, and torch rounds them to bfloat16."""
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(5):
+            gradient, parameter = (torch.randn(2, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+            measured, step = first_step(converged_muon, gradient, parameter), evaluate("muon", gradient, parameter)
+            torch.testing.assert_close(step, measured, rtol=0, atol=0.01 * 2 * torch.finfo(torch.bfloat16).eps)
+
+
+# ---------------------------------------------------------------- maps never seen before
+
+
+def test_degree_three_halves():
+    o = custom(lambda g, theta: g.applyfunc(lambda x: -eta * Abs(x) ** Rational(3, 2) * sign(x)))
+    assert (o.gradient_degree, o.parameter_degree, o.relative_degree) == (Rational(3, 2), 0, -1)
+    assert o.functional is None and o.factor is S.NaN and not o.is_sign_type and not o.assumes_rank_one
+    assert o.loss_change.has(eta) and "g" in o.update_text
+
+
+@given(
+    st.fractions(min_value=-3, max_value=3, max_denominator=6),
+    st.fractions(min_value=-3, max_value=3, max_denominator=6),
+)
+@QUARTER
+def test_any_degrees_are_found(p, t):
+    o = powers_map(Rational(p.numerator, p.denominator), Rational(t.numerator, t.denominator))
+    assert (o.gradient_degree, o.parameter_degree) == (Rational(p), Rational(t))
+
+
+@given(
+    st.fractions(min_value=-2, max_value=2, max_denominator=4),
+    st.fractions(min_value=-2, max_value=2, max_denominator=4),
+)
+@QUARTER
+def test_two_degrees_are_none(p, q):
+    assume(p != q)
+    one, two = powers_map(Rational(p), 0), powers_map(Rational(q), 0)
+    with pytest.raises(NotHomogeneousError, match="not homogeneous"):
+        _ = custom(lambda g, theta: one.update(g, theta) + two.update(g, theta)).gradient_degree
+
+
+def test_adam_with_eps_has_no_degree():
+    eps = scratch("eps", positive=True)
+    o = custom(lambda g, theta: -eta * g.applyfunc(lambda x: x / (Abs(x) + eps)))
+    with pytest.raises(NotHomogeneousError, match="custom: update not homogeneous"):
+        _ = o.gradient_degree
+    assert o.functional is None
+
+
+@pytest.mark.parametrize(
+    "update, message",
+    [
+        (lambda g, theta: 0 * g, "0 degrees"),
+        (lambda g, theta: sp.Matrix(*g.shape, lambda i, j: g[i, j] ** (1 + i)), "2 degrees"),
+        (lambda g, theta: g.applyfunc(lambda x: Abs(x) ** sp.Float(1.5)), "exact"),
+        (lambda g, theta: g.applyfunc(lambda x: Abs(x) ** scratch("q", positive=True)), "exact"),
+        (lambda g, theta: g.applyfunc(sp.tanh), "not homogeneous"),
+        (lambda g, theta: g.applyfunc(lambda x: (x + 1) ** 2 - x**2 - 1), "not shown"),
+    ],
+)
+def test_maps_without_a_degree(update, message):
+    with pytest.raises(NotHomogeneousError, match=message):
+        _ = custom(update).gradient_degree
+
+
+def test_an_identity_beyond_the_rewrites_is_undecided():
+    """It is sgd, but nothing here knows sin^2 + cos^2 = 1: neither a functional nor none."""
+    with pytest.raises(UndecidedError, match="agree with FROBENIUS_SQUARED"):
+        _ = custom(lambda g, theta: -eta * g * (sp.sin(g[0]) ** 2 + sp.cos(g[0]) ** 2)).functional
+
+
+def test_pull_out_rewrites():
+    c, x, y = scratch("c", positive=True), scratch("x", real=True), scratch("y", real=True)
+    for expr, power in [
+        (sqrt(c**2 * x**2 + c**2 * y**2), 1),
+        (Max(0, c * x), 1),
+        (Max(c * x, c * y), 1),
+        (Min(1, (c * x + c * y) / (c * y)), 0),
+        (sp.tanh((c * x + c * y) / (c * y)), 0),
+        (sign(c**3 * x + c**3 * y) * Abs(c * x + c * y) ** Rational(1, 3), Rational(1, 3)),
+    ]:
+        found, rest = pull_out(expr, c)
+        assert found == power and not rest.has(c)
+        at = {x: Rational(-7, 3), y: Rational(5, 2), c: Rational(9, 4)}
+        assert abs((expr - c**power * rest).subs(at).evalf(30)) < 1e-25
+    for expr in (Max(1, c * x), c * x + c**2 * y, sp.tanh(c * x), 2**c, c + 1):
+        with pytest.raises(NotHomogeneousError):
+            pull_out(expr, c)
+
+
+# ---------------------------------------------------------------- the same statements at random matrices
+
+
+@cache
+def numeric(name):
+    g, theta = (scratch_matrix(x, 2, 2, real=True) for x in ("G", "T"))
+    step = optimizer(name).update(g, theta)
+    rest = sorted(step.free_symbols - g.free_symbols - theta.free_symbols, key=str)
+    at = {s: Rational(i + 1, len(rest) + 2) for i, s in enumerate(rest)}
+    return sp.lambdify([*g, *theta], list(step.subs(at)), "mpmath"), at
+
+
+entry = st.integers(-50, 50).filter(bool)
+matrices = st.lists(entry, min_size=8, max_size=8)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@given(matrices, st.fractions(min_value=Rational(1, 64), max_value=64, max_denominator=64).filter(lambda c: c > 0))
+@QUARTER
+def test_homogeneous_at_random_matrices(name, entries, scale):
+    """Exact for the integers under sign(.), 50 digits for the rest."""
+    assume(entries[0] * entries[3] != entries[1] * entries[2])
+    function, _ = numeric(name)
+    p, t = (int(x) for x in (optimizer(name).gradient_degree, optimizer(name).parameter_degree))
+    with mp.workdps(50):
+        g, theta = [mpf(x) for x in entries[:4]], [mpf(x) for x in entries[4:]]
+        c = mpf(scale.numerator) / scale.denominator
+        step = function(*g, *theta)
+        for scaled, power in ((function(*(c * x for x in g), *theta), p), (function(*g, *(c * x for x in theta)), t)):
+            assert all(abs(x - c**power * y) <= mpf(10) ** -40 * abs(y) for x, y in zip(scaled, step, strict=True))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@given(matrices)
+@QUARTER
+def test_functional_at_random_matrices(name, entries):
+    """<G, Delta Theta> against norms that torch computes; the nuclear norm by an SVD."""
+    o, (function, at) = optimizer(name), numeric(name)
+    if o.assumes_rank_one:
+        entries = [
+            entries[0] * entries[2],
+            entries[0] * entries[3],
+            entries[1] * entries[2],
+            entries[1] * entries[3],
+            *entries[4:],
+        ]
+    else:
+        assume(entries[0] * entries[3] != entries[1] * entries[2])
+    g, theta = torch.tensor(entries, dtype=torch.float64).reshape(2, 2, 2)
+    norm, rms = torch.linalg.matrix_norm, torch.linalg.matrix_norm(theta) / 2
+    expected = {
+        Functional.FROBENIUS_SQUARED: (g * g).sum(),
+        Functional.L1: g.abs().sum(),
+        Functional.RMS_L1: rms * g.abs().sum(),
+        Functional.FROBENIUS_PRODUCT: norm(theta) * norm(g),
+        Functional.NUCLEAR: norm(g, "nuc"),
+    }
+    change = sum(x * y for x, y in zip(entries[:4], map(float, function(*map(mpf, entries))), strict=True))
+    assert change == pytest.approx(float(-at[eta] * o.factor.subs(at) * float(expected[EXPECTED[name][2]])), rel=1e-9)
+
+
+def test_polar_factor_is_the_one_of_an_svd():
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(5):
+        a = torch.randn(2, 2, generator=generator, dtype=torch.float64)
+        u, _, vh = torch.linalg.svd(a)
+        found = polar(sp.Matrix(2, 2, a.flatten().tolist()))
+        torch.testing.assert_close(torch.tensor([float(x) for x in found]).double().reshape(2, 2), (u @ vh))
+    assert polar(sp.Matrix([[1, 2], [2, 4]])) == sp.Matrix([[1, 2], [2, 4]]) / 5
+    with pytest.raises(ValueError, match="3x3"):
+        polar(sp.eye(3))
+
+
+# ---------------------------------------------------------------- mutants: a wrong map cannot pass for the right one
+
+
+def squares(g):
+    return g.multiply_elementwise(g)
+
+
+def unclipped_sophia(g, theta):
+    return -eta * _average(beta1, g).applyfunc(lambda x: x / scratch("h", positive=True))
+
+
+def polar_without_sign(g, theta):
+    return -eta * (g + g.cofactor_matrix() if g.is_square else g) / frobenius(g)
+
+
+MUTANTS = {
+    "sgd: learning rate doubled": ("sgd", lambda g, theta: -2 * eta * g),
+    "sgd: ascent": ("sgd", lambda g, theta: eta * g),
+    "sgd: weight decay": ("sgd", lambda g, theta: -eta * (g + scratch("wd", positive=True) * theta)),
+    "momentum: dampened": ("momentum", lambda g, theta: -eta * (1 - momentum) * g),
+    "adam: sign dropped": ("adam", lambda g, theta: -eta * g.applyfunc(Abs)),
+    "adam: preconditioner dropped": ("adam", lambda g, theta: -eta * _average(beta1, g) / (1 - beta1)),
+    "adam: v to the 1/4": (
+        "adam",
+        lambda g, theta: -eta * entrywise(lambda x, v: x / v ** Rational(1, 4), g, squares(g)),
+    ),
+    "adam: no square root": ("adam", lambda g, theta: -eta * entrywise(lambda x, v: x / v, g, squares(g))),
+    "adam: no bias correction": (
+        "adam",
+        lambda g, theta: -eta * entrywise(lambda m, v: m / sqrt(v), _average(beta1, g), _average(beta2, squares(g))),
+    ),
+    "adamw: weight decay": ("adamw", lambda g, theta: -eta * (_adam_direction(g) + scratch("wd") * theta)),
+    "rmsprop: bias correction": ("rmsprop", lambda g, theta: -eta * g.applyfunc(sign)),
+    "lion: sign dropped": ("lion", lambda g, theta: -eta * _average(beta1, g)),
+    "signsgd: one entry left out": (
+        "signsgd",
+        lambda g, theta: -eta * sp.Matrix(*g.shape, lambda i, j: sign(g[i, j]) if i + j else S.Zero),
+    ),
+    "adafactor: absolute step": ("adafactor", lambda g, theta: -eta * g.applyfunc(sign)),
+    "adafactor: not factored": ("adafactor", lambda g, theta: -eta * root_mean_square(theta) * g.applyfunc(sign)),
+    "lars: trust ratio dropped": ("lars", lambda g, theta: -eta * g),
+    "lars: norm of theta dropped": ("lars", lambda g, theta: -eta * g / frobenius(g)),
+    "lars: theta squared": ("lars", lambda g, theta: -eta * frobenius(theta) ** 2 * g / frobenius(g)),
+    "lamb: trust ratio dropped": ("lamb", lambda g, theta: -eta * _adam_direction(g)),
+    "lamb: as Su prints it": ("lamb", lambda g, theta: -eta * frobenius(theta) * g.applyfunc(sign)),
+    "muon: Frobenius norm": ("muon", lambda g, theta: -eta * g / frobenius(g)),
+    "muon: sign of the determinant dropped": ("muon", polar_without_sign),
+    "sophia: not clipped": ("sophia", unclipped_sophia),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutant_is_seen(mutant):
+    name, update = MUTANTS[mutant]
+    assert summary(custom(update)) != EXPECTED[name]
+
+
+def test_su_lamb_hides_no_width_in_its_factor():
+    """-eta ||theta|| sign(g) is RMS_L1 times sqrt(n): not a constant, so it is none of the functionals."""
+    assert custom(MUTANTS["lamb: as Su prints it"][1]).functional is None
+
+
+def test_same_loss_change_from_another_update():
+    """The functional is about the loss only; the text of the update needs the update itself."""
+
+    def update(g, theta):  # adds what is orthogonal to the gradient
+        turned = sp.Matrix(*g.shape, lambda i, j: (-1) ** j * g[i, 1 - j] if j < 2 else 0)
+        return -eta * (g + turned)
+
+    o = custom(update)
+    assert o.functional is Functional.FROBENIUS_SQUARED and o.loss_change_text == "-eta*||g||^2"
+    assert o.update_text == "update(g, theta)"

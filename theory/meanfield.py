@@ -1,0 +1,101 @@
+"""The mean field: the update of an FFN-only stack at one input, at any depth, and its leading order.
+
+    >>> from theory.meanfield import predict
+    >>> round(predict("pre-ln", "sgd", 8).update, 6)
+    2.857937
+
+Exact as the width goes to infinity; no constant is fitted. Three ways to the same number: ``recursion`` (layer by
+layer, any gains), ``closedform`` (an expression in L), ``longsum`` (Euler-Maclaurin); tests hold them together.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import mpmath
+from theory.closedform import ClosedForm, closed_form
+from theory.evaluate import evaluate
+from theory.recursion import LONGEST, by_leap, by_recursion, prediction
+from theory.schemes import Scheme
+from theory.setting import Prediction, Setting
+from theory.symbols import L
+
+MOST_SUBLAYERS = 10**12
+_DIGITS = 17
+
+
+def predict(
+    scheme: str | Scheme,
+    optimizer: str,
+    num_sublayers: int,
+    *,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    w: Sequence[float] | None = None,
+    v: Sequence[float] | None = None,
+) -> Prediction:
+    """The update of a stack of ``num_sublayers`` FFN sublayers in one optimizer step per unit learning rate.
+
+    w, v: gains of W1 and W2 by sublayer, in place of the scheme's own, each of length ``num_sublayers``.
+    ValueError where a name is unknown, a count is out of range, or a list does not fit.
+    """
+    setting = Setting.of(scheme, optimizer, activation, norm_kind)
+    return predict_setting(setting, num_sublayers, w=w, v=v)
+
+
+def predict_setting(
+    setting: Setting, num_sublayers: int, *, w: Sequence[float] | None = None, v: Sequence[float] | None = None
+) -> Prediction:
+    """``predict`` for a setting that is already made."""
+    check_num_sublayers(setting.scheme, num_sublayers)
+    for name, gains in (("w", w), ("v", v)):
+        if gains is not None:
+            check_gains(name, gains, num_sublayers)
+    if w is not None or v is not None:
+        return by_recursion(setting, num_sublayers, w=w, v=v)
+    form = cached_closed_form(setting)
+    if form is not None:
+        return from_closed_form(setting, form, num_sublayers)
+    if num_sublayers <= LONGEST // 50:
+        return by_recursion(setting, num_sublayers)
+    return by_leap(setting, num_sublayers)
+
+
+def check_num_sublayers(scheme: Scheme, num_sublayers: int) -> None:
+    """Refuse counts that are not whole numbers from the scheme's least to MOST_SUBLAYERS."""
+    if not isinstance(num_sublayers, int) or isinstance(num_sublayers, bool):
+        raise ValueError(f"num_sublayers must be a whole number, not {num_sublayers!r}")
+    least = scheme.min_sublayers
+    if not least <= num_sublayers <= MOST_SUBLAYERS:
+        why = f" ({scheme.name} is not defined below)" if least > 1 and num_sublayers >= 1 else ""
+        raise ValueError(f"num_sublayers {num_sublayers} is out of range: {least} to {MOST_SUBLAYERS}{why}")
+
+
+def check_gains(name: str, gains: Sequence[float], num_sublayers: int) -> None:
+    """Refuse lists of the wrong length, and gains that are not positive finite numbers."""
+    if len(gains) != num_sublayers:
+        raise ValueError(f"{name} has {len(gains)} gains for {num_sublayers} sublayers; one per sublayer is wanted")
+    for index, gain in enumerate(gains, start=1):
+        if not (math.isfinite(gain) and gain > 0):
+            raise ValueError(f"{name} of sublayer {index} is {gain}; gains are positive finite numbers")
+
+
+def cached_closed_form(setting: Setting) -> ClosedForm | None:
+    """``closed_form``, remembered: sympy takes tens of milliseconds to make one."""
+    return _closed_form(setting)
+
+
+@functools.lru_cache(maxsize=8192)
+def _closed_form(setting: Setting) -> ClosedForm | None:
+    return closed_form(setting)
+
+
+def from_closed_form(setting: Setting, form: ClosedForm, num_sublayers: int) -> Prediction:
+    """Evaluate the expressions at one L to double precision, whatever cancels on the way."""
+    values = {role: evaluate(expr, {L: num_sublayers}, _DIGITS) for role, expr in form.roles.items()}
+    biggest = max((abs(value) for value in values.values()), default=mpmath.mpf(0))
+    exponent = float(mpmath.log(biggest)) if biggest > mpmath.mpf(10) ** 300 else 0.0
+    scaled = {role: float(value / mpmath.exp(exponent)) for role, value in values.items()}
+    return prediction(setting, num_sublayers, scaled, exponent)

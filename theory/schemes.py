@@ -1,0 +1,154 @@
+"""Named schemes as frozen values: where the norms stand, and a, b, c, w, v as exact functions of the sublayer count.
+
+L sublayers, N = L/2 layers. A constant in here is transcribed from its source; each is itself a claim that
+``paper_checks`` holds against what ``rules`` derives.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sympy import Expr, Rational, S, ceiling, log, sqrt
+
+from theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Stack
+from theory.symbols import L, l
+
+_N = L / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """A way to build and initialise a deep stack.
+
+    sign_lr_multiplier: what the scheme multiplies the learning rate by under a sign-type optimizer; it is part of
+    the scheme, so it stands inside the predicted update. min_sublayers: the least L for which the scheme is defined.
+    """
+
+    name: str
+    source: str
+    stack: Stack
+    sign_lr_multiplier: Expr = S.One
+    min_sublayers: int = 1
+
+
+def _post(name: str, source: str, alpha: Expr, lam: Expr) -> Scheme:
+    return Scheme(
+        name=name, source=source, stack=Stack(placement=POST, residual_weight=alpha, gain_in=lam, gain_out=lam)
+    )
+
+
+def _pre(name: str, source: str, lam: Expr) -> Scheme:
+    return Scheme(name=name, source=source, stack=Stack(placement=PRE, gain_in=lam, gain_out=lam))
+
+
+_SU = "Su Jianlin 2022, kexue.fm/archives/8978"
+_MAGNETO = "Wang et al. 2022, arXiv 2210.06423"
+_FOURTH, _HALF = Rational(1, 4), Rational(1, 2)
+
+_ALL = (
+    _post("post-ln", "Vaswani et al. 2017, arXiv 1706.03762", S.One, S.One),
+    _pre("pre-ln", "Xiong et al. 2020, arXiv 2002.04745", S.One),
+    Scheme(name="sub-ln", source=_MAGNETO, stack=Stack(placement=SUB)),
+    Scheme(name="peri-ln", source="Kim et al. 2025, arXiv 2502.02732", stack=Stack(placement=PERI)),
+    Scheme(name="normformer", source="Shleifer et al. 2021, arXiv 2110.09456", stack=Stack(placement=SUB)),
+    _post("deepnorm", "Wang et al. 2022, arXiv 2203.00555", (2 * _N) ** _FOURTH, (8 * _N) ** -_FOURTH),
+    _post("su-sgd", _SU, (2 * _N) ** _FOURTH, (2 * _N) ** -_FOURTH),
+    _post("su-adam", _SU, (2 * _N) ** _HALF, (2 * _N) ** -_HALF),
+    _post("su-lamb", _SU, S.One, (2 * _N) ** -_HALF),
+    _pre("su-pre-sgd", _SU, (2 * _N) ** -_HALF),
+    _pre("su-pre-adam", _SU, 1 / (2 * _N)),
+    _pre("su-pre-lamb", _SU, (2 * _N) ** -_HALF),
+    Scheme(
+        name="sub-ln-gamma",
+        source=_MAGNETO,
+        stack=Stack(placement=SUB, gain_in=sqrt(log(L)), gain_out=sqrt(log(L))),
+        min_sublayers=2,  # log 1 = 0 would start every branch at zero
+    ),
+    Scheme(
+        name="admin", source="Liu et al. 2020, arXiv 2004.08249", stack=Stack(placement=POST, residual_weight=None)
+    ),
+    Scheme(name="gpt2", source="Radford et al. 2019", stack=Stack(placement=PRE, gain_out=L**-_HALF)),
+    Scheme(
+        name="fixup",
+        source="Zhang et al. 2019, arXiv 1901.09321",
+        stack=Stack(placement=NO_NORM, gain_in=L**-_HALF, gain_out=S.Zero, trains_branch_weight=True),
+    ),
+    Scheme(
+        name="t-fixup",
+        source="Huang et al. 2020, ICML",
+        stack=Stack(
+            placement=NO_NORM,
+            gain_in=Rational(67, 100) * _N**-_FOURTH,
+            gain_out=Rational(67, 100) * _N**-_FOURTH,
+        ),
+    ),
+    Scheme(
+        name="rezero",
+        source="Bachlechner et al. 2021, arXiv 2003.04887",
+        stack=Stack(placement=NO_NORM, branch_weight=S.Zero, trains_branch_weight=True),
+    ),
+    Scheme(
+        name="skipinit",
+        source="De & Smith 2020, arXiv 2002.10444",
+        stack=Stack(placement=NO_NORM, branch_weight=S.Zero, trains_branch_weight=True),
+    ),
+    Scheme(
+        name="depth-mup",
+        source="Yang et al. 2023, arXiv 2310.02244",
+        stack=Stack(placement=PRE, branch_weight=L**-_HALF),
+        sign_lr_multiplier=L**-_HALF,
+    ),
+    Scheme(
+        name="completep",
+        source="Dey et al. 2025, arXiv 2505.01618",
+        stack=Stack(placement=PRE, branch_weight=1 / _N),
+    ),
+    Scheme(
+        name="ln-scaling",
+        source="Sun et al. 2025, arXiv 2502.05795",
+        stack=Stack(placement=PRE, input_scale=1 / sqrt(ceiling(l / 2))),
+    ),
+)
+
+SCHEMES: dict[str, Scheme] = {found.name: found for found in _ALL}
+
+
+def nearest(name: str, allowed: list[str], what: str) -> str:
+    """The one-line refusal of an unknown name: what was given, what is near it, what is allowed."""
+    close = difflib.get_close_matches(name, allowed, n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"unknown {what} {name!r}{hint} (allowed: {', '.join(allowed)})"
+
+
+def scheme(name: str) -> Scheme:
+    """The scheme of that name; ValueError with the nearest names otherwise."""
+    if name not in SCHEMES:
+        raise ValueError(nearest(name, list(SCHEMES), "scheme"))
+    return SCHEMES[name]
+
+
+PowerLaw = tuple[Fraction, Fraction]
+"""(C, P), meaning C L^P."""
+
+
+def custom_scheme(
+    norm: str,
+    *,
+    residual_weight: PowerLaw = (Fraction(1), Fraction(0)),
+    branch_weight: PowerLaw = (Fraction(1), Fraction(0)),
+    gain: PowerLaw = (Fraction(1), Fraction(0)),
+) -> Scheme:
+    """A scheme of one's own: a norm placement (post, pre, sub, peri) and C L^P for a, b and the gains."""
+    if norm not in PLACEMENTS:
+        raise ValueError(nearest(norm, list(PLACEMENTS), "norm placement"))
+    laws = {"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain}
+    for name, (constant, _) in laws.items():
+        if constant <= 0:
+            raise ValueError(f"{name} must be a positive multiple of a power of L, not {constant}")
+    a, b, g = (
+        Rational(c.numerator, c.denominator) * L ** Rational(p.numerator, p.denominator) for c, p in laws.values()
+    )
+    stack = Stack(placement=PLACEMENTS[norm], residual_weight=a, branch_weight=b, gain_in=g, gain_out=g)
+    return Scheme(name=f"custom-{norm}", source="user", stack=stack)

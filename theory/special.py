@@ -1,0 +1,113 @@
+"""Two functions that closed forms of the mean field need and sympy lacks. Each evaluates; ``orders`` expands them.
+
+GaussianMoment    a moment of an activation at a preactivation scale, kept unevaluated while the scale is symbolic
+RootRatioSum      sum_{l=1}^{L} sqrt( Gamma(l + eps) / Gamma(l + eps + kappa) ), which does not telescope
+"""
+
+from __future__ import annotations
+
+import mpmath
+from sympy import Expr, Float, Function, Symbol, sympify
+
+from theory.moments import Kind, activation, exact, precise
+
+
+class GaussianMoment(Function):
+    """GaussianMoment(activation, kind, scale) = E g(phi(scale z)), z ~ N(0, 1), for one of ``moments.Kind``.
+
+    It stays symbolic so that one closed form serves every activation; ``exact_moment`` replaces it by the closed
+    form of the activation where there is one.
+    """
+
+    nargs = 3
+    is_positive = True
+    is_commutative = True
+
+    @classmethod
+    def of(cls, name: str, kind: Kind, scale: Expr) -> Expr:
+        return cls(Symbol(name), Symbol(kind.value), sympify(scale))
+
+    @property
+    def spec(self) -> tuple[str, Kind, Expr]:
+        name, kind, scale = self.args
+        return name.name, Kind(kind.name), scale  # pyright: ignore[reportAttributeAccessIssue]
+
+    def exact_form(self) -> Expr | None:
+        name, kind, scale = self.spec
+        return exact(activation(name), kind, scale)
+
+
+def evaluate_moments(expr: Expr, digits: int = 30) -> Expr:
+    """Replace each moment at a constant scale by its closed form, or by ``digits`` decimals where it has none."""
+
+    def replace(moment: GaussianMoment) -> Expr:
+        if moment.spec[2].free_symbols:
+            return moment
+        form = moment.exact_form()
+        if form is not None:
+            return form
+        name, kind, scale = moment.spec
+        with mpmath.workdps(digits + 5):
+            at = mpmath.mpf(scale.evalf(digits + 5)._mpf_)  # pyright: ignore[reportAttributeAccessIssue]
+        return Float(precise(activation(name), kind, at, digits), digits)
+
+    return expr.replace(lambda e: isinstance(e, GaussianMoment), replace)
+
+
+class RootRatioSum(Function):
+    """RootRatioSum(L, eps, kappa) = sum_{l=1}^{L} sqrt( Gamma(l + eps) / Gamma(l + eps + kappa) ).
+
+    A stream that grows by one unit of 1/eps a sublayer, whose gradient grows kappa times as fast, has gradients
+    whose roots (what sign-type optimizers see) add up to this. kappa = 1 gives a Hurwitz zeta, kappa = 0 gives L.
+    """
+
+    nargs = 3
+    is_positive = True
+
+
+HEAD_TERMS = 400
+SERIES_TERMS = 5
+
+
+def root_ratio_sum(length: int, eps: mpmath.mpf, kappa: mpmath.mpf) -> mpmath.mpf:
+    """The sum in time independent of its length: its head term by term, its tail by Hurwitz zeta functions.
+
+    With y = l + eps + (kappa - 1)/2 the term is y^{-kappa/2} (1 + c_1 y^{-2} + c_2 y^{-4} + ...) (DLMF 5.11.13,
+    Tricomi and Erdelyi 1951; odd powers vanish about this centre). The tail starts where y exceeds HEAD_TERMS, so
+    what is left out is below HEAD_TERMS^{-2 SERIES_TERMS} of the sum.
+    """
+    shift = eps + (kappa - 1) / 2
+    start = max(0, min(length, int(HEAD_TERMS + 4 * abs(kappa) - shift)))
+    total = mpmath.mpf(0)
+    term = mpmath.sqrt(mpmath.gammaprod([1 + eps], [1 + eps + kappa])) if start else mpmath.mpf(0)
+    for index in range(1, start + 1):
+        total += term
+        term *= mpmath.sqrt((index + eps) / (index + eps + kappa))
+    if start == length:
+        return total
+    low, high = start + 1 + shift, length + 1 + shift
+    for power, coefficient in enumerate(_root_series(kappa)):
+        exponent = kappa / 2 + 2 * power
+        if abs(exponent - 1) < mpmath.mpf(10) ** (-mpmath.mp.dps // 2):
+            part = mpmath.digamma(high) - mpmath.digamma(low)
+        else:
+            part = mpmath.zeta(exponent, low) - mpmath.zeta(exponent, high)
+        total += coefficient * part
+    return total
+
+
+def _root_series(kappa: mpmath.mpf) -> list[mpmath.mpf]:
+    """Coefficients c_j of y^{-2j} in y^{kappa/2} sqrt(Gamma(y + (1-kappa)/2) / Gamma(y + (1+kappa)/2)).
+
+    log of the ratio from log Gamma(y + a) = (y + a - 1/2) log y - y + log(2 pi)/2
+    + sum_{n>=1} (-1)^{n+1} B_{n+1}(a) / (n (n+1) y^n); then halved and exponentiated as a power series.
+    """
+    logs = [mpmath.mpf(0)] * SERIES_TERMS
+    for j in range(1, SERIES_TERMS):
+        n = 2 * j
+        below, above = mpmath.bernpoly(n + 1, (1 - kappa) / 2), mpmath.bernpoly(n + 1, (1 + kappa) / 2)
+        logs[j] = -(below - above) / (2 * n * (n + 1))
+    series = [mpmath.mpf(1)] + [mpmath.mpf(0)] * (SERIES_TERMS - 1)
+    for j in range(1, SERIES_TERMS):  # p' = (log p)' p, coefficient by coefficient
+        series[j] = mpmath.fsum(i * logs[i] * series[j - i] for i in range(1, j + 1)) / j
+    return series
