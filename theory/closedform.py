@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sympy import Expr, RisingFactorial, S, cancel, digamma, pi, sqrt, zeta
+from sympy import Expr, RisingFactorial, S, cancel, pi, sqrt, zeta
 
 from theory.moments import Activation, Kind, exact
 from theory.setting import MOMENT_KINDS, Setting, degree, role_values
-from theory.special import GaussianMoment, RootRatioSum
+from theory.special import GaussianMoment, GrowthSum, RootRatioSum
 from theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
 from theory.symbols import L, l
 
@@ -117,13 +117,12 @@ def _growing_stream_sum(eps: Expr, kappa: Expr, p: Expr) -> tuple[Expr, str]:
 
     p = 1: with r(l) = Gamma(l+eps)/Gamma(l+eps+kappa-1), r(l) - r(l+1) = (kappa-1) Gamma(l+eps)/Gamma(l+eps+kappa).
     """
+    if p == 1:
+        total = eps * GrowthSum(L + 1 + eps, 1 + eps, kappa - 1)
+        same = kappa == 1
+        return total, "kappa = 1: D_l = 1/q_l, a harmonic sum" if same else "kappa != 1: gamma ratios that telescope"
     if kappa == 1:
-        if p == 1:
-            return eps * (digamma(L + 1 + eps) - digamma(1 + eps)), "kappa = 1: D_l = 1/q_l, a harmonic sum"
         hurwitz = zeta(S.Half, 1 + eps) - zeta(S.Half, L + 1 + eps)
         return sqrt(eps) * hurwitz, "kappa = 1: D_l = 1/q_l, its roots add to a Hurwitz zeta"
     top = RisingFactorial(L + 1 + eps, kappa - 1)
-    if p == 1:
-        ratio = top / RisingFactorial(1 + eps, kappa - 1)
-        return eps / (kappa - 1) * (ratio - 1), "kappa != 1: a product of gamma ratios, whose sum telescopes"
     return sqrt(eps * top) * RootRatioSum(L, eps, kappa), "kappa != 1: roots of gamma ratios"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import isfinite
+from typing import Any
 
 from sympy import Expr, IndexedBase, Symbol, lambdify
 
@@ -74,12 +75,12 @@ def _checked(gains: Sequence[float], name: str) -> list[float]:
 
 
 @cache
-def _compiled(expr: Expr, arguments: tuple[Symbol | IndexedBase, ...]):
+def _compiled(expr: Expr, arguments: tuple[Symbol | IndexedBase, ...]) -> Callable[..., float]:
     return lambdify(arguments, expr, modules="math")
 
 
-def evaluate_sums(expr: Expr, values: dict[Symbol | IndexedBase, int | float | Sequence[float]]) -> float:
-    """A bound's expression in plain floats. A list is the gains of sublayers 1, 2, ..."""
+def evaluate_sums(expr: Expr, values: Mapping[Any, Any]) -> float:
+    """A bound's expression in plain floats: a number per symbol, a list (sublayer 1 first) per indexed one."""
     arguments = tuple(values)
     given = [_checked(value, str(name)) if isinstance(value, Sequence) else value for name, value in values.items()]
     return float(_compiled(expr, arguments)(*given))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import mpmath
-from sympy import Add, Expr, Mul, Pow, RisingFactorial, Symbol, asin, atan, ceiling, erf, exp, gamma, harmonic, log
-from sympy import loggamma, polygamma, zeta
+from sympy import Add, Expr, Mul, Pow, RisingFactorial, Symbol, asin, atan, ceiling
+from sympy import erf, erfc, exp, gamma, harmonic, log, loggamma, polygamma, zeta
 
-from theory.moments import activation, exact, precise
-from theory.special import GaussianMoment, RootRatioSum, root_ratio_sum
+from theory.moments import activation, exact
+from theory.special import GaussianMoment, GrowthSum, RootRatioSum, moment_value, root_ratio_sum
 
 _FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
     log: mpmath.log,
@@ -24,19 +24,23 @@ _FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
     harmonic: mpmath.harmonic,
     zeta: mpmath.zeta,
     erf: mpmath.erf,
+    erfc: mpmath.erfc,
     asin: mpmath.asin,
     atan: mpmath.atan,
     ceiling: mpmath.ceil,
-    RisingFactorial: lambda z, k: mpmath.gammaprod([z + k], [z]) if abs(z) < 1e4 else _rising(z, k),
+    RisingFactorial: lambda z, k: _rising(z, k),
+    GrowthSum: lambda z1, z2, s: (_rising(z1, s) / _rising(z2, s) - 1) / s,
     RootRatioSum: lambda length, eps, kappa: root_ratio_sum(int(length), eps, kappa),
 }
 
 
 def _rising(z: mpmath.mpf, k: mpmath.mpf) -> mpmath.mpf:
-    """Gamma(z + k)/Gamma(z) at large z, where two log gammas would cancel: z^k times a fast series in 1/z.
+    """Gamma(z + k)/Gamma(z); at large z, where two log gammas would cancel, z^k times a fast series in 1/z.
 
     With y = z + (k - 1)/2 and log Gamma(y + a) expanded by Bernoulli polynomials, as in ``special``.
     """
+    if abs(z) < 1e4:
+        return mpmath.gammaprod([z + k], [z])
     if abs(k) > abs(z) / 1000:
         extra = 10 + int(mpmath.log10(abs(z)))
         with mpmath.extradps(extra):
@@ -66,6 +70,19 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
                 return found
         before, precision = found, precision + max(digits, precision // 2)
     raise ArithmeticError(f"{expr} does not settle at 400 digits")
+
+
+CONSTANT_DIGITS = 50
+_constants: _Evaluator | None = None
+
+
+def constant(expr: Expr) -> mpmath.mpf:
+    """An exact constant to CONSTANT_DIGITS digits, less what cancels. Every sub-expression is remembered."""
+    global _constants  # noqa: PLW0603 - one memory of constants for the whole process
+    if _constants is None:
+        _constants = _Evaluator({})
+    with mpmath.workdps(CONSTANT_DIGITS):
+        return _constants(expr)
 
 
 class _Evaluator:
@@ -103,4 +120,4 @@ class _Evaluator:
         form = exact(activation(name), kind, scale)
         if form is not None:
             return self(form)
-        return precise(activation(name), kind, self(scale), mpmath.mp.dps)
+        return moment_value(name, kind, self(scale))

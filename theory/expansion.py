@@ -10,7 +10,10 @@ import functools
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import mpmath
 from sympy import Expr, Integer, Rational, S, binomial, factorial, log
+
+from theory.evaluate import constant
 
 NUM_TERMS: ContextVar[int] = ContextVar("NUM_TERMS", default=4)
 """Terms kept; ``orders`` asks for more when cancellation has eaten them all."""
@@ -19,7 +22,7 @@ Key = tuple[Expr, Expr, Expr]
 """(power of N, power of log N, power of log log N)."""
 
 CONSTANT: Key = (S.Zero, S.Zero, S.Zero)
-_DIGITS = 30
+_ZERO = mpmath.mpf(10) ** -25
 
 
 class CancelledError(ArithmeticError):
@@ -31,19 +34,12 @@ class BeyondScaleError(ArithmeticError):
 
 
 @functools.lru_cache(maxsize=100_000)
-def _number(expr: Expr) -> Expr:
-    return expr.evalf(_DIGITS)
-
-
-@functools.lru_cache(maxsize=100_000)
 def sign_of(expr: Expr) -> int:
     """Sign of an exact real constant; 0 if it vanishes to 25 digits."""
     if expr.is_Rational:
         return int(bool(expr > 0)) - int(bool(expr < 0))
-    value = _number(expr)
-    if abs(value) < Rational(1, 10**25):
-        return 0
-    return 1 if value > 0 else -1
+    value = constant(expr)
+    return 0 if abs(value) < _ZERO else 1 if value > 0 else -1
 
 
 def compare(one: Key, other: Key) -> int:

@@ -89,6 +89,7 @@ def _linearised(setting: Setting) -> Order:
     t, units = _transfer(setting, moments, stack)
     ratio = cancel(t.gradient_ratio)
     order = leading_order((units["fc1"] + units["fc2"]) * L * ratio ** (degree(setting.functional) * (L - 1)), L)
+    order = dataclasses.replace(order, next_term=None, remainder=stack.gain_in)
     return _because(order, "small gains: phi(u) = phi'(0) u (1 + O(u)), homogeneous to leading order")
 
 

@@ -202,8 +202,19 @@ def coupling_of(reader: Side, branch: Expr, *, is_coherent: bool = True) -> Expr
 
 
 def tidy(expr: Expr) -> Expr:
-    """Powers of products split, so that equal factors meet. All bases are positive: counts, gains, logs of counts."""
-    return expand_power_base(expr, force=True)
+    """Powers of products split and roots of numbers gathered by prime, so that equal factors meet.
+
+    All bases are positive: counts, gains, logs of counts.
+    """
+    others, primes = [], {}
+    for factor in Mul.make_args(expand_power_base(expr, force=True)):
+        base, power = factor.as_base_exp()
+        if base.is_Rational and base.is_positive and power.is_Rational:
+            for prime, times in factorrat(base).items():
+                primes[prime] = primes.get(prime, S.Zero) + times * power
+        else:
+            others.append(factor)
+    return Mul(*(Integer(prime) ** power for prime, power in sorted(primes.items())), *others)
 
 
 def exponents(expr: Expr, unknowns: Sequence[Symbol] = UNKNOWNS) -> tuple[Expr, tuple[Expr, ...]]:

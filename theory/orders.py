@@ -8,6 +8,7 @@ evaluates the expression itself at 10^3, 10^6 and 10^9 and compares.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ from theory.expansion import (
     times_key,
 )
 from theory.moments import activation, exact, large_scale, small_scale
-from theory.special import GaussianMoment, RootRatioSum, evaluate_moments
+from theory.special import GaussianMoment, GrowthSum, RootRatioSum, with_exact_moments
 
 CHECK_POINTS = (10**3, 10**6, 10**9)
 
@@ -151,22 +152,32 @@ def sum_order(term: Order, why: str) -> Order:
 
 
 class _Walker:
-    """Expands an expression node by node and writes down which asymptotic each node took."""
+    """Expands an expression node by node and writes down which asymptotic each node took.
+
+    Schemes, optimizers and roles share most of their nodes, so a walker is kept for each variable and precision.
+    """
 
     def __init__(self, n: Symbol) -> None:
         self.n = n
         self.used: dict[str, None] = {}
-        self.cache: dict[Expr, Expansion] = {}
+        self.cache: dict[Expr, tuple[Expansion, tuple[str, ...]]] = {}
 
     def expand(self, expr: Expr) -> Expansion:
-        if expr not in self.cache:
-            self.cache[expr] = self._expand(expr)
-        return self.cache[expr]
+        found = self.cache.get(expr)
+        if found is None:
+            outer, self.used = self.used, {}
+            try:
+                expansion = self._expand(expr)
+                found = self.cache[expr] = (expansion, tuple(self.used))
+            finally:
+                self.used = outer
+        self.used.update(dict.fromkeys(found[1]))
+        return found[0]
 
     def _expand(self, expr: Expr) -> Expansion:
         n = self.n
         if not expr.has(n):
-            return Expansion(()) if expr.is_zero else Expansion.constant(evaluate_moments(expr))
+            return Expansion(()) if expr.is_zero else Expansion.constant(with_exact_moments(expr))
         if expr == n:
             return Expansion.monomial(S.One, S.One)
         if isinstance(expr, Add):
@@ -230,6 +241,22 @@ class _Walker:
             last = Expansion((), times_key(z.lead[1], Integer(-2)))
             return front * (Expansion.constant(S.One) + first + last)
         return self._gamma(z + kappa) * self._gamma(z).power(S.NegativeOne)
+
+    def growth_sum(self, expr: Expr) -> Expansion:
+        """(R - 1)/s for a ratio R of two gamma ratios with the same step s; its limit is psi(z1) - psi(z2) at s = 0."""
+        z1, z2, step = expr.args
+        s = self.expand(step)
+        if s.limit_sign() == 0:
+            ratio = self.expand(RisingFactorial(z1, step)) * self.expand(RisingFactorial(z2, step)).power(S.NegativeOne)
+            return (ratio + Expansion.constant(S.NegativeOne)) * s.power(S.NegativeOne)
+        if s.limit_sign() > 0:
+            raise BeyondScaleError("a gamma ratio whose step grows")
+        self.note("(x^s - 1)/s -> log x as s -> 0: a difference of digammas, and s times its square left out")
+        first = self.expand(polygamma(0, z1)) - self.expand(polygamma(0, z2))
+        square = times_key(first.lead[1], Integer(2))
+        curvature = times_key(self.expand(z2).lead[1], S.NegativeOne)
+        worst = square if compare(square, curvature) >= 0 else curvature
+        return first + Expansion((), add_keys(s.lead[1], worst))
 
     def gamma(self, expr: Expr) -> Expansion:
         return self._gamma(self.expand(expr.args[0]))
@@ -314,11 +341,19 @@ _RULES: dict[type, Callable[[_Walker, Expr], Expansion]] = {
     RisingFactorial: _Walker.rising_factorial,
     gamma: _Walker.gamma,
     zeta: _Walker.zeta,
+    GrowthSum: _Walker.growth_sum,
     RootRatioSum: _Walker.root_ratio_sum,
     GaussianMoment: _Walker.moment,
 }
 
 
+@functools.lru_cache(maxsize=32)
+def _walker(n: Symbol, num_terms: int) -> _Walker:
+    """One walker for each variable and number of terms; the number is what ``NUM_TERMS`` holds while it walks."""
+    return _Walker(n)
+
+
+@functools.lru_cache(maxsize=8192)
 def leading_order(expr: Expr, n: Symbol) -> Order:
     """The leading order of ``expr`` as n goes to infinity, exact, with the next term and the asymptotics used.
 
@@ -330,7 +365,8 @@ def leading_order(expr: Expr, n: Symbol) -> Order:
     for num_terms in (4, 8, 16):
         token = NUM_TERMS.set(num_terms)
         try:
-            walker = _Walker(n)
+            walker = _walker(n, num_terms)
+            walker.used = {}
             expansion = walker.expand(expr)
             coefficient, (power, log_power, loglog_power) = expansion.lead
         except CancelledError:

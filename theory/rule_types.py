@@ -124,7 +124,20 @@ def _named(name: str, among: tuple[_Named, ...], where: str) -> _Named:
     raise ValueError(f"{where} has no {name!r}, only {', '.join(found.name for found in among)}")
 
 
-def evaluate(rule: Rule, **counts: int) -> dict[str, dict[str, float | dict[str, float] | None]]:
+@dataclass(frozen=True, kw_only=True)
+class SideNumbers:
+    """One side of a rule in numbers; ``init_gain`` None where no gain keeps the update flat."""
+
+    residual_weight: float
+    branch_weight: float
+    init_gain: dict[str, float] | None
+    lr_multiplier: dict[str, float]
+    update_order: float
+    relative_update_order: float
+    branch_at_init: float
+
+
+def evaluate(rule: Rule, **counts: int) -> dict[str, SideNumbers]:
     """The rule in numbers, by side: ``evaluate(rule, N=18, M=18)``. ValueError on a missing or unusable count."""
     letters = {str(letter): letter for letter in (N, M)}
     needed = {str(letter) for side in rule.sides for letter in side.num_layers.free_symbols}
@@ -141,14 +154,14 @@ def evaluate(rule: Rule, **counts: int) -> dict[str, dict[str, float | dict[str,
         return float(expr.subs(at).evalf())
 
     return {
-        side.name: {
-            "residual_weight": number(side.residual_weight),
-            "branch_weight": number(side.branch_weight),
-            "init_gain": None if side.init_gain is None else {r: number(g) for r, g in side.init_gain.items()},
-            "lr_multiplier": {role: number(rate) for role, rate in side.lr_multiplier.items()},
-            "update_order": number(side.update_order),
-            "relative_update_order": number(side.relative_update_order),
-            "branch_at_init": number(side.branch_at_init),
-        }
+        side.name: SideNumbers(
+            residual_weight=number(side.residual_weight),
+            branch_weight=number(side.branch_weight),
+            init_gain=None if side.init_gain is None else {r: number(gain) for r, gain in side.init_gain.items()},
+            lr_multiplier={role: number(rate) for role, rate in side.lr_multiplier.items()},
+            update_order=number(side.update_order),
+            relative_update_order=number(side.relative_update_order),
+            branch_at_init=number(side.branch_at_init),
+        )
         for side in rule.sides
     }

@@ -23,13 +23,13 @@ from sympy import Expr, S
 from theory.growing_rules import GrowingUpdate, cross_at_one, grown_member, power_sum
 from theory.magnitude import Branch, Degrees, NoMemberError, StackUpdate, compact, coupling_of
 from theory.optimizers import optimizer as optimizer_named
-from theory.rule_types import Rule, SideRule, evaluate, plainly
+from theory.rule_types import Rule, SideNumbers, SideRule, evaluate, plainly
 from theory.schemes import nearest
 from theory.selection import SELECTIONS, Member, is_relative_free, select
 from theory.stack import ARCHITECTURES, SCALED_ROLES, UNSCALED_ROLES, Architecture, Side, SublayerKind
 from theory.symbols import L
 
-__all__ = ["COUPLINGS", "NORMS", "Rule", "SideRule", "evaluate", "solve_rule", "update_under"]
+__all__ = ["COUPLINGS", "NORMS", "Rule", "SideNumbers", "SideRule", "evaluate", "solve_rule", "update_under"]
 
 NORMS: Final = {
     "post": "a norm after each sublayer, LN(alpha x + b F(x))",

@@ -1,13 +1,17 @@
-"""Two functions that closed forms of the mean field need and sympy lacks. Each evaluates; ``orders`` expands them.
+"""Three functions that closed forms of the mean field need and sympy lacks. Each evaluates; ``orders`` expands them.
 
 GaussianMoment    a moment of an activation at a preactivation scale, kept unevaluated while the scale is symbolic
+GrowthSum         the same sum without the roots, which telescopes
 RootRatioSum      sum_{l=1}^{L} sqrt( Gamma(l + eps) / Gamma(l + eps + kappa) ), which does not telescope
 """
 
 from __future__ import annotations
 
+import functools
+
 import mpmath
-from sympy import Expr, Float, Function, Symbol, sympify
+from sympy import Expr, Float, Function, digamma, sympify
+from sympy.core.symbol import Str
 
 from theory.moments import Kind, activation, exact, precise
 
@@ -15,8 +19,8 @@ from theory.moments import Kind, activation, exact, precise
 class GaussianMoment(Function):
     """GaussianMoment(activation, kind, scale) = E g(phi(scale z)), z ~ N(0, 1), for one of ``moments.Kind``.
 
-    It stays symbolic so that one closed form serves every activation; ``exact_moment`` replaces it by the closed
-    form of the activation where there is one.
+    It stays symbolic so that one closed form serves every activation; ``with_exact_moments`` replaces it by the
+    closed form of the activation where there is one.
     """
 
     nargs = 3
@@ -25,7 +29,7 @@ class GaussianMoment(Function):
 
     @classmethod
     def of(cls, name: str, kind: Kind, scale: Expr) -> Expr:
-        return cls(Symbol(name), Symbol(kind.value), sympify(scale))
+        return cls(Str(name), Str(kind.value), sympify(scale))  # Str: a label, not a free symbol
 
     @property
     def spec(self) -> tuple[str, Kind, Expr]:
@@ -37,21 +41,56 @@ class GaussianMoment(Function):
         return exact(activation(name), kind, scale)
 
 
-def evaluate_moments(expr: Expr, digits: int = 30) -> Expr:
-    """Replace each moment at a constant scale by its closed form, or by ``digits`` decimals where it has none."""
+    def _eval_evalf(self, prec: int) -> Expr:
+        name, kind, scale = self.spec
+        if scale.free_symbols:
+            return self
+        digits = int(prec / 3.3219)
+        with mpmath.workprec(prec + 20):
+            found = moment_value(name, kind, mpmath.mpf(scale.evalf(digits + 5)), digits)
+        return Float(found, precision=prec)
+
+
+@functools.lru_cache(maxsize=50_000)
+def _moment_value(name: str, kind: Kind, scale: str, digits: int) -> mpmath.mpf:
+    return precise(activation(name), kind, mpmath.mpf(scale), digits)
+
+
+def moment_value(name: str, kind: Kind, scale: mpmath.mpf, digits: int = 32) -> mpmath.mpf:
+    """One moment as a number; remembered, since its quadrature costs more than all else in a closed form."""
+    digits = max(32, digits)
+    with mpmath.workdps(digits + 10):
+        return _moment_value(name, kind, mpmath.nstr(scale, digits + 5), digits)
+
+
+def with_exact_moments(expr: Expr) -> Expr:
+    """Replace each moment at a constant scale by its closed form, where the activation has one."""
 
     def replace(moment: GaussianMoment) -> Expr:
-        if moment.spec[2].free_symbols:
-            return moment
-        form = moment.exact_form()
-        if form is not None:
-            return form
-        name, kind, scale = moment.spec
-        with mpmath.workdps(digits + 5):
-            at = mpmath.mpf(scale.evalf(digits + 5)._mpf_)  # pyright: ignore[reportAttributeAccessIssue]
-        return Float(precise(activation(name), kind, at, digits), digits)
+        form = None if moment.spec[2].free_symbols else moment.exact_form()
+        return moment if form is None else form
 
     return expr.replace(lambda e: isinstance(e, GaussianMoment), replace)
+
+
+def with_moment_values(expr: Expr, digits: int = 30) -> Expr:
+    """Replace the moments that have no closed form by their decimals: what a table prints."""
+    return expr.replace(lambda e: isinstance(e, GaussianMoment), lambda e: Float(e.evalf(digits), digits))
+
+
+class GrowthSum(Function):
+    """GrowthSum(z1, z2, s) = ( Gamma(z1+s) Gamma(z2) / (Gamma(z1) Gamma(z2+s)) - 1 ) / s,  psi(z1) - psi(z2) at s = 0.
+
+    With z1 = L + 1 + eps, z2 = 1 + eps and s = kappa - 1 this is sum_{l=1}^{L} D_l / eps for a stream that grows by
+    1/eps a sublayer under a gradient that grows kappa times as fast.
+    """
+
+    nargs = 3
+    is_positive = True
+
+    @classmethod
+    def eval(cls, z1: Expr, z2: Expr, s: Expr) -> Expr | None:
+        return digamma(z1) - digamma(z2) if s.is_zero else None
 
 
 class RootRatioSum(Function):

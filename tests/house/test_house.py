@@ -106,7 +106,8 @@ def test_no_machine_paths() -> None:
 
 def test_machine_paths_find_a_mutant(tmp_path: Path) -> None:
     mutant = tmp_path / "mutant.py"
-    mutant.write_text('relative = "data/home/x"\nabsolute = "' + "/" + 'home/someone/x"\n')
+    folder = "home/someone"
+    mutant.write_text(f'relative = "data/{folder}"\nabsolute = "/{folder}"\n')
     assert [line.split(":")[1] for line in machine_paths([mutant])] == ["2"]
 
 
@@ -141,13 +142,14 @@ def unknown_commands(readme: str, makefile: str) -> list[str]:
     return sorted(set(make_commands(readme)) - set(targets))
 
 
-def test_readme_commands_are_in_the_makefile() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert {"verify", "test"} <= set(make_commands(readme))
-    assert not unknown_commands(readme, (ROOT / "Makefile").read_text())
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_documented_commands_are_in_the_makefile(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert {"verify", "test"} <= set(make_commands(text))
+    assert not unknown_commands(text, (ROOT / "Makefile").read_text())
 
 
-def test_readme_commands_find_a_mutant() -> None:
+def test_documented_commands_find_a_mutant() -> None:
     makefile = "verify: runtime\n\ttrue\n"
     readme = "Now make yourself at home.\n```\nmake verify\nmake mutant\n```\nor `make other`"
     assert unknown_commands(readme, makefile) == ["mutant", "other"]
@@ -195,10 +197,43 @@ def test_help_check_finds_a_mutant(tmp_path: Path) -> None:
     assert heavy_imports("mutant:main", tmp_path) == ["sympy"]
 
 
-# --- skips
+# --- the state and the skips of a test run, as tests/conftest.py keeps them
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+def run_pytest(folder: Path, workers: int, **tests: str) -> subprocess.CompletedProcess[str]:
+    """Runs test modules of their own under our conftest."""
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    for name, code in tests.items():
+        (folder / f"test_{name}.py").write_text(code)
+    return run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), cwd=folder)
+
+
+LEAK = """
+import random
+import mpmath, numpy, pytest
+drawn = []
+@pytest.mark.parametrize("turn", [1, 2])
+def test_leak(turn):
+    assert mpmath.mp.dps == 15
+    mpmath.mp.dps = 50
+@pytest.mark.parametrize("turn", [1, 2])
+def test_draw(turn):
+    drawn.append((random.random(), numpy.random.random()))
+def test_seeds_differ():
+    assert len(set(drawn)) == 2
+    print("drawn", drawn)
+    assert False, "shows what was drawn"
+"""
+
+
+def test_state_does_not_leak(tmp_path: Path) -> None:
+    outputs = [run_pytest(tmp_path, 0, leak=LEAK).stdout for _ in range(2)]
+    drawn = [[line for line in output.splitlines() if line.startswith("drawn")] for output in outputs]
+    assert all("1 failed, 4 passed" in output for output in outputs), outputs[0]
+    assert drawn[0] == drawn[1] != []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("code", "exit_code"),
     [
@@ -209,10 +244,7 @@ def test_help_check_finds_a_mutant(tmp_path: Path) -> None:
     ],
     ids=["pass", "skip", "skip-module", "xfail"],
 )
-def test_a_skip_that_is_not_listed_fails(tmp_path: Path, workers: str, code: str, exit_code: int) -> None:
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_mutant.py").write_text(code)
-    (tmp_path / "test_other.py").write_text("def test_other(): pass")
-    result = run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers, cwd=tmp_path)
+def test_a_skip_that_is_not_listed_fails(tmp_path: Path, workers: int, code: str, exit_code: int) -> None:
+    result = run_pytest(tmp_path, workers, mutant=code, other="def test_other(): pass")
     assert result.returncode == exit_code, result.stdout
     assert ("not in the list of allowed skips" in result.stdout) == (exit_code != pytest.ExitCode.OK)
