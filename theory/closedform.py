@@ -21,6 +21,7 @@ from theory.special import GaussianMoment, GrowthSum, RootRatioSum
 from theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
 from theory.symbols import L, l
 
+
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm:
     """roles: the update by role as expressions in L; why: the telescoping that gives them."""

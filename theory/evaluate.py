@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import mpmath
-from sympy import Add, Expr, Mul, Pow, RisingFactorial, Symbol, asin, atan, ceiling
-from sympy import erf, erfc, exp, gamma, harmonic, log, loggamma, polygamma, zeta
+from sympy import (
+    Add,
+    Expr,
+    Mul,
+    Pow,
+    RisingFactorial,
+    Symbol,
+    asin,
+    atan,
+    ceiling,
+    erf,
+    erfc,
+    exp,
+    gamma,
+    harmonic,
+    log,
+    loggamma,
+    polygamma,
+    zeta,
+)
 
 from theory.moments import activation, exact
 from theory.special import GaussianMoment, GrowthSum, RootRatioSum, moment_value, root_ratio_sum
-
-_FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
-    log: mpmath.log,
-    exp: mpmath.exp,
-    gamma: mpmath.gamma,
-    loggamma: mpmath.loggamma,
-    polygamma: lambda order, z: mpmath.psi(int(order), z),
-    harmonic: mpmath.harmonic,
-    zeta: mpmath.zeta,
-    erf: mpmath.erf,
-    erfc: mpmath.erfc,
-    asin: mpmath.asin,
-    atan: mpmath.atan,
-    ceiling: mpmath.ceil,
-    RisingFactorial: lambda z, k: _rising(z, k),
-    GrowthSum: lambda z1, z2, s: (_rising(z1, s) / _rising(z2, s) - 1) / s,
-    RootRatioSum: lambda length, eps, kappa: root_ratio_sum(int(length), eps, kappa),
-}
 
 
 def _rising(z: mpmath.mpf, k: mpmath.mpf) -> mpmath.mpf:
@@ -53,6 +53,25 @@ def _rising(z: mpmath.mpf, k: mpmath.mpf) -> mpmath.mpf:
         if abs(term) < mpmath.eps * abs(total):
             break
     return mpmath.exp(total)
+
+
+_FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
+    log: mpmath.log,
+    exp: mpmath.exp,
+    gamma: mpmath.gamma,
+    loggamma: mpmath.loggamma,
+    polygamma: lambda order, z: mpmath.psi(int(order), z),
+    harmonic: mpmath.harmonic,
+    zeta: mpmath.zeta,
+    erf: mpmath.erf,
+    erfc: mpmath.erfc,
+    asin: mpmath.asin,
+    atan: mpmath.atan,
+    ceiling: mpmath.ceil,
+    RisingFactorial: _rising,
+    GrowthSum: lambda z1, z2, s: (_rising(z1, s) / _rising(z2, s) - 1) / s,
+    RootRatioSum: lambda length, eps, kappa: root_ratio_sum(int(length), eps, kappa),
+}
 
 
 def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpmath.mpf:

@@ -7,11 +7,12 @@ operation keeps track of the order of what it leaves out, so a leading term is n
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import mpmath
-from sympy import Expr, Integer, Rational, S, binomial, factorial, log
+from sympy import Expr, Integer, Rational, S, binomial, exp, expand_log, factorial, log
 
 from theory.evaluate import constant
 
@@ -20,6 +21,9 @@ NUM_TERMS: ContextVar[int] = ContextVar("NUM_TERMS", default=4)
 
 Key = tuple[Expr, Expr, Expr]
 """(power of N, power of log N, power of log log N)."""
+
+Terms = tuple[tuple[Expr, Key], ...]
+"""(coefficient, key), fastest first."""
 
 CONSTANT: Key = (S.Zero, S.Zero, S.Zero)
 _ZERO = mpmath.mpf(10) ** -25
@@ -64,39 +68,67 @@ def _faster(one: Key | None, other: Key | None) -> Key | None:
     return one if compare(one, other) >= 0 else other
 
 
+def collect(pairs: Iterable[tuple[Expr, Key]]) -> Terms:
+    """Add the coefficients of equal keys, drop those that vanish, sort by growth."""
+    merged: list[tuple[Expr, Key]] = []
+    for coefficient, key in pairs:
+        for place, (found, other) in enumerate(merged):
+            if compare(other, key) == 0:
+                merged[place] = (found + coefficient, other)
+                break
+        else:
+            merged.append((coefficient, key))
+    kept = [(c, key) for c, key in merged if sign_of(c)]
+    return tuple(sorted(kept, key=functools.cmp_to_key(lambda x, y: compare(y[1], x[1]))))
+
+
+def times(terms: Terms, factor: Expr) -> Terms:
+    """Every coefficient times a constant."""
+    return tuple((coefficient * factor, key) for coefficient, key in terms)
+
+
+def written(terms: Terms, n: Expr) -> Expr:
+    """The terms as an expression in n."""
+    total: Expr = S.Zero
+    for coefficient, (a, b, e) in terms:
+        total += coefficient * n**a * log(n) ** b * log(log(n)) ** e
+    return total
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """coefficient * N^.. * e^{growth}, growth -> -oo. Smaller than every power, and yet it can be slow to die."""
+
+    coefficient: Expr
+    key: Key
+    growth: Terms
+
+    def written(self, n: Expr) -> Expr:
+        return written(((self.coefficient, self.key),), n) * exp(written(self.growth, n))
+
+
 @dataclass(frozen=True)
 class Expansion:
     """terms (coefficient, key), fastest first; ``remainder`` bounds what is left out (None: nothing is).
 
-    ``growth`` is the exponent g of a factor e^{g(N)} outside the power scale, common to all terms (0: none).
+    ``growth`` are the terms of the exponent g of a factor e^{g(N)} outside the power scale, common to all terms.
     """
 
-    terms: tuple[tuple[Expr, Key], ...]
+    terms: Terms
     remainder: Key | None = None
-    growth: Expr = field(default=S.Zero)
+    growth: Terms = ()
+    shadow: Shadow | None = None
+    """The largest term that was dropped for an exponential factor, relative to the leading one."""
 
     @staticmethod
-    def of(pairs: list[tuple[Expr, Key]], remainder: Key | None = None, growth: Expr = S.Zero) -> Expansion:
+    def of(pairs: Iterable[tuple[Expr, Key]], remainder: Key | None = None, growth: Terms = ()) -> Expansion:
         """Collect equal keys, drop what vanished and what the remainder hides, sort, cut to NUM_TERMS."""
-        merged: list[list] = []
-        for coefficient, key in pairs:
-            for slot in merged:
-                if compare(slot[1], key) == 0:
-                    slot[0] = slot[0] + coefficient
-                    break
-            else:
-                merged.append([coefficient, key])
-        kept = [
-            (c, key)
-            for c, key in merged
-            if sign_of(c) and (remainder is None or compare(key, remainder) > 0)
-        ]
-        kept.sort(key=functools.cmp_to_key(lambda x, y: compare(y[1], x[1])))
+        kept = [(c, key) for c, key in collect(pairs) if remainder is None or compare(key, remainder) > 0]
         most = NUM_TERMS.get()
         if len(kept) > most:
             remainder = _faster(remainder, kept[most][1])
             kept = kept[:most]
-        return Expansion(tuple(kept), remainder, growth if kept else S.Zero)
+        return Expansion(tuple(kept), remainder, growth if kept else ())
 
     @staticmethod
     def constant(value: Expr) -> Expansion:
@@ -120,18 +152,25 @@ class Expansion:
         """1: grows without bound (in absolute value); 0: tends to a constant other than 0; -1: tends to 0."""
         if self.is_zero:
             return -1
-        if self.growth != 0:
-            return 1
+        if self.growth:
+            return sign_of(self.growth[0][0])
         return compare(self.lead[1], CONSTANT)
 
     def __add__(self, other: Expansion) -> Expansion:
-        if self.growth != other.growth and self.terms and other.terms:
-            return _dominant(self, other)
+        if self.terms and other.terms and (faster := collect((*self.growth, *times(other.growth, S.NegativeOne)))):
+            return self._over(other, faster) if sign_of(faster[0][0]) > 0 else other._over(self, times(faster, -S.One))
         growth = self.growth if self.terms else other.growth
-        return Expansion.of([*self.terms, *other.terms], _faster(self.remainder, other.remainder), growth)
+        total = Expansion.of([*self.terms, *other.terms], _faster(self.remainder, other.remainder), growth)
+        return replace(total, shadow=self.shadow or other.shadow)
+
+    def _over(self, other: Expansion, faster: Terms) -> Expansion:
+        """self + other where self is larger by a factor e^{faster}: to all orders self, with other as its shadow."""
+        (c1, k1), (c2, k2) = self.lead, other.lead
+        shadow = Shadow(c2 / c1, add_keys(k2, times_key(k1, S.NegativeOne)), times(faster, S.NegativeOne))
+        return replace(self, shadow=self.shadow or shadow)
 
     def __neg__(self) -> Expansion:
-        return Expansion(tuple((-c, key) for c, key in self.terms), self.remainder, self.growth)
+        return replace(self, terms=times(self.terms, S.NegativeOne))
 
     def __sub__(self, other: Expansion) -> Expansion:
         return self + (-other)
@@ -145,7 +184,8 @@ class Expansion:
             if one.remainder is not None:
                 top = two.terms[0][1] if two.terms else two.remainder
                 remainder = _faster(remainder, add_keys(one.remainder, top or CONSTANT))
-        return Expansion.of(pairs, remainder, self.growth + other.growth)
+        product = Expansion.of(pairs, remainder, collect((*self.growth, *other.growth)))
+        return replace(product, shadow=self.shadow or other.shadow)
 
     def scaled(self, factor: Expr) -> Expansion:
         return self * Expansion.constant(factor)
@@ -164,26 +204,26 @@ class Expansion:
             return self
         coefficient, key, delta = self._split()
         series = compose([binomial(exponent, j) for j in range(_length(exponent))], delta)
-        front = Expansion.of([(coefficient**exponent, times_key(key, exponent))], None, self.growth * exponent)
-        return front * series
+        front = Expansion.of([(coefficient**exponent, times_key(key, exponent))], None, times(self.growth, exponent))
+        shadow = self.shadow and replace(self.shadow, coefficient=self.shadow.coefficient * exponent)
+        return replace(front * series, shadow=shadow)
 
-    def logarithm(self, n: Expr) -> Expansion:
-        """log(self), n being the variable that grows."""
+    def logarithm(self) -> Expansion:
+        """log(self)."""
         coefficient, key, delta = self._split()
         if sign_of(key[2]):
             raise BeyondScaleError("log log log is outside the scale")
         series = compose([S.Zero] + [Rational((-1) ** (j + 1), j) for j in range(1, NUM_TERMS.get() + 1)], delta)
         front = [(log(coefficient), CONSTANT), (key[0], (S.Zero, S.One, S.Zero)), (key[1], (S.Zero, S.Zero, S.One))]
         out = Expansion.of(front) + series
-        if self.growth != 0:
-            out = out + Expansion.of(_as_terms(self.growth, n))
-        return out
+        return out + Expansion.of(self.growth)
 
-    def exponential(self, n: Expr) -> Expansion:
+    def exponential(self) -> Expansion:
         """exp(self): log N goes to a power of N, log log N to one of log N, what else grows to ``growth``."""
         if self.is_zero:
             return Expansion.constant(S.One)
-        power = log_power = growth = S.Zero
+        power = log_power = S.Zero
+        growth: list[tuple[Expr, Key]] = []
         front, small = S.One, []
         if self.remainder is not None and compare(self.remainder, CONSTANT) >= 0:
             raise CancelledError("the exponent is known only up to a term that does not vanish")
@@ -198,15 +238,13 @@ class Expansion:
             elif compare(key, (S.Zero, S.Zero, S.One)) == 0:
                 log_power = coefficient
             else:
-                growth = growth + coefficient * n ** key[0] * log(n) ** key[1] * log(log(n)) ** key[2]
+                growth.append((coefficient, key))
         delta = Expansion.of(small, self.remainder)
         series = compose([1 / factorial(j) for j in range(NUM_TERMS.get() + 1)], delta)
-        return Expansion.of([(front, (power, log_power, S.Zero))], None, growth) * series
+        return Expansion.of([(front, (power, log_power, S.Zero))], None, tuple(growth)) * series
 
 
 def _exp(value: Expr) -> Expr:
-    from sympy import exp, expand_log
-
     return exp(expand_log(value, force=True)) if value.has(log) else exp(value)
 
 
@@ -221,7 +259,7 @@ def compose(coefficients: list[Expr], delta: Expansion) -> Expansion:
         return Expansion.constant(coefficients[0])
     top = delta.terms[0][1] if delta.terms else delta.remainder
     assert top is not None
-    if delta.growth != 0 or compare(top, CONSTANT) >= 0:
+    if delta.growth or compare(top, CONSTANT) >= 0:
         raise BeyondScaleError("a power series in something that does not vanish")
     total, power = Expansion.constant(coefficients[0]), Expansion.constant(S.One)
     for coefficient in coefficients[1:]:
@@ -230,23 +268,3 @@ def compose(coefficients: list[Expr], delta: Expansion) -> Expansion:
     if len(coefficients) <= NUM_TERMS.get():  # a polynomial: nothing is left out
         return total
     return total + Expansion((), times_key(top, Integer(len(coefficients))))
-
-
-def _dominant(one: Expansion, other: Expansion) -> Expansion:
-    """The sum of two expansions with different exponential factors is the larger one, to all orders."""
-    (variable,) = (one.growth - other.growth).free_symbols
-    difference = (one.growth - other.growth).subs(variable, Integer(10) ** 12).evalf()
-    return one if difference > 0 else other
-
-
-def _as_terms(growth: Expr, n: Expr) -> list[tuple[Expr, Key]]:
-    """A sum of monomials c n^a log(n)^b, as ``exponential`` writes it, back to terms."""
-    out = []
-    for term in growth.as_ordered_terms():
-        powers = term.as_powers_dict()
-        a, b, e = powers.pop(n, S.Zero), powers.pop(log(n), S.Zero), powers.pop(log(log(n)), S.Zero)
-        coefficient = S.One
-        for base, exponent in powers.items():
-            coefficient *= base**exponent
-        out.append((coefficient, (a, b, e)))
-    return out

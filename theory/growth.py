@@ -130,8 +130,10 @@ def _slowly_scaled(setting: Setting) -> Order:
     gradient = stream.raised(-degree(setting.functional))
     unit = leading_order(units["fc1"] + units["fc2"], k)
     total = sum_order(unit.times(two).times(gradient), "Euler-Maclaurin: sum against its integral")
-    total = total.with_variable_scaled(S.Half).times(leading_order(setting.lr_multiplier, L))
-    return _because(total, "kappa -> 1: D_l ~ 1/q_l; two equal sublayers a block; next term relatively 1/log L or 1/log log L")
+    total = total.restated(k, L / 2).times(leading_order(setting.lr_multiplier, L))
+    return _because(
+        total, "kappa -> 1: D_l ~ 1/q_l; two equal sublayers a block; next term relatively 1/log L or 1/log log L"
+    )
 
 
 def _weighted_residual(setting: Setting) -> Order:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 
 import mpmath
+
 from theory.closedform import ClosedForm, closed_form
 from theory.evaluate import evaluate
 from theory.recursion import LONGEST, by_leap, by_recursion, prediction

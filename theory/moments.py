@@ -365,7 +365,7 @@ def _slope_abs_tail(act: Activation) -> Expr:
 
 
 # ---------------------------------------------------------------------------------------------------- quadrature
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rule:
     """Gauss-Legendre on panels in x, t = min(1, s) sinh(x): even steps near 0, logarithmic ones beyond.
 
@@ -379,19 +379,16 @@ class _Rule:
 
     def edges(self, scale: Real) -> list[Real]:
         """Panel ends in x, symmetric about 0."""
-        last = self.lib.asinh(self.reach * max(scale, 1))
-        inner = [self.panel * i for i in range(1, math.ceil(last / self.panel))]
-        return [-last, *(-x for x in reversed(inner)), 0 * last, *inner, last]
+        last = math.ceil(self.lib.asinh(self.reach * max(scale, 1)) / self.panel)
+        return [self.panel * i for i in range(-last, last + 1)]
 
     def expect(self, g: Function, scale: Real, cuts: tuple[Real, ...] = ()) -> Real:
         """E g(s z); g is smooth but at 0 and at the cuts (in x)."""
         lib, width, terms = self.lib, min(scale, 1), []
         for a, b in pairwise(sorted([*self.edges(scale), *cuts])):
-            middle, half = (a + b) / 2, (b - a) / 2
-            for node, weight in self.nodes:
-                x = middle + half * node
-                t = width * lib.sinh(x)
-                terms.append(half * weight * lib.cosh(x) * lib.exp(-((t / scale) ** 2) / 2) * g(t))
+            for sinh, weight in _abscissas(self, a, b):
+                t = width * sinh
+                terms.append(weight * lib.exp(-((t / scale) ** 2) / 2) * g(t))
         return lib.fsum(terms) * width / (scale * lib.sqrt(2 * lib.pi))
 
     def expect_abs(self, g: Function, scale: Real) -> Real:
@@ -400,7 +397,9 @@ class _Rule:
         def in_x(x: Real) -> Real:
             return g(min(scale, 1) * self.lib.sinh(x))
 
-        brackets = [(a, b) for a, b in pairwise(self.edges(scale)) if in_x(a) * in_x(b) < 0]
+        panels = ((a, b, (b - a) / 10**60) for a, b in pairwise(self.edges(scale)))
+        inside = ((a + step, b - step) for a, b, step in panels)  # a jump at 0 is no root
+        brackets = [(a, b) for a, b in inside if in_x(a) * in_x(b) < 0]
         cuts = tuple(_bisect(in_x, a, b) for a, b in brackets)
         return self.expect(lambda t: abs(g(t)), scale, cuts)
 
@@ -415,6 +414,13 @@ class _Rule:
             return self.expect(lambda t: g(t) ** 2, scale)
         mean = self.moment(act, Kind.MEAN, scale) if kind is Kind.ABS_CENTRED else 0
         return self.expect_abs(lambda t: g(t) - mean, scale)
+
+
+@lru_cache(maxsize=512)
+def _abscissas(rule: _Rule, a: Real, b: Real) -> list[tuple[Real, Real]]:
+    """sinh(x) and the weight of dsinh(x) at the abscissas of a panel: the same for every scale and moment."""
+    nodes = ((a + (b - a) * (1 + node) / 2, (b - a) / 2 * weight) for node, weight in rule.nodes)
+    return [(rule.lib.sinh(x), weight * rule.lib.cosh(x)) for x, weight in nodes]
 
 
 def _bisect(g: Function, a: Real, b: Real) -> Real:
@@ -438,12 +444,12 @@ def _function(act: Activation, kind: Kind, lib: str) -> Function:
 
 @lru_cache(maxsize=32)
 def _rules(dps: int) -> tuple[_Rule, _Rule]:
-    """Two quadratures for ``dps`` digits that share no panel end and no abscissa but 0."""
+    """Two quadratures for ``dps`` digits that share no panel end but 0."""
     with mpmath.workdps(dps + 15):
         degree = math.ceil(math.log2(dps / 3)) + 1  # 3 * 2^(degree-1) >= dps abscissas on a panel
         nodes = tuple(GaussLegendre(mpmath.mp).calc_nodes(degree, mpmath.mp.prec))
         reach = mpmath.sqrt(2 * mpmath.log(10) * (dps + 5))
-        panels = (mpmath.mpf(1), mpmath.mpf(3) / 4)
+        panels = (mpmath.mpf(1), mpmath.sqrt(mpmath.mpf(1) / 2))
         first, second = (_Rule(mpmath, nodes, reach, panel) for panel in panels)
     return first, second
 
@@ -474,7 +480,7 @@ def precise(act: Activation, kind: Kind, scale: Any, digits: int = 30) -> mpmath
     """
     _check_positive("scale", scale)
     what = f"{kind.value} of {act.name}"
-    return _agreed(lambda rule, s: rule.moment(act, kind, s), {"scale": scale}, digits, 15, what)
+    return _agreed(lambda rule, s: rule.moment(act, kind, s), {"scale": scale}, digits, 10, what)
 
 
 def inhomogeneity(act: Activation, factor: Any, scale: Any = 1, digits: int = 20) -> mpmath.mpf:

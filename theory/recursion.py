@@ -1,4 +1,4 @@
-"""The mean field layer by layer: O(L) and no memory for any gains, and at 10^9 sublayers where no closed form exists."""
+"""The mean field layer by layer: O(L) and no memory for any gains; by leaps where L is large and nothing telescopes."""
 
 from __future__ import annotations
 

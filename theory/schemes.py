@@ -66,9 +66,7 @@ _ALL = (
         stack=Stack(placement=SUB, gain_in=sqrt(log(L)), gain_out=sqrt(log(L))),
         min_sublayers=2,  # log 1 = 0 would start every branch at zero
     ),
-    Scheme(
-        name="admin", source="Liu et al. 2020, arXiv 2004.08249", stack=Stack(placement=POST, residual_weight=None)
-    ),
+    Scheme(name="admin", source="Liu et al. 2020, arXiv 2004.08249", stack=Stack(placement=POST, residual_weight=None)),
     Scheme(name="gpt2", source="Radford et al. 2019", stack=Stack(placement=PRE, gain_out=L**-_HALF)),
     Scheme(
         name="fixup",

@@ -40,7 +40,6 @@ class GaussianMoment(Function):
         name, kind, scale = self.spec
         return exact(activation(name), kind, scale)
 
-
     def _eval_evalf(self, prec: int) -> Expr:
         name, kind, scale = self.spec
         if scale.free_symbols:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import mpmath
-from sympy import Dummy, Expr, Float, Integer, S, Symbol, gamma, log, loggamma, nan, oo, simplify
+from sympy import Dummy, Expr, Float, S, gamma, log, loggamma, nan, oo, simplify
 
 from theory.bounds import BOUNDS, derive_bound
 from theory.evaluate import constant
@@ -70,23 +70,54 @@ def constant_cell(expr: Expr | None) -> Cell:
     return str(Float(constant(short), CELL_DIGITS))
 
 
-def order_cells(order: Order, variable: Symbol = N) -> Row:
+def order_cells(order: Order) -> Row:
     """coefficient, power, log_power, loglog_power, growth, next_term and shown_by of an order, as text."""
-    growth = None if order.growth == 0 else f"exp({_expression_cell(order.growth.subs(L, variable))})"
+    growth = None if order.growth == 0 else f"exp({expression_cell(order.growth)})"
     return {
         "coefficient": constant_cell(order.coefficient),
         "power": constant_cell(order.power),
         "log_power": constant_cell(order.log_power),
         "loglog_power": constant_cell(order.loglog_power),
         "growth": growth,
+        "approximate": _approximate(order),
         "shown_by": "; ".join(order.shown_by),
     }
 
 
-def _expression_cell(expr: Expr) -> str:
+def _approximate(order: Order) -> str:
+    """The order for people: four digits, in N (or L, whose orders say so)."""
+    if order.is_zero:
+        return "0"
+    if order.power is oo:
+        return f"faster than any power, exp({_rounded(order.growth)})"
+    front = _rounded(order.coefficient)
+    parts = [] if front == "1" else [front]
+    for base, exponent in (("N", order.power), ("(log N)", order.log_power), ("(log log N)", order.loglog_power)):
+        if exponent == 1:
+            parts.append(base.strip("()") if base != "N" else base)
+        elif exponent != 0:
+            parts.append(f"{base}^{_rounded(exponent)}")
+    if order.growth != 0:
+        parts.append(f"exp({_rounded(order.growth)})")
+    return " ".join(parts) or "1"
+
+
+def _rounded(expr: Expr) -> str:
+    """A number to four digits, or an expression whose constants are."""
+    if expr.is_Integer or (expr.is_Rational and expr.q <= 16):
+        return str(expr)
+    number, rest = expr.as_independent(*expr.free_symbols, as_Add=False) if expr.free_symbols else (expr, S.One)
+    value = f"{float(constant(number)):.4g}"
+    return value if rest == 1 else f"{value} {rest}"
+
+
+def expression_cell(expr: Expr) -> str:
     """An expression in one variable: its constant factor tidied, moments without a closed form as decimals."""
-    moments = {moment: Float(constant(moment), CELL_DIGITS) for moment in expr.atoms(GaussianMoment)}
-    return str(expr.xreplace(moments))
+    number, rest = expr.as_independent(*expr.free_symbols, as_Add=False) if expr.free_symbols else (expr, S.One)
+    moments = {moment: Float(constant(moment), CELL_DIGITS) for moment in rest.atoms(GaussianMoment)}
+    shown = rest.xreplace(moments)
+    front = constant_cell(number)
+    return str(shown) if front == "1" else front or "" if rest == 1 else f"({front})*{shown}"
 
 
 def su_optimizers() -> Table:
@@ -150,9 +181,7 @@ def bounds() -> Table:
     for name in BOUNDS:
         bound = derive_bound(name)
         order = bound.order
-        plain = Order(
-            coefficient=S.One, power=order.power, log_power=order.log_power, loglog_power=order.loglog_power
-        )
+        plain = Order(coefficient=S.One, power=order.power, log_power=order.log_power, loglog_power=order.loglog_power)
         written = f"{bound.prefactor}*({bound.expression})"
         rows.append({"scheme": name, "bound": written, "order": str(plain.expression(N))})
     title = "Bounds on the model update of one SGD step, and their order in N (encoder-decoder: M = N)"
@@ -161,15 +190,13 @@ def bounds() -> Table:
 
 def cross_settings() -> list[tuple[str, str, str]]:
     """(scheme, activation, norm kind) of every block of the cross table; one block is all optimizers."""
-    return [
-        (name, act, kind.value) for name in SCHEMES for act in CROSS_ACTIVATIONS for kind in NormKind
-    ]
+    return [(name, act, kind.value) for name in SCHEMES for act in CROSS_ACTIVATIONS for kind in NormKind]
 
 
 @functools.lru_cache(maxsize=8192)
 def _cross_order(name: str, kind: str, act: str, representative: str, sign: bool) -> Order:
     """Optimizers that share functional and learning-rate multiplier share the order; computed for one of them."""
-    return update_order(Setting.of(name, representative, act, kind)).with_variable_scaled(Integer(2))
+    return update_order(Setting.of(name, representative, act, kind)).restated(L, 2 * N)
 
 
 def cross_block(name: str, act: str, kind: str) -> list[Row]:
@@ -185,7 +212,7 @@ def cross_block(name: str, act: str, kind: str) -> list[Row]:
         try:
             cells = order_cells(_cross_order(name, computed_kind, act, representative, found.is_sign_type))
         except BeyondScaleError as reason:
-            cells = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth"))
+            cells = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "approximate"))
             cells["shown_by"] = f"not decided: {reason}"
         rows.append(
             {"scheme": name, "optimizer": opt, "activation": act, "norm_kind": kind, "rung": "meanfield", **cells}

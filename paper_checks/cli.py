@@ -1,0 +1,166 @@
+"""The command line. Only typer is imported here, so that ``depthlaw --help`` answers at once.
+
+Exit 0: done and as expected. 1: a verdict differs from the expected one. 2: unusable input, said in one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from paper_checks.choices import ARCHITECTURES, NORMS, SELECTIONS
+
+# typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
+UsageError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="depthlaw",
+    help="Derives, verifies and audits the depth laws of Transformers: how far a model moves in one optimizer step "
+    "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.",
+    epilog="Example: depthlaw rule --norm post --optimizer adam --arch encoder --layers 24",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+
+
+@app.command(epilog="Example: depthlaw tables --only cross --activation gelu")
+def tables(
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="LaTeX tabulars (needs amsmath).")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
+    derive: Annotated[bool, typer.Option("--derive", help="Derive now, whatever was generated before.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Derive, and rewrite the generated file.")] = False,
+    only: Annotated[str | None, typer.Option(help="One table, by id.", metavar="ID")] = None,
+    activation: Annotated[str, typer.Option(help="What `cross` shows to people.")] = "relu",
+    norm_kind: Annotated[str, typer.Option(help="What `cross` shows to people: layernorm or rmsnorm.")] = "layernorm",
+) -> None:
+    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
+    from paper_checks.commands.tables import Format, run
+
+    formats = [
+        found
+        for asked, found in (
+            (as_json, Format.JSON),
+            (markdown, Format.MARKDOWN),
+            (latex, Format.LATEX),
+            (csv, Format.CSV),
+        )
+        if asked
+    ]
+    if len(formats) > 1:
+        raise UsageError("give one of --json, --markdown, --latex, --csv, not several")
+    run(
+        formats[0] if formats else Format.PEOPLE,
+        derive=derive or write,
+        write=write,
+        only=only,
+        activation=activation,
+        norm_kind=norm_kind,
+    )
+
+
+@app.command(epilog="Example: depthlaw rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet")
+def rule(
+    norm: Annotated[str, typer.Option(help=f"Where the norms stand: {NORMS}.")],
+    optimizer: Annotated[str, typer.Option(help="sgd, adam, lamb, ...")],
+    arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.")],
+    layers: Annotated[str, typer.Option(help="Layers N (blocks) of the encoder, or of the single stack.")],
+    decoder_layers: Annotated[str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.")] = None,
+    select: Annotated[str | None, typer.Option(help=f"Member of the family: {SELECTIONS}.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which residual weight, init gain and learning rate to use, and every step of the argument why."""
+    from paper_checks.commands.rule import run
+
+    run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
+
+
+@app.command(epilog="Example: depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000")
+def predict(
+    optimizer: Annotated[str, typer.Option(help="sgd, adam, lamb, ...")],
+    sublayers: Annotated[str, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.")],
+    scheme: Annotated[str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.")] = None,
+    activation: Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.")] = "relu",
+    norm_kind: Annotated[str, typer.Option(help="layernorm or rmsnorm.")] = "layernorm",
+    w: Annotated[str | None, typer.Option(help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")] = None,
+    v: Annotated[str | None, typer.Option(help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")] = None,
+    norm: Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.")] = None,
+    residual_weight: Annotated[str | None, typer.Option(help="a = C L^P of it.", metavar="C,P")] = None,
+    branch_weight: Annotated[str | None, typer.Option(help="b = C L^P of it.", metavar="C,P")] = None,
+    gain: Annotated[str | None, typer.Option(help="w = v = C L^P of it.", metavar="C,P")] = None,
+    as_json: Json = False,
+) -> None:
+    """The update of an FFN-only stack in one optimizer step, exact at infinite width, and its leading order in L."""
+    from paper_checks.commands.predict import run
+
+    run(
+        optimizer=optimizer,
+        sublayers=sublayers,
+        scheme_name=scheme,
+        activation=activation,
+        norm_kind=norm_kind,
+        w=w,
+        v=v,
+        norm=norm,
+        laws={"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain},
+        as_json=as_json,
+    )
+
+
+@app.command(epilog="Example: depthlaw verify S1-33 DN-07")
+def verify(
+    ids: Annotated[list[str] | None, typer.Argument(help="Claims to check; all by default.", metavar="[ID]...")] = None,
+    source: Annotated[str | None, typer.Option(help="The claims of one source only.", metavar="KEY")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; skip slow routes.")] = False,
+    mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
+    out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
+    as_json: Json = False,
+) -> None:
+    """Derive everything anew and hold it against what the sources print."""
+    from paper_checks.commands.verify import run
+
+    raise typer.Exit(run(ids or [], source=source, quick=quick, mutants=mutants, out=out, as_json=as_json))
+
+
+@app.command(epilog="Example: depthlaw explain DN-07")
+def explain(
+    claim: Annotated[str, typer.Argument(help="Its id.", metavar="ID")],
+    as_json: Json = False,
+) -> None:
+    """One claim in full: what is printed, the verdict, each piece of evidence, the derivation."""
+    from paper_checks.commands.verify import explain as run
+
+    raise typer.Exit(run(claim, as_json=as_json))
+
+
+def main() -> None:
+    """Run the command line; whatever is wrong with the input is said in one line, exit 2."""
+    arguments = sys.argv[1:] or ["--help"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except ClickError as error:
+        code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+    except (typer.Abort, KeyboardInterrupt):
+        code = _refuse("interrupted")
+    except BrokenPipeError:  # the reader of a pipe went away
+        sys.stderr.close()
+        code = 0
+    except ValueError as error:
+        from paper_checks.commands.inputs import BadInputError
+
+        if not isinstance(error, BadInputError):
+            raise
+        code = _refuse(str(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> int:
+    line = " ".join(message.split())
+    print(f"depthlaw: {line}", file=sys.stderr)
+    return 2

@@ -1,0 +1,138 @@
+"""``depthlaw rule``: the derived rule for one norm placement, optimizer, architecture and depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paper_checks.commands.inputs import BadInputError, count, refusing
+from paper_checks.commands.output import document, print_json
+
+NORMS = ("post", "pre", "sub")
+ROLE_ORDER = ("q", "k", "v", "out", "cross_q", "cross_k", "cross_v", "cross_out", "fc1", "fc2")
+
+
+def run(
+    norm: str,
+    optimizer: str,
+    arch: str,
+    layers: str,
+    decoder_layers: str | None,
+    select: str | None,
+    as_json: bool,
+) -> None:
+    if norm not in NORMS:
+        raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}")
+    num_layers = count(layers, "--layers")
+    both = arch == "encoder-decoder"
+    if both and decoder_layers is None:
+        raise BadInputError("--arch encoder-decoder needs --decoder-layers M beside --layers N")
+    if not both and decoder_layers is not None:
+        raise BadInputError(f"--decoder-layers belongs to --arch encoder-decoder, not to {arch!r}")
+    num_decoder_layers = count(decoder_layers, "--decoder-layers") if decoder_layers is not None else num_layers
+
+    from theory.rules import solve_rule
+
+    with refusing():
+        rule = solve_rule(norm, optimizer, arch, select=select)
+    sides = {side.name: _side(side, num_layers, num_decoder_layers) for side in rule.sides}
+    head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
+    why = list(rule.why)
+    if both:
+        found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=why)
+    else:
+        (only,) = sides.values()
+        found = document(**head, layers=num_layers, **only, why=why)
+    if as_json:
+        print_json(found)
+    else:
+        show(found, sides)
+
+
+def _side(side: Any, num_layers: int, num_decoder_layers: int) -> dict[str, Any]:
+    """One side in numbers and formulas; init_gain null where no gain keeps the update flat."""
+    from theory.evaluate import evaluate
+    from theory.symbols import M, N
+
+    def number(expr: Any) -> float:
+        return float(evaluate(expr, {N: num_layers, M: num_decoder_layers}, 17))
+
+    gains = None if side.init_gain is None else {role: number(gain) for role, gain in _sorted(side.init_gain)}
+    return {
+        "residual_weight": number(side.residual_weight),
+        "branch_weight": number(side.branch_weight),
+        "init_gain": gains,
+        "lr_multiplier": {role: number(value) for role, value in _sorted(side.lr_multiplier)},
+        "formula": side.formula,
+        "update_order": side.formula["update_order"],
+        "relative_update_order": side.formula["relative_update_order"],
+        "branch_at_init": number(side.branch_at_init),
+        "alternatives": [_alternative(member, number) for member in side.alternatives],
+    }
+
+
+def _sorted(by_role: Any) -> list[tuple[str, Any]]:
+    order = {role: index for index, role in enumerate(ROLE_ORDER)}
+    return sorted(by_role.items(), key=lambda item: order.get(item[0], len(order)))
+
+
+def _alternative(member: Any, number: Any) -> dict[str, Any]:
+    from theory.magnitude import compact
+
+    gain = member.init_gain
+    return {
+        "name": member.name,
+        "residual_weight": number(member.residual_weight),
+        "branch_weight": number(member.branch_weight),
+        "init_gain": None if gain is None else number(gain),
+        "lr_multiplier": number(member.lr_multiplier),
+        "formula": {
+            "residual_weight": compact(member.residual_weight),
+            "branch_weight": compact(member.branch_weight),
+            "init_gain": None if gain is None else compact(gain),
+            "lr_multiplier": compact(member.lr_multiplier),
+        },
+        "update_order": compact(member.update),
+        "relative_update_order": compact(member.relative_update),
+        "note": member.note,
+    }
+
+
+def show(found: dict[str, Any], sides: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for name, side in sides.items():
+        title = f"{found['norm']}-norm {name} under {found['optimizer']} (selection {found['select']})"
+        table = Table("what", "value", "formula", title=title, title_justify="left")
+        formula = side["formula"]
+        table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
+        table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
+        if side["init_gain"] is None:
+            table.add_row("init gain", "none", "no gain keeps this update flat; see below")
+        else:
+            for value in dict.fromkeys(side["init_gain"].values()):
+                roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)
+                of_formula = abs(value - 1) > 1e-15 or formula["init_gain"] == "1"
+                table.add_row(f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1")
+        multipliers = set(side["lr_multiplier"].values())
+        table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
+        table.add_row("update grows as", "", formula["update_order"])
+        table.add_row("relative update, to alpha = lambda = 1", "", formula["relative_update_order"])
+        console.print(table)
+        others = Table("alternative", "residual", "branch", "gain", "lr", "note", title_justify="left")
+        for other in side["alternatives"]:
+            gain = "none" if other["init_gain"] is None else f"{other['init_gain']:.4g}"
+            others.add_row(
+                other["name"],
+                f"{other['residual_weight']:.4g}",
+                f"{other['branch_weight']:.4g}",
+                gain,
+                f"{other['lr_multiplier']:.4g}",
+                other["note"],
+            )
+        if side["alternatives"]:
+            console.print(others)
+    console.print("Why:")
+    for step, line in enumerate(found["why"], start=1):
+        console.print(f"{step:3}. {line}", markup=False, highlight=False)

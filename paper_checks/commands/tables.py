@@ -1,0 +1,151 @@
+"""``depthlaw tables``: as JSON, Markdown, LaTeX, CSV, or for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from enum import Enum, auto
+from typing import Any
+
+from paper_checks import generated
+from paper_checks.commands.inputs import BadInputError
+from paper_checks.commands.output import document, print_json
+
+Table = dict[str, Any]
+SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
+"""One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
+
+
+class Format(Enum):
+    PEOPLE = auto()
+    JSON = auto()
+    MARKDOWN = auto()
+    LATEX = auto()
+    CSV = auto()
+
+
+def run(format_: Format, *, derive: bool, write: bool, only: str | None, activation: str, norm_kind: str) -> None:
+    tables = None if derive else generated.stored()
+    if tables is None:
+        if not derive:
+            print("depthlaw: theory has changed since the tables were generated; deriving them", file=sys.stderr)
+        tables = derive_with_progress()
+    if write:
+        generated.write(tables)
+        print(f"depthlaw: wrote {generated.FILE.relative_to(generated.ROOT.parent)}", file=sys.stderr)
+    if only is not None:
+        ids = [table["id"] for table in tables]
+        if only not in ids:
+            raise BadInputError(f"--only must be one of {', '.join(ids)}, not {only!r}")
+        tables = [table for table in tables if table["id"] == only]
+    if format_ is Format.JSON:
+        print_json(document(tables=tables))
+    elif format_ is Format.MARKDOWN:
+        sys.stdout.write("\n".join(markdown(table) for table in tables))
+    elif format_ is Format.LATEX:
+        sys.stdout.write("\n".join(latex(table) for table in tables))
+    elif format_ is Format.CSV:
+        sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
+    else:
+        show(tables, activation, norm_kind)
+
+
+def derive_with_progress() -> list[Table]:
+    """Derive all tables, with a bar on standard error where a person looks at it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("deriving the tables", total=None)
+        return generated.derive(lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def markdown(table: Table) -> str:
+    columns = list(table["rows"][0])
+    lines = [f"**{table['id']}**: {table['title']}", "", "| " + " | ".join(columns) + " |"]
+    lines.append("|" + " --- |" * len(columns))
+    for row in table["rows"]:
+        cells = ("" if row[name] is None else f"`{str(row[name]).replace('|', chr(92) + '|')}`" for name in columns)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(table: Table, *, with_id: bool) -> str:
+    out = io.StringIO()
+    if with_id:
+        out.write(f"# {table['id']}\n")
+    writer = csv.DictWriter(out, fieldnames=list(table["rows"][0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table["rows"])
+    return out.getvalue()
+
+
+MATH_COLUMNS = frozenset(
+    {"alpha", "beta", "gamma", "lambda", "coefficient", "power", "log_power", "loglog_power", "growth", "order"}
+)
+_ESCAPES = str.maketrans(
+    {"_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "^": r"\^{}", "~": r"\~{}"}
+)
+
+
+def latex(table: Table) -> str:
+    """A tabular (longtable for the long ones): expressions typeset, text escaped; needs amsmath and longtable."""
+    from sympy import Symbol
+    from sympy import latex as typeset
+    from sympy.parsing.sympy_parser import parse_expr
+
+    names = {"N": Symbol("N"), "M": Symbol("M"), "L": Symbol("L")}
+    skipped = {"shown_by", "bound"}  # a sentence, and sums too wide for a cell
+    columns = [name for name in table["rows"][0] if name not in skipped]
+
+    def cell(name: str, text: str | None) -> str:
+        if text is None:
+            return "--"
+        if name in MATH_COLUMNS:  # our own generated cells, never text from outside
+            return f"${typeset(parse_expr(text, local_dict=names))}$"
+        return text.translate(_ESCAPES)
+
+    kind = "longtable" if len(table["rows"]) > 40 else "tabular"
+    lines = [f"% {table['id']}: {table['title']}", f"\\begin{{{kind}}}{{{'l' * len(columns)}}}"]
+    lines.append(" & ".join(name.translate(_ESCAPES) for name in columns) + r" \\ \hline")
+    lines += [" & ".join(cell(name, row[name]) for name in columns) + r" \\" for row in table["rows"]]
+    return "\n".join([*lines, f"\\end{{{kind}}}"]) + "\n"
+
+
+def show(tables: list[Table], activation: str, norm_kind: str) -> None:
+    """Tables for people; the long cross table as a matrix of one activation and norm kind."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console()
+    for table in tables:
+        rows = table["rows"]
+        if table["id"] == "cross":
+            rows = matrix(rows, activation, norm_kind)
+        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
+        for name in rows[0]:
+            shown.add_column(name, overflow="fold")
+        for row in rows:
+            shown.add_row(*("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values()))
+        console.print(shown)
+        if table["id"] == "cross":
+            console.print(
+                f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "
+                "momentum as sgd, adafactor as lamb. --json has every activation, the coefficients' derivations and "
+                "all twelve optimizers.",
+                style="dim",
+                markup=False,
+            )
+
+
+def matrix(rows: list[dict[str, Any]], activation: str, norm_kind: str) -> list[dict[str, Any]]:
+    """The approximate orders of one activation and norm kind, scheme by optimizer."""
+    for name, given in (("activation", activation), ("norm_kind", norm_kind)):
+        known = list(dict.fromkeys(row[name] for row in rows))
+        if given not in known:
+            raise BadInputError(f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {given!r}")
+    chosen = [row for row in rows if row["activation"] == activation and row["norm_kind"] == norm_kind]
+    schemes = dict.fromkeys(row["scheme"] for row in chosen)
+    cells = {(row["scheme"], row["optimizer"]): row["approximate"] or "not decided" for row in chosen}
+    return [{"scheme": name, **{opt: cells[name, opt] for opt in SHOWN_OPTIMIZERS}} for name in schemes]
