@@ -13,8 +13,10 @@ import typer
 from paper_checks.choices import ARCHITECTURES, NORMS, SELECTIONS
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
-UsageError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+UsageError, ClickError = (
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == name and issubclass(kind, Exception))
+    for name in ("UsageError", "ClickException")
+)
 
 app = typer.Typer(
     name="depthlaw",

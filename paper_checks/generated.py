@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def file_text(tables: Tables) -> str:
     return json.dumps(head)[:-1] + ',\n"tables": [\n' + body + "\n]}\n"
 
 
-def _table_lines(table: dict[str, Any]) -> Iterator[str] | str:
+def _table_lines(table: dict[str, Any]) -> str:
     rows = ",\n".join(json.dumps(row) for row in table["rows"])
     return f'{{"id": {json.dumps(table["id"])}, "title": {json.dumps(table["title"])}, "rows": [\n{rows}\n]}}'
 

@@ -78,14 +78,20 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
     """The real number that ``expr`` is at these values of its symbols, to ``digits`` digits.
 
     Computed at rising precision until two agree, since closed forms near kappa = 1 cancel: (x^e - 1)/e with e of
-    order 1/L^2. ArithmeticError if 400 digits do not settle it.
+    order 1/L^2. Where all digits cancel that is 0/e or 0/0, at any two precisions below that of e: neither counts.
+    ArithmeticError if 400 digits do not settle it.
     """
+    if expr.is_zero:
+        return mpmath.mpf(0)
     before: mpmath.mpf | None = None
     precision = digits + 10
     while precision <= 400:
         with mpmath.workdps(precision):
-            found = _Evaluator({symbol: mpmath.mpf(number) for symbol, number in values.items()})(expr)
-            if before is not None and abs(found - before) <= abs(found) * mpmath.mpf(10) ** -digits:
+            try:
+                found = _Evaluator({symbol: mpmath.mpf(number) for symbol, number in values.items()})(expr)
+            except ZeroDivisionError:
+                found = mpmath.mpf(0)
+            if before is not None and found and abs(found - before) <= abs(found) * mpmath.mpf(10) ** -digits:
                 return found
         before, precision = found, precision + max(digits, precision // 2)
     raise ArithmeticError(f"{expr} does not settle at 400 digits")

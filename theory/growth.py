@@ -123,7 +123,7 @@ def _slowly_scaled(setting: Setting) -> Order:
     t, units = _transfer(setting, symbolic_moments(setting.activation, blocks.gain_in * blocks.input_scale), blocks)
     beta = leading_order(t.increment, k)
     excess = cancel(t.gradient_ratio - 1 - t.increment)
-    if excess != 0 and sign_of(leading_order(excess, k).power + 1) >= 0:
+    if excess != 0 and sign_of(leading_order(excess, k).powers[0] + 1) >= 0:
         raise BeyondScaleError("kappa does not tend to 1 fast enough")
     two = Order(coefficient=Integer(2))
     stream = sum_order(beta.times(two), "Euler-Maclaurin: sum of 1/k is log")

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Sequence
+from numbers import Real
 
 import mpmath
 
@@ -55,13 +57,24 @@ def predict_setting(
         if gains is not None:
             check_gains(name, gains, num_sublayers)
     if w is not None or v is not None:
-        return by_recursion(setting, num_sublayers, w=w, v=v)
+        return _by_recursion(setting, num_sublayers, w=w, v=v)
     form = cached_closed_form(setting)
     if form is not None:
         return from_closed_form(setting, form, num_sublayers)
     if num_sublayers <= LONGEST // 50:
-        return by_recursion(setting, num_sublayers)
+        return _by_recursion(setting, num_sublayers)
     return by_leap(setting, num_sublayers)
+
+
+def _by_recursion(setting: Setting, num_sublayers: int, **gains: Sequence[float] | None) -> Prediction:
+    """``by_recursion``; ValueError where gains are so large or small that the moments themselves are no floats."""
+    try:
+        found = by_recursion(setting, num_sublayers, **gains)
+        if found.log10_update < math.inf:
+            return found
+    except (OverflowError, ZeroDivisionError):
+        pass
+    raise ValueError("with these gains the second moments leave the range of floating-point numbers")
 
 
 def check_num_sublayers(scheme: Scheme, num_sublayers: int) -> None:
@@ -79,7 +92,8 @@ def check_gains(name: str, gains: Sequence[float], num_sublayers: int) -> None:
     if len(gains) != num_sublayers:
         raise ValueError(f"{name} has {len(gains)} gains for {num_sublayers} sublayers; one per sublayer is wanted")
     for index, gain in enumerate(gains, start=1):
-        if not (math.isfinite(gain) and gain > 0):
+        is_number = isinstance(gain, Real) and not isinstance(gain, bool)
+        if not (is_number and 0 < gain <= sys.float_info.max):
             raise ValueError(f"{name} of sublayer {index} is {gain}; gains are positive finite numbers")
 
 

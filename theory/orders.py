@@ -84,23 +84,30 @@ class Order:
     def is_zero(self) -> bool:
         return self.power is None
 
+    @property
+    def powers(self) -> Key:
+        """(power, log_power, loglog_power) of an order that does not vanish."""
+        if self.power is None or self.log_power is None or self.loglog_power is None:
+            raise BeyondScaleError("a quantity that vanishes has no order")
+        return self.power, self.log_power, self.loglog_power
+
     def expression(self, n: Expr) -> Expr:
         """The order written out in the variable n (in which ``growth`` must already stand)."""
         if self.is_zero:
             return S.Zero
-        power = S.Zero if self.power is oo else self.power
-        logs = log(n) ** self.log_power * log(log(n)) ** self.loglog_power
-        return self.coefficient * exp(self.growth) * n**power * logs
+        a, b, e = self.powers
+        return self.coefficient * exp(self.growth) * n ** (S.Zero if a is oo else a) * log(n) ** b * log(log(n)) ** e
 
     def __str__(self) -> str:
         return str(self.expression(Symbol("N")))
 
     def raised(self, exponent: Expr) -> Order:
+        power, log_power, loglog_power = times_key(self.powers, exponent)
         return Order(
             coefficient=self.coefficient**exponent,
-            power=self.power * exponent,
-            log_power=self.log_power * exponent,
-            loglog_power=self.loglog_power * exponent,
+            power=power,
+            log_power=log_power,
+            loglog_power=loglog_power,
             growth=self.growth * exponent,
             shown_by=self.shown_by,
         )
@@ -108,11 +115,12 @@ class Order:
     def times(self, other: Order) -> Order:
         if self.is_zero or other.is_zero:
             return ZERO
+        power, log_power, loglog_power = add_keys(self.powers, other.powers)
         return Order(
             coefficient=self.coefficient * other.coefficient,
-            power=self.power + other.power,
-            log_power=self.log_power + other.log_power,
-            loglog_power=self.loglog_power + other.loglog_power,
+            power=power,
+            log_power=log_power,
+            loglog_power=loglog_power,
             growth=self.growth + other.growth,
             shown_by=(*self.shown_by, *(why for why in other.shown_by if why not in self.shown_by)),
         )
@@ -123,11 +131,12 @@ class Order:
         factor = new / n
         if self.is_zero:
             return self
-        moved = sign_of(self.log_power) or sign_of(self.loglog_power)
+        power, log_power, loglog_power = self.powers
+        moved = sign_of(log_power) or sign_of(loglog_power)
         why = (f"log({new}) = log {n} + log {factor}: leading term kept",) if moved else ()
         return replace(
             self,
-            coefficient=self.coefficient if self.power is oo else self.coefficient * factor**self.power,
+            coefficient=self.coefficient if power is oo else self.coefficient * factor**power,
             growth=self.growth.subs(old, new),
             next_term=self.next_term and self.next_term.subs(old, new),
             remainder=self.remainder and self.remainder.subs(old, new),
@@ -144,8 +153,8 @@ def sum_order(term: Order, why: str) -> Order:
 
     A factor exp(growth) or a convergent sum needs its own argument; both are refused here.
     """
-    a, b, e = term.power, term.log_power, term.loglog_power
-    if term.growth != 0 or a is None:
+    a, b, e = term.powers
+    if term.growth != 0:
         raise BeyondScaleError("integral comparison needs a power law")
     rule = (*term.shown_by, why)
     if sign_of(a + 1) > 0:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from sympy import lambdify
+from sympy import ceiling, lambdify
 
 from theory.longsum import START, carry
-from theory.moments import Activation, Kind, numeric
+from theory.moment_values import evaluator
+from theory.moments import Kind
 from theory.optimizers import Functional
 from theory.setting import MOMENT_KINDS, Prediction, Setting, degree, role_values
 from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
@@ -32,20 +34,30 @@ def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKi
     return frozenset(kinds)
 
 
-def float_moments(act: Activation, scale: float, needed: frozenset[Kind]) -> BranchMoments:
-    """The moments at one scale as floats; those that are not needed are left at nan."""
-    return BranchMoments(*(numeric(act, kind, scale) if kind in needed else math.nan for kind in MOMENT_KINDS))
+def _unread(_: float) -> float:
+    """Stands for a moment that nothing reads."""
+    return math.nan
 
 
 def letters_of(
-    stack: Stack, num_sublayers: int, w: Sequence[float] | None = None, v: Sequence[float] | None = None
+    stack: Stack,
+    num_sublayers: int,
+    w: Sequence[float] | None = None,
+    v: Sequence[float] | None = None,
+    *,
+    is_smooth: bool = False,
 ) -> Callable[[float], Letters]:
-    """The coefficients of sublayer l as floats. Lists of gains (index 0 is sublayer 1) replace the stack's own."""
+    """The coefficients of sublayer l as floats. Lists of gains (index 0 is sublayer 1) replace the stack's own.
+
+    is_smooth: as smooth functions of l that are right at every even l, where ceil(l/2) = l/2.
+    """
     total = num_sublayers
     a = None if stack.residual_weight is None else float(stack.residual_weight.subs(L, total))
 
     def law(letter: object) -> Callable[[float], float]:
         fixed = letter.subs(L, total)  # pyright: ignore[reportAttributeAccessIssue]
+        if is_smooth:
+            fixed = fixed.replace(ceiling, lambda x: x)
         if not fixed.has(l):
             constant = float(fixed)
             return lambda _: constant
@@ -69,7 +81,8 @@ class _Walk:
     """Carries stream and totals through the sublayers of one setting.
 
     Horner's rule turns the backward pass around: U_l = U_{l-1} (D_{l-1}/D_l)^p + unit_l, and the update is
-    U_L D_L^p, so nothing is stored. ``exponent`` keeps exploding gradients inside the range of floats.
+    U_L D_L^p, so nothing is stored. ``exponent`` keeps exploding gradients inside the range of floats, ``damping``
+    exploding streams: behind a pre-norm only b^2/q counts, so q is held times damping^2 and b times damping.
     """
 
     def __init__(self, setting: Setting, letters: Callable[[float], Letters]) -> None:
@@ -77,9 +90,10 @@ class _Walk:
         self.placement = setting.scheme.stack.placement
         self.functional = setting.functional
         self.p = float(degree(setting.functional))
-        self.needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
-        self.stream, self.admin, self.exponent = 1.0, 1.0, 0.0
+        self.stream, self.admin, self.exponent, self.damping = 1.0, 1.0, 0.0, 1.0
         self.totals = {"fc1": 0.0, "fc2": 0.0, "branch_weight": 0.0}
+        needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
+        self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]
         self._scale, self._moments = math.nan, BranchMoments(*[math.nan] * len(MOMENT_KINDS))
 
     def transfer(self, letters: Letters, stream: float) -> tuple[Transfer, dict[str, float]]:
@@ -87,14 +101,14 @@ class _Walk:
         a, b, c, gain_in, gain_out = letters
         scale = gain_in * c * (1.0 if self.placement.pre else math.sqrt(stream))
         if scale != self._scale:
-            self._moments, self._scale = float_moments(self.setting.activation, scale, self.needed), scale
+            self._moments, self._scale = BranchMoments(*[moment(scale) for moment in self.moments]), scale
         t = transfer(
             self.placement,
             self.setting.norm_kind,
             self._moments,
             stream=stream,
             residual_weight=math.sqrt(self.admin) if a is None else a,
-            branch_weight=b,
+            branch_weight=b * self.damping,
             input_scale=c,
             gain_in=gain_in,
             gain_out=gain_out,
@@ -112,18 +126,25 @@ class _Walk:
         self.totals = totals
         self.stream = t.stream
         self.admin += t.increment
+        if self.placement.pre and self.stream > 1e200:
+            self.stream *= 1e-200
+            self.damping *= 1e-100
+            self.totals = {role: value * 1e-200**self.p for role, value in self.totals.items()}
 
-    def block(self, index: float, stream: float) -> tuple[float, float, dict[str, float]]:
-        """Sublayers 2k-1 and 2k as one smooth function of k, for ``longsum``."""
-        first, units1 = self.transfer(self.letters(2 * index), stream)
-        second, units2 = self.transfer(self.letters(2 * index), first.stream)
+    def block(
+        self, smooth: Callable[[float], Letters], index: float, stream: float
+    ) -> tuple[float, float, dict[str, float]]:
+        """Sublayers 2k-1 and 2k, with equal letters, as one smooth function of k, for ``longsum``."""
+        first, units1 = self.transfer(smooth(2 * index), stream)
+        second, units2 = self.transfer(smooth(2 * index), first.stream)
         ratio = second.gradient_ratio**self.p
         units = {role: units1[role] * ratio + units2[role] for role in units1}
         return second.stream - stream, math.log(first.gradient_ratio * second.gradient_ratio) * self.p, units
 
-    def leap(self, start: int, stop: int) -> None:
+    def leap(self, smooth: Callable[[float], Letters], start: int, stop: int) -> None:
         """From block ``start`` to block ``stop`` by Euler-Maclaurin."""
-        self.stream, totals, grown = carry(self.block, start, stop, self.stream, self.totals)
+        block = functools.partial(self.block, smooth)
+        self.stream, totals, grown = carry(block, start, stop, self.stream, self.totals)
         self.totals, self.exponent = totals, self.exponent + grown
 
     def finish(self, num_sublayers: int) -> Prediction:
@@ -166,7 +187,7 @@ def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
         blocks = num_sublayers // 2
         for index in range(1, 2 * START + 1):
             walk.step(index)
-        walk.leap(START, blocks)
+        walk.leap(letters_of(stack, num_sublayers, is_smooth=True), START, blocks)
         if num_sublayers % 2:
             walk.step(num_sublayers)
         return walk.finish(num_sublayers)
@@ -176,10 +197,12 @@ def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
         t, units = walk.transfer(walk.letters(index), walk.stream)
         if walk.stream == before:
             return _settled_stream(walk, t, units, num_sublayers, index)
-        if walk.stream > 1e250:  # what comes after adds less than a rounding error to U_l D_l^p
+        if walk.damping < 1:  # what comes after adds less than a rounding error to U_l D_l^p
             rest = math.log(t.gradient_ratio) - math.log(t.stream / walk.stream)
             if abs(rest) * num_sublayers < 1e-12 and totals != walk.totals:
                 return walk.finish(num_sublayers)
+    if num_sublayers <= LONGEST:
+        return walk.finish(num_sublayers)
     raise ValueError(
         f"the residual weight is so near 1 that {num_sublayers} sublayers do not settle within {LONGEST}, "
         "and this scheme has no closed form; ask for fewer sublayers"

@@ -13,7 +13,8 @@ import mpmath
 from sympy import Expr, Float, Function, digamma, sympify
 from sympy.core.symbol import Str
 
-from theory.moments import Kind, activation, exact, precise
+from theory.moment_values import precise
+from theory.moments import Kind, activation, exact
 
 
 class GaussianMoment(Function):

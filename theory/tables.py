@@ -8,7 +8,7 @@ cross                                               growth     every scheme unde
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import mpmath
@@ -212,14 +212,14 @@ def cross_block(name: str, act: str, kind: str) -> list[Row]:
         try:
             cells = order_cells(_cross_order(name, computed_kind, act, representative, found.is_sign_type))
         except BeyondScaleError as reason:
-            cells = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "approximate"))
-            cells["shown_by"] = f"not decided: {reason}"
+            cells = {**dict.fromkeys(_ORDER_COLUMNS), "shown_by": f"not decided: {reason}"}
         rows.append(
             {"scheme": name, "optimizer": opt, "activation": act, "norm_kind": kind, "rung": "meanfield", **cells}
         )
     return rows
 
 
+_ORDER_COLUMNS = ("coefficient", "power", "log_power", "loglog_power", "growth", "approximate")
 CROSS_TITLE = (
     "The update at infinite width, one input: coefficient * N^power * (log N)^log_power * (log log N)^loglog_power "
     "* growth, by scheme and optimizer, N layers of two sublayers"
@@ -242,5 +242,5 @@ SMALL_TABLES: dict[str, Callable[[], Table]] = {
 }
 
 
-def _table(id_: str, title: str, rows: Sequence[Row]) -> Table:
-    return Table(id=id_, title=title, columns=tuple(rows[0]), rows=tuple(rows))
+def _table(id_: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
+    return Table(id=id_, title=title, columns=tuple(rows[0]), rows=tuple(dict(row) for row in rows))

@@ -17,6 +17,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from theory.moment_values import inhomogeneity, numeric, precise
 from theory.moments import (
     ACTIVATIONS,
     Activation,
@@ -24,11 +25,8 @@ from theory.moments import (
     Kind,
     activation,
     exact,
-    inhomogeneity,
     large_scale,
     leaky_relu,
-    numeric,
-    precise,
     small_scale,
 )
 from theory.symbols import L, u
