@@ -70,7 +70,7 @@ def _by_recursion(setting: Setting, num_sublayers: int, **gains: Sequence[float]
     """``by_recursion``; ValueError where gains are so large or small that the moments themselves are no floats."""
     try:
         found = by_recursion(setting, num_sublayers, **gains)
-        if found.log10_update < math.inf:
+        if found.log10_update < math.inf and not math.isnan(found.update):
             return found
     except (OverflowError, ZeroDivisionError):
         pass

@@ -8,6 +8,7 @@ from paper_checks.commands.inputs import BadInputError, count, refusing
 from paper_checks.commands.output import document, print_json
 
 NORMS = ("post", "pre", "sub")
+CHECKED_ACTIVATIONS = ("relu", "gelu")
 ROLE_ORDER = ("q", "k", "v", "out", "cross_q", "cross_k", "cross_v", "cross_out", "fc1", "fc2")
 
 
@@ -41,11 +42,51 @@ def run(
         found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=why)
     else:
         (only,) = sides.values()
-        found = document(**head, layers=num_layers, **only, why=why)
+        checked = [mean_field(rule, activation) for activation in CHECKED_ACTIVATIONS]
+        why += [line["says"] for line in checked]
+        found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
     if as_json:
         print_json(found)
     else:
         show(found, sides)
+
+
+def mean_field(rule: Any, activation: str) -> dict[str, Any]:
+    """What the exact second moments of an FFN stack say of the rule: the magnitude argument is not taken on faith."""
+    from theory.expansion import BeyondScaleError
+    from theory.rule_order import flat_gain, is_flat, rule_order
+    from theory.tables import order_cells
+
+    where = f"{activation}, layernorm"
+    try:
+        order = rule_order(rule, rule.sides[0], activation)
+    except BeyondScaleError as reason:
+        return {
+            "activation": activation,
+            "order": None,
+            "is_flat": None,
+            "flat_gain": None,
+            "says": f"mean field ({where}): {reason}",
+        }
+    cells = order_cells(order)
+    letter = rule.sides[0].num_layers
+    text = str(cells["approximate"]).replace("N", str(letter))
+    flat = is_flat(order)
+    other = flat_gain(rule, rule.sides[0], activation)
+    verdict = "flat, as the argument says" if flat else "NOT flat: here the argument and the exact moments disagree"
+    says = f"checked by the mean field of an FFN stack ({where}): the update goes as {text}, {verdict}"
+    if other is not None:
+        says += f"; a gain that grows as {other} keeps it flat"
+    if rule.sides[0].init_gain is None:
+        says = f"mean field of an FFN stack at gain 1 ({where}): the update goes as {text}"
+    return {
+        "activation": activation,
+        "norm_kind": "layernorm",
+        "order": cells,
+        "is_flat": flat,
+        "flat_gain": None if other is None else str(other),
+        "says": says,
+    }
 
 
 def _side(side: Any, num_layers: int, num_decoder_layers: int) -> dict[str, Any]:

@@ -307,6 +307,21 @@ def test_a_milliard_sublayers_cost_no_walk(name, monkeypatch):
         assert time.process_time() - start < 20  # guards against a hang; it takes milliseconds
 
 
+@pytest.mark.parametrize("factor", ["1.1", "1.5", "10"])
+def test_a_stream_beyond_the_floats_is_carried(factor):
+    """a > 1: the first layers are all, and the rest, whose stream leaves the floats, adds nothing."""
+    for norm, opt, act in itertools.product(("pre", "sub", "peri"), ("sgd", "adam"), ("relu", "tanh")):
+        setting = _custom(norm, factor, opt=opt, activation_=act)
+        few = by_recursion(setting, 290)
+        for many in (by_recursion(setting, 5000), predict_setting(setting, 20_000), by_leap(setting, 10**9)):
+            assert agree(many, few.roles)
+
+
+def test_a_residual_weight_near_one_is_walked_to_the_end():
+    setting = _custom("pre", "1.01")
+    assert agree(by_leap(setting, 21_000), by_recursion(setting, 21_000).roles)
+
+
 def test_a_million_gains_cost_one_step_each(monkeypatch):
     calls, num = _count(monkeypatch), 10**6
     lists = {"w": [1 + (i % 7) / 10 for i in range(num)], "v": [1 + (i % 5) / 10 for i in range(num)]}
@@ -343,11 +358,22 @@ def test_a_homogeneous_branch_sees_only_the_product_of_its_gains(c, name, num):
 
 
 @given(c=gains, opt=st.sampled_from(["lamb", "lars"]), kind=st.sampled_from(NORM_KINDS), num=st.integers(1, 9))
-def test_sub_ln_under_lamb_is_invariant_to_gains_but_for_the_input(c, opt, kind, num):
-    """Exactly: the input, which is not scaled, is set against branches 1/v^2 as heavy by b = 1/c."""
+def test_sub_ln_under_lamb_sees_its_gains_only_against_the_input(c, opt, kind, num):
+    """Gains w -> c w, v -> c v change nothing once the branches weigh as before beside the input (b = 1/c)."""
     even = predict(custom_scheme("sub"), opt, num, norm_kind=kind)
     small = custom_scheme("sub", branch_weight=(1 / Fraction(c), Fraction(0)), gain=(Fraction(c), Fraction(0)))
     assert agree(predict(small, opt, num, norm_kind=kind), even.roles)
+
+
+@pytest.mark.parametrize("kind", NORM_KINDS)
+@pytest.mark.parametrize("c", [Fraction(1, 3), Fraction(5)])
+def test_sub_ln_under_lamb_forgets_its_gains_with_depth(c, kind):
+    """The input is counted, so the invariance is of the order and its constant, not of each depth."""
+    scaled = custom_scheme("sub", gain=(c, Fraction(0)))
+    ratio = [predict(s, "lamb", 10**n, norm_kind=kind).update for n in (0, 3, 6, 9) for s in (scaled, "sub-ln")]
+    misses = [abs(one / other - 1) for one, other in zip(ratio[::2], ratio[1::2], strict=True)]
+    assert misses[0] > 0.1 and misses[3] < 0.01
+    assert all(later < earlier / 4 for earlier, later in itertools.pairwise(misses))
 
 
 @given(c=gains, kind=st.sampled_from(NORM_KINDS), opt=st.sampled_from(OPTIMIZERS), num=st.integers(1, 9))
@@ -453,6 +479,7 @@ CASES = [
     ("deepnorm", "sgd", "gelu", "layernorm"),
     ("depth-mup", "adam", "tanh", "layernorm"),
     ("t-fixup", "lars", "relu", "layernorm"),
+    ("completep", "sgd", "relu", "rmsnorm"),
 ]
 
 

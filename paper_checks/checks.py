@@ -1,0 +1,215 @@
+"""Checks that many claims share: printed values against derived ones, and growth laws by two routes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sympy import Expr, S, lambdify, log
+
+from paper_checks import direct, exact
+from paper_checks.claim import Check, Evidence, Route, Verdict
+from paper_checks.statements import Growth, Values
+from theory.symbols import L
+
+_SHOWN = (10**3, 10**6, 10**9)
+
+
+def outcome(holds: bool | None) -> Verdict:
+    """CONFIRMED, REFUTED, or UNDECIDED where nothing was shown."""
+    return {True: Verdict.CONFIRMED, False: Verdict.REFUTED, None: Verdict.UNDECIDED}[holds]
+
+
+def all_of(found: Sequence[bool | None]) -> bool | None:
+    """False if any is, else None if any is, else True; None of nothing."""
+    if False in found:
+        return False
+    return None if None in found or not found else True
+
+
+def check(
+    route: Route,
+    detail: str,
+    decide: Callable[[Any], Sequence[bool | None]],
+    *,
+    is_direct: bool = False,
+    numbers: Mapping[str, Any] | None = None,
+    steps: Callable[[], Sequence[str]] | None = None,
+) -> Check:
+    """A check from a function that answers for each statement or case in turn."""
+
+    def run(statement: Any) -> Evidence:
+        found = list(decide(statement))
+        return Evidence(
+            route=route,
+            num_effective=sum(answer is not None for answer in found),
+            verdict=outcome(all_of(found)),
+            detail=detail,
+            numbers=dict(numbers or {}),
+            steps=tuple(steps()) if steps is not None else (),
+        )
+
+    return Check(route=route, run=run, is_direct=is_direct)
+
+
+def derived(
+    detail: str,
+    values: Callable[[], Mapping[str, Expr]],
+    *,
+    route: Route = Route.PROOF,
+    is_direct: bool = False,
+    steps: Callable[[], Sequence[str]] | None = None,
+) -> Check:
+    """Each printed value against the derived one of that name, by ``exact.equal``."""
+
+    def run(statement: Values) -> Evidence:
+        found = values()
+        answers = {name: exact.equal(statement[name], expr) for name, expr in found.items()}
+        return Evidence(
+            route=route,
+            num_effective=sum(answer is not None for answer in answers.values()),
+            verdict=outcome(all_of(list(answers.values()))),
+            detail=detail,
+            numbers={name: str(expr) for name, expr in found.items()},
+            steps=tuple(steps()) if steps is not None else (),
+        )
+
+    return Check(route=route, run=run, is_direct=is_direct)
+
+
+# ---------------------------------------------------------------- growth laws
+
+
+def growth_checks(*, has_direct: bool = True) -> tuple[Check, ...]:
+    """The leading order of the exact mean field, and (SGD) the plain sum of ``direct`` at 10^2, 10^4, 10^6."""
+    both = (
+        Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
+        Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
+    )
+    return both if has_direct else both[:1]
+
+
+def _growth_by_closed_form(statement: Growth) -> Evidence:
+    from theory.growth import update_order
+    from theory.orders import leading_order
+    from theory.setting import Setting
+
+    setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
+    found = update_order(setting)
+    printed = leading_order(statement.order, L) if statement.order.has(L) else None
+    claimed = (printed.power, printed.log_power, printed.loglog_power) if printed else (S.Zero,) * 3
+    true = (found.power, found.log_power, found.loglog_power)
+    growth = exact.equal(found.growth, printed.growth if printed else S.Zero) if found.growth != 0 else True
+    difference = _compare(true, claimed)
+    if printed is not None and printed.growth != 0:
+        holds = bool(growth) and difference == 0 if found.growth != 0 else False
+    elif found.growth != 0:
+        holds = False
+    else:
+        holds = difference == 0 or (statement.is_upper and difference < 0)
+    shown = "not stated" if found.coefficient is S.NaN else f"{float(found.coefficient):.6g}"
+    numbers: dict[str, Any] = {
+        "coefficient": shown,
+        "power": str(found.power),
+        "power_value": None if found.power.is_infinite else round(float(found.power), 6),
+        "log_power": str(found.log_power),
+        "loglog_power": str(found.loglog_power),
+        "growth": str(found.growth),
+    }
+    return Evidence(
+        route=Route.MEANFIELD,
+        num_effective=1,
+        verdict=outcome(holds),
+        detail=f"leading order of the exact update at infinite width: {order_text(numbers)}",
+        numbers=numbers,
+        steps=found.shown_by,
+        counterexample=None if holds else counterexample(statement, order_text(numbers)),
+    )
+
+
+def order_text(numbers: Mapping[str, Any]) -> str:
+    """An order in one line, its coefficient and power to six digits."""
+    factors = [] if numbers["coefficient"] == "not stated" else [str(numbers["coefficient"])]
+    if numbers["power_value"] not in (None, 0.0):
+        power = numbers["power_value"]
+        factors.append("L" if power == 1 else f"L^{power:g}")
+    for name, base in (("log_power", "log L"), ("loglog_power", "log log L")):
+        if numbers[name] != "0":
+            factors.append(f"({base})^({numbers[name]})" if numbers[name] != "1" else base)
+    if numbers["growth"] != "0":
+        factors.append(f"exp({numbers['growth']})")
+    return " * ".join(factors) or "1"
+
+
+def _compare(first: Sequence[Expr], second: Sequence[Expr]) -> int:
+    """Sign of the first difference of two (power, log power, log-log power), decided by 40 digits or exactly 0."""
+    for a, b in zip(first, second, strict=True):
+        if a == b:
+            continue
+        if a is S.Infinity:
+            return 1
+        value = (a - b).evalf(exact.DIGITS)
+        if abs(value) > 1e-30:
+            return 1 if value > 0 else -1
+    return 0
+
+
+def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
+    """The network, its update at three depths beside the printed order, and the command that shows it."""
+    from theory.meanfield import predict
+
+    lengths = (10, 100, 1000) if "exp" in true_order and statement.scheme == "post-ln" else _SHOWN
+    value = lambdify(L, statement.order, modules="math")
+    rows = []
+    for length in lengths:
+        found = predict(
+            statement.scheme,
+            statement.optimizer,
+            length,
+            activation=statement.activation,
+            norm_kind=statement.norm_kind,
+        )
+        rows.append(
+            {
+                "num_sublayers": length,
+                "update": float(f"{found.update:.12g}"),
+                "update_over_printed_order": float(f"{found.update / float(value(length)):.6g}"),
+            }
+        )
+    options = {
+        "scheme": statement.scheme,
+        "optimizer": statement.optimizer,
+        "activation": statement.activation,
+        "norm-kind": statement.norm_kind,
+        "sublayers": ",".join(map(str, lengths)),
+    }
+    return {
+        "scheme": statement.scheme,
+        "optimizer": statement.optimizer,
+        "activation": statement.activation,
+        "norm_kind": statement.norm_kind,
+        "printed_order": str(statement.order),
+        "true_order": true_order,
+        "rows": rows,
+        "command": "depthlaw predict " + " ".join(f"--{name} {value}" for name, value in options.items()),
+    }
+
+
+def _growth_by_sum(statement: Growth) -> Evidence:
+    if statement.optimizer != "sgd":
+        raise ValueError("the plain sum is written for sgd")
+    log_order = lambdify(L, log(statement.order), modules="math")
+    ratios = direct.log_ratios(statement.scheme, log_order, statement.activation, statement.norm_kind)
+    holds = exact.settles(ratios) or (statement.is_upper and exact.falls_away(ratios))
+    return Evidence(
+        route=Route.NUMERIC,
+        num_effective=len(ratios),
+        verdict=outcome(holds),
+        detail="update / order, the update summed sublayer by sublayer with moments by quadrature: "
+        + ("settles" if holds else "does not settle"),
+        numbers={
+            str(length): float(f"{math.exp(ratio):.6g}") if abs(ratio) < 700 else f"exp({ratio:.6g})"
+            for length, ratio in zip(direct.LENGTHS, ratios, strict=True)
+        },
+    )

@@ -1,0 +1,282 @@
+"""What a claim is, and how its verdict folds from evidence.
+
+A check receives the statement as an object and says whether it holds (CONFIRMED), fails (REFUTED) or was not decided
+(UNDECIDED). Nothing else is ever typed: MISPRINT and CONDITIONAL come out of the same checks, run on an amended
+statement.
+
+    a part     fails on the printed statement, holds on ``misprint.statement``         MISPRINT
+               fails on the printed statement, holds on ``hedge.statement``            CONDITIONAL
+               fails otherwise                                                         REFUTED
+               some route was not decided, or there was none                           UNDECIDED
+               holds by every route                                                    CONFIRMED
+    a claim    takes the worst of its parts: REFUTED, MISPRINT, UNDECIDED, CONDITIONAL, CONFIRMED
+
+UNDECIDED is worse than CONDITIONAL: a claim with an open part has not been shown under any condition. It is better
+than MISPRINT: whatever the open part turns out to be, the fault that was found stays. Source: DESIGN.md, "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from paper_checks.statements import Statement
+
+
+class Verdict(Enum):
+    """The worst first."""
+
+    REFUTED = "REFUTED"
+    MISPRINT = "MISPRINT"
+    UNDECIDED = "UNDECIDED"
+    CONDITIONAL = "CONDITIONAL"
+    CONFIRMED = "CONFIRMED"
+
+
+SEVERITY = tuple(Verdict)
+OUTCOMES = (Verdict.REFUTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+"""What one piece of evidence can say."""
+
+
+class Route(Enum):
+    """How something was found out."""
+
+    PROOF = "proof"
+    PROPERTY = "property"
+    NUMERIC = "numeric"
+    MEANFIELD = "meanfield"
+    KERNEL = "kernel"
+    MEASURED = "measured"
+    ARITHMETIC = "arithmetic"
+    CITATION = "citation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What one check found. num_effective: statements shown, or cases that met the hypotheses; never None.
+
+    steps: the derivation, line by line. counterexample: data by which anyone can see a failure again.
+    """
+
+    route: Route
+    num_effective: int
+    verdict: Verdict
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    counterexample: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.verdict not in OUTCOMES:
+            raise ValueError(f"evidence says {', '.join(o.value for o in OUTCOMES)}, never {self.verdict.value}")
+        if not isinstance(self.num_effective, int) or isinstance(self.num_effective, bool) or self.num_effective < 0:
+            raise ValueError(f"num_effective is a whole number from 0, not {self.num_effective!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One route to a verdict on whatever statement it is given.
+
+    is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
+    """
+
+    route: Route
+    run: Callable[[Any], Evidence]
+    is_direct: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A statement broken on purpose: at least one check must go red on it."""
+
+    name: str
+    statement: Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amendment:
+    """A statement in place of the printed one. ``text`` says it in words; ``grounds`` where the source gives it."""
+
+    statement: Statement
+    text: str
+    grounds: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A printed cell that a derived table has too. ``where`` picks the row; ``printed`` is read as tables' cells are."""
+
+    table: str
+    where: tuple[tuple[str, str], ...]
+    column: str
+    printed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One statement of a claim, and what is known against it.
+
+    misprint: the right form, which the source's own derivation or another copy has. hedge: the exact condition that
+    the source left open. instead: for a refuted part, what holds (the same checks must say so). condition: what
+    would save a refuted statement. open: what would decide an undecided one.
+    """
+
+    name: str
+    statement: Statement
+    checks: tuple[Check, ...]
+    mutants: tuple[Mutant, ...]
+    expected: Verdict = Verdict.CONFIRMED
+    misprint: Amendment | None = None
+    hedge: Amendment | None = None
+    instead: Amendment | None = None
+    condition: str | None = None
+    open: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.checks or not self.mutants:
+            raise ValueError(f"part {self.name!r} has {len(self.checks)} checks and {len(self.mutants)} mutants")
+        if self.expected is Verdict.UNDECIDED and self.open is None:
+            raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused."""
+
+    id: str
+    source: str
+    locator: str
+    quote: str
+    summary: str
+    parts: tuple[Part, ...]
+    uses: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    expected: Verdict = Verdict.CONFIRMED
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"{self.id} needs one or more parts, each with a name of its own: {names}")
+        if self.expected is not worst(part.expected for part in self.parts):
+            raise ValueError(f"{self.id}: the expected verdict must be the worst that is expected of its parts")
+
+
+def claim(
+    id: str,
+    *,
+    statement: Statement,
+    checks: tuple[Check, ...],
+    mutants: tuple[Mutant, ...],
+    expected: Verdict = Verdict.CONFIRMED,
+    misprint: Amendment | None = None,
+    hedge: Amendment | None = None,
+    **rest: Any,
+) -> Claim:
+    """A claim of one part."""
+    part = Part(
+        name="as printed",
+        statement=statement,
+        checks=checks,
+        mutants=mutants,
+        expected=expected,
+        misprint=misprint,
+        hedge=hedge,
+    )
+    return Claim(id=id, parts=(part,), expected=expected, **rest)
+
+
+# ---------------------------------------------------------------- folding
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst verdict; UNDECIDED of none."""
+    return min(verdicts, key=SEVERITY.index, default=Verdict.UNDECIDED)
+
+
+def perform(check: Check, statement: Statement) -> Evidence:
+    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: a check never fails by accident."""
+    try:
+        found = check.run(statement)
+    except Exception as error:  # a check that gave up has shown nothing
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Evidence(route=check.route, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"gave up: {text}")
+    if found.num_effective == 0 and found.verdict is not Verdict.UNDECIDED:
+        return replace(found, verdict=Verdict.UNDECIDED, detail=f"no effective case: {found.detail}")
+    return found
+
+
+def examine(checks: Iterable[Check], statement: Statement) -> tuple[Verdict, tuple[Evidence, ...]]:
+    """All checks on one statement. A failure by any route is a failure; holding takes every route."""
+    found = tuple(perform(check, statement) for check in checks)
+    return worst(evidence.verdict for evidence in found), found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """What was found of a part. ``amended``: the evidence on the amended statement, where one was tried."""
+
+    part: Part
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    amended: tuple[Evidence, ...] = ()
+    instead_holds: bool = True
+
+    @property
+    def counterexample(self) -> Mapping[str, Any] | None:
+        if self.verdict is not Verdict.REFUTED:
+            return None
+        return next((found.counterexample for found in self.evidence if found.counterexample is not None), None)
+
+
+def judge_part(part: Part) -> PartResult:
+    """The verdict on a part, by the table at the top of this module."""
+    verdict, evidence = examine(part.checks, part.statement)
+    if verdict is not Verdict.REFUTED:
+        return PartResult(part=part, verdict=verdict, evidence=evidence)
+    for amendment, outcome in ((part.misprint, Verdict.MISPRINT), (part.hedge, Verdict.CONDITIONAL)):
+        if amendment is not None:
+            found, amended = examine(part.checks, amendment.statement)
+            if found is Verdict.CONFIRMED:
+                return PartResult(part=part, verdict=outcome, evidence=evidence, amended=amended)
+    holds, amended = True, ()
+    if part.instead is not None:
+        found, amended = examine(part.checks, part.instead.statement)
+        holds = found is Verdict.CONFIRMED
+    return PartResult(part=part, verdict=verdict, evidence=evidence, amended=amended, instead_holds=holds)
+
+
+def judge(found: Claim) -> tuple[Verdict, tuple[PartResult, ...]]:
+    """The verdict on a claim, and on each of its parts."""
+    results = tuple(judge_part(part) for part in found.parts)
+    return worst(result.verdict for result in results), results
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantResult:
+    """What became of a mutant: which checks, by their place, went red on it."""
+
+    part: str
+    name: str
+    red: tuple[int, ...]
+
+    @property
+    def is_killed(self) -> bool:
+        return bool(self.red)
+
+
+def try_mutants(part: Part) -> tuple[MutantResult, ...]:
+    """Every check of a part on every mutant of its statement, and on none of them a check that saw nothing wrong.
+
+    A check that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
+    """
+    results = []
+    for mutant in part.mutants:
+        found = [perform(check, mutant.statement) for check in part.checks]
+        red = tuple(i for i, evidence in enumerate(found) if evidence.verdict is Verdict.REFUTED)
+        results.append(MutantResult(part=part.name, name=mutant.name, red=red))
+    seeing = {i for result in results for i in result.red}
+    blind = [i for i in range(len(part.checks)) if i not in seeing]
+    results += [MutantResult(part=part.name, name=f"check {i + 1} sees none of them", red=()) for i in blind]
+    return tuple(results)

@@ -1,0 +1,91 @@
+"""The mean field again, in thirty lines of its own: the second route to a growth law, sharing nothing with theory/.
+
+One input at infinite width, gradient descent, per unit learning rate; q_l is the second moment of the stream, D_l the
+squared gradient that reaches sublayer l. Moments of the activation by quadrature, the sum over sublayers by adding
+them up, so that a mistake in a closed form, in its asymptotics or in a moment's formula shows here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import mpmath
+import numpy as np
+
+LENGTHS = (10**2, 10**4, 10**6)
+
+
+class Network(NamedTuple):
+    """Where the norms stand ("post", "pre", "sub"), the residual weight and the one gain, as functions of L."""
+
+    placement: str
+    residual_weight: Callable[[int], float]
+    gain: Callable[[int], float]
+
+
+def _one(_: int) -> float:
+    return 1.0
+
+
+NETWORKS = {
+    "post-ln": Network("post", _one, _one),
+    "pre-ln": Network("pre", _one, _one),
+    "sub-ln": Network("sub", _one, _one),
+    "sub-ln-gamma": Network("sub", _one, lambda length: math.sqrt(math.log(length))),
+    "deepnorm": Network("post", lambda length: length**0.25, lambda length: (4 * length) ** -0.25),
+    "su-sgd": Network("post", lambda length: length**0.25, lambda length: length**-0.25),
+    "su-pre-sgd": Network("pre", _one, lambda length: length**-0.5),
+}
+
+
+def _phi(name: str) -> tuple[Callable[[mpmath.mpf], mpmath.mpf], Callable[[mpmath.mpf], mpmath.mpf]]:
+    """An activation and its slope."""
+    if name == "identity":
+        return lambda u: u, lambda u: mpmath.mpf(1)
+    if name == "relu":
+        return lambda u: max(u, mpmath.mpf(0)), lambda u: mpmath.mpf(u > 0)
+    if name == "gelu":
+        return lambda u: u * mpmath.ncdf(u), lambda u: mpmath.ncdf(u) + u * mpmath.npdf(u)
+    raise ValueError(f"no activation {name!r} here")
+
+
+@cache
+def moments(name: str, scale: float) -> tuple[float, float, float]:
+    """E phi, E phi^2, E phi'^2 at u = scale z, z ~ N(0, 1), by quadrature on both sides of 0."""
+    phi, slope = _phi(name)
+
+    def mean(f: Callable[[mpmath.mpf], mpmath.mpf]) -> float:
+        return float(mpmath.quad(lambda z: f(scale * z) * mpmath.npdf(z), [-12, -3, 0, 3, 12]))
+
+    return mean(phi), mean(lambda u: phi(u) ** 2), mean(lambda u: slope(u) ** 2)
+
+
+def log_update(scheme: str, length: int, activation: str = "relu", norm_kind: str = "layernorm") -> float:
+    """log of the update of ``length`` FFN sublayers under SGD; it may be too large for a float itself."""
+    network = NETWORKS[scheme]
+    a2, gain = network.residual_weight(length) ** 2, network.gain(length)
+    mean, second, slope = moments(activation, gain)
+    scale = second - mean**2 if norm_kind == "layernorm" else second
+    below = np.arange(length, dtype=float)  # sublayers under sublayer l, so q_{l-1} = 1 + below * branch
+    if network.placement == "post":
+        total = a2 + gain**2 * second
+        log_step = np.full(length, math.log((a2 + gain**4 * slope) / total))
+        each = gain**2 * (slope + second / gain**2) / total
+        log_top = 0.0
+    else:
+        hidden, through = (1.0, slope / scale) if network.placement == "sub" else (second, slope)
+        branch = gain**2 * hidden
+        log_step = np.log1p(gain**4 * through / (1 + below * branch))
+        each = gain**2 * through + hidden
+        log_top = -math.log(1 + length * branch)
+    above = np.concatenate([np.cumsum(log_step[::-1])[::-1][1:], [0.0]])  # log D_l - log D_L
+    biggest = float(above.max())
+    return math.log(each) + log_top + biggest + math.log(float(np.exp(above - biggest).sum()))
+
+
+def log_ratios(scheme: str, log_order: Callable[[int], float], activation: str, norm_kind: str) -> list[float]:
+    """log(update / order) at 10^2, 10^4 and 10^6 sublayers."""
+    return [log_update(scheme, length, activation, norm_kind) - log_order(length) for length in LENGTHS]
