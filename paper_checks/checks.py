@@ -81,15 +81,6 @@ def derived(
 # ---------------------------------------------------------------- growth laws
 
 
-def growth_checks(*, has_direct: bool = True) -> tuple[Check, ...]:
-    """The leading order of the exact mean field, and (SGD) the plain sum of ``direct`` at 10^2, 10^4, 10^6."""
-    both = (
-        Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
-        Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
-    )
-    return both if has_direct else both[:1]
-
-
 def _growth_by_closed_form(statement: Growth) -> Evidence:
     from theory.growth import update_order
     from theory.orders import leading_order
@@ -197,10 +188,10 @@ def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
 
 
 def _growth_by_sum(statement: Growth) -> Evidence:
-    if statement.optimizer != "sgd":
-        raise ValueError("the plain sum is written for sgd")
     log_order = lambdify(L, log(statement.order), modules="math")
-    ratios = direct.log_ratios(statement.scheme, log_order, statement.activation, statement.norm_kind)
+    ratios = direct.log_ratios(
+        statement.scheme, log_order, statement.activation, statement.norm_kind, statement.optimizer
+    )
     holds = exact.settles(ratios) or (statement.is_upper and exact.falls_away(ratios))
     return Evidence(
         route=Route.NUMERIC,
@@ -213,3 +204,10 @@ def _growth_by_sum(statement: Growth) -> Evidence:
             for length, ratio in zip(direct.LENGTHS, ratios, strict=True)
         },
     )
+
+
+GROWTH = (
+    Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
+    Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
+)
+"""The leading order of the exact mean field; and the plain sum of ``direct`` at 10^2, 10^4, 10^6 sublayers."""

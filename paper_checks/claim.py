@@ -106,12 +106,17 @@ class Amendment:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A printed cell that a derived table has too. ``where`` picks the row; ``printed`` is read as tables' cells are."""
+    """A printed cell that a derived table has too. ``where`` picks the row; ``printed`` is read as tables' cells are.
+
+    decimals: the printed number is rounded to that many; the derived one has to round to it.
+    """
 
     table: str
     where: tuple[tuple[str, str], ...]
     column: str
     printed: str
+    decimals: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

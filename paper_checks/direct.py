@@ -1,7 +1,8 @@
-"""The mean field again, in thirty lines of its own: the second route to a growth law, sharing nothing with theory/.
+"""The mean field again, in a few lines of its own: the second route to a growth law, sharing nothing with theory/.
 
-One input at infinite width, gradient descent, per unit learning rate; q_l is the second moment of the stream, D_l the
-squared gradient that reaches sublayer l. Moments of the activation by quadrature, the sum over sublayers by adding
+One input at infinite width, one step per unit learning rate; q_l is the second moment of the stream, D_l the squared
+gradient that reaches sublayer l. SGD sums squares; Adam's step is a sign, so it sums absolute values; LAMB's is that
+times the root mean square of the matrix, its gain. Moments of the activation by quadrature, the sum over sublayers by adding
 them up, so that a mistake in a closed form, in its asymptotics or in a moment's formula shows here.
 """
 
@@ -19,7 +20,7 @@ LENGTHS = (10**2, 10**4, 10**6)
 
 
 class Network(NamedTuple):
-    """Where the norms stand ("post", "pre", "sub"), the residual weight and the one gain, as functions of L."""
+    """Where the norms stand ("post", "pre", "sub"; "fixup": none, and the last matrix at 0), the residual weight and the one gain, as functions of L."""
 
     placement: str
     residual_weight: Callable[[int], float]
@@ -36,8 +37,13 @@ NETWORKS = {
     "sub-ln": Network("sub", _one, _one),
     "sub-ln-gamma": Network("sub", _one, lambda length: math.sqrt(math.log(length))),
     "deepnorm": Network("post", lambda length: length**0.25, lambda length: (4 * length) ** -0.25),
+    "fixup": Network("fixup", _one, lambda length: length**-0.5),
     "su-sgd": Network("post", lambda length: length**0.25, lambda length: length**-0.25),
+    "su-adam": Network("post", lambda length: length**0.5, lambda length: length**-0.5),
+    "su-lamb": Network("post", _one, lambda length: length**-0.5),
     "su-pre-sgd": Network("pre", _one, lambda length: length**-0.5),
+    "su-pre-adam": Network("pre", _one, lambda length: 1 / length),
+    "su-pre-lamb": Network("pre", _one, lambda length: length**-0.5),
 }
 
 
@@ -53,39 +59,61 @@ def _phi(name: str) -> tuple[Callable[[mpmath.mpf], mpmath.mpf], Callable[[mpmat
 
 
 @cache
-def moments(name: str, scale: float) -> tuple[float, float, float]:
-    """E phi, E phi^2, E phi'^2 at u = scale z, z ~ N(0, 1), by quadrature on both sides of 0."""
+def moments(name: str, scale: float) -> tuple[float, float, float, float, float]:
+    """E phi, E phi^2, E phi'^2, E|phi|, E|phi'| at u = scale z, z ~ N(0, 1), by quadrature on both sides of 0."""
     phi, slope = _phi(name)
 
     def mean(f: Callable[[mpmath.mpf], mpmath.mpf]) -> float:
         return float(mpmath.quad(lambda z: f(scale * z) * mpmath.npdf(z), [-12, -3, 0, 3, 12]))
 
-    return mean(phi), mean(lambda u: phi(u) ** 2), mean(lambda u: slope(u) ** 2)
+    return (
+        mean(phi),
+        mean(lambda u: phi(u) ** 2),
+        mean(lambda u: slope(u) ** 2),
+        mean(lambda u: abs(phi(u))),
+        mean(lambda u: abs(slope(u))),
+    )
 
 
-def log_update(scheme: str, length: int, activation: str = "relu", norm_kind: str = "layernorm") -> float:
-    """log of the update of ``length`` FFN sublayers under SGD; it may be too large for a float itself."""
+def log_update(
+    scheme: str, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
+) -> float:
+    """log of the update of ``length`` FFN sublayers; it may be too large for a float itself."""
     network = NETWORKS[scheme]
     a2, gain = network.residual_weight(length) ** 2, network.gain(length)
-    mean, second, slope = moments(activation, gain)
+    mean, second, slope, size, slope_size = moments(activation, gain)
     scale = second - mean**2 if norm_kind == "layernorm" else second
+    if network.placement == "fixup" and optimizer == "sgd":  # the stream is the input; only the last matrix moves
+        return math.log(length * second)
     below = np.arange(length, dtype=float)  # sublayers under sublayer l, so q_{l-1} = 1 + below * branch
     if network.placement == "post":
         total = a2 + gain**2 * second
         log_step = np.full(length, math.log((a2 + gain**4 * slope) / total))
-        each = gain**2 * (slope + second / gain**2) / total
-        log_top = 0.0
+        arriving, log_top = 1 / total, 0.0
     else:
         hidden, through = (1.0, slope / scale) if network.placement == "sub" else (second, slope)
         branch = gain**2 * hidden
         log_step = np.log1p(gain**4 * through / (1 + below * branch))
-        each = gain**2 * through + hidden
-        log_top = -math.log(1 + length * branch)
-    above = np.concatenate([np.cumsum(log_step[::-1])[::-1][1:], [0.0]])  # log D_l - log D_L
-    biggest = float(above.max())
-    return math.log(each) + log_top + biggest + math.log(float(np.exp(above - biggest).sum()))
+        arriving, log_top = 1.0, -math.log(1 + length * branch)
+    log_gradient = log_top + np.concatenate([np.cumsum(log_step[::-1])[::-1][1:], [0.0]])  # log D_l
+    if optimizer == "sgd":
+        squares = (gain**2 * slope + second) if network.placement != "sub" else gain**2 * slope / scale + 1
+        return math.log(arriving * squares) + _log_sum(log_gradient)
+    if network.placement == "sub" or optimizer not in ("adam", "lamb"):
+        raise ValueError(f"{optimizer} under {network.placement} is not written here")
+    sizes = 2 / math.pi * gain * slope_size + math.sqrt(2 / math.pi) * size
+    if optimizer == "lamb":
+        sizes *= gain
+    return math.log(math.sqrt(arriving) * sizes) + _log_sum(log_gradient / 2)
 
 
-def log_ratios(scheme: str, log_order: Callable[[int], float], activation: str, norm_kind: str) -> list[float]:
+def _log_sum(logs: np.ndarray) -> float:
+    biggest = float(logs.max())
+    return biggest + math.log(float(np.exp(logs - biggest).sum()))
+
+
+def log_ratios(
+    scheme: str, log_order: Callable[[int], float], activation: str, norm_kind: str, optimizer: str
+) -> list[float]:
     """log(update / order) at 10^2, 10^4 and 10^6 sublayers."""
-    return [log_update(scheme, length, activation, norm_kind) - log_order(length) for length in LENGTHS]
+    return [log_update(scheme, length, activation, norm_kind, optimizer) - log_order(length) for length in LENGTHS]

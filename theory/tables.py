@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import mpmath
-from sympy import Dummy, Expr, Float, S, gamma, log, loggamma, nan, oo, simplify
+from sympy import Expr, Float, S, gamma, log, loggamma, nan, oo, simplify
 
 from theory.bounds import BOUNDS, derive_bound
 from theory.evaluate import constant
@@ -26,7 +26,7 @@ from theory.schemes import SCHEMES, scheme
 from theory.setting import Setting
 from theory.special import GaussianMoment
 from theory.stack import NormKind
-from theory.symbols import L, N
+from theory.symbols import L, N, scratch
 
 Cell = str | None
 Row = dict[str, Cell]
@@ -50,12 +50,13 @@ class Table:
 @functools.lru_cache(maxsize=8192)
 def tidied(expr: Expr) -> Expr:
     """The same constant in fewer symbols; checked against the original to 25 digits, which it must equal."""
-    moments = {moment: Dummy(positive=True) for moment in expr.atoms(GaussianMoment)}
+    atoms = sorted(expr.atoms(GaussianMoment), key=str)  # in one order, so that the text is the same in every run
+    moments = {moment: scratch(f"moment_{i}", positive=True) for i, moment in enumerate(atoms)}
     plain = expr.xreplace(moments).replace(loggamma, lambda z: log(gamma(z)))
     shorter = simplify(plain).xreplace({dummy: moment for moment, dummy in moments.items()})
     if shorter.free_symbols or abs(constant(shorter) / constant(expr) - 1) > mpmath.mpf(10) ** -25:
         raise ArithmeticError(f"{shorter} is not {expr}")
-    return min((expr, shorter), key=lambda e: len(str(e)))
+    return min((expr, shorter), key=lambda e: (len(str(e)), str(e)))
 
 
 def constant_cell(expr: Expr | None) -> Cell:
@@ -114,7 +115,7 @@ def _rounded(expr: Expr) -> str:
 def expression_cell(expr: Expr) -> str:
     """An expression in one variable: its constant factor tidied, moments without a closed form as decimals."""
     number, rest = expr.as_independent(*expr.free_symbols, as_Add=False) if expr.free_symbols else (expr, S.One)
-    moments = {moment: Float(constant(moment), CELL_DIGITS) for moment in rest.atoms(GaussianMoment)}
+    moments = {moment: Float(constant(moment), CELL_DIGITS) for moment in sorted(rest.atoms(GaussianMoment), key=str)}
     shown = rest.xreplace(moments)
     front = constant_cell(number)
     return str(shown) if front == "1" else front or "" if rest == 1 else f"({front})*{shown}"

@@ -103,7 +103,7 @@ def latex(table: Table) -> str:
         if text is None:
             return "--"
         if name in MATH_COLUMNS:  # our own generated cells, never text from outside
-            return f"${typeset(parse_expr(text, local_dict=names))}$"
+            return f"${typeset(parse_expr(text, local_dict=names, evaluate=False), root_notation=False)}$"
         return text.translate(_ESCAPES)
 
     kind = "longtable" if len(table["rows"]) > 40 else "tabular"

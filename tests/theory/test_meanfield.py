@@ -1,7 +1,6 @@
 """The mean field against a second implementation that shares no line with it, and against its own three ways.
 
-The reference below is written from DESIGN's text: a list of second moments forward, a loop over stored numbers
-backward, moments by quadrature of the activation itself. It knows schemes from DESIGN's table, typed again.
+The second implementation, `tests.scalarnet`, is written from DESIGN's text and reads nothing of `theory`.
 """
 
 from __future__ import annotations
@@ -10,167 +9,23 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
-from scipy.special import expit, ndtr
 from sympy import S
 
 import theory.closedform as closedform
 import theory.recursion as recursion
+from tests.scalarnet import ACTIVATIONS, NORM_KINDS, OPTIMIZERS, Net, net, reference
 from theory.meanfield import from_closed_form, predict, predict_setting
-from theory.moments import activation
 from theory.recursion import by_leap, by_recursion
 from theory.schemes import SCHEMES, custom_scheme
 from theory.setting import Prediction, Setting
 from theory.special import GrowthSum
-from theory.stack import NormKind, Transfer, transfer
+from theory.stack import Transfer, transfer
 from theory.symbols import L as L_
-
-OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
-ACTIVATIONS = ("relu", "gelu", "identity", "silu", "tanh")
-NORM_KINDS = ("layernorm", "rmsnorm")
-
-# ------------------------------------------------------------------------------------------------ the reference
-
-X, WEIGHT = np.polynomial.legendre.leggauss(20)
-PHI: dict[str, tuple[Callable, Callable]] = {  # phi, phi'
-    "identity": (lambda u: u, np.ones_like),
-    "relu": (lambda u: np.maximum(u, 0.0), lambda u: np.where(u > 0, 1.0, 0.0)),
-    "gelu": (lambda u: u * ndtr(u), lambda u: ndtr(u) + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)),
-    "silu": (lambda u: u * expit(u), lambda u: expit(u) * (1 + u * expit(-u))),
-    "tanh": (np.tanh, lambda u: np.cosh(np.minimum(np.abs(u), 300.0)) ** -2.0),
-}
-
-
-@lru_cache(maxsize=100_000)
-def moments(name: str, s: float) -> dict[str, float]:
-    """Of phi(s z), z ~ N(0, 1), by Gauss-Legendre on panels that end at 0 and wherever an absolute value bends."""
-    half = np.geomspace(min(1.0, 1 / s) / 4, 10.0, 40 + int(3 * math.log2(max(1.0, s))))
-    ends = np.concatenate([-half[::-1], [0.0], half])
-    phi, slope = (lambda z, f=f: f(s * np.asarray(z, dtype=float)) for f in PHI[name])
-
-    def mean_of(g: Callable, cuts: list[float]) -> float:
-        at = np.unique(np.concatenate([ends, cuts]))
-        middle, reach = (at[1:] + at[:-1])[:, None] / 2, (at[1:] - at[:-1])[:, None] / 2
-        z = middle + reach * X
-        return float(np.sum(reach * WEIGHT * np.exp(-(z**2) / 2) * g(z))) / math.sqrt(2 * math.pi)
-
-    def mean_abs(g: Callable) -> float:
-        values = g(ends)
-        bends = [i for i in range(len(ends) - 1) if values[i] * values[i + 1] < 0]
-        return mean_of(lambda z: abs(g(z)), [brentq(g, ends[i], ends[i + 1], xtol=1e-300) for i in bends])
-
-    mean = mean_of(phi, [])
-    return {
-        "second": mean_of(lambda z: phi(z) ** 2, []),
-        "variance": mean_of(lambda z: (phi(z) - mean) ** 2, []),
-        "abs": mean_abs(phi),
-        "abs_centred": mean_abs(lambda z: phi(z) - mean),
-        "slope_second": mean_of(lambda z: slope(z) ** 2, []),
-        "slope_abs": mean_abs(slope),
-    }
-
-
-@dataclass
-class Net:
-    """DESIGN's one form as lists of numbers, sublayer l at index l - 1; a None is Admin's residual weight."""
-
-    norms: str  # any of "pre inner branch post final"
-    a: list | None
-    b: list
-    c: list
-    w: list
-    v: list
-    sign_lr: float = 1.0
-
-
-def net(name: str, L: int) -> Net:
-    """DESIGN's table of schemes."""
-    N, one = L / 2, [1.0] * L
-    post, pre = Net("post", one, one, one, one, one), Net("pre final", one, one, one, one, one)
-
-    def gains(base: Net, w: float, v: float, a: float = 1.0, **others) -> Net:
-        return Net(**{**vars(base), "w": [w] * L, "v": [v] * L, "a": [a] * L, **others})
-
-    sub, bare = gains(pre, 1, 1, norms="pre inner final"), gains(pre, 1, 1, norms="")
-    made = {
-        "post-ln": lambda: post,
-        "pre-ln": lambda: pre,
-        "sub-ln": lambda: sub,
-        "normformer": lambda: sub,
-        "peri-ln": lambda: gains(pre, 1, 1, norms="pre branch final"),
-        "deepnorm": lambda: gains(post, (8 * N) ** -0.25, (8 * N) ** -0.25, (2 * N) ** 0.25),
-        "su-sgd": lambda: gains(post, (2 * N) ** -0.25, (2 * N) ** -0.25, (2 * N) ** 0.25),
-        "su-adam": lambda: gains(post, (2 * N) ** -0.5, (2 * N) ** -0.5, (2 * N) ** 0.5),
-        "su-lamb": lambda: gains(post, (2 * N) ** -0.5, (2 * N) ** -0.5),
-        "su-pre-sgd": lambda: gains(pre, (2 * N) ** -0.5, (2 * N) ** -0.5),
-        "su-pre-adam": lambda: gains(pre, 1 / (2 * N), 1 / (2 * N)),
-        "su-pre-lamb": lambda: gains(pre, (2 * N) ** -0.5, (2 * N) ** -0.5),
-        "sub-ln-gamma": lambda: gains(sub, math.log(L) ** 0.5, math.log(L) ** 0.5),
-        "admin": lambda: gains(post, 1, 1, a=None),  # filled in on the way forward
-        "gpt2": lambda: gains(pre, 1, L**-0.5),
-        "fixup": lambda: gains(bare, L**-0.5, 0.0),
-        "t-fixup": lambda: gains(bare, 0.67 * N**-0.25, 0.67 * N**-0.25),
-        "rezero": lambda: gains(bare, 1, 1, b=[0.0] * L),
-        "skipinit": lambda: gains(bare, 1, 1, b=[0.0] * L),
-        "depth-mup": lambda: gains(pre, 1, 1, b=[L**-0.5] * L, sign_lr=L**-0.5),
-        "completep": lambda: gains(pre, 1, 1, b=[1 / N] * L),
-        "ln-scaling": lambda: gains(pre, 1, 1, c=[math.ceil(i / 2) ** -0.5 for i in range(1, L + 1)]),
-    }[name]()
-    return made if name != "admin" else Net(**{**vars(made), "a": None})
-
-
-def reference(of: Net, act: str, kind: str) -> dict[str, dict[str, float]]:
-    """{optimizer: {role: update}}: everything stored on the way forward, gradients by hand on the way back."""
-    inner, pre, post, branch = (name in of.norms.split() for name in ("inner", "pre", "post", "branch"))
-    q, ms, total, admin = [1.0], [], [], 1.0
-    for i in range(len(of.w)):
-        into = of.c[i] ** 2 * (1.0 if pre else q[i])
-        m = moments(act, of.w[i] * math.sqrt(into))
-        size = m["variance"] if kind == "layernorm" else m["second"]  # what the inner norm divides by, squared
-        out = of.v[i] ** 2 * (1.0 if inner else m["second"])
-        a2 = admin if of.a is None else of.a[i] ** 2
-        added = of.b[i] ** 2 * (1.0 if branch else out)
-        admin += added
-        ms.append((m, size, into, out, a2))
-        total.append(a2 * q[i] + added)
-        q.append(1.0 if post else total[i])
-    roles = {o: dict.fromkeys(("fc1", "fc2", "branch_weight"), 0.0) for o in OPTIMIZERS}
-    D = 1 / q[-1] if "final" in of.norms else 1.0  # ||df/dx_L||^2
-    for i in reversed(range(len(of.w))):
-        m, size, into, out, a2 = ms[i]
-        at_sum = D / total[i] if post else D
-        at_out = at_sum * of.b[i] ** 2 / (out if branch else 1.0)  # at W2 h
-        at_hidden = at_out * of.v[i] ** 2 / (size if inner else 1.0)  # at phi(W1 x)
-        at_pre = at_hidden * m["slope_second"]  # at W1 x
-        hidden2 = 1.0 if inner else m["second"]
-        centred = inner and kind == "layernorm"
-        hidden1 = m["abs_centred" if centred else "abs"] / (math.sqrt(size) if inner else 1.0)
-        square = {"fc1": at_pre * into, "fc2": at_out * hidden2}
-        ones = {
-            "fc1": m["slope_abs"] * math.sqrt(at_hidden * into) * 2 / math.pi,
-            "fc2": hidden1 * math.sqrt(at_out * 2 / math.pi),
-        }
-        gain = {"fc1": of.w[i], "fc2": of.v[i]}
-        for role in ("fc1", "fc2"):
-            roles["sgd"][role] += square[role]
-            roles["adam"][role] += ones[role] * of.sign_lr
-            roles["lamb"][role] += ones[role] * gain[role]
-            roles["lars"][role] += math.sqrt(square[role]) * gain[role]
-            roles["muon"][role] += math.sqrt(square[role])
-        b_square = at_sum * (1.0 if branch else out)  # E (df/db)^2
-        roles["sgd"]["branch_weight"] += b_square
-        roles["adam"]["branch_weight"] += math.sqrt(b_square * 2 / math.pi)
-        through = at_pre * of.w[i] ** 2 * of.c[i] ** 2 / (q[i] if pre else 1.0)
-        D = a2 * at_sum + through
-    return roles
 
 
 def agree(found: Prediction, roles: dict[str, float], rel: float = 1e-10) -> bool:
@@ -179,13 +34,15 @@ def agree(found: Prediction, roles: dict[str, float], rel: float = 1e-10) -> boo
     return all(math.isclose(got[key], value, rel_tol=rel, abs_tol=1e-300) for key, value in wanted.items())
 
 
-# ------------------------------------------------------------------------------------------------ the same numbers
+# ---------------------------------------------------------------------------------------------- the same numbers
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_agrees_with_the_reference(name, act):
-    for kind, num in itertools.product(NORM_KINDS, (1, 2, 3, 7, 24)):
+    letters = SCHEMES[name].stack
+    costly = act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)  # new moments at each L
+    for kind, num in itertools.product(NORM_KINDS, (1, 2, 24) if costly else (1, 2, 3, 7, 24)):
         if num < SCHEMES[name].min_sublayers:
             continue
         wanted = reference(net(name, num), act, kind)
@@ -221,7 +78,7 @@ def test_uneven_gains_agree_with_the_reference(name, act, kind, opt, pairs, one_
     assert agree(found, reference(Net(**{**vars(of), **lists}), act, kind)[opt], rel=1e-9)
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(
     act=st.sampled_from(ACTIVATIONS),
     opt=st.sampled_from(OPTIMIZERS),
@@ -233,14 +90,14 @@ def test_uneven_gains_without_a_norm_agree_with_the_reference(act, opt, pairs):
     assert agree(predict("t-fixup", opt, len(pairs), activation=act, w=w, v=v), wanted, rel=1e-9)
 
 
-# ------------------------------------------------------------------------------------------------ three ways, one number
+# ---------------------------------------------------------------------------------------- three ways, one number
 
 constants = st.fractions(Fraction(1, 3), 3, max_denominator=4)
 powers = st.sampled_from([Fraction(p, 4) for p in range(-4, 2)])
 laws = st.tuples(constants, powers)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     norm=st.sampled_from(["post", "pre", "sub", "peri"]),
     laws=st.tuples(laws, laws, laws),
@@ -266,15 +123,15 @@ def _custom(norm: str, weight: str, **more) -> Setting:
 
 
 LEAPS = [
-    *(Setting.of("ln-scaling", opt, act) for opt in ("sgd", "adam", "lamb") for act in ACTIVATIONS),
-    *(Setting.of("t-fixup", opt, act) for opt in ("sgd", "adam", "lamb") for act in ("gelu", "silu", "tanh")),
-    *(_custom("pre", a, opt=o, activation_=act) for a in ("0.9", "1.1", "1.5") for o in ("sgd", "adam", "lars")
-      for act in ("relu", "gelu")),
+    *(Setting.of("ln-scaling", opt, act) for opt in ("sgd", "adam") for act in ACTIVATIONS),
+    *(Setting.of("t-fixup", opt, act) for opt in ("sgd", "lamb") for act in ("gelu", "silu", "tanh")),
+    *(_custom("pre", a, opt=o, activation_=act) for a in ("0.9", "1.1", "1.5") for o, act in (("sgd", "relu"),
+      ("adam", "gelu"), ("lars", "tanh"))),
     *(_custom(norm, a, activation_="gelu") for norm in ("sub", "peri") for a in ("0.9", "1.1", "1.5")),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("num", [3000, 4096, 5001])
+@pytest.mark.parametrize("num", [3000, 5001])
 def test_the_leap_is_the_recursion(num):
     for setting in LEAPS:
         far, near = by_leap(setting, num), by_recursion(setting, num)
@@ -282,7 +139,7 @@ def test_the_leap_is_the_recursion(num):
         assert agree(far, near.roles) or near.update == math.inf, setting
 
 
-# ------------------------------------------------------------------------------------------------ how much work
+# ------------------------------------------------------------------------------------------------- how much work
 
 
 def _count(monkeypatch) -> list[int]:
@@ -313,7 +170,7 @@ def test_a_stream_beyond_the_floats_is_carried(factor):
     for norm, opt, act in itertools.product(("pre", "sub", "peri"), ("sgd", "adam"), ("relu", "tanh")):
         setting = _custom(norm, factor, opt=opt, activation_=act)
         few = by_recursion(setting, 290)
-        for many in (by_recursion(setting, 5000), predict_setting(setting, 20_000), by_leap(setting, 10**9)):
+        for many in (predict_setting(setting, 4000), predict_setting(setting, 10**9)):
             assert agree(many, few.roles)
 
 
@@ -322,14 +179,15 @@ def test_a_residual_weight_near_one_is_walked_to_the_end():
     assert agree(by_leap(setting, 21_000), by_recursion(setting, 21_000).roles)
 
 
-def test_a_million_gains_cost_one_step_each(monkeypatch):
-    calls, num = _count(monkeypatch), 10**6
+def test_gains_of_ones_own_cost_one_step_each(monkeypatch):
+    """10^6 of them take some ten seconds; here it is the number of steps that counts."""
+    calls, num = _count(monkeypatch), 100_000
     lists = {"w": [1 + (i % 7) / 10 for i in range(num)], "v": [1 + (i % 5) / 10 for i in range(num)]}
     assert math.isfinite(predict("pre-ln", "sgd", num, **lists).log10_update)
     assert calls[0] == num
 
 
-# ------------------------------------------------------------------------------------------------ known relations
+# ----------------------------------------------------------------------------------------------- known relations
 
 
 @pytest.mark.parametrize("opt", OPTIMIZERS)
@@ -409,8 +267,11 @@ def test_roles_add_up_to_the_update():
         assert set(found.roles) - {"fc1", "fc2"} <= {"branch_weight"}
 
 
-@pytest.mark.parametrize("opt, power", [("sgd", 0), ("momentum", 0), ("lamb", 0), ("muon", 0), ("lars", 0)]
-                         + [(sign, -0.5) for sign in ("adam", "adamw", "signsgd", "lion", "sophia", "rmsprop")])
+@pytest.mark.parametrize(
+    "opt, power",
+    [("sgd", 0), ("momentum", 0), ("lamb", 0), ("muon", 0), ("lars", 0)]
+    + [(sign, -0.5) for sign in ("adam", "adamw", "signsgd", "lion", "sophia", "rmsprop")],
+)
 def test_depth_mup_scales_the_learning_rate_of_sign_type_optimizers(opt, power):  # fmt: skip
     num = 16
     same = custom_scheme("pre", branch_weight=(Fraction(1), Fraction(-1, 2)))
@@ -431,7 +292,7 @@ def test_an_overflowing_update_is_told_by_its_logarithm():
     assert found.update == math.inf and math.isfinite(found.log10_update)
 
 
-# ------------------------------------------------------------------------------------------------ bad input
+# ----------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(
@@ -463,11 +324,11 @@ def test_bad_input_is_refused_in_one_line(change, said):
                                     for bad in (0, -1))]
 )  # fmt: skip
 def test_a_bad_custom_scheme_is_refused(change):
-    with pytest.raises(ValueError, match="pre|positive"):
+    with pytest.raises(ValueError, match=r"pre|positive"):
         custom_scheme(change.pop("norm", "pre"), **change)
 
 
-# ------------------------------------------------------------------------------------------------ mutants
+# ------------------------------------------------------------------------------------------------------- mutants
 
 # (scheme, optimizer, activation, norm kind): the reference comparison on these must go red for every mutant.
 UNEVEN = {"w": [0.5, 2.0, 1.5], "v": [1.5, 0.7, 3.0]}
@@ -485,8 +346,8 @@ CASES = [
 
 def _mutant(change: Callable[[Transfer, dict], Transfer], before: Callable[[dict], dict] = dict) -> Callable:
     def mutated(placement, norm_kind, moments, **letters):
-        changed = before({"norm_kind": norm_kind, **letters})
-        return change(transfer(placement, changed.pop("norm_kind"), moments, **changed), changed)
+        changed = before({"moments": moments, **letters})
+        return change(transfer(placement, norm_kind, changed.pop("moments"), **changed), changed)
 
     return mutated
 
@@ -496,7 +357,7 @@ def keep(t: Transfer, _: dict) -> Transfer:
 
 
 MUTANTS = {
-    "centring dropped": _mutant(keep, lambda k: {**k, "norm_kind": NormKind.RMSNORM}),
+    "centring dropped": _mutant(keep, lambda k: {**k, "moments": k["moments"]._replace(variance=k["moments"].second)}),
     "v and w swapped": _mutant(keep, lambda k: {**k, "gain_in": k["gain_out"], "gain_out": k["gain_in"]}),
     "gradient without skip": _mutant(
         lambda t, k: t._replace(gradient_ratio=t.gradient_ratio - k["residual_weight"] ** 2)

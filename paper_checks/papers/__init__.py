@@ -1,0 +1,1 @@
+"""One module per source, in its own notation: what it prints, as claims."""

@@ -1,0 +1,51 @@
+"""All claims by id, in the order of the sources."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from itertools import chain
+
+from paper_checks.claim import Claim
+from paper_checks.sources import sources
+
+MODULES = ("su", "magneto", "slides", "deepnet", "cited")
+
+
+@cache
+def claims() -> dict[str, Claim]:
+    """Every claim by its id. ValueError where an id stands twice, or a claim names what does not exist."""
+    listed = chain.from_iterable(import_module(f"paper_checks.papers.{name}").CLAIMS for name in MODULES)
+    found: dict[str, Claim] = {}
+    for claim in listed:
+        if claim.id in found:
+            raise ValueError(f"{claim.id} stands twice")
+        found[claim.id] = claim
+    for claim in found.values():
+        if claim.source not in sources():
+            raise ValueError(f"{claim.id} is of a source that is not pinned: {claim.source}")
+        if missing := [used for used in claim.uses if used not in found]:
+            raise ValueError(f"{claim.id} uses {', '.join(missing)}, which no module has")
+    _check_acyclic(found)
+    return found
+
+
+def _check_acyclic(found: dict[str, Claim]) -> None:
+    done: set[str] = set()
+
+    def visit(id_: str, path: tuple[str, ...]) -> None:
+        if id_ in path:
+            raise ValueError(f"claims use one another in a circle: {' -> '.join((*path, id_))}")
+        if id_ not in done:
+            for used in found[id_].uses:
+                visit(used, (*path, id_))
+            done.add(id_)
+
+    for id_ in found:
+        visit(id_, ())
+
+
+def load_bearing() -> set[str]:
+    """Ids that another claim or a table uses: these need two independent routes."""
+    used = {id_ for claim in claims().values() for id_ in claim.uses}
+    return used | {claim.id for claim in claims().values() if claim.cells}

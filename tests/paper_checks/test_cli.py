@@ -1,0 +1,255 @@
+"""The command line as other programs meet it: JSON shapes, exit codes, one-line refusals, and nothing but JSON."""
+
+import csv
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import sympy as sp
+
+from paper_checks import choices
+from paper_checks.commands import rule as rule_command
+from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
+from paper_checks.commands.output import as_text, write_atomically
+from theory.selection import SELECTIONS
+from theory.stack import ARCHITECTURES, PLACEMENTS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPTHLAW = ROOT / ".venv" / "bin" / "depthlaw"
+LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([DEPTHLAW, *arguments], capture_output=True, text=True, check=False, timeout=200)
+
+
+def document(*arguments: str) -> dict:
+    result = run(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["schema_version"] == 1
+    return found
+
+
+# --- refusals: exit 2, one line that says what, where and what is allowed
+
+
+REFUSED = {
+    "nonesuch": "No such command 'nonesuch'",
+    "predict --scheme deepnrom --optimizer sgd --sublayers 4": "did you mean deepnorm",
+    "predict --scheme pre-ln --optimizer adm --sublayers 4": "adam",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 0": "from 1 to",
+    "predict --scheme pre-ln --optimizer sgd --sublayers -3": "from 1 to",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4,x": "not 'x'",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4,,8": "not ''",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2.5": "not '2.5'",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 99999999999999999": "from 1 to",
+    "predict --scheme sub-ln-gamma --optimizer sgd --sublayers 1": "not defined below",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4 --activation rleu": "relu",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4 --norm-kind batchnorm": "layernorm, rmsnorm",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4 --w 1,2": "2 gains for 4 sublayers",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4,8 --w 1,2": "exactly one",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2 --w 1,0": "sublayer 2 is 0.0",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2 --v 1,nan": "positive finite",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2 --v inf,1": "positive finite",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2 --v 1,one": "entry 2",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 2 --v @absent": "cannot read",
+    "predict --optimizer sgd --sublayers 2": "--scheme NAME and --norm",
+    "predict --scheme pre-ln --norm pre --optimizer sgd --sublayers 2": "give one of",
+    "predict --scheme pre-ln --gain 1,0 --optimizer sgd --sublayers 2": "belongs to --norm",
+    "predict --norm pre --gain 0,0 --optimizer sgd --sublayers 2": "positive C",
+    "predict --norm pre --gain 1,2,3 --optimizer sgd --sublayers 2": "C,P",
+    "predict --norm pst --optimizer sgd --sublayers 2": "post",
+    "predict --scheme pre-ln --optimizer sgd": "Missing option",
+    "rule --norm post --optimizer sgd --arch encoder --layers 0": "from 1 to",
+    "rule --norm post --optimizer sgd --arch encoder --layers ten": "not 'ten'",
+    "rule --norm layer --optimizer sgd --arch encoder --layers 4": "post, pre, sub",
+    "rule --norm post --optimizer sgd --arch encodr --layers 4": "encoder",
+    "rule --norm post --optimizer sgdd --arch encoder --layers 4": "sgd",
+    "rule --norm post --optimizer sgd --arch encoder-decoder --layers 4": "--decoder-layers",
+    "rule --norm post --optimizer sgd --arch encoder --layers 4 --decoder-layers 4": "encoder-decoder",
+    "rule --norm post --optimizer sgd --arch encoder --layers 4 --select best": "symmetric",
+    "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",
+    "tables --only nothing": "su-optimizers",
+    "tables --json --csv": "not several",
+    "verify S9-99": "S9-99",
+    "verify --source nobody": "nobody",
+    "explain S9-99": "S9-99",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_refused_in_one_line(arguments: str) -> None:
+    result = run(*arguments.split())
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert result.returncode == 2
+    assert len(lines) == 1
+    assert "Traceback" not in result.stderr
+    assert REFUSED[arguments] in lines[0]
+    assert not result.stdout
+
+
+# --- rule
+
+
+@pytest.mark.parametrize("arch", ["encoder", "decoder"])
+@pytest.mark.parametrize("norm", ["post", "pre", "sub"])
+def test_rule_document(norm: str, arch: str) -> None:
+    found = document("rule", "--norm", norm, "--optimizer", "adam", "--arch", arch, "--layers", "12")
+    wanted = "residual_weight branch_weight init_gain lr_multiplier formula update_order relative_update_order"
+    assert {*wanted.split(), "alternatives", "why"} <= set(found)
+    assert set(found["init_gain"]) == set(found["lr_multiplier"]) == {"q", "k", "v", "out", "fc1", "fc2"}
+    assert found["init_gain"]["q"] == found["init_gain"]["k"] == 1
+    letter = "N" if arch == "encoder" else "M"
+    formula = sp.sympify(found["formula"]["residual_weight"], locals=LETTERS)
+    assert found["residual_weight"] == pytest.approx(float(formula.subs(LETTERS[letter], 12)))
+    assert all(line["is_flat"] is not None for line in found["mean_field"])
+
+
+def test_rule_by_side() -> None:
+    both = "--norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6 --select deepnet"
+    found = document("rule", *both.split())
+    assert found["decoder"]["residual_weight"] == pytest.approx(18**0.25)
+    assert found["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
+    assert found["encoder"]["residual_weight"] == pytest.approx((18**4 * 6 / 27) ** (1 / 16))
+
+
+def test_rule_without_any_gain() -> None:
+    found = document("rule", "--norm", "sub", "--optimizer", "lamb", "--arch", "encoder", "--layers", "12")
+    assert found["init_gain"] is None
+    assert any("invariant" in line for line in found["why"])
+
+
+def test_rule_says_where_the_argument_fails() -> None:
+    found = document("rule", "--norm", "sub", "--optimizer", "sgd", "--arch", "encoder", "--layers", "12")
+    relu = found["mean_field"][0]
+    assert relu["is_flat"] is False
+    assert sp.sympify(relu["order"]["power"]) == 1 / (sp.pi - 1)
+    assert sp.simplify(sp.sympify(relu["flat_gain"], locals=LETTERS) - (2 * LETTERS["N"]) ** (1 / (2 * sp.pi - 2))) == 0
+
+
+# --- predict
+
+
+def test_predict_document() -> None:
+    found = document(*"predict --scheme pre-ln --optimizer sgd --sublayers 4,8".split())
+    assert [row["num_sublayers"] for row in found["rows"]] == [4, 8]
+    for row in found["rows"]:
+        assert row["update"] == pytest.approx(sum(1 / (1 + k / 2) for k in range(1, row["num_sublayers"] + 1)))
+        assert row["roles"]["fc1"] + row["roles"]["fc2"] == pytest.approx(row["update"])
+    order = found["leading_order"]
+    assert {"coefficient", "power", "log_power", "loglog_power", "shown_by"} <= set(order)
+    assert (order["coefficient"], order["power"], order["log_power"]) == ("2", "0", "1")
+
+
+def test_predict_overflow_is_null_beside_its_logarithm() -> None:
+    found = document(*"predict --scheme post-ln --optimizer sgd --activation gelu --sublayers 1000000000".split())
+    assert found["rows"][0]["update"] is None
+    assert found["rows"][0]["log10_update"] > 1e6
+    assert found["leading_order"]["power"] == "oo"
+
+
+def test_predict_vanishing() -> None:
+    found = document(*"predict --scheme rezero --optimizer adam --sublayers 12".split())
+    assert found["rows"][0]["update"] == 0
+    assert found["rows"][0]["roles"]["branch_weight"] > 0
+    assert (found["leading_order"]["coefficient"], found["leading_order"]["power"]) == ("0", None)
+
+
+def test_predict_reads_gains_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "gains.txt"
+    file.write_text("1 1\n1, 1\n")
+    arguments = ["predict", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "4"]
+    listed = document(*arguments, "--w", f"@{file}")
+    assert listed["rows"][0]["update"] == pytest.approx(document(*arguments)["rows"][0]["update"])
+    assert listed["leading_order"] is None
+
+
+def test_predict_scheme_of_ones_own_is_the_named_one() -> None:
+    mine = "predict --norm post --residual-weight 1,1/4 --gain 0.7071067811865476,-0.25 --optimizer sgd --sublayers 24"
+    named = "predict --scheme deepnorm --optimizer sgd --sublayers 24"
+    assert document(*mine.split())["rows"][0]["update"] == pytest.approx(document(*named.split())["rows"][0]["update"])
+
+
+# --- tables
+
+
+def test_tables_document() -> None:
+    tables = {table["id"]: table["rows"] for table in document("tables")["tables"]}
+    keys = {
+        "su-optimizers": "optimizer update loss_change alpha lambda",
+        "su-prenorm": "optimizer alpha lambda",
+        "deepnet": "architecture side alpha beta",
+        "magneto-gamma": "architecture side gamma",
+        "bounds": "scheme bound order",
+        "cross": "scheme optimizer activation norm_kind rung coefficient power log_power loglog_power",
+    }
+    assert set(keys) <= set(tables)
+    for name, columns in keys.items():
+        assert tables[name]
+        assert all(set(columns.split()) <= set(row) for row in tables[name])
+    for row in tables["cross"]:
+        for column in ("coefficient", "power", "log_power", "loglog_power"):
+            assert row[column] is None or sp.sympify(row[column], locals=LETTERS).is_number
+
+
+@pytest.mark.parametrize("only", ["su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "cross"])
+def test_tables_as_csv_say_what_the_document_says(only: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("tables", "--csv", "--only", only).stdout)))
+    (table,) = document("tables", "--only", only)["tables"]
+    assert rows == [{name: cell or "" for name, cell in row.items()} for row in table["rows"]]
+
+
+def test_tables_as_markdown_and_latex() -> None:
+    lines = run("tables", "--markdown", "--only", "deepnet").stdout.splitlines()
+    assert sum(line.startswith("|") for line in lines) == 6
+    typeset = run("tables", "--latex", "--only", "deepnet").stdout
+    assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
+    assert typeset.count(r"\\") == 5
+
+
+def test_tables_for_people_choose_the_activation() -> None:
+    assert run("tables", "--only", "cross", "--activation", "tanh").returncode == 0
+    assert "relu, gelu" in run("tables", "--only", "cross", "--activation", "swish").stderr
+
+
+# --- the pieces
+
+
+def test_help_names_what_theory_knows() -> None:
+    for name in (*PLACEMENTS.keys() - {"peri"}, *rule_command.NORMS):
+        assert name in choices.NORMS
+    assert all(name in choices.ARCHITECTURES for name in ARCHITECTURES)
+    assert all(name in SELECTIONS for name in choices.SELECTIONS.replace(" or ", ", ").split(", "))
+
+
+@pytest.mark.parametrize("text", ["", " ", "1e3", "0x10", "1_000", "٣", "--1", "9" * 60])
+def test_counts_refuse(text: str) -> None:
+    with pytest.raises(BadInputError):
+        count(text, "--layers")
+
+
+def test_inputs_read_exactly() -> None:
+    assert counts("4, 8,16", "--sublayers") == [4, 8, 16]
+    assert fraction("0.1", "--gain") * 10 == 1
+    assert power_law("0.7,-1/4", "--gain")[1] * 4 == -1
+    assert gains("1 2,3", "--w") == [1.0, 2.0, 3.0]
+    for bad in ("1/0", "x", "1,5,", "", "1e9999", "inf"):
+        with pytest.raises(BadInputError):
+            power_law(bad, "--gain")
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file.json"
+    write_atomically(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(target, "new \udcff")
+    assert target.read_text() == "old"
+    assert [path.name for path in target.parent.iterdir()] == ["file.json"]
+
+
+def test_json_is_strict() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        as_text({"update": float("inf")})

@@ -1,0 +1,460 @@
+"""Orders: the arithmetic of truncated expansions against mpmath, each asymptotic by itself, and what `cross_check` sees.
+
+A truncated expansion claims two things, its terms and how large what it left out may be. Both are checked far out,
+where an order that is wrong by any power of the variable is wrong by more than every constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import (
+    EulerGamma,
+    Expr,
+    Integer,
+    Rational,
+    RisingFactorial,
+    S,
+    Symbol,
+    cos,
+    exp,
+    gamma,
+    harmonic,
+    log,
+    oo,
+    pi,
+    polygamma,
+    sqrt,
+    zeta,
+)
+
+from tests.scalarnet import moments
+from theory.evaluate import _rising, evaluate
+from theory.expansion import NUM_TERMS, BeyondScaleError, CancelledError, Expansion, Key
+from theory.meanfield import cached_closed_form
+from theory.moments import Kind
+from theory.orders import ZERO, Order, _Walker, cross_check, leading_order, sum_order
+from theory.schemes import SCHEMES
+from theory.setting import Setting
+from theory.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_sum
+from theory.symbols import L, N
+
+half, third = S.Half, Rational(1, 3)
+ALLOWED = 10**5  # what a constant may be; points lie so far out that a wrong order exceeds it
+
+# ---------------------------------------------------------------------------------------------- expansions
+
+
+def at(key: Key, n: mpmath.mpf) -> mpmath.mpf:
+    bases = (n, mpmath.log(n), mpmath.log(mpmath.log(n)))
+    return mpmath.fprod(base ** mpmath.mpf(sympy_number(p)) for base, p in zip(bases, key, strict=True))
+
+
+def sympy_number(x: Expr) -> mpmath.mpf:
+    return mpmath.mpf(str(x.evalf(mpmath.mp.dps)))
+
+
+def honours(found: Expansion, exact: mpmath.mpf, n: mpmath.mpf, allowed: float = ALLOWED) -> bool:
+    """Whether the terms miss the exact value by no more than the stated remainder, times a constant."""
+    terms = mpmath.fsum(sympy_number(c) * at(key, n) for c, key in found.terms)
+    room = abs(exact) * mpmath.mpf(10) ** (20 - mpmath.mp.dps)
+    room += 0 if found.remainder is None else allowed * at(found.remainder, n)
+    return abs(terms - exact) <= room
+
+
+Tree = tuple  # ("leaf", coefficient, power) or (operation, trees)
+leaves = st.tuples(
+    st.just("leaf"), st.fractions(Rational(1, 4), 4, max_denominator=4), st.sampled_from(range(-4, 5))
+)  # powers are quarters
+EXPONENTS = {"inverse": S.NegativeOne, "root": half, "square": Integer(2), "-3/2": Rational(-3, 2)}
+
+
+def _grow(inner: st.SearchStrategy) -> st.SearchStrategy:
+    return st.one_of(
+        st.tuples(st.sampled_from(["add", "multiply"]), inner, inner),
+        st.tuples(st.sampled_from(list(EXPONENTS)), inner),
+    )
+
+
+trees = st.recursive(leaves, _grow, max_leaves=6)
+
+
+def expanded(tree: Tree, monomial: Callable[[Expr, Expr], Expansion]) -> Expansion:
+    if tree[0] == "leaf":
+        return monomial(S(tree[1].numerator) / tree[1].denominator, Rational(tree[2], 4))
+    parts = [expanded(part, monomial) for part in tree[1:]]
+    if tree[0] in EXPONENTS:
+        return parts[0].power(EXPONENTS[tree[0]])
+    return parts[0] + parts[1] if tree[0] == "add" else parts[0] * parts[1]
+
+
+def exactly(tree: Tree, x: mpmath.mpf) -> mpmath.mpf:
+    if tree[0] == "leaf":
+        return mpmath.mpf(tree[1].numerator) / tree[1].denominator * x ** (mpmath.mpf(tree[2]) / 4)
+    parts = [exactly(part, x) for part in tree[1:]]
+    if tree[0] in EXPONENTS:
+        return parts[0] ** sympy_number(EXPONENTS[tree[0]])
+    return parts[0] + parts[1] if tree[0] == "add" else parts[0] * parts[1]
+
+
+SCALES = {
+    "powers of N": (lambda c, p: Expansion.monomial(c, p), lambda x: x),
+    "powers of log N": (lambda c, p: Expansion.monomial(c, S.Zero, p), mpmath.exp),
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@settings(max_examples=80)
+@given(tree=trees)
+def test_sums_products_and_powers_honour_their_remainder(scale, tree):
+    monomial, to_n = SCALES[scale]
+    found = expanded(tree, monomial)
+    with mpmath.workdps(250):
+        for x in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9, mpmath.mpf(10) ** 60):
+            assert honours(found, exactly(tree, x), to_n(x), ALLOWED if x > 1e6 else ALLOWED**2)
+
+
+@settings(max_examples=50)
+@given(tree=trees)
+def test_logarithms_and_exponentials_honour_their_remainder(tree):
+    found = expanded(tree, SCALES["powers of N"][0])
+    logarithm = found.logarithm()
+    with mpmath.workdps(250):
+        for x in (mpmath.mpf(10) ** 9, mpmath.mpf(10) ** 60):
+            value = exactly(tree, x)
+            assert honours(logarithm, mpmath.log(value), x)
+            inverse = found.power(S.NegativeOne if found.limit_sign() > 0 else S.One)
+            if inverse.limit_sign() < 0:
+                small = 1 / value if found.limit_sign() > 0 else value
+                assert honours(inverse.exponential(), mpmath.exp(small), x)
+
+
+@given(tree=trees)
+def test_what_cancels_is_not_mistaken_for_a_term(tree):
+    found = expanded(tree, SCALES["powers of N"][0])
+    nothing = found - found
+    assert not nothing.terms and nothing.remainder == found.remainder
+    if found.remainder is not None:
+        with pytest.raises(CancelledError):
+            _ = nothing.lead
+
+
+def test_more_terms_uncover_what_cancelled():
+    """sqrt(N^2 + 1) - N needs one more term than its square root's first; leading_order asks for as many as it takes."""
+    n = Symbol("n", positive=True)
+    series = sum(((-1) ** j * n ** (-j) for j in range(7)), S.Zero)
+    assert leading_order(series - n / (1 + n), n).expression(n) == 1 / n**7
+    assert leading_order(sqrt(n**2 + 1) - n, n).expression(n) == 1 / (2 * n)
+    token = NUM_TERMS.set(4)
+    with pytest.raises(CancelledError):
+        _ = _Walker(n).expand(series - n / (1 + n)).lead
+    NUM_TERMS.reset(token)
+
+
+# ---------------------------------------------------------------------------------------------- each asymptotic
+
+RULES: dict[str, tuple[Expr, Callable[[mpmath.mpf], mpmath.mpf]]] = {
+    "log": (log(3 * N + 1), lambda n: mpmath.log(3 * n + 1)),
+    "log log": (log(log(N) + 2), lambda n: mpmath.log(mpmath.log(n) + 2)),
+    "exp of logs": (exp(3 * log(N) / 2 + 1 / N), lambda n: n**1.5 * mpmath.exp(1 / n)),
+    "a power that moves": (N ** (1 + 1 / log(N)), lambda n: n * mpmath.e),
+    "(1 + c/N)^N": ((1 + 3 / N) ** N, lambda n: (1 + 3 / n) ** n),
+    "digamma": (polygamma(0, N + half), lambda n: mpmath.digamma(n + 0.5)),
+    "digamma of a moving argument": (polygamma(0, 2 + 1 / N), lambda n: mpmath.digamma(2 + 1 / n)),
+    "trigamma of a moving argument": (polygamma(1, 2 + 1 / N), lambda n: mpmath.psi(1, 2 + 1 / n)),
+    "harmonic": (harmonic(2 * N), lambda n: mpmath.harmonic(2 * n)),
+    "gamma ratio": (RisingFactorial(N, third), lambda n: mpmath.gammaprod([n + mpmath.mpf(1) / 3], [n])),
+    "gamma ratio, shifted": (
+        RisingFactorial(N + half, pi),
+        lambda n: mpmath.gammaprod([n + 0.5 + mpmath.pi], [n + 0.5]),
+    ),
+    "gamma ratio, vanishing step": (RisingFactorial(N, 1 / N), lambda n: mpmath.gammaprod([n + 1 / n], [n])),
+    "gamma ratio, fixed base": (
+        RisingFactorial(2 + 1 / N, third),
+        lambda n: mpmath.gammaprod([2 + 1 / n + mpmath.mpf(1) / 3], [2 + 1 / n]),
+    ),
+    "gamma of a moving argument": (gamma(half + 1 / N), lambda n: mpmath.gamma(0.5 + 1 / n)),
+    "gamma at its pole": (gamma(1 / N), lambda n: mpmath.gamma(1 / n)),
+    "Hurwitz zeta": (zeta(half, 3 * N + 2), lambda n: mpmath.zeta(0.5, 3 * n + 2)),
+    "Hurwitz zeta, s = 3": (zeta(3, N), lambda n: mpmath.zeta(3, n)),
+    "Hurwitz zeta of a moving argument": (zeta(half, 2 + 1 / N), lambda n: mpmath.zeta(0.5, 2 + 1 / n)),
+    "growth sum": (GrowthSum(N + 2, S(2), third), lambda n: growth_sum(n + 2, 2, mpmath.mpf(1) / 3)),
+    "growth sum, negative step": (GrowthSum(N + 2, S(2), -third), lambda n: growth_sum(n + 2, 2, -mpmath.mpf(1) / 3)),
+    "growth sum, vanishing step": (GrowthSum(N + 2, S(2), 1 / N), lambda n: growth_sum(n + 2, 2, 1 / n)),
+    "growth sum, step as slow as the log": (
+        GrowthSum(N + 2, S(2), 1 / log(N)),
+        lambda n: growth_sum(n + 2, 2, 1 / mpmath.log(n)),
+    ),
+    "growth sum, both ends move": (GrowthSum(3 * N, N, third), lambda n: growth_sum(3 * n, n, mpmath.mpf(1) / 3)),
+}
+
+
+def growth_sum(z1, z2, s) -> mpmath.mpf:
+    with mpmath.extradps(40):
+        return (mpmath.gammaprod([z1 + s, z2], [z1, z2 + s]) - 1) / s
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_asymptotic_honours_its_remainder(name):
+    expr, value = RULES[name]
+    found = _Walker(N).expand(expr)
+    with mpmath.workdps(120):
+        for n in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9):
+            assert found.terms and honours(found, value(n), n, allowed=100), n
+
+
+@pytest.mark.parametrize("eps", [S.One, S(4), sqrt(N), N], ids=str)
+@pytest.mark.parametrize("kappa", [half, S.One, Rational(4, 3), pi / (pi - 1), 1 + 1 / sqrt(N)], ids=str)
+def test_sums_of_roots_honour_their_remainder(eps, kappa):
+    found = _Walker(N).expand(RootRatioSum(N, eps, kappa))
+    for n in (10**4, 10**6):
+        e, k = (float(x.subs(N, n)) for x in (eps, kappa))
+        index = np.arange(1, n + 1)
+        total = math.fsum(np.exp((scipy.special.gammaln(index + e) - scipy.special.gammaln(index + e + k)) / 2))
+        terms = float(mpmath.fsum(sympy_number(c) * at(key, mpmath.mpf(n)) for c, key in found.terms))
+        assert abs(terms - total) <= 10 * float(at(found.remainder, mpmath.mpf(n))) + 1e-9 * total
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("act", ["gelu", "silu", "tanh", "relu"])
+def test_gaussian_moments_honour_their_remainder(act, kind):
+    if kind is Kind.MEAN:
+        return
+    name = {"abs_mean": "abs"}.get(kind.value, kind.value)
+    for scale, points in ((1 / N, (30, 100)), (1 / sqrt(N), (900, 10_000)), (3 * N, (10, 30))):
+        found = _Walker(N).expand(GaussianMoment.of(act, kind, scale))
+        for n in points:
+            exact = moments(act, float(scale.subs(N, n)))[name]
+            terms = float(mpmath.fsum(sympy_number(c) * at(key, mpmath.mpf(n)) for c, key in found.terms))
+            room = 100 * float(at(found.remainder, mpmath.mpf(n))) if found.remainder else 0
+            assert abs(terms - exact) <= room + 1e-12 * exact, (scale, n)
+
+
+# ---------------------------------------------------------------------------------------------- numbers
+
+positive = st.floats(0.01, 50)
+
+
+@settings(max_examples=60)
+@given(length=st.integers(1, 3000), eps=positive, kappa=st.one_of(st.floats(0, 5), st.sampled_from([0.0, 1.0, 2.0])))
+def test_a_sum_of_roots_is_the_sum(length, eps, kappa):
+    with mpmath.workdps(30):
+        term, total = mpmath.sqrt(mpmath.gammaprod([1 + mpmath.mpf(eps)], [1 + mpmath.mpf(eps) + kappa])), mpmath.mpf(0)
+        for i in range(1, length + 1):
+            total += term
+            term *= mpmath.sqrt((i + mpmath.mpf(eps)) / (i + mpmath.mpf(eps) + kappa))
+        assert abs(root_ratio_sum(length, mpmath.mpf(eps), mpmath.mpf(kappa)) / total - 1) < 1e-20
+
+
+@settings(max_examples=60)
+@given(length=st.integers(1, 300), eps=positive, kappa=st.fractions(0, 5, max_denominator=8))
+def test_a_growth_sum_is_the_sum(length, eps, kappa):
+    """sum_l D_l / eps for D_L = 1/q_L, D_{l-1} = D_l (1 + kappa/(eps q_{l-1})), q_l = 1 + l/eps."""
+    total, gradient = 0.0, 1 / (1 + length / eps)
+    for i in range(length, 0, -1):
+        total += gradient / eps
+        gradient *= 1 + float(kappa) / eps / (1 + (i - 1) / eps)
+    e = Rational(eps)
+    expr = GrowthSum(L + 1 + e, 1 + e, Rational(kappa.numerator, kappa.denominator) - 1)
+    assert math.isclose(evaluate(expr, {L: length}), total, rel_tol=1e-11)
+
+
+@settings(max_examples=60)
+@given(exponent=st.floats(-2, 14), step=st.floats(-1.9, 30))
+def test_gamma_ratios_keep_their_digits(exponent, step):
+    with mpmath.workdps(30):
+        z, k = mpmath.mpf(10) ** exponent + 2, mpmath.mpf(step)
+        found = _rising(z, k)
+        with mpmath.workdps(120):
+            assert abs(found / mpmath.exp(mpmath.loggamma(z + k) - mpmath.loggamma(z)) - 1) < mpmath.mpf(10) ** -25
+
+
+@pytest.mark.parametrize("power", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("num", [10**3, 10**6, 10**9, 10**12])
+def test_a_number_survives_the_cancellation_of_all_its_digits(power, num):
+    tiny = L**-power
+    assert math.isclose(
+        evaluate(((1 + tiny) ** (L / 2) - 1) / ((1 + tiny) - 1), {L: num}), num / 2, rel_tol=2 / num
+    ) or (power == 1)
+    limit = mpmath.digamma(num + 2) - mpmath.digamma(2)
+    assert math.isclose(evaluate(GrowthSum(L + 2, S(2), tiny), {L: num}), limit, rel_tol=20 * num**-power + 1e-12)
+
+
+def test_what_vanishes_is_zero_and_what_never_settles_is_refused():
+    assert evaluate(S.Zero, {L: 10}) == 0
+    hidden = sqrt(L**2 + 2 * L + 1) - L - 1
+    with pytest.raises(ArithmeticError):
+        evaluate(hidden, {L: 10})
+
+
+# ---------------------------------------------------------------------------------------------- known answers
+
+KNOWN: dict[str, tuple[Expr, Expr]] = {
+    "harmonic(2N) - log 2": (harmonic(2 * N), log(N)),
+    "gamma(N + 1/2)/gamma(N)": (RisingFactorial(N, half), sqrt(N)),
+    "(1 + c/N)^N": ((1 + 3 / N) ** N, exp(3)),
+    "sum 1/sqrt(l)": (zeta(half) - zeta(half, N + 1), 2 * sqrt(N)),
+    "sum sqrt(l)": (zeta(-half) - zeta(-half, N + 1), 2 * N ** Rational(3, 2) / 3),
+    "sum 1/l^2": (zeta(2) - zeta(2, N + 1), pi**2 / 6),
+    "harmonic - log": (harmonic(N) - log(N), EulerGamma),
+    "harmonic of harmonic": (harmonic(N) ** 2 / harmonic(N**2), log(N) / 2),
+    "log log": (log(harmonic(N)), log(log(N))),
+    "a kappa": (GrowthSum(N + 2, S(2), third), 3 * N**third / RisingFactorial(2, third)),
+    "no kappa": (GrowthSum(N + 2, S(2), S.Zero), log(N)),
+    "a root of kappa": (RootRatioSum(N, S.One, Rational(4, 3)), 3 * N**third),
+    "x^(1/log x)": (N ** (1 / log(N)), exp(1)),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_answer(name):
+    expr, wanted = KNOWN[name]
+    found = leading_order(expr, N)
+    assert sympy_number(found.expression(N).subs(N, 7) / wanted.subs(N, 7)) == pytest.approx(1, rel=1e-14)
+    assert found.shown_by and (found.expression(N) / wanted).simplify().free_symbols == set()
+    assert cross_check(expr, N, found)
+
+
+def test_nothing_has_no_order():
+    assert leading_order(S.Zero, N) == ZERO and ZERO.is_zero and ZERO.coefficient == 0 and ZERO.power is None
+    assert cross_check(S.Zero, N, ZERO) == [] and ZERO.expression(N) == 0
+
+
+GROWING = {
+    "2^N": (2**N, N * log(2)),
+    "(3/2)^(N/2) N": (N * Rational(3, 2) ** (N / 2), N * log(Rational(3, 2)) / 2),
+    "log N ^ log N": (log(N) ** log(N), log(N) * log(log(N))),
+    "e^(log^2)": (exp(log(N) ** 2), log(N) ** 2),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_faster_than_any_power(name):
+    expr, growth = GROWING[name]
+    found = leading_order(expr, N)
+    assert found.power is oo and (found.growth - growth).simplify() == 0
+    assert cross_check(expr, N, found)
+
+
+def test_a_growth_below_every_power_keeps_its_power():
+    found = leading_order(N * exp(sqrt(log(N))), N)
+    assert (found.power, found.growth) == (1, sqrt(log(N)))
+    dying = leading_order(1 + 2**-N, N)
+    assert (dying.coefficient, dying.power, dying.growth) == (1, 0, 0)
+
+
+BEYOND = {
+    "log log log N": log(log(log(N))),
+    "gamma alone": gamma(N),
+    "trigamma at large argument": polygamma(1, N),
+    "zeta whose exponent moves": zeta(N, S(2)),
+    "generalised harmonic numbers": harmonic(N, 2),
+    "sum of roots, kappa >= 2": RootRatioSum(N, S.One, S(2)),
+    "sum of roots, growing kappa": RootRatioSum(N, S.One, log(N)),
+    "gamma ratio whose step grows": RisingFactorial(N, N),
+    "a moment at a moving scale": GaussianMoment.of("gelu", Kind.SECOND, 1 + 1 / N),
+    "no asymptotic": cos(N),
+    "0 in disguise": sqrt(N**2 + 2 * N + 1) - N - 1,
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_beyond_the_scale_is_said(name):
+    with pytest.raises(BeyondScaleError):
+        leading_order(BEYOND[name], N)
+
+
+TERMS = [
+    (Order(coefficient=S(3), power=half), Order(coefficient=S(2), power=Rational(3, 2))),
+    (Order(coefficient=S(3), power=S.NegativeOne), Order(coefficient=S(3), log_power=S.One)),
+    (Order(coefficient=S(3), power=-S.One, log_power=half), Order(coefficient=S(2), log_power=Rational(3, 2))),
+    (Order(coefficient=S(3), power=-S.One, log_power=-S.One), Order(coefficient=S(3), loglog_power=S.One)),
+    (Order(coefficient=S.One, power=S.One, log_power=-S.One), Order(coefficient=half, power=S(2), log_power=-S.One)),
+]
+
+
+@pytest.mark.parametrize("term, total", TERMS, ids=str)
+def test_orders_of_sums(term, total):
+    assert sum_order(term, "") == total
+
+
+@pytest.mark.parametrize("powers", [(-2, 0, 0), (-1, -2, 0), (-1, -1, -1)], ids=str)
+def test_a_sum_that_converges_or_leaves_the_scale_is_refused(powers):
+    a, b, e = map(Integer, powers)
+    with pytest.raises(BeyondScaleError):
+        sum_order(Order(coefficient=S.One, power=a, log_power=b, loglog_power=e), "")
+
+
+def test_orders_multiply_and_restate():
+    one = leading_order(3 * L**2 * log(L) + L, L)
+    assert one.times(one).expression(L) == 9 * L**4 * log(L) ** 2
+    assert one.raised(half).expression(L) == sqrt(3) * L * sqrt(log(L))
+    assert one.restated(L, 2 * N).expression(N) == 12 * N**2 * log(N)
+    assert one.times(ZERO) is ZERO and ZERO.restated(L, 2 * N) is ZERO
+    fast = leading_order(L * 2**L, L).restated(L, 2 * N)
+    assert fast.power is oo and fast.growth == 2 * N * log(2)
+
+
+# ---------------------------------------------------------------------------------------------- cross-checks and mutants
+
+SAMPLE = [
+    *itertools.product(["pre-ln", "sub-ln", "gpt2"], ["sgd", "adam"], ["gelu"], ["layernorm"]),
+    *itertools.product(["post-ln", "peri-ln", "depth-mup"], ["sgd", "adam"], ["silu"], ["layernorm"]),
+    *itertools.product(["sub-ln", "su-pre-adam", "admin"], ["sgd", "adam"], ["tanh"], ["rmsnorm"]),
+    *itertools.product(["sub-ln-gamma"], ["sgd", "adam"], ["gelu"], ["rmsnorm"]),
+    *itertools.product(["post-ln", "sub-ln-gamma", "t-fixup"], ["sgd", "adam"], ["identity"], ["layernorm"]),
+]
+RELU = [*itertools.product([s for s in SCHEMES if s != "ln-scaling"], ["sgd", "adam"], ["relu"], ["layernorm"])]
+
+
+def update_of(case: tuple[str, str, str, str]) -> Expr:
+    form = cached_closed_form(Setting.of(*case))
+    assert form is not None
+    return form.update
+
+
+@pytest.mark.parametrize("case", RELU + SAMPLE, ids="-".join)
+def test_a_scheme_approaches_its_order(case):
+    expr = update_of(case)
+    assert len(cross_check(expr, L, leading_order(expr, L))) >= 3 or expr == 0
+
+
+def _changed(**factors: Callable[[Order], Expr]) -> Callable[[Order], Order]:
+    return lambda order: dataclasses.replace(order, **{name: f(order) for name, f in factors.items()})
+
+
+MUTANTS: dict[str, Callable[[Order], Order]] = {
+    "power + 1/4": _changed(power=lambda o: o.power + Rational(1, 4)),
+    "power - 1/16": _changed(power=lambda o: o.power - Rational(1, 16)),
+    "log power dropped": _changed(log_power=lambda o: S.Zero),
+    "a log more": _changed(log_power=lambda o: o.log_power + 1),
+    "a log log more": _changed(loglog_power=lambda o: o.loglog_power + 1),
+    "coefficient x 2": _changed(coefficient=lambda o: o.coefficient * 2),
+    "coefficient x 1.05": _changed(coefficient=lambda o: o.coefficient * Rational(105, 100)),
+    "coefficient / 1.05": _changed(coefficient=lambda o: o.coefficient / Rational(105, 100)),
+    "N for 2N": _changed(
+        coefficient=lambda o: o.coefficient * (1 if o.power is oo else 2**o.power), growth=lambda o: o.growth * 2
+    ),
+}
+MUTATED = [case for case in RELU + SAMPLE if case[0] not in ("rezero", "skipinit")]
+
+
+@pytest.mark.parametrize("case", MUTATED, ids="-".join)
+def test_a_broken_order_is_refused(case):
+    expr = update_of(case)
+    right = leading_order(expr, L)
+    broken = {name: mutant(right) for name, mutant in MUTANTS.items()}
+    broken = {name: order for name, order in broken.items() if order != right}
+    assert len(broken) >= 6
+    for name, order in broken.items():
+        with pytest.raises(ArithmeticError):
+            pytest.fail(f"{name} passed: {cross_check(expr, L, order)}")
