@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sympy import Expr, S, lambdify, log
+from sympy import Expr, S, lambdify, log, sympify
 
 from paper_checks import direct, exact
 from paper_checks.claim import Check, Evidence, Route, Verdict
@@ -81,31 +81,38 @@ def derived(
 # ---------------------------------------------------------------- growth laws
 
 
+def order_key(order: Any) -> tuple[Expr, Expr, Expr]:
+    """(power, log power, log-log power) of a theory's order; ArithmeticError of a quantity that vanishes."""
+    if order.is_zero:
+        raise ArithmeticError("it vanishes identically, and has no order")
+    return order.power, order.log_power, order.loglog_power
+
+
+def order_of(expr: Expr, variable: Expr = L) -> Any:
+    """The leading order of an expression, a number included."""
+    from theory.orders import Order, leading_order
+
+    return leading_order(expr, variable) if expr.has(variable) else Order(coefficient=expr)
+
+
 def _growth_by_closed_form(statement: Growth) -> Evidence:
     from theory.growth import update_order
-    from theory.orders import leading_order
     from theory.setting import Setting
 
     setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
-    found = update_order(setting)
-    printed = leading_order(statement.order, L) if statement.order.has(L) else None
-    claimed = (printed.power, printed.log_power, printed.loglog_power) if printed else (S.Zero,) * 3
-    true = (found.power, found.log_power, found.loglog_power)
-    growth = exact.equal(found.growth, printed.growth if printed else S.Zero) if found.growth != 0 else True
-    difference = _compare(true, claimed)
-    if printed is not None and printed.growth != 0:
-        holds = bool(growth) and difference == 0 if found.growth != 0 else False
-    elif found.growth != 0:
-        holds = False
-    else:
+    found, printed = update_order(setting), order_of(statement.order)
+    key = order_key(found)
+    difference = _compare(key, order_key(printed))
+    if found.growth == 0 and printed.growth == 0:
         holds = difference == 0 or (statement.is_upper and difference < 0)
-    shown = "not stated" if found.coefficient is S.NaN else f"{float(found.coefficient):.6g}"
+    else:
+        holds = difference == 0 and exact.equal(found.growth, printed.growth) is True
     numbers: dict[str, Any] = {
-        "coefficient": shown,
-        "power": str(found.power),
-        "power_value": None if found.power.is_infinite else round(float(found.power), 6),
-        "log_power": str(found.log_power),
-        "loglog_power": str(found.loglog_power),
+        "coefficient": "not stated" if found.coefficient is S.NaN else f"{float(found.coefficient):.6g}",
+        "power": str(key[0]),
+        "power_value": None if key[0] is S.Infinity else round(float(str(key[0].evalf(15))), 6),
+        "log_power": str(key[1]),
+        "loglog_power": str(key[2]),
         "growth": str(found.growth),
     }
     return Evidence(
@@ -129,8 +136,15 @@ def order_text(numbers: Mapping[str, Any]) -> str:
         if numbers[name] != "0":
             factors.append(f"({base})^({numbers[name]})" if numbers[name] != "1" else base)
     if numbers["growth"] != "0":
-        factors.append(f"exp({numbers['growth']})")
+        factors.append(f"exp({_short(numbers['growth'])})")
     return " * ".join(factors) or "1"
+
+
+def _short(growth: str) -> str:
+    """An exponent with its constant as a number: 0.04*L."""
+    expr = sympify(growth, locals={"L": L})
+    number, rest = expr.as_independent(L, as_Add=False)
+    return f"{float(str(number.evalf(15))):.3g} {rest}"
 
 
 def _compare(first: Sequence[Expr], second: Sequence[Expr]) -> int:

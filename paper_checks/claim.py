@@ -201,7 +201,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def perform(check: Check, statement: Statement) -> Evidence:
-    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: a check never fails by accident."""
+    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident."""
     try:
         found = check.run(statement)
     except Exception as error:  # a check that gave up has shown nothing

@@ -122,12 +122,22 @@ def verify(
     quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; skip slow routes.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
     out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
+    write_claims: Annotated[bool, typer.Option("--write-claims", help="Rewrite CLAIMS.md.")] = False,
     as_json: Json = False,
 ) -> None:
     """Derive everything anew and hold it against what the sources print."""
     from paper_checks.commands.verify import run
 
-    raise typer.Exit(run(ids or [], source=source, quick=quick, mutants=mutants, out=out, as_json=as_json))
+    code = run(
+        ids or [],
+        source=source,
+        quick=quick,
+        mutants=mutants,
+        out=out,
+        as_json=as_json,
+        write_claims=write_claims,
+    )
+    raise typer.Exit(code)
 
 
 @app.command(epilog="Example: depthlaw explain DN-07")

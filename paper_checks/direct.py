@@ -2,8 +2,8 @@
 
 One input at infinite width, one step per unit learning rate; q_l is the second moment of the stream, D_l the squared
 gradient that reaches sublayer l. SGD sums squares; Adam's step is a sign, so it sums absolute values; LAMB's is that
-times the root mean square of the matrix, its gain. Moments of the activation by quadrature, the sum over sublayers by adding
-them up, so that a mistake in a closed form, in its asymptotics or in a moment's formula shows here.
+times the root mean square of the matrix, its gain. Moments of the activation by quadrature, the sum over sublayers by
+adding them up, so that a mistake in a closed form, in its asymptotics or in a moment's formula shows here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTHS = (10**2, 10**4, 10**6)
 
 
 class Network(NamedTuple):
-    """Where the norms stand ("post", "pre", "sub"; "fixup": none, and the last matrix at 0), the residual weight and the one gain, as functions of L."""
+    """Where the norms stand ("post", "pre", "sub"; "fixup": none, the last matrix at 0); residual weight and gain."""
 
     placement: str
     residual_weight: Callable[[int], float]

@@ -94,7 +94,7 @@ def net(name: str, L: int) -> Net:
         "su-pre-adam": lambda: gains(pre, 1 / (2 * N), 1 / (2 * N)),
         "su-pre-lamb": lambda: gains(pre, (2 * N) ** -0.5, (2 * N) ** -0.5),
         "sub-ln-gamma": lambda: gains(sub, math.log(L) ** 0.5, math.log(L) ** 0.5),
-        "admin": lambda: gains(post, 1, 1, a=None),  # filled in on the way forward
+        "admin": lambda: gains(post, 1, 1),  # its a is filled in on the way forward
         "gpt2": lambda: gains(pre, 1, L**-0.5),
         "fixup": lambda: gains(bare, L**-0.5, 0.0),
         "t-fixup": lambda: gains(bare, 0.67 * N**-0.25, 0.67 * N**-0.25),
@@ -122,7 +122,7 @@ def reference(of: Net, act: str, kind: str) -> dict[str, dict[str, float]]:
         ms.append((m, size, into, out, a2))
         total.append(a2 * q[i] + added)
         q.append(1.0 if post else total[i])
-    roles = {o: dict.fromkeys(("fc1", "fc2", "branch_weight"), 0.0) for o in OPTIMIZERS}
+    roles: dict[str, dict[str, float]] = {o: {"fc1": 0.0, "fc2": 0.0, "branch_weight": 0.0} for o in OPTIMIZERS}
     D = 1 / q[-1] if "final" in of.norms else 1.0  # ||df/dx_L||^2
     for i in reversed(range(len(of.w))):
         m, size, into, out, a2 = ms[i]

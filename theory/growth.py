@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from sympy import Expr, Integer, S, cancel, oo, pi, sqrt
+from sympy import Expr, Integer, S, cancel, log, oo, pi, sqrt
 
 from theory.closedform import ClosedForm, symbolic_moments
 from theory.expansion import CONSTANT, BeyondScaleError, compare, sign_of
@@ -139,7 +139,7 @@ def _slowly_scaled(setting: Setting) -> Order:
 def _weighted_residual(setting: Setting) -> Order:
     """Pre-type norms with a residual weight a other than 1: q_l = a^2 q_{l-1} + beta, D_{l-1}/D_l = a^2 + kappa beta/q.
 
-    a < 1: the stream settles at beta/(1 - a^2) and every layer is the same. a > 1: the first layers are all.
+    a < 1: the stream settles. a > 1: the first layers are all.
     """
     stack, p = setting.scheme.stack, degree(setting.functional)
     assert stack.residual_weight is not None
@@ -151,12 +151,36 @@ def _weighted_residual(setting: Setting) -> Order:
     lead = leading_order(a2, L)
     size = sign_of(lead.power) or sign_of(lead.coefficient - 1)
     if size < 0:
-        settled = beta / (1 - a2)
-        rho = a2 + kappa * (1 - a2)
-        layers = L if kappa == 1 else (rho ** (p * L) - 1) / (rho**p - 1)
-        return _because(leading_order(unit * layers / settled**p, L), "the stream settles at beta/(1 - a^2)")
+        return _settled(a2, beta, kappa, unit, p)
     if sign_of(lead.power) > 0:
-        return _because(leading_order(unit / (a2 + beta) ** p, L), "a grows: D_1 = 1/q_1 is all, D_2/D_1 -> 0")
+        order = leading_order(unit / (a2 + beta) ** p, L)
+        order = dataclasses.replace(order, next_term=None, remainder=a2**-p)
+        return _because(order, "a grows: D_1 = 1/q_1 is all, D_2/D_1 -> 0")
     if sign_of(leading_order(beta, L).power) < 0:
-        return _because(leading_order(unit / (a2**p - 1), L), "a > 1, branches vanish: geometric series of a^-2p")
+        order = leading_order(unit / (a2**p - 1), L)
+        order = dataclasses.replace(order, next_term=None, remainder=beta)
+        return _because(order, "a > 1, branches vanish: geometric series of a^-2p")
     raise BeyondScaleError("a > 1 with branches that do not vanish: the coefficient is an infinite product")
+
+
+def _settled(a2: Expr, beta: Expr, kappa: Expr, unit: Expr, p: Expr) -> Order:
+    """a < 1: from some layer on the stream is beta/(1 - a^2), and D_{l-1}/D_l is rho = a^2 + kappa (1 - a^2).
+
+    Where rho > 1 the first layers are most of the sum, and those stand before the stream has settled: their ratios
+    are an infinite product that only beta >> a^2, which settles at once, makes 1.
+    """
+    why, settled, rho = "the stream settles at beta/(1 - a^2)", beta / (1 - a2), a2 + kappa * (1 - a2)
+    if kappa == 1:
+        order = leading_order(unit * L / settled**p, L)
+        return _because(order if order.next_term else dataclasses.replace(order, remainder=log(L) / L), why)
+    order = leading_order(unit * (rho ** (p * L) - 1) / (rho**p - 1) / settled**p, L)
+    if sign_of(leading_order(kappa - 1, L).coefficient) < 0:
+        return _because(order, why)
+    if sign_of(leading_order(a2 / beta, L).power) < 0:
+        return _because(dataclasses.replace(order, next_term=None, remainder=a2 / beta), why)
+    if order.power is not oo:
+        raise BeyondScaleError(
+            "a < 1: the coefficient is an infinite product over the layers before the stream settles"
+        )
+    first = "the layers before that leave an infinite product: no coefficient is stated"
+    return Order(coefficient=S.NaN, power=oo, growth=leading_order(rho ** (p * L), L).growth, shown_by=(why, first))

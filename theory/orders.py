@@ -66,9 +66,10 @@ class Order:
     """coefficient * N^power * (log N)^log_power * (log log N)^loglog_power * exp(growth), as N goes to infinity.
 
     coefficient 0 with powers None: the quantity vanishes identically. power oo: it grows faster than any power, as
-    exp(growth) says. ``next_term`` is the first correction relative to the leading one, in N; where its constant is
-    not known, ``remainder`` is its order. ``shadow`` is a relative correction e^{-...} beyond all of these that may
-    still be large at any depth one meets. is_slow: one of them falls slower than N^-SLOW.
+    exp(growth) says, which then holds what power there is too. ``next_term`` is the first correction relative to the
+    leading one, in N; where its constant is not known, ``remainder`` is its order. ``shadow`` is a relative correction
+    e^{-...} beyond all of these that may still be large at any depth one meets. is_slow: one of them falls slower than
+    N^-SLOW.
     """
 
     coefficient: Expr
@@ -403,12 +404,13 @@ def leading_order(expr: Expr, n: Symbol) -> Order:
         follower = expansion.terms[1] if len(expansion.terms) > 1 else None
         next_term = None if follower is None else follower[0] / coefficient * _relative(follower[1], lead_key, n)
         remainder = None if expansion.remainder is None else _relative(expansion.remainder, lead_key, n)
+        growth, is_super = written(expansion.growth, n), _is_superpolynomial(expansion.growth)
         return Order(
             coefficient=coefficient,
-            power=oo if _is_superpolynomial(expansion.growth) else power,
+            power=oo if is_super else power,
             log_power=log_power,
             loglog_power=loglog_power,
-            growth=written(expansion.growth, n),
+            growth=growth + power * log(n) if is_super else growth,  # N^power has no other place beside oo
             next_term=next_term,
             remainder=remainder if next_term is None else None,
             shadow=expansion.shadow and expansion.shadow.written(n),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sympy import Expr, Rational, S, harmonic, log
+from sympy import Expr, Rational, S, harmonic, log, sympify
 
 from paper_checks import direct, exact
-from paper_checks.checks import GROWTH, check, derived
+from paper_checks.checks import GROWTH, check, derived, order_key, order_of
 from paper_checks.claim import Check, Claim, Mutant, Part, Route
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N
@@ -20,25 +20,19 @@ def _settled(quantity: Callable[[int], float]) -> Callable[[Values], list[bool |
     """quantity / order at 10^2, 10^4, 10^6."""
 
     def decide(s: Values) -> list[bool | None]:
-        ratios = [
-            math.log(quantity(length) / float(s["order"].subs(L, length).evalf())) for length in direct.LENGTHS
-        ]
+        ratios = [math.log(quantity(length) / float(s["order"].subs(L, length).evalf())) for length in direct.LENGTHS]
         return [exact.settles(ratios)]
 
     return decide
 
 
-def _admin(id_: str, corollary: str, scheme: str, order: Expr, share: Expr, own: Callable[[int], float], text: str) -> Claim:
+def _admin(
+    id_: str, corollary: str, scheme: str, order: Expr, share: Expr, own: Callable[[int], float], text: str
+) -> Claim:
     """A corollary of Admin: sum_l beta_ll^2, beta_ll^2 the share of branch l in its own sublayer's variance."""
 
     def closed(s: Values) -> list[bool | None]:
-        from theory.orders import leading_order
-
-        found, printed = leading_order(share, L), leading_order(s["order"], L)
-        return [
-            (found.power, found.log_power, found.loglog_power)
-            == (printed.power, printed.log_power, printed.loglog_power)
-        ]
+        return [order_key(order_of(share)) == order_key(order_of(s["order"]))]
 
     statement = Values.of(order=order)
     growth = Growth(scheme=scheme, order=order, is_upper=True)
@@ -79,7 +73,7 @@ def _fixup_rules() -> dict[str, Expr]:
     found = {}
     for m in _MATRICES:
         rule = solve_rule("none", "sgd", "encoder", num_matrices=m, zero_last=True, with_alternatives=False)
-        found[f"m{m}"] = rule.sides[0].gain.subs(N, L / 2)
+        found[f"m{m}"] = sympify(rule.sides[0].gain).subs(N, L / 2)
     return found
 
 

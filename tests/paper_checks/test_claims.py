@@ -1,0 +1,281 @@
+"""Claims: how verdicts fold, that every check sees a mutant, and that two routes share nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from sympy import Rational, log
+
+from paper_checks import claim as c
+from paper_checks.checks import GROWTH, derived
+from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.cli import app
+from paper_checks.registry import claims, load_bearing
+from paper_checks.sources import Source, sources
+from paper_checks.statements import Growth, Values
+from paper_checks.verify import check_claim
+from theory.symbols import L, N
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
+ONE, TWO = Values.of(x=1), Values.of(x=2)
+
+
+def says(verdict: Verdict, num_effective: int = 1) -> Check:
+    """A check that says the same of every statement."""
+    found = Evidence(route=Route.PROOF, num_effective=num_effective, verdict=verdict, detail="")
+    return Check(route=Route.PROOF, run=lambda _: found)
+
+
+def holds_of(good: Values) -> Check:
+    """A check that holds of one statement alone."""
+
+    def run(statement: Values) -> Evidence:
+        verdict = CONFIRMED if statement == good else REFUTED
+        return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail="")
+
+    return Check(route=Route.ARITHMETIC, run=run)
+
+
+def broken(_: Any) -> Evidence:
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def part(*checks: Check, **rest: Any) -> Part:
+    return Part(name="it", statement=ONE, checks=checks, mutants=(Mutant(name="two", statement=TWO),), **rest)
+
+
+def test_a_claim_takes_its_worst_part() -> None:
+    order = [Verdict.REFUTED, Verdict.MISPRINT, Verdict.UNDECIDED, Verdict.CONDITIONAL, Verdict.CONFIRMED]
+    for i, verdict in enumerate(order):
+        assert c.worst(order[i:]) is verdict
+        assert c.worst(reversed(order[i:])) is verdict
+    assert c.worst([]) is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("checks", "verdict"),
+    [
+        ([says(CONFIRMED)], CONFIRMED),
+        ([says(CONFIRMED), says(REFUTED)], REFUTED),
+        ([says(REFUTED), says(UNDECIDED)], REFUTED),
+        ([says(CONFIRMED), says(UNDECIDED)], UNDECIDED),
+        ([says(CONFIRMED, num_effective=0)], UNDECIDED),
+        ([says(REFUTED, num_effective=0)], UNDECIDED),
+        ([Check(route=Route.NUMERIC, run=broken)], UNDECIDED),
+        ([says(CONFIRMED), Check(route=Route.NUMERIC, run=broken)], UNDECIDED),
+    ],
+)
+def test_a_part_folds_from_its_checks(checks: list[Check], verdict: Verdict) -> None:
+    assert c.judge_part(part(*checks)).verdict is verdict
+
+
+def test_a_check_that_raises_says_so() -> None:
+    found = c.perform(Check(route=Route.NUMERIC, run=broken), ONE)
+    assert (found.verdict, found.num_effective, found.route) == (UNDECIDED, 0, Route.NUMERIC)
+    assert "ZeroDivisionError: nothing to divide by" in found.detail
+
+
+def test_an_amendment_counts_only_where_the_same_checks_hold_on_it() -> None:
+    good, bad = Amendment(statement=TWO, text="two"), Amendment(statement=ONE, text="one")
+    wrong = part(holds_of(TWO), misprint=good)
+    assert c.judge_part(wrong).verdict is Verdict.MISPRINT
+    assert c.judge_part(replace(wrong, misprint=bad)).verdict is REFUTED
+    assert c.judge_part(replace(wrong, misprint=None, hedge=good)).verdict is Verdict.CONDITIONAL
+    assert c.judge_part(replace(wrong, misprint=None, hedge=bad)).verdict is REFUTED
+    assert c.judge_part(part(holds_of(ONE), misprint=good)).verdict is CONFIRMED  # what is right needs no correction
+    assert c.judge_part(part(says(UNDECIDED), misprint=good)).verdict is UNDECIDED
+
+
+def test_what_holds_instead_must_hold() -> None:
+    good, bad = Amendment(statement=TWO, text="two"), Amendment(statement=Values.of(x=3), text="three")
+    for amendment, holds in ((good, True), (bad, False)):
+        found = c.judge_part(part(holds_of(TWO), instead=amendment))
+        assert (found.verdict, found.instead_holds) == (REFUTED, holds)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.MISPRINT, Verdict.CONDITIONAL])
+def test_evidence_says_no_more_than_it_can(verdict: Verdict) -> None:
+    with pytest.raises(ValueError, match="evidence says"):
+        says(verdict)
+
+
+@pytest.mark.parametrize("number", [None, -1, 1.0, True])
+def test_evidence_counts_in_whole_numbers(number: Any) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        says(CONFIRMED, num_effective=number)
+
+
+def test_claims_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="0 mutants"):
+        Part(name="it", statement=ONE, checks=(says(CONFIRMED),), mutants=())
+    with pytest.raises(ValueError, match="0 checks"):
+        part()
+    with pytest.raises(ValueError, match="what would decide it"):
+        part(says(UNDECIDED), expected=UNDECIDED)
+    text = {"id": "X-1", "source": "su", "locator": "", "quote": "", "summary": ""}
+    with pytest.raises(ValueError, match="worst"):
+        Claim(parts=(part(says(CONFIRMED)),), expected=REFUTED, **text)
+    with pytest.raises(ValueError, match="name of its own"):
+        Claim(parts=(part(says(CONFIRMED)), part(says(CONFIRMED))), **text)
+    with pytest.raises(FrozenInstanceError):
+        part(says(CONFIRMED)).name = "another"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_mutant_that_nobody_sees_survives() -> None:
+    (found, blind) = c.try_mutants(part(says(CONFIRMED)))
+    assert not found.is_killed
+    assert not blind.is_killed
+    assert "sees none" in blind.name
+
+
+def test_a_check_that_sees_nothing_is_found_beside_one_that_does() -> None:
+    killed, blind = c.try_mutants(part(holds_of(ONE), says(CONFIRMED)))
+    assert killed.red == (0,)
+    assert blind.name.startswith("check 2")
+
+
+def test_a_check_that_gives_up_on_a_mutant_has_not_killed_it() -> None:
+    assert not any(found.is_killed for found in c.try_mutants(part(Check(route=Route.NUMERIC, run=broken))))
+
+
+def test_printed_values_are_held_against_derived_ones() -> None:
+    check = derived("", lambda: {"x": (2 * N) ** Rational(1, 2)})
+    for value, verdict in (((2 * N) ** Rational(1, 2), CONFIRMED), (N ** Rational(1, 2), REFUTED)):
+        assert c.perform(check, Values.of(x=value)).verdict is verdict
+    assert c.perform(check, Values.of(y=1)).verdict is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("statement", "verdict"),
+    [
+        (Growth(scheme="pre-ln", order=log(L)), CONFIRMED),
+        (Growth(scheme="pre-ln", order=L), REFUTED),
+        (Growth(scheme="pre-ln", order=L, is_upper=True), CONFIRMED),
+        (Growth(scheme="pre-ln", order=Values.of(x=1)["x"], is_upper=True), REFUTED),
+        (Growth(scheme="pre-ln", order=log(L) ** 2), REFUTED),
+        (Growth(scheme="post-ln", order=L), CONFIRMED),
+    ],
+)
+def test_growth_is_told_by_both_routes(statement: Growth, verdict: Verdict) -> None:
+    assert [c.perform(check, statement).verdict for check in GROWTH] == [verdict, verdict]
+
+
+# ---------------------------------------------------------------- the claims themselves
+
+
+@cache
+def checked(id_: str) -> dict[str, Any]:
+    return check_claim(id_, True)
+
+
+@pytest.mark.parametrize("id_", list(claims()))
+def test_verdict_is_the_expected_one(id_: str) -> None:
+    found = checked(id_)
+    assert found["verdict"] == found["expected"]
+    for one in found["parts"]:
+        assert one["verdict"] == one["expected"], one["name"]
+        assert one["instead_holds"], one["name"]
+
+
+@pytest.mark.parametrize("id_", list(claims()))
+def test_mutants_are_killed(id_: str) -> None:
+    found = checked(id_)["mutants"]
+    assert len(found) >= len(claims()[id_].parts)
+    assert [mutant["name"] for mutant in found if not mutant["killed"]] == []
+
+
+@pytest.mark.parametrize("id_", list(claims()))
+def test_what_a_claim_has_to_say(id_: str) -> None:
+    found, printed = checked(id_), claims()[id_]
+    assert re.fullmatch(r"(S[123]|DN|LI)-\d\d", id_)
+    assert printed.quote.strip()
+    assert printed.locator.strip()
+    for one in found["parts"]:
+        if one["verdict"] == "REFUTED":
+            assert one["counterexample"] and one["condition"], one["name"]
+        if one["verdict"] == "MISPRINT":
+            assert one["correction"] and one["grounds"], one["name"]
+        if one["verdict"] == "UNDECIDED":
+            assert one["open"], one["name"]
+        else:
+            assert all(item["num_effective"] > 0 for item in one["evidence"]), one["name"]
+
+
+def test_load_bearing_claims_have_two_routes_one_of_them_direct() -> None:
+    assert load_bearing()
+    for id_ in sorted(load_bearing()):
+        for one in claims()[id_].parts:
+            assert len(one.checks) >= 2, f"{id_}, {one.name}"
+            assert any(check.is_direct for check in one.checks), f"{id_}, {one.name}"
+
+
+TRACE = """
+import sys
+from pathlib import Path
+from paper_checks.registry import claims
+theory = Path(sys.argv[1]) / "theory"
+called = set()
+def note(frame, event, argument):
+    path = Path(frame.f_code.co_filename)
+    if event == "call" and path.parent == theory and path.name not in ("symbols.py", "__init__.py"):
+        called.add(f"{id_}, {part.name}: {path.name} {frame.f_code.co_name}")
+for id_, claim in claims().items():
+    for part in claim.parts:
+        for check in part.checks:
+            if check.is_direct or "--all" in sys.argv:
+                sys.setprofile(note)
+                try:
+                    check.run(part.statement)
+                finally:
+                    sys.setprofile(None)
+                if called:
+                    sys.exit("; ".join(sorted(called)))
+"""
+
+
+def test_direct_checks_call_nothing_of_theory() -> None:
+    traced = subprocess.run([sys.executable, "-c", TRACE, str(ROOT)], cwd=ROOT, capture_output=True, text=True)
+    assert traced.returncode == 0, traced.stderr
+    others = subprocess.run([sys.executable, "-c", TRACE, str(ROOT), "--all"], cwd=ROOT, capture_output=True, text=True)
+    assert "rules.py" in others.stderr  # the trace does see what the other checks call
+
+
+@pytest.mark.parametrize("id_", [id_ for id_, claim in claims().items() if claim.expected is REFUTED])
+def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = [one["counterexample"] for one in checked(id_)["parts"] if one["counterexample"]]
+    assert examples
+    for example in examples:
+        program, *arguments = shlex.split(example["command"])
+        assert program == "depthlaw"
+        app([*arguments, "--json"], standalone_mode=False)
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert [row["num_sublayers"] for row in rows] == [row["num_sublayers"] for row in example["rows"]]
+        assert [row["update"] for row in rows] == pytest.approx([row["update"] for row in example["rows"]], rel=1e-9)
+        over = [row["update_over_printed_order"] for row in example["rows"]]
+        assert over[0] < over[1] < over[2]
+
+
+# ---------------------------------------------------------------- sources
+
+
+def test_every_source_is_pinned_and_used() -> None:
+    assert {claim.source for claim in claims().values()} == set(sources())
+    assert {key for key, source in sources().items() if source.sha256} == {"su", "magneto", "slides"}
+
+
+def test_a_source_without_its_hash_is_refused() -> None:
+    entry = sources()["su"].model_dump()
+    for change in ({"sha256": None}, {"sha256": "ab"}, {"url": "ftp://x"}, {"colour": "red"}):
+        with pytest.raises(ValidationError):
+            Source(**{**entry, **change})

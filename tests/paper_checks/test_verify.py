@@ -1,0 +1,289 @@
+"""``depthlaw verify``: its document, its exit code, its refusals, and the files that it writes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paper_checks import generated
+from paper_checks import verify as engine
+from paper_checks.cells import TABLES, compare, side_by_side
+from paper_checks.claim import Cell, Verdict
+from paper_checks.commands import verify as command
+from paper_checks.commands.inputs import BadInputError
+from paper_checks.registry import claims
+
+SOME = ["S1-23", "S1-34", "DN-06"]
+KEYS = "id source locator statement parts verdict expected condition correction counterexample evidence".split()
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    """The quick document of all claims."""
+    return engine.verify(list(claims()), derive=False, with_mutants=False)
+
+
+@pytest.fixture(scope="module")
+def small() -> list[dict[str, Any]]:
+    return engine.small_tables()
+
+
+def entry(id_: str) -> dict[str, Any]:
+    return engine.check(claims()[id_], False)
+
+
+def assembled(entries: list[dict[str, Any]], rows: list[dict[str, Any]] | None = None, **rest: str) -> dict[str, Any]:
+    return engine.assemble(entries, rows or [], **{"got": engine.STORED, "file": engine.IN_STEP, **rest})
+
+
+# ---------------------------------------------------------------- the document
+
+
+def test_document_keeps_the_contract(whole: dict[str, Any]) -> None:
+    assert {"schema_version", "claims", "tables", "summary"} <= set(whole)
+    assert [found["id"] for found in whole["claims"]] == list(claims())
+    for found in whole["claims"]:
+        assert set(KEYS) <= set(found)
+        assert found["evidence"]
+        for item in found["evidence"]:
+            assert {"route", "num_effective", "verdict"} <= set(item)
+            assert type(item["num_effective"]) is int
+    assert json.loads(json.dumps(whole, allow_nan=False)) == whole
+
+
+def test_summary_counts(whole: dict[str, Any]) -> None:
+    summary = whole["summary"]
+    assert summary["as_expected"]
+    assert summary["coverage"] == f"{len(claims())} claims so far"
+    assert sum(summary["verdicts"].values()) == summary["num_claims"] == len(claims())
+    assert summary["cells"]["faults"] == []
+    assert engine.exit_code(whole) == 0
+
+
+def test_parallel_is_serial(whole: dict[str, Any]) -> None:
+    by_id = {found["id"]: found for found in whole["claims"]}
+    assert [by_id[id_] for id_ in SOME] == [entry(id_) for id_ in SOME]
+
+
+@pytest.mark.parametrize("id_", ["S1-23", "S1-34", "S3-06", "DN-07"])
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_expected_is_strict_in_both_directions(id_: str, verdict: Verdict) -> None:
+    found = entry(id_)
+    found["expected"] = verdict.value
+    summary = assembled([found])["summary"]
+    assert summary["as_expected"] is (verdict is claims()[id_].expected)
+    assert summary["unexpected"] == ([] if summary["as_expected"] else [id_])
+    assert engine.exit_code(assembled([found])) == (0 if summary["as_expected"] else 1)
+
+
+def test_a_part_is_pinned_too() -> None:
+    one = claims()["S1-34"]
+    changed = replace(one, parts=(one.parts[0], replace(one.parts[1], expected=Verdict.CONDITIONAL)))
+    found = engine.check(changed, False)
+    assert found["verdict"] == found["expected"]
+    assert engine.exit_code(assembled([found])) == 1
+    assert list(engine.why_unexpected(found)) == ["as magnitudes in N: CONFIRMED, expected CONDITIONAL"]
+
+
+def test_a_surviving_mutant_is_exit_1() -> None:
+    one = claims()["S1-23"]
+    same = replace(one.parts[0], mutants=(replace(one.parts[0].mutants[0], statement=one.parts[0].statement),))
+    found = engine.check(replace(one, parts=(same,)), True)
+    summary = assembled([found])["summary"]
+    assert summary["mutants"]["survived"][0] == "S1-23, as printed: N in place of 2N"
+    assert not summary["as_expected"]
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_every_printed_table_is_compared_cell_by_cell(small: list[dict[str, Any]]) -> None:
+    rows = side_by_side(small, claims().values())
+    assert {row["table"] for row in rows} == set(TABLES)
+    cells = {(table["id"], *row.values(), column) for table in small for row in table["rows"] for column in row}
+    assert cells
+    open_cells = {(row["table"], row["row"].get("scheme"), row["column"]) for row in rows if row["claim"] is None}
+    assert all(table == "bounds" and "encoder-decoder" in (name or "") for table, name, _ in open_cells)
+    differing = [(row["claim"], row["column"]) for row in rows if row["claim"] and row["equal"] is not True]
+    assert differing == [("S1-34", "update"), ("S1-34", "loss_change")]
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "column", "wrong"),
+    [
+        ("su-optimizers", 0, "alpha", "(4*N)**(1/4)"),
+        ("su-optimizers", 1, "loss_change", "-eta*||g||^2"),
+        ("su-prenorm", 1, "lambda", "1/sqrt(2*N)"),
+        ("deepnet", 2, "alpha", "(M*N**4/29)**(1/16)"),
+        ("deepnet", 2, "beta", "(27/(256*M**4*N))**(1/16)"),
+        ("magneto-gamma", 2, "gamma", "sqrt(log(3*M))*sqrt(log(2*N))"),
+        ("bounds", 0, "order", "N**2"),
+        ("bounds", 2, "bound", "d*eta*Sum(v[l]**2 + w[l]**2, (l, 1, L))"),
+    ],
+)
+def test_a_changed_cell_is_a_fault(small: list[dict[str, Any]], table: str, row: int, column: str, wrong: str) -> None:
+    changed = copy.deepcopy(small)
+    target = next(found for found in changed if found["id"] == table)["rows"][row]
+    assert column in target
+    target[column] = wrong
+    rows = side_by_side(changed, claims().values())
+    owners = {found["claim"] for found in rows if found["claim"] and found["equal"] is not True} - {"S1-34"}
+    assert owners
+    stub = [
+        {"id": id_, "verdict": "CONFIRMED", "expected": "CONFIRMED", "source": "su", "parts": [], "evidence": [],
+         "mutants": None}
+        for id_ in claims()
+    ]  # fmt: skip
+    summary = assembled(stub, rows)["summary"]
+    assert any(f"/{column} (" in name for name in summary["cells"]["faults"])
+    assert not summary["as_expected"]
+
+
+def test_a_printed_cell_that_no_table_has(small: list[dict[str, Any]]) -> None:
+    cell = Cell(table="deepnet", where=(("architecture", "encoder"), ("side", "north")), column="alpha", printed="1")
+    with pytest.raises(ValueError, match="no cell alpha"):
+        side_by_side(small, [replace(claims()["DN-05"], cells=(cell,))])
+
+
+@pytest.mark.parametrize(("printed", "equal"), [("0.81", True), ("0.82", False), ("0.80", False)])
+def test_decimals_are_held_against_the_exact_constant(printed: str, equal: bool) -> None:
+    cell = Cell(table="deepnet", where=(), column="alpha", printed=f"{printed}*(N**4*M)**(1/16)", decimals=2)
+    found, shown = compare(cell, "(M*N**4/27)**(1/16)")
+    assert found is equal
+    assert "half even 0.81" in shown
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "g.__class__", "-eta*h", "lambda: g", "g; g"])
+def test_updates_are_read_as_formulas_only(text: str) -> None:
+    with pytest.raises(ValueError, match="an update is written in"):
+        compare(Cell(table="su-optimizers", where=(), column="update", printed="-eta*g"), text)
+
+
+# ---------------------------------------------------------------- the generated file
+
+
+def test_a_full_run_tells_how_the_committed_file_stands(
+    small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(generated, "FILE", tmp_path / "tables.json")
+    monkeypatch.setattr(generated, "derive", lambda progress=None: small)
+    assert engine.get_tables(derive=True)[1:] == (engine.FRESH, engine.STALE)
+    assert engine.get_tables(derive=False)[1:] == (engine.SMALL, engine.STALE)
+    generated.write(small)
+    assert engine.get_tables(derive=True) == (small, engine.FRESH, engine.IN_STEP)
+    assert engine.get_tables(derive=False) == (small, engine.STORED, engine.IN_STEP)
+    changed = copy.deepcopy(small)
+    changed[0]["rows"][0]["alpha"] = "1"
+    generated.write(changed)
+    assert engine.get_tables(derive=True)[1:] == (engine.FRESH, engine.DIFFERENT)
+
+
+@pytest.mark.parametrize("file", [engine.STALE, engine.DIFFERENT])
+def test_a_stale_file_is_exit_1_where_the_tables_were_derived(file: str) -> None:
+    found = entry("S1-23")
+    assert engine.exit_code(assembled([found], got=engine.FRESH, file=file)) == 1
+    assert engine.exit_code(assembled([found], got=engine.SMALL, file=file)) == 0
+    assert engine.exit_code(assembled([found], got=engine.FRESH, file=engine.IN_STEP)) == 0
+
+
+# ---------------------------------------------------------------- the command
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    depthlaw = Path(sys.executable).with_name("depthlaw")
+    settings = {**os.environ, **environment}
+    return subprocess.run([depthlaw, *arguments], capture_output=True, text=True, env=settings, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("verify", "S1-99"), "unknown claim 'S1-99'; did you mean"),
+        (("verify", "s1-23"), "did you mean S1-23"),
+        (("verify", "--source", "magnetto"), "did you mean magneto"),
+        (("verify", "S1-23", "--source", "deepnet"), "none of S1-23 is of source 'deepnet'"),
+        (("verify", "S1-23", "--write-claims"), "--write-claims needs all claims"),
+        (("verify", "S1-23", "--out", "."), "--out must be a file"),
+        (("explain", "nonesuch"), "unknown claim 'nonesuch'"),
+    ],
+)
+def test_refusals_are_one_line(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert said in line
+
+
+def test_some_claims_as_json(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "verify.json"
+    result = run("verify", *SOME, "--quick", "--json", "--out", str(out))
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert json.loads(out.read_text(encoding="utf-8")) == found
+    assert [claim["id"] for claim in found["claims"]] == SOME
+    assert {row["claim"] for row in found["tables"]} == {"S1-34", "DN-06"}
+    assert [path.name for path in out.parent.iterdir()] == ["verify.json"]
+
+
+def test_a_source_for_people() -> None:
+    result = run("verify", "--source", "fixup", "--mutants", COLUMNS="100")
+    assert result.returncode == 0
+    assert "1 claims" in result.stdout or "1 claim" in result.stdout
+    assert "Mutants:" in result.stdout
+    assert result.stderr == ""
+
+
+def test_explain_tells_the_whole_story() -> None:
+    result = run("explain", "S1-34")
+    assert result.returncode == 0
+    for text in ("S1-34  MISPRINT", "Printed: For LAMB-type", "correction:", "grounds:", "killed", "Su Jianlin"):
+        assert text in result.stdout
+
+
+def test_the_old_document_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "verify.json"
+    out.write_text("old", encoding="utf-8")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(BadInputError, match="--out: cannot write .*No space left"):
+        command.run(["S1-24"], source=None, quick=True, mutants=False, out=str(out), as_json=False)
+    assert out.read_text(encoding="utf-8") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["verify.json"]
+
+
+def test_an_unexpected_verdict_is_shown_and_exit_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = entry("S1-23")
+    found["expected"] = found["parts"][0]["expected"] = "CONDITIONAL"
+    monkeypatch.setattr(engine, "verify", lambda *_, **__: assembled([found]))
+    code = command.run(["S1-23"], source=None, quick=True, mutants=False, out=None, as_json=False)
+    assert code == 1
+    assert "as printed: CONFIRMED, expected CONDITIONAL" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- CLAIMS.md
+
+
+def test_claims_file_is_in_step(whole: dict[str, Any]) -> None:
+    written = command.CLAIMS_FILE.read_text(encoding="utf-8")
+    assert written == engine.claims_markdown(whole), "run `depthlaw verify --quick --write-claims`"
+
+
+def test_claims_file_follows_the_verdicts(whole: dict[str, Any]) -> None:
+    changed = copy.deepcopy(whole)
+    changed["claims"][0]["verdict"] = "REFUTED"
+    changed["claims"][0]["parts"][0]["verdict"] = "REFUTED"
+    assert "**S1-23** REFUTED" in engine.claims_markdown(changed)
