@@ -113,6 +113,8 @@ def _mutant(found: Any) -> Found:
 def check_all(ids: Sequence[str], *, with_mutants: bool, progress: Progress | None = None) -> list[Found]:
     """The claims of those ids, in that order; several at once where there are several processors."""
     workers = min(os.cpu_count() or 1, len(ids))
+    if workers <= 1:
+        return [check_claim(id_, with_mutants) for id_ in ids]
     found: dict[str, Found] = {}
     # Workers are started afresh, not forked: whatever threads the caller has (a bar, a test runner) stay out of them.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -178,7 +180,7 @@ def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file:
     faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
     counts = Counter(entry["verdict"] for entry in entries)
     summary = {
-        "coverage": f"{len(entries)} claims so far" if len(entries) == len(claims()) else f"{len(entries)} claims",
+        "coverage": _counted(len(entries)),
         "num_claims": len(entries),
         "num_parts": sum(len(entry["parts"]) for entry in entries),
         "num_evidence": sum(len(entry["evidence"]) for entry in entries),
@@ -198,6 +200,12 @@ def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file:
         "as_expected": not (unexpected or survived or faults or (got == FRESH and file != IN_STEP)),
     }
     return document(claims=list(entries), tables=list(rows), summary=summary)
+
+
+def _counted(number: int) -> str:
+    """More sources' statements become claims in time, so a count of all claims is one "so far"."""
+    words = "1 claim" if number == 1 else f"{number} claims"
+    return f"{words} so far" if number == len(claims()) else words
 
 
 def _is_expected(entry: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sympy import Expr, Rational, S, log
 
 from paper_checks import exact
+from paper_checks.cells import read
 from paper_checks.checks import check, derived
 from paper_checks.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
 from paper_checks.papers import deepnet
@@ -21,6 +22,7 @@ from paper_checks.papers.su_parts import (
     QUARTER,
     RELATIVE,
     TABLE,
+    TABLE_TEXTS,
     TARGETS,
     TWO_N,
     alternative,
@@ -39,7 +41,6 @@ from paper_checks.papers.su_parts import (
     solution,
 )
 from paper_checks.statements import Values
-from theory.magnitude import compact
 from theory.symbols import N
 
 _PRELIMINARY = "Preliminary Conclusion"
@@ -200,9 +201,9 @@ _S1_37 = Claim(
     ),
     cells=(
         *(
-            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=compact(value))
-            for name in OPTIMIZERS
-            for column, value in zip(("alpha", "lambda"), TABLE[name], strict=True)
+            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
+            for name, texts in TABLE_TEXTS.items()
+            for column, text in zip(("alpha", "lambda"), texts, strict=True)
         ),
         *(
             Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
@@ -259,7 +260,8 @@ _S1_38 = claim(
 
 # ---------------------------------------------------------------- Pre-Norm
 
-_PRE = Values.of(alpha=1, **{name: TARGETS[name] ** (HALF if name == "lamb" else S.One) for name in OPTIMIZERS})
+_PRE_TEXTS = {"sgd": "(2*N)**(-1/2)", "adam": "(2*N)**(-1)", "lamb": "(2*N)**(-1/2)"}
+_PRE = Values.of(alpha=1, **{name: read(text) for name, text in _PRE_TEXTS.items()})
 
 
 def _pre_rules() -> Mapping[str, Expr]:
@@ -312,11 +314,11 @@ _S1_41 = Claim(
             table="su-prenorm",
             where=(("optimizer", name),),
             column=column,
-            printed=compact(value),
+            printed=text,
             note="" if column == "alpha" else "not printed: recalculated from the row's condition, as the text asks",
         )
         for name in OPTIMIZERS
-        for column, value in (("alpha", S.One), ("lambda", _PRE[name]))
+        for column, text in (("alpha", "1"), ("lambda", _PRE_TEXTS[name]))
     ),
 )
 

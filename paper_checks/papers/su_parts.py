@@ -12,6 +12,7 @@ from typing import Any
 from sympy import Expr, Integer, Rational, S, log
 
 from paper_checks import exact
+from paper_checks.cells import read
 from paper_checks.checks import GROWTH, check, derived
 from paper_checks.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict, claim
 from paper_checks.letters import (
@@ -38,11 +39,12 @@ TWO_N = 2 * N
 OPTIMIZERS = ("sgd", "adam", "lamb")
 TARGETS = {"sgd": TWO_N**-HALF, "adam": 1 / TWO_N, "lamb": 1 / TWO_N}
 """What he asks of the gradient's size (of |theta| |g| under LAMB) so that 2N branches sum to O(1)."""
-TABLE: Mapping[str, tuple[Expr, Expr]] = {
-    "sgd": (TWO_N**QUARTER, TWO_N**-QUARTER),
-    "adam": (TWO_N**HALF, TWO_N**-HALF),
-    "lamb": (S.One, TWO_N**-HALF),
+TABLE_TEXTS = {
+    "sgd": ("(2*N)**(1/4)", "(2*N)**(-1/4)"),
+    "adam": ("(2*N)**(1/2)", "(2*N)**(-1/2)"),
+    "lamb": ("1", "(2*N)**(-1/2)"),
 }
+TABLE = {name: (read(alpha_text), read(lam_text)) for name, (alpha_text, lam_text) in TABLE_TEXTS.items()}
 """(alpha, lambda) of his summary."""
 MAPS: Mapping[str, tuple[Expr, Expr]] = {
     "sgd": (-eta * g, -eta * norm_g**2),

@@ -67,11 +67,11 @@ def test_normal_form_tells_different_sums_apart() -> None:
 @pytest.mark.parametrize(
     ("quantity", "order", "same"),
     [
-        (lambda x: 2 * math.log(x) + 3, lambda x: math.log(x), True),
-        (lambda x: 2 * math.log(x) - 1, lambda x: math.log(x), True),
+        (lambda x: 2 * math.log(x) + 3, math.log, True),
+        (lambda x: 2 * math.log(x) - 1, math.log, True),
         (lambda x: x**0.07, lambda x: 1.0, False),
-        (lambda x: math.log(x) ** 2, lambda x: math.log(x), False),
-        (lambda x: math.log(x), lambda x: math.log(x) ** 1.25, False),
+        (lambda x: math.log(x) ** 2, math.log, False),
+        (math.log, lambda x: math.log(x) ** 1.25, False),
         (lambda x: x, lambda x: x * math.log(x), False),
         (lambda x: 5 + x**-0.5, lambda x: 1.0, True),
     ],
@@ -94,8 +94,7 @@ def test_the_plain_sum_is_theorys_update(scheme: str, activation: str) -> None:
         for optimizer in ("sgd",) if scheme.startswith("sub") else ("sgd", "adam", "lamb"):
             found = direct.log_update(scheme, 37, activation, norm_kind, optimizer) / math.log(10)
             theirs = predict(scheme, optimizer, 37, activation=activation, norm_kind=norm_kind).log10_update
-            # |gelu'| has a kink off the points of the quadrature
-            assert found == pytest.approx(theirs, abs=1e-10 if activation != "gelu" or optimizer == "sgd" else 1e-5)
+            assert found == pytest.approx(theirs, abs=1e-10)
 
 
 def test_the_plain_sum_refuses_what_it_has_not() -> None:
