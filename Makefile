@@ -4,15 +4,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
+# What `make test` leaves out; `make test-long` runs those too.
+FAST := not slow and not gpu
 # What `make lock` pins: this torch, and the extras that the targets below install.
 TORCH := 2.13.0
 LOCKED_EXTRAS := dev
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format tables runtime testing lock clean
+.PHONY: help verify test test-long lint format tables runtime testing lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
@@ -21,10 +23,13 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 test: testing ## every lint check, then the tests
 	@failed=0; \
 	$(MAKE) --no-print-directory lint || failed=1; \
-	echo "depthlaw: pytest $(PYTEST_OPTIONS)"; \
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) || failed=1; \
+	echo "depthlaw: pytest $(PYTEST_OPTIONS) -m '$(FAST)'"; \
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)" || failed=1; \
 	if [ $$failed -eq 0 ]; then echo "depthlaw: lint and tests passed"; else echo "depthlaw: make test failed, see above"; fi; \
 	exit $$failed
+
+test-long: testing ## the slow tests alone, an hour or so
+	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
 
 lint: testing ## style (ruff), layers (import-linter), types (pyright)
 	@failed=0; \

@@ -46,7 +46,7 @@ def _admin(
         source="admin",
         locator=corollary,
         quote=f"Var[F(x_0, W) - F(x_0, W*)] = O({'log N' if order.has(log) else 'N'})",
-        summary=f"{scheme}: the update is O({order}) in the number of sublayers",
+        summary=f"{scheme}: the update is O({order}) in L sublayers",
         parts=(
             Part(
                 name="in its own model",
@@ -55,7 +55,7 @@ def _admin(
                 mutants=tuple(Mutant(name=name, statement=Values.of(order=expr)) for name, expr in wrong),
             ),
             Part(
-                name="a real stack under SGD, relu",
+                name="the true update under SGD, relu",
                 statement=growth,
                 checks=GROWTH,
                 mutants=(
@@ -116,7 +116,7 @@ CLAIMS: tuple[Claim, ...] = (
                 ),
             ),
             Part(
-                name="the update of a real stack, m = 2, relu, is flat under SGD",
+                name="the true update under SGD, m = 2, relu, does not grow",
                 statement=_FLAT,
                 checks=GROWTH,
                 mutants=(

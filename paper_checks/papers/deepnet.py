@@ -120,7 +120,7 @@ def _row(id_: str, which: str, quote: str, *more: Part, extra: tuple[Cell, ...] 
 def _flat(activation: str) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
     return Part(
-        name=f"the update of a real encoder under SGD does not grow, {activation}",
+        name=f"the true update under SGD does not grow, {activation}",
         statement=statement,
         checks=GROWTH,
         mutants=(
@@ -320,7 +320,7 @@ _DN_09 = Claim(
             ),
         ),
         Part(
-            name="a real Post-LN stack under SGD, relu",
+            name="the true update under SGD, relu",
             statement=_POST_RELU,
             checks=GROWTH,
             mutants=(

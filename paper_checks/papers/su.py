@@ -304,10 +304,7 @@ _S1_41 = Claim(
                 Mutant(name="another alpha", statement=_PRE.with_(alpha=2)),
             ),
         ),
-        *(
-            flat(f"su-pre-{name}", name, name=f"the update of a real Pre-Norm stack under {name}")
-            for name in OPTIMIZERS
-        ),
+        *(flat(f"su-pre-{name}", name, name=f"the true update under {name} does not grow") for name in OPTIMIZERS),
     ),
     cells=tuple(
         Cell(
@@ -326,6 +323,7 @@ CLAIMS: tuple[Claim, ...] = (
     constraint(
         "S1-23",
         "sgd",
+        "lambda/alpha = (2N)^(-1/2)",
         TWO_N**-HALF,
         f"{_PRELIMINARY}, first paragraph",
         r"we need to adjust the gradient to $\mathcal{O}(1/\sqrt{2N})$. The above equation tells us that this can be "
@@ -366,6 +364,7 @@ CLAIMS: tuple[Claim, ...] = (
     constraint(
         "S1-32",
         "adam",
+        "lambda/alpha = 1/(2N)",
         1 / TWO_N,
         f"{_MULTIPLE}, second paragraph",
         r"the gradient should be scaled down to $1/(2N)$ of its original value, i.e., we should have "

@@ -97,7 +97,7 @@ def meets_target(optimizer: str) -> Check:
     return check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", decide, is_direct=True)
 
 
-def constraint(id_: str, optimizer: str, printed: Expr, locator: str, quote: str, mutant: Expr) -> Claim:
+def constraint(id_: str, optimizer: str, text: str, printed: Expr, locator: str, quote: str, mutant: Expr) -> Claim:
     """A printed ratio that keeps the update of one optimizer from growing with N."""
 
     def family(s: Values) -> list[bool | None]:
@@ -113,7 +113,7 @@ def constraint(id_: str, optimizer: str, printed: Expr, locator: str, quote: str
         source="su",
         locator=locator,
         quote=quote,
-        summary=f"{optimizer}: the ratio of lambda and alpha that cancels the number of layers is {printed}",
+        summary=f"under {optimizer} the number of layers cancels where {text}",
         statement=statement,
         checks=(
             check(Route.PROOF, f"the derived family under {optimizer}", family, steps=why("post", optimizer)),
@@ -211,7 +211,7 @@ def flat(scheme: str, optimizer: str, activation: str = "relu", name: str = "") 
     """The true update of a network with these gains does not grow with depth."""
     statement = Growth(scheme=scheme, optimizer=optimizer, activation=activation, order=S.One)
     return Part(
-        name=name or f"the update of a real stack, {activation}",
+        name=name or f"the true update does not grow, {activation}",
         statement=statement,
         checks=GROWTH,
         mutants=(
@@ -257,7 +257,7 @@ def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str
         source="su",
         locator=locator,
         quote=quote,
-        summary=f"under {optimizer} alpha = {a} and lambda = {l}",
+        summary="under {} alpha = {}, lambda = {}".format(optimizer, *TABLE_TEXTS[optimizer]),
         uses=uses,
         parts=parts,
         expected=min((part.expected for part in parts), key=tuple(Verdict).index),

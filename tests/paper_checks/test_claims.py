@@ -123,7 +123,7 @@ def test_claims_that_cannot_be() -> None:
         part()
     with pytest.raises(ValueError, match="what would decide it"):
         part(says(UNDECIDED), expected=UNDECIDED)
-    text = {"id": "X-1", "source": "su", "locator": "", "quote": "", "summary": ""}
+    text: dict[str, Any] = {"id": "X-1", "source": "su", "locator": "", "quote": "", "summary": ""}
     with pytest.raises(ValueError, match="worst"):
         Claim(parts=(part(says(CONFIRMED)),), expected=REFUTED, **text)
     with pytest.raises(ValueError, match="name of its own"):
