@@ -15,7 +15,7 @@ from typing import Any
 
 from paper_checks import generated
 from paper_checks.cells import TABLES, side_by_side
-from paper_checks.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants, worst
+from paper_checks.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants
 from paper_checks.commands.output import document
 from paper_checks.registry import claims
 from paper_checks.sources import sources
@@ -295,8 +295,8 @@ def claims_markdown(found: Found) -> str:
         f"{summary['coverage']}: {counts}. {summary['cells']['compared']} printed cells beside derived ones, "
         f"{summary['cells']['equal']} equal. `depthlaw explain ID` has the evidence of a claim.",
         "",
-        "The true update of a network is that of its stack of FFN sublayers at infinite width, for one input: exact second "
-        "moments, nothing fitted.",
+        "The true update of a network is that of its stack of FFN sublayers at infinite width, for one input: exact "
+        "second moments, nothing fitted.",
         "",
     ]
     with _section(lines, "What is not confirmed"):
@@ -340,8 +340,3 @@ def _cell_line(row: Mapping[str, Any]) -> str:
 def _plain(text: str) -> str:
     """Text that Markdown leaves as it is."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;").replace("_", "\\_")
-
-
-def overall(found: Found) -> Verdict:
-    """The worst verdict of a document."""
-    return worst(Verdict(entry["verdict"]) for entry in found["claims"])

@@ -94,7 +94,7 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
             if before is not None and found and abs(found - before) <= abs(found) * mpmath.mpf(10) ** -digits:
                 return found
         before, precision = found, precision + max(digits, precision // 2)
-    raise ArithmeticError(f"{expr} does not settle at 400 digits")
+    raise ArithmeticError("a closed form does not settle at 400 digits; its gains are too small or too large")
 
 
 CONSTANT_DIGITS = 50

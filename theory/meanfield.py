@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from numbers import Real
 
 import mpmath
+from sympy import log
 
 from theory.closedform import ClosedForm, closed_form
 from theory.evaluate import evaluate
@@ -26,6 +27,8 @@ from theory.setting import Prediction, Setting
 from theory.symbols import L
 
 MOST_SUBLAYERS = 10**12
+MOST_DECADES = 15
+"""Weights and gains within 10^-15 to 10^15."""
 _DIGITS = 17
 
 
@@ -53,6 +56,7 @@ def predict_setting(
 ) -> Prediction:
     """``predict`` for a setting that is already made."""
     check_num_sublayers(setting.scheme, num_sublayers)
+    check_letters(setting.scheme, num_sublayers)
     for name, gains in (("w", w), ("v", v)):
         if gains is not None:
             check_gains(name, gains, num_sublayers)
@@ -75,6 +79,26 @@ def _by_recursion(setting: Setting, num_sublayers: int, **gains: Sequence[float]
     except (OverflowError, ZeroDivisionError):
         pass
     raise ValueError("with these gains the second moments leave the range of floating-point numbers")
+
+
+def check_letters(scheme: Scheme, num_sublayers: int) -> None:
+    """Refuse a scheme whose weights or gains, at this count, lie outside what the moments are computed for."""
+    stack = scheme.stack
+    letters = {
+        "residual weight": stack.residual_weight,
+        "branch weight": stack.branch_weight,
+        "gain": stack.gain_in,
+        "output gain": stack.gain_out,
+    }
+    for name, letter in letters.items():
+        if letter is None or letter.is_zero or not letter.has(L):
+            continue
+        size = float(evaluate(log(letter) / log(10), {L: num_sublayers}, 6))
+        if abs(size) > MOST_DECADES:
+            raise ValueError(
+                f"the {name} at {num_sublayers} sublayers is 10^{size:.4g}; allowed are 10^-{MOST_DECADES} to "
+                f"10^{MOST_DECADES}"
+            )
 
 
 def check_num_sublayers(scheme: Scheme, num_sublayers: int) -> None:

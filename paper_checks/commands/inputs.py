@@ -18,13 +18,18 @@ class BadInputError(ValueError):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input."""
+    """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input.
+
+    So too where the numbers asked for lie beyond what can be computed (a gain of 1e-36 under a gelu, say).
+    """
     try:
         yield
     except BadInputError:
         raise
     except ValueError as error:
         raise BadInputError(str(error)) from error
+    except ArithmeticError as error:
+        raise BadInputError(f"beyond what can be computed: {error or type(error).__name__}") from error
 
 
 def count(text: str, option: str, least: int = 1, most: int = MOST_LAYERS) -> int:

@@ -62,6 +62,7 @@ REFUSED = {
     "predict --norm pre --gain 0,0 --optimizer sgd --sublayers 2": "positive C",
     "predict --norm pre --gain 1,2,3 --optimizer sgd --sublayers 2": "C,P",
     "predict --norm pst --optimizer sgd --sublayers 2": "post",
+    "predict --norm sub --gain 1,90 --optimizer adam --sublayers 1000": "10^270",
     "predict --scheme pre-ln --optimizer sgd": "Missing option",
     "rule --norm post --optimizer sgd --arch encoder --layers 0": "from 1 to",
     "rule --norm post --optimizer sgd --arch encoder --layers ten": "not 'ten'",
