@@ -135,7 +135,7 @@ def test_rule_says_where_the_argument_fails() -> None:
 
 
 def test_predict_document() -> None:
-    found = document(*"predict --scheme pre-ln --optimizer sgd --sublayers 4,8".split())
+    found = document(*["predict", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "4,8"])
     assert [row["num_sublayers"] for row in found["rows"]] == [4, 8]
     for row in found["rows"]:
         assert row["update"] == pytest.approx(sum(1 / (1 + k / 2) for k in range(1, row["num_sublayers"] + 1)))
@@ -146,14 +146,16 @@ def test_predict_document() -> None:
 
 
 def test_predict_overflow_is_null_beside_its_logarithm() -> None:
-    found = document(*"predict --scheme post-ln --optimizer sgd --activation gelu --sublayers 1000000000".split())
+    found = document(
+        *["predict", "--scheme", "post-ln", "--optimizer", "sgd", "--activation", "gelu", "--sublayers", "1000000000"]
+    )
     assert found["rows"][0]["update"] is None
     assert found["rows"][0]["log10_update"] > 1e6
     assert found["leading_order"]["power"] == "oo"
 
 
 def test_predict_vanishing() -> None:
-    found = document(*"predict --scheme rezero --optimizer adam --sublayers 12".split())
+    found = document(*["predict", "--scheme", "rezero", "--optimizer", "adam", "--sublayers", "12"])
     assert found["rows"][0]["update"] == 0
     assert found["rows"][0]["roles"]["branch_weight"] > 0
     assert (found["leading_order"]["coefficient"], found["leading_order"]["power"]) == ("0", None)
