@@ -182,9 +182,10 @@ def _half_moment(n: int) -> Expr:
 
 @cache
 def _excess(bound: Expr) -> Expr:
-    """E[z - q; z > q], integrated; q = ``bound`` >= 0."""
+    """E[z - q; z > q], integrated; q = ``bound`` >= 0. In erf alone: integrate gives erf or erfc by chance."""
     q = scratch("q", positive=True)
-    return sp.expand(sp.integrate((_Z - q) * _DENSITY, (_Z, q, sp.oo))).subs(q, bound)
+    found = sp.integrate((_Z - q) * _DENSITY, (_Z, q, sp.oo))
+    return sp.expand(found.rewrite(sp.erf)).subs(q, bound)
 
 
 def _kinked_deviation(act: Activation) -> Expr:

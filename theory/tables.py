@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import mpmath
-from sympy import Expr, Float, S, gamma, log, loggamma, nan, oo, simplify
+from sympy import Expr, Float, S, erf, gamma, log, loggamma, nan, oo, simplify
 
 from theory.bounds import BOUNDS, derive_bound
 from theory.evaluate import constant
@@ -52,7 +52,7 @@ def tidied(expr: Expr) -> Expr:
     """The same constant in fewer symbols; checked against the original to 25 digits, which it must equal."""
     atoms = sorted(expr.atoms(GaussianMoment), key=str)  # in one order, so that the text is the same in every run
     moments = {moment: scratch(f"moment_{i}", positive=True) for i, moment in enumerate(atoms)}
-    plain = expr.xreplace(moments).replace(loggamma, lambda z: log(gamma(z)))
+    plain = expr.xreplace(moments).replace(loggamma, lambda z: log(gamma(z))).rewrite(erf)
     shorter = simplify(plain).xreplace({dummy: moment for moment, dummy in moments.items()})
     if shorter.free_symbols or abs(constant(shorter) / constant(expr) - 1) > mpmath.mpf(10) ** -25:
         raise ArithmeticError(f"{shorter} is not {expr}")
