@@ -4,4 +4,4 @@ from __future__ import annotations
 
 NORMS = "post, pre or sub"
 ARCHITECTURES = "encoder, decoder or encoder-decoder"
-SELECTIONS = "deepnet, symmetric, alpha-one or relative"
+SELECTIONS = "deepnet, symmetric, alpha-one, relative or lambda-one"

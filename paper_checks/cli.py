@@ -5,6 +5,7 @@ Exit 0: done and as expected. 1: a verdict differs from the expected one. 2: unu
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -154,15 +155,21 @@ def explain(
 def main() -> None:
     """Run the command line; whatever is wrong with the input is said in one line, exit 2."""
     arguments = sys.argv[1:] or ["--help"]
+    if sys.stdout is None:
+        sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     try:
         code = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
     except ClickError as error:
         code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
     except (typer.Abort, KeyboardInterrupt):
         code = _refuse("interrupted")
-    except BrokenPipeError:  # the reader of a pipe went away
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        _drop_output()
         code = 0
+    except OSError as error:
+        _drop_output()
+        code = _refuse(f"cannot write or read {error.filename or 'standard output'}: {error.strerror or error}")
     except ValueError as error:
         from paper_checks.commands.inputs import BadInputError
 
@@ -170,6 +177,11 @@ def main() -> None:
             raise
         code = _refuse(str(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """What is still buffered cannot be written; without this the interpreter would try again on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> int:

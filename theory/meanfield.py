@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from numbers import Real
 
 import mpmath
-from sympy import log
 
 from theory.closedform import ClosedForm, closed_form
 from theory.evaluate import evaluate
@@ -93,7 +92,7 @@ def check_letters(scheme: Scheme, num_sublayers: int) -> None:
     for name, letter in letters.items():
         if letter is None or letter.is_zero or not letter.has(L):
             continue
-        size = float(evaluate(log(letter) / log(10), {L: num_sublayers}, 6))
+        size = float(mpmath.log10(evaluate(letter, {L: num_sublayers}, 6)))
         if abs(size) > MOST_DECADES:
             raise ValueError(
                 f"the {name} at {num_sublayers} sublayers is 10^{size:.4g}; allowed are 10^-{MOST_DECADES} to "

@@ -115,7 +115,7 @@ SCHEMES: dict[str, Scheme] = {found.name: found for found in _ALL}
 
 def nearest(name: str, allowed: list[str], what: str) -> str:
     """The one-line refusal of an unknown name: what was given, what is near it, what is allowed."""
-    close = difflib.get_close_matches(name, allowed, n=3)
+    close = difflib.get_close_matches(name.lower(), allowed, n=3)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"unknown {what} {name!r}{hint} (allowed: {', '.join(allowed)})"
 

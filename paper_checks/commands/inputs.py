@@ -82,7 +82,7 @@ def gains(text: str, option: str) -> list[float]:
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInputError(f"{option}: cannot read {path}: {_reason(error)}") from error
     numbers = []

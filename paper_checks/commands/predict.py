@@ -85,7 +85,7 @@ def leading_order(setting: Any) -> dict[str, Any]:
     next_term = order.next_term if order.next_term is not None else order.remainder
     del cells["approximate"]
     cells["next_term"] = None if next_term is None else expression_cell(next_term)
-    cells["next_term_is"] = "relative correction" if order.next_term is not None else "its order"
+    cells["next_term_is"] = "relative correction" if order.next_term is not None else "relative correction, to order"
     return cells
 
 

@@ -35,15 +35,23 @@ def run(
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
-    sides = {side.name: _side(side, num_layers, num_decoder_layers) for side in rule.sides}
+    sides = {
+        side.name: _side(side, num_layers, num_decoder_layers, small_branches=norm != "sub") for side in rule.sides
+    }
+    warnings = [line for side in sides.values() for line in side["warnings"]]
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     why = list(rule.why)
     if both:
+        why.append(
+            "not held against exact moments: an encoder-decoder is no single stack, and whether its cross-attentions "
+            "add coherently is open (`depthlaw explain DN-07`)"
+        )
+        why += warnings
         found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=why)
     else:
         (only,) = sides.values()
         checked = [mean_field(rule, activation) for activation in CHECKED_ACTIVATIONS]
-        why += [line["says"] for line in checked]
+        why += [*(line["says"] for line in checked), *warnings]
         found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
     if as_json:
         print_json(found)
@@ -89,14 +97,24 @@ def mean_field(rule: Any, activation: str) -> dict[str, Any]:
     }
 
 
-def _side(side: Any, num_layers: int, num_decoder_layers: int) -> dict[str, Any]:
-    """One side in numbers and formulas; init_gain null where no gain keeps the update flat."""
+def _side(side: Any, num_layers: int, num_decoder_layers: int, *, small_branches: bool) -> dict[str, Any]:
+    """One side in numbers and formulas; init_gain null where no gain keeps the update flat.
+
+    small_branches: the argument assumes that the squared branches have a bounded sum; where they do not, it warns.
+    """
     from theory.evaluate import evaluate
     from theory.symbols import M, N
 
     def number(expr: Any) -> float:
         return float(evaluate(expr, {N: num_layers, M: num_decoder_layers}, 17))
 
+    accumulated = number(side.member.accumulated_branch)
+    warnings = []
+    if small_branches and side.gain is not None and accumulated > 1:
+        warnings.append(
+            f"WARNING, {side.name}: the squared branches sum to {accumulated:.4g} at these layer counts; the argument "
+            "assumes a sum below 1, so do not trust this member here. Another --select may keep it small"
+        )
     gains = None if side.init_gain is None else {role: number(gain) for role, gain in _sorted(side.init_gain)}
     return {
         "residual_weight": number(side.residual_weight),
@@ -107,6 +125,7 @@ def _side(side: Any, num_layers: int, num_decoder_layers: int) -> dict[str, Any]
         "update_order": side.formula["update_order"],
         "relative_update_order": side.formula["relative_update_order"],
         "branch_at_init": number(side.branch_at_init),
+        "warnings": warnings,
         "alternatives": [_alternative(member, number) for member in side.alternatives],
     }
 
@@ -174,6 +193,9 @@ def show(found: dict[str, Any], sides: dict[str, dict[str, Any]]) -> None:
             )
         if side["alternatives"]:
             console.print(others)
+    for side in sides.values():
+        for line in side["warnings"]:
+            console.print(line, style="bold yellow", markup=False)
     console.print("Why:")
     for step, line in enumerate(found["why"], start=1):
         console.print(f"{step:3}. {line}", markup=False, highlight=False)

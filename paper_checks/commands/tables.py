@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import sys
 from enum import Enum, auto
@@ -99,12 +100,14 @@ def latex(table: Table) -> str:
     skipped = {"shown_by", "bound"}  # a sentence, and sums too wide for a cell
     columns = [name for name in table["rows"][0] if name not in skipped]
 
+    @functools.cache  # a few hundred different cells in thousands of rows
+    def formula(text: str) -> str:  # our own generated cells, never text from outside
+        return f"${typeset(parse_expr(text, local_dict=names, evaluate=False), root_notation=False)}$"
+
     def cell(name: str, text: str | None) -> str:
         if text is None:
             return "--"
-        if name in MATH_COLUMNS:  # our own generated cells, never text from outside
-            return f"${typeset(parse_expr(text, local_dict=names, evaluate=False), root_notation=False)}$"
-        return text.translate(_ESCAPES)
+        return formula(text) if name in MATH_COLUMNS else text.translate(_ESCAPES)
 
     kind = "longtable" if len(table["rows"]) > 40 else "tabular"
     lines = [f"% {table['id']}: {table['title']}", f"\\begin{{{kind}}}{{{'l' * len(columns)}}}"]
@@ -132,8 +135,8 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
         if table["id"] == "cross":
             console.print(
                 f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "
-                "momentum as sgd, adafactor as lamb. --json has every activation, the coefficients' derivations and "
-                "all twelve optimizers.",
+                "momentum as sgd, adafactor as lamb; depth-mup scales its learning rate under the sign-type ones only. "
+                "--json has every activation, the coefficients' derivations and all twelve optimizers.",
                 style="dim",
                 markup=False,
             )

@@ -131,6 +131,17 @@ def test_rule_says_where_the_argument_fails() -> None:
     assert sp.simplify(sp.sympify(relu["flat_gain"], locals=LETTERS) - (2 * LETTERS["N"]) ** (1 / (2 * sp.pi - 2))) == 0
 
 
+def test_rule_warns_where_its_own_assumption_fails() -> None:
+    asked = "rule --norm post --optimizer adam --arch encoder-decoder --layers 6 --decoder-layers 6"
+    found = document(*asked.split())
+    assert any("squared branches sum to" in line for line in found["encoder"]["warnings"])
+    assert not found["decoder"]["warnings"]
+    assert any(line.startswith("WARNING, encoder") for line in found["why"])
+    assert not document("rule", "--norm", "post", "--optimizer", "adam", "--arch", "encoder", "--layers", "6")[
+        "warnings"
+    ]
+
+
 # --- predict
 
 
@@ -216,6 +227,14 @@ def test_tables_as_markdown_and_latex() -> None:
 def test_tables_for_people_choose_the_activation() -> None:
     assert run("tables", "--only", "cross", "--activation", "tanh").returncode == 0
     assert "relu, gelu" in run("tables", "--only", "cross", "--activation", "swish").stderr
+
+
+def test_an_answer_that_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [DEPTHLAW, "rule", "--norm", "pre", "--optimizer", "sgd", "--arch", "encoder", "--layers", "4"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
 
 
 # --- the pieces
