@@ -29,7 +29,7 @@ test: testing ## every lint check, then the tests
 	exit $$failed
 
 test-long: testing ## the slow tests alone, an hour or so
-	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
+	@DEPTHLAW_SURVEY=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
 
 lint: testing ## style (ruff), layers (import-linter), types (pyright)
 	@failed=0; \
