@@ -53,6 +53,15 @@ def check(
     return Check(route=route, run=run, is_direct=is_direct)
 
 
+def awaits(what: str) -> Check:
+    """A statement that only training decides: open until records of it are there."""
+
+    def run(_: Any) -> Evidence:
+        return Evidence(route=Route.MEASURED, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"awaits {what}")
+
+    return Check(route=Route.MEASURED, run=run, is_direct=True, is_open=True)
+
+
 def derived(
     detail: str,
     values: Callable[[], Mapping[str, Expr]],
@@ -190,12 +199,12 @@ def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
         "sublayers": ",".join(map(str, lengths)),
     }
     return {
+        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
+        "found": true_order,
         "scheme": statement.scheme,
         "optimizer": statement.optimizer,
         "activation": statement.activation,
         "norm_kind": statement.norm_kind,
-        "printed_order": str(statement.order),
-        "true_order": true_order,
         "rows": rows,
         "command": "depthlaw predict " + " ".join(f"--{name} {value}" for name, value in options.items()),
     }

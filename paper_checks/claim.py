@@ -57,7 +57,8 @@ class Route(Enum):
 class Evidence:
     """What one check found. num_effective: statements shown, or cases that met the hypotheses; never None.
 
-    steps: the derivation, line by line. counterexample: data by which anyone can see a failure again.
+    steps: the derivation, line by line. counterexample: data by which anyone can see a failure again; ``printed`` and
+    ``found`` say it in a line each, ``command`` shows it.
     """
 
     route: Route
@@ -73,6 +74,8 @@ class Evidence:
             raise ValueError(f"evidence says {', '.join(o.value for o in OUTCOMES)}, never {self.verdict.value}")
         if not isinstance(self.num_effective, int) or isinstance(self.num_effective, bool) or self.num_effective < 0:
             raise ValueError(f"num_effective is a whole number from 0, not {self.num_effective!r}")
+        if self.counterexample is not None and not {"printed", "found", "command"} <= set(self.counterexample):
+            raise ValueError("a counterexample says what is printed, what was found, and the command that shows it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +83,13 @@ class Check:
     """One route to a verdict on whatever statement it is given.
 
     is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
+    is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either.
     """
 
     route: Route
     run: Callable[[Any], Evidence]
     is_direct: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +145,8 @@ class Part:
     open: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.checks or not self.mutants:
+        is_open = bool(self.checks) and all(check.is_open for check in self.checks)
+        if not self.checks or not (self.mutants or is_open):
             raise ValueError(f"part {self.name!r} has {len(self.checks)} checks and {len(self.mutants)} mutants")
         if self.expected is Verdict.UNDECIDED and self.open is None:
             raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
@@ -166,6 +172,8 @@ class Claim:
             raise ValueError(f"{self.id} needs one or more parts, each with a name of its own: {names}")
         if self.expected is not worst(part.expected for part in self.parts):
             raise ValueError(f"{self.id}: the expected verdict must be the worst that is expected of its parts")
+        if not any(part.mutants for part in self.parts):
+            raise ValueError(f"{self.id} has no mutant: something of it must be decidable")
 
 
 def claim(
@@ -282,6 +290,6 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
         red = tuple(i for i, evidence in enumerate(found) if evidence.verdict is Verdict.REFUTED)
         results.append(MutantResult(part=part.name, name=mutant.name, red=red))
     seeing = {i for result in results for i in result.red}
-    blind = [i for i in range(len(part.checks)) if i not in seeing]
+    blind = [i for i, check in enumerate(part.checks) if i not in seeing and not check.is_open]
     results += [MutantResult(part=part.name, name=f"check {i + 1} sees none of them", red=()) for i in blind]
     return tuple(results)

@@ -5,19 +5,26 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from itertools import chain
+from pkgutil import iter_modules
 
+from paper_checks import papers
 from paper_checks.claim import Claim
 from paper_checks.sources import sources
 
-MODULES = ("su", "magneto", "slides", "deepnet", "cited")
+PREFIXES = ("S1", "S2", "S3", "DN", "LI")
+"""Of ids, in the order of the sources."""
 
 
 @cache
 def claims() -> dict[str, Claim]:
-    """Every claim by its id. ValueError where an id stands twice, or a claim names what does not exist."""
-    listed = chain.from_iterable(import_module(f"paper_checks.papers.{name}").CLAIMS for name in MODULES)
+    """Every claim by its id. ValueError where an id stands twice, or a claim names what does not exist.
+
+    Claims stand in ``CLAIMS`` of the modules of ``papers/``.
+    """
+    modules = (import_module(f"paper_checks.papers.{found.name}") for found in iter_modules(papers.__path__))
+    listed = chain.from_iterable(getattr(module, "CLAIMS", ()) for module in modules)
     found: dict[str, Claim] = {}
-    for claim in listed:
+    for claim in sorted(listed, key=lambda one: _place(one.id)):
         if claim.id in found:
             raise ValueError(f"{claim.id} stands twice")
         found[claim.id] = claim
@@ -28,6 +35,13 @@ def claims() -> dict[str, Claim]:
             raise ValueError(f"{claim.id} uses {', '.join(missing)}, which no module has")
     _check_acyclic(found)
     return found
+
+
+def _place(id_: str) -> tuple[int, str]:
+    prefix = id_.partition("-")[0]
+    if prefix not in PREFIXES:
+        raise ValueError(f"{id_} is of no source: ids begin with {', '.join(PREFIXES)}")
+    return PREFIXES.index(prefix), id_
 
 
 def _check_acyclic(found: dict[str, Claim]) -> None:

@@ -243,7 +243,7 @@ def reason(entry: Mapping[str, Any]) -> str:
     for part in bad:
         example = part["counterexample"]
         if example is not None:
-            text = f"{example['true_order']}, not {example['printed_order']}"
+            text = f"{example['found']}, not {example['printed']}"
         else:
             text = part["correction"] or part["condition"] or part["open"] or first_failure(part)
         texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)

@@ -249,8 +249,10 @@ def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
 
 
 def _example(example: Found) -> Iterator[tuple[str, str]]:
-    yield f"  counterexample: printed {example['printed_order']}, it is {example['true_order']}", "red"
-    for row in example["rows"]:
-        over = row["update_over_printed_order"]
-        yield f"    {row['num_sublayers']} sublayers: {row['update']}, over the printed order {over}", ""
+    yield f"  counterexample: printed {example['printed']}; found {example['found']}", "red"
+    for name, value in example.items():
+        if name == "rows":
+            yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
+        elif name not in ("printed", "found", "command"):
+            yield f"    {name} = {value}", ""
     yield f"    see it: {example['command']}", ""
