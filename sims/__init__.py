@@ -1,1 +1,1 @@
-"""Measured: real PyTorch networks, plain numbers in and records out. The modules arrive in later versions."""
+"""Measured: real PyTorch networks, plain numbers in and records out. `model` is the Transformer."""
