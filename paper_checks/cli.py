@@ -123,7 +123,7 @@ def verify(
     quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; skip slow routes.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
     out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
-    write_claims: Annotated[bool, typer.Option("--write-claims", help="Rewrite CLAIMS.md.")] = False,
+    write_claims: Annotated[bool, typer.Option("--write-claims", help="Rewrite CLAIMS.md and README's list.")] = False,
     as_json: Json = False,
 ) -> None:
     """Derive everything anew and hold it against what the sources print."""

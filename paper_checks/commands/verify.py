@@ -14,7 +14,8 @@ from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.output import as_text, document, print_json, write_atomically
 
 Found = dict[str, Any]
-CLAIMS_FILE = Path(__file__).resolve().parents[2] / "CLAIMS.md"
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMS_FILE, README_FILE = ROOT / "CLAIMS.md", ROOT / "README.md"
 _STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "MISPRINT": "yellow", "UNDECIDED": "magenta", "REFUTED": "red"}
 PIPED_WIDTH = 120
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
@@ -31,8 +32,9 @@ def run(
     write_claims: bool = False,
 ) -> int:
     """Check claims. All of them and not quick: every table derived anew, and every mutant tried."""
+    from paper_checks.pages import claims_markdown, with_findings
     from paper_checks.registry import claims
-    from paper_checks.verify import claims_markdown, exit_code, verify
+    from paper_checks.verify import exit_code, verify
 
     chosen = chosen_ids(ids, source)
     is_whole = len(chosen) == len(claims())
@@ -46,12 +48,13 @@ def run(
         _write(target, as_text(found), "--out")
     if write_claims:
         _write(CLAIMS_FILE, claims_markdown(found), "--write-claims")
+        _write(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found), "--write-claims")
     if as_json:
         print_json(found)
     else:
         show(found, target, is_whole=is_whole)
     if write_claims:
-        print(f"depthlaw: wrote {CLAIMS_FILE.name}", file=sys.stderr)
+        print(f"depthlaw: wrote {CLAIMS_FILE.name} and the findings in {README_FILE.name}", file=sys.stderr)
     return exit_code(found)
 
 
@@ -182,7 +185,7 @@ def _cells(rows: Sequence[Found]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from paper_checks.verify import merged
+    from paper_checks.pages import merged
 
     table = Table(title="Printed beside derived", title_justify="left")
     for name in ("table", "row", "column", "printed", "derived", "", "claim"):

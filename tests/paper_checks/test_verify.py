@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks import generated
+from paper_checks import generated, pages
 from paper_checks import verify as engine
 from paper_checks.cells import TABLES, compare, side_by_side
 from paper_checks.claim import Cell, Verdict
@@ -64,7 +64,7 @@ def test_document_keeps_the_contract(whole: dict[str, Any]) -> None:
 def test_summary_counts(whole: dict[str, Any]) -> None:
     summary = whole["summary"]
     assert summary["as_expected"]
-    assert summary["coverage"] == f"{len(claims())} claims so far"
+    assert summary["coverage"] == f"{len(claims())} claims"
     assert sum(summary["verdicts"].values()) == summary["num_claims"] == len(claims())
     assert summary["cells"]["faults"] == []
     assert engine.exit_code(whole) == 0
@@ -281,11 +281,26 @@ def test_an_unexpected_verdict_is_shown_and_exit_1(
 
 def test_claims_file_is_in_step(whole: dict[str, Any]) -> None:
     written = command.CLAIMS_FILE.read_text(encoding="utf-8")
-    assert written == engine.claims_markdown(whole), "run `depthlaw verify --quick --write-claims`"
+    assert written == pages.claims_markdown(whole), "run `depthlaw verify --quick --write-claims`"
 
 
 def test_claims_file_follows_the_verdicts(whole: dict[str, Any]) -> None:
     changed = copy.deepcopy(whole)
     changed["claims"][0]["verdict"] = "REFUTED"
     changed["claims"][0]["parts"][0]["verdict"] = "REFUTED"
-    assert "**S1-23** REFUTED" in engine.claims_markdown(changed)
+    assert "**S1-23** REFUTED" in pages.claims_markdown(changed)
+
+
+def test_findings_of_the_readme_are_in_step(whole: dict[str, Any]) -> None:
+    readme = command.README_FILE.read_text(encoding="utf-8")
+    assert pages.with_findings(readme, whole) == readme, "run `depthlaw verify --quick --write-claims`"
+    changed = copy.deepcopy(whole)
+    refuted = next(found for found in changed["claims"] if found["verdict"] == "REFUTED")
+    refuted["verdict"] = "CONFIRMED"
+    assert f"**{refuted['id']}** REFUTED" not in pages.with_findings(readme, changed)
+    assert f"**{refuted['id']}** REFUTED" in readme
+
+
+def test_findings_need_their_place() -> None:
+    with pytest.raises(ValueError, match="the README has no"):
+        pages.with_findings("# a readme without markers", {"claims": [], "summary": {}})
