@@ -106,7 +106,9 @@ def install(step: str) -> None:
         pip_install("-e", ".")
     else:
         # The tools by themselves: `depthlaw` may be running beside this one, and is not to be reinstalled under it.
-        pip_install(*project()["project"]["optional-dependencies"]["dev"])
+        extras = project()["project"]["optional-dependencies"]
+        pip_install(*extras["dev"])
+        pip_install("--no-deps", *extras["peers"])  # what torchscale declares, the tests need nothing of
     stamp(step).write_text(key(step))
     BUSY.unlink()
 

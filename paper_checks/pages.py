@@ -64,6 +64,9 @@ def claims_markdown(found: Found) -> str:
             "| --- | --- | --- | --- | --- | --- | --- |",
         ]
         lines += map(_cell_line, merged(found["tables"]))
+    with _section(lines, "The sources beside one another"):
+        lines += ["| what | where | | |", "| --- | --- | --- | --- |"]
+        lines += map(_beside_line, found["sources_beside"])
     for key in dict.fromkeys(entry["source"] for entry in found["claims"]):
         source = sources()[key]
         with _section(lines, f"{source.title}"):
@@ -118,6 +121,12 @@ def _claim_lines(entry: Mapping[str, Any]) -> list[str]:
             example = f"; `{part['counterexample']['command']}`" if part["counterexample"] else ""
             lines.append(f"| | | {_plain(part['name'])}{example} | {part['verdict']} |")
     return lines
+
+
+def _beside_line(one: Mapping[str, Any]) -> str:
+    where = ", ".join([*one["claims"], *filter(None, [one["beside"]])])
+    cells = (one["topic"], where, "agree" if one["agree"] else "differ", one["text"])
+    return "| " + " | ".join(map(_plain, cells)) + " |"
 
 
 def _cell_line(row: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from paper_checks import generated
 from paper_checks.cells import TABLES, side_by_side
 from paper_checks.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants
 from paper_checks.commands.output import document
+from paper_checks.concord import agreements
 from paper_checks.registry import claims
 from paper_checks.sources import sources
 
@@ -165,10 +166,13 @@ def verify(ids: Sequence[str], *, derive: bool, with_mutants: bool, progress: Pr
     rows = side_by_side(tables, chosen)
     if len(ids) < len(claims()):
         rows = [row for row in rows if row["claim"] is not None]
-    return assemble(entries, rows, got=got, file=file)
+    beside = [found for found in agreements() if set(found["claims"]) & set(ids)]
+    return assemble(entries, rows, got=got, file=file, beside=beside)
 
 
-def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file: str) -> Found:
+def assemble(
+    entries: Sequence[Found], rows: Sequence[Found], *, got: str, file: str, beside: Sequence[Found] = ()
+) -> Found:
     """The document, and in its summary whether everything is as expected."""
     by_id = {entry["id"]: entry for entry in entries}
     unexpected = [entry["id"] for entry in entries if not _is_expected(entry)]
@@ -183,6 +187,7 @@ def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file:
     differing = [row for row in compared if row["equal"] is not True]
     # A cell may differ where its claim says so; where its claim is confirmed, one of the two is wrong.
     faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
+    strange = [one["topic"] for one in beside if one["agree"] is not one["expected"]]
     counts = Counter(entry["verdict"] for entry in entries)
     summary = {
         "coverage": "1 claim" if len(entries) == 1 else f"{len(entries)} claims",
@@ -202,9 +207,10 @@ def assemble(entries: Sequence[Found], rows: Sequence[Found], *, got: str, file:
             "faults": faults,
         },
         "tables": {"source": got, "generated_file": file},
-        "as_expected": not (unexpected or survived or faults or (got == FRESH and file != IN_STEP)),
+        "sources_beside": {"compared": len(beside), "differing": [one["topic"] for one in beside if not one["agree"]]},
+        "as_expected": not (unexpected or survived or faults or strange or (got == FRESH and file != IN_STEP)),
     }
-    return document(claims=list(entries), tables=list(rows), summary=summary)
+    return document(claims=list(entries), tables=list(rows), sources_beside=list(beside), summary=summary)
 
 
 def _is_expected(entry: Mapping[str, Any]) -> bool:

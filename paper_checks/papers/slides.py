@@ -320,7 +320,7 @@ _S3_14 = Claim(
     id="S3-14",
     source="slides",
     locator=_GOAL,
-    quote=r"We use $v = w = \gamma = \sqrt{\log L}$ to bound the model update independent of depth.",
+    quote=r"We use  $v = w = \gamma = \sqrt{\log L}$  to bound the model update independent of depth.",
     summary="v = w = gamma = sqrt(log L) bounds the model update independent of depth",
     uses=("S3-13",),
     parts=(

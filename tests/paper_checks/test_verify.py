@@ -19,6 +19,7 @@ from paper_checks.cells import TABLES, compare, side_by_side
 from paper_checks.claim import Cell, Verdict
 from paper_checks.commands import verify as command
 from paper_checks.commands.inputs import BadInputError
+from paper_checks.concord import agreements
 from paper_checks.registry import claims
 
 SOME = ["S1-23", "S1-34", "DN-06"]
@@ -35,14 +36,14 @@ def small() -> list[dict[str, Any]]:
 def whole(small: list[dict[str, Any]]) -> dict[str, Any]:
     """The quick document of all claims, made in this process."""
     entries = [engine.check(claim, False) for claim in claims().values()]
-    return assembled(entries, side_by_side(small, claims().values()))
+    return assembled(entries, side_by_side(small, claims().values()), beside=agreements())
 
 
 def entry(id_: str) -> dict[str, Any]:
     return engine.check(claims()[id_], False)
 
 
-def assembled(entries: list[dict[str, Any]], rows: list[dict[str, Any]] | None = None, **rest: str) -> dict[str, Any]:
+def assembled(entries: list[dict[str, Any]], rows: list[dict[str, Any]] | None = None, **rest: Any) -> dict[str, Any]:
     return engine.assemble(entries, rows or [], **{"got": engine.STORED, "file": engine.IN_STEP, **rest})
 
 
@@ -93,6 +94,14 @@ def test_a_part_is_pinned_too() -> None:
     assert found["verdict"] == found["expected"]
     assert engine.exit_code(assembled([found])) == 1
     assert list(engine.why_unexpected(found)) == ["as magnitudes in N: CONFIRMED, expected CONDITIONAL"]
+
+
+def test_sources_that_no_longer_agree_are_exit_1() -> None:
+    beside = agreements()
+    assert beside
+    assert engine.exit_code(assembled([entry("S1-23")], beside=beside)) == 0
+    beside[0]["agree"] = not beside[0]["agree"]
+    assert engine.exit_code(assembled([entry("S1-23")], beside=beside)) == 1
 
 
 def test_a_surviving_mutant_is_exit_1() -> None:

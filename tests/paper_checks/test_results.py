@@ -1,0 +1,285 @@
+"""The printed tables: against a second transcription, column by column; and that a changed digit is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TypeVar
+
+import pytest
+
+from paper_checks.claim import Verdict, examine
+from paper_checks.papers.contests import (
+    BOLD_CHECKS,
+    GAIN_CHECKS,
+    RUN_CHECKS,
+    Bold,
+    Gains,
+    Run,
+    Runs,
+    Wins,
+    best,
+    interval,
+    wins,
+)
+from paper_checks.papers.parameter_counts import COUNT_CHECKS, Count, to_rounding
+from paper_checks.papers.results import (
+    AVERAGE,
+    FOUR_SHOT,
+    GLUE,
+    OPUS,
+    SPEECH,
+    TABLES,
+    VISION,
+    VL,
+    ZERO_SHOT,
+    Table,
+    read_table,
+)
+from paper_checks.papers.slides_averages import MEAN_CHECKS, Mean
+from paper_checks.registry import claims
+
+Kind = TypeVar("Kind")
+CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
+
+# Down the columns, a star for bold, a bar between blocks: typed from the slides apart from the rows of results.py.
+COLUMNS: dict[str, tuple[Table, dict[str, str]]] = {
+    "zero-shot": (
+        ZERO_SHOT,
+        {
+            "WGe": "55.2* 54.3 54.3 | 57.3* 56.5 57.0 | 58.0* 57.4 57.9",
+            "WG": "65.3 68.1 71.9* | 67.0 70.5 73.3* | 70.9 75.4* 73.7",
+            "SC": "70.8 72.0 72.4* | 74.0 74.0 74.7* | 75.7 75.2 76.6*",
+            "HS": "44.8 45.9 46.9* | 48.0 49.8 51.2* | 51.7 53.6 55.1*",
+            "Avg.": "59.0 60.1 61.4* | 61.6 62.7 64.1* | 64.1 65.4 65.8*",
+        },
+    ),
+    "four-shot": (
+        FOUR_SHOT,
+        {
+            "WGe": "54.0 54.3 57.6* | 57.7 56.8 57.9* | 57.5 57.7 58.3*",
+            "WG": "67.7 70.2 74.7* | 71.2 75.4* 71.9 | 73.3 74.0* 74.0*",
+            "SC": "69.8 71.4 72.8* | 73.8 75.9 76.4* | 76.1 77.0 79.0*",
+            "HS": "44.6 45.9 47.5* | 48.7 50.7 51.9* | 52.4 54.9 55.7*",
+            "Avg.": "59.0 60.5 63.2* | 62.9 64.7* 64.5 | 64.8 65.9 66.8*",
+        },
+    ),
+    "GLUE": (
+        GLUE,
+        {
+            "MNLI-m": "86.7* 85.6 86.7*",
+            "MNLI-mm": "86.7* 85.4 86.7*",
+            "QNLI": "92.2 92.2 92.4*",
+            "QQP": "91.0 91.1 91.2*",
+            "SST": "93.4 93.4 93.9*",
+            "CoLA": "59.8 55.6 62.9*",
+            "MRPC": "86.4 85.1 87.2*",
+            "STS": "89.4* 88.4 89.2",
+            "Avg.": "85.7 84.6 86.3*",
+        },
+    ),
+    "OPUS-100": (OPUS, {"En -> X": "28.3 28.5 28.7*", "X -> En": "32.7 32.3 33.2*", "Avg.": "30.5 30.4 31.0*"}),
+    "vision": (
+        VISION,
+        {
+            "ImageNet": "84.5 84.9* | 86.2 86.8*",
+            "ImageNet Adversarial": "45.9 48.9* | 60.1 65.4*",
+            "ImageNet Rendition": "55.6 57.7* | 63.2 67.5*",
+            "ImageNet Sketch": "42.2 43.9* | 48.5 52.0*",
+            "ADE20k": "51.4 52.2* | 54.2 54.6*",
+        },
+    ),
+    "speech": (
+        SPEECH,
+        {
+            "Dev-Clean": "2.97 2.68* | 2.59 2.43*",
+            "Dev-Other": "6.52 6.04* | 6.10 5.34*",
+            "Test-Clean": "3.19 2.99* | 2.89 2.72*",
+            "Test-Other": "6.62 6.16* | 6.04 5.56*",
+        },
+    ),
+    "vision-language": (
+        VL,
+        {
+            "VQA test-dev": "78.37 79.00*",
+            "VQA test-std": "78.50 79.01*",
+            "NLVR2 dev": "82.57 83.35*",
+            "NLVR2 test-P": "83.69 84.23*",
+        },
+    ),
+}
+RUNS: dict[str, tuple[Table, str]] = {
+    "zero-shot": (ZERO_SHOT, "24L 5e-4 1e-3x 5e-4 1e-3x 1e-3 48L 5e-4 5e-4 1.2e-3 72L 5e-4 5e-4 1.2e-3"),
+    "four-shot": (FOUR_SHOT, "24L 5e-4 1e-3x 5e-4 1e-3x 1e-3 48L 5e-4 5e-4 1.2e-3 72L 5e-4 5e-4 1.2e-3"),
+    "GLUE": (GLUE, "5e-4 1e-3x 1e-3 2e-3x 3e-3*"),
+    "OPUS-100": (OPUS, "x"),
+}
+"""Depths and learning rates down the rows; x where a run diverged, a star for bold."""
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_second_transcription_agrees(name: str) -> None:
+    table, columns = COLUMNS[name]
+    for column, text in columns.items():
+        found = [table.column(column, block).entries for block in table.blocks]
+        said = [" ".join(f"{number}{'*' * is_bold}" for _, number, is_bold in entries) for entries in found]
+        assert " | ".join(said) == text
+    assert [score.column for score in table.trained[0].scores] == list(columns)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_learning_rates_and_divergence(name: str) -> None:
+    table, text = RUNS[name]
+    said, layers = [], ""
+    for row in table.rows:
+        said += [row.layers] if row.layers != layers else []
+        layers = row.layers
+        said.append(f"{row.rate}{'x' * row.has_diverged}{'*' * row.is_rate_bold}")
+    assert " ".join(filter(None, said)) == text
+
+
+def test_who_stands_in_which_row() -> None:
+    models = {table.name: [row.model for row in table.trained] for table in TABLES}
+    three, two = ["Pre-LN", "NormFormer", "Magneto"], ["Pre-LN", "Magneto"]
+    assert models["zero-shot"] == models["four-shot"] == three * 3
+    assert models["OPUS-100"] == three
+    assert models["GLUE"] == ["Post-LN", "Pre-LN", "Magneto"]
+    assert models["vision"] == models["speech"] == two * 2
+    assert models["vision-language"] == two
+    diverged = {table.name: [row.model for row in table.rows if row.has_diverged] for table in TABLES}
+    assert diverged["zero-shot"] == diverged["four-shot"] == ["Pre-LN", "NormFormer"]
+    assert diverged["GLUE"] == ["Post-LN", "Pre-LN"]
+    assert diverged["OPUS-100"] == ["Post-LN"]
+    assert [table.is_error for table in TABLES] == [False] * 5 + [True, False]
+
+
+def test_a_row_is_quoted_as_it_is_printed() -> None:
+    row = ZERO_SHOT.row("Magneto", "48L")
+    assert row.line in ZERO_SHOT.text
+    assert row.line.split("\t")[2:4] == ["1.2e-3", "57.0"]
+    assert row[AVERAGE].value == Decimal("64.1")
+    assert all(not line.endswith((" ", "\t")) for table in TABLES for line in table.text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Models\tA\tB\nPre-LN\t1.0\t2.0\t3.0",
+        "Models\tA\nPre-LN Magneto\t1.0",
+        "Models\tA\nPre-LN\t1.0 2.0",
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_table("it", "here", text)
+
+
+# ---------------------------------------------------------------- a changed digit is seen
+
+
+def printed(id_: str, kind: type[Kind], number: int = 0) -> Kind:
+    """The statement of a part of a claim, which is of that kind."""
+    statement = claims()[id_].parts[number].statement
+    assert isinstance(statement, kind)
+    return statement
+
+
+def _average_claims() -> list[str]:
+    return [f"S3-{number}" for number in range(15, 39)]
+
+
+@pytest.mark.parametrize("id_", _average_claims())
+def test_a_score_one_higher_is_seen_in_its_average(id_: str) -> None:
+    mean = printed(id_, Mean)
+    for i, (column, score) in enumerate(mean.scores):
+        scores = list(mean.scores)
+        scores[i] = (column, str(Decimal(score) + 1))
+        assert examine(MEAN_CHECKS, replace(mean, scores=tuple(scores)))[0] is REFUTED
+
+
+def test_averages_are_rounded_half_up() -> None:
+    """Six means end in a 5 that decides: half to even would print another number for three of them."""
+    ties = {}
+    for id_ in _average_claims():
+        mean = printed(id_, Mean)
+        numbers = MEAN_CHECKS[0].run(mean).numbers
+        if numbers["half up"] != numbers["half even"]:
+            ties[id_] = (numbers["mean"], mean.printed)
+    assert ties == {
+        "S3-20": ("64.05", "64.1"),
+        "S3-25": ("60.45", "60.5"),
+        "S3-27": ("62.85", "62.9"),
+    }
+
+
+def test_every_bold_mark_matters() -> None:
+    """Each of the marks taken away, or set where there is none, is seen by both routes."""
+    for column in printed("S3-39", Bold).columns:
+        for model, *_ in column.entries:
+            one = Bold(columns=(column,)).with_flipped(column.place, model)
+            assert [examine([check], one)[0] for check in BOLD_CHECKS] == [REFUTED, REFUTED], (column.place, model)
+
+
+def test_every_win_of_magneto_turns_round() -> None:
+    """S3-44 to S3-46: swapped with Pre-LN in any one cell, it loses."""
+    for id_ in ("S3-44", "S3-45", "S3-46"):
+        statement = printed(id_, Wins)
+        for i in range(len(statement.columns)):
+            found = [examine([check], statement.with_swapped(i))[0] for check in wins(id_)]
+            assert found == [REFUTED, REFUTED]
+
+
+def test_a_difference_is_read_off_the_line_and_off_the_table() -> None:
+    gains = printed("S3-46", Gains, 1)
+    wrong = gains.with_("24L", "NLVR2 dev", "0.77")
+    assert [examine([check], gains)[0] for check in GAIN_CHECKS] == [CONFIRMED, CONFIRMED]
+    assert [examine([check], wrong)[0] for check in GAIN_CHECKS] == [REFUTED, REFUTED]
+
+
+def test_a_tie_is_no_win_and_rounding_does_not_decide_it() -> None:
+    tie = FOUR_SHOT.column("WG", "72L").only("NormFormer", "Magneto")
+    assert best(tie) == ("NormFormer", "Magneto")
+    statement = replace(printed("S3-43", Wins), columns=(tie,))
+    assert [examine([check], statement)[0] for check in wins("S3-43")] == [REFUTED, UNDECIDED]
+
+
+def test_the_means_over_six_blocks_that_the_condition_of_S3_43_states() -> None:
+    for model, mean in {"Magneto": "64.30", "NormFormer": "63.22", "Pre-LN": "61.90"}.items():
+        rows = [table.row(model, layers) for table in (ZERO_SHOT, FOUR_SHOT) for layers in table.blocks]
+        assert f"{sum(row[AVERAGE].value for row in rows) / 6:.2f}" == mean
+    assert "Magneto 64.3, NormFormer 63.2, Pre-LN 61.9" in (claims()["S3-43"].parts[0].condition or "")
+
+
+def test_a_run_that_is_not_printed_is_no_run() -> None:
+    absent = Runs((Run(table=ZERO_SHOT, model="Magneto", layers="24L", rate="1.2e-3", has_trained=True),))
+    assert [examine([check], absent)[0] for check in RUN_CHECKS] == [REFUTED, REFUTED]
+
+
+def test_intervals_are_half_a_unit_of_the_last_place() -> None:
+    low, high = interval("64.70")
+    assert (float(low), float(high)) == (64.695, 64.705)
+    assert [float(end) for end in interval("5")] == [4.5, 5.5]
+
+
+# ---------------------------------------------------------------- counts
+
+
+def test_printed_totals_as_intervals() -> None:
+    assert to_rounding("3.2", 10**9) == (3_150_000_000, 3_250_000_000)
+    assert to_rounding("12", 10**9) == (11_500_000_000, 12_500_000_000)
+    assert to_rounding("353", 10**6) == (352_500_000, 353_500_000)
+
+
+@pytest.mark.parametrize("stacks", [((3, 1),), ((2, 2),), ((2, 1), (2, 2))])
+def test_parameters_are_those_of_a_real_transformer(stacks: tuple[tuple[int, int], ...]) -> None:
+    """Torch's own layers, weights of two dimensions alone."""
+    from torch import nn
+
+    width, rows, total = 12, 7, 7 * 12
+    for layers, attentions in stacks:
+        one = nn.TransformerDecoderLayer if attentions == 2 else nn.TransformerEncoderLayer
+        module = one(width, 2, dim_feedforward=4 * width)
+        total += layers * sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)
+    for count, verdict in ((total, CONFIRMED), (total + 1, REFUTED)):
+        statement = Count(stacks=stacks, width=width, rows=rows, low=count, high=count + 1, words="so many")
+        assert [examine([check], statement)[0] for check in COUNT_CHECKS] == [verdict, verdict]

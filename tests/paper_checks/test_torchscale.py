@@ -1,0 +1,270 @@
+"""The facts recorded of torchscale, the code of Magneto's and DeepNet's authors, against the package itself.
+
+torchscale declares timm and fairscale; its Transformers import one name of the first and two of the second, and call
+none of them in the networks built here. Stand-ins that refuse to be called take their place.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from sympy import Expr, lambdify
+from torch import nn
+
+from paper_checks.papers.magneto_code import SCALED, STEPS, UNSCALED, VERSION
+from paper_checks.papers.magneto_parts import GAMMAS
+from sims.model import ModelConfig, Transformer, alternating, decoder_layers
+from theory.symbols import M, N
+
+D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
+STAND_INS = {
+    "fairscale": (),
+    "fairscale.nn": ("checkpoint_wrapper", "wrap"),
+    "timm": (),
+    "timm.models": (),
+    "timm.models.layers": ("drop_path",),
+}
+ROLES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "out", "fc1": "fc1", "fc2": "fc2"}
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("a stand-in was called")
+
+
+@pytest.fixture(scope="module")
+def torchscale() -> Iterator[ModuleType]:
+    """torchscale.architecture, its submodules imported; everything is taken out of sys.modules again."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, functions in STAND_INS.items():
+            module = ModuleType(name)
+            for function in functions:
+                setattr(module, function, refuse)
+            patch.setitem(sys.modules, name, module)
+        for name in ("config", "encoder", "decoder"):
+            import_module(f"torchscale.architecture.{name}")
+        yield sys.modules["torchscale.architecture"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchscale"]:
+        del sys.modules[name]
+
+
+def numbers(side: str, num_layers: int, **rest: Any) -> dict[str, Any]:
+    """Arguments of a configuration of torchscale, for one side."""
+    sizes = {"embed_dim": D, "attention_heads": HEADS, "ffn_embed_dim": D * RATIO, "layers": num_layers}
+    return {"activation_fn": "relu", "vocab_size": -1, **{f"{side}_{key}": n for key, n in sizes.items()}, **rest}
+
+
+def encoder(code: ModuleType, num_layers: int, num_decoder_layers: int = 0, **rest: Any) -> nn.Module:
+    config = code.config.EncoderConfig(**numbers("encoder", num_layers, **rest))
+    config.decoder_layers = num_decoder_layers
+    return code.encoder.Encoder(config, is_encoder_decoder=num_decoder_layers > 0)
+
+
+def decoder(code: ModuleType, num_layers: int, is_encoder_decoder: bool, **rest: Any) -> nn.Module:
+    config = code.config.DecoderConfig(**numbers("decoder", num_layers, **rest))
+    return code.decoder.Decoder(config, is_encoder_decoder=is_encoder_decoder)
+
+
+def role_of(name: str) -> str | None:
+    """Our role of one of its parameters: cross_ before a cross-attention's, _bias behind a bias's; None of a norm."""
+    *path, module, piece = name.split(".")
+    if module not in ROLES:
+        return None
+    return ("cross_" if "encoder_attn" in path else "") + ROLES[module] + ("_bias" if piece == "bias" else "")
+
+
+def test_the_version_is_the_recorded_one() -> None:
+    assert metadata.version("torchscale") == VERSION
+
+
+# ---------------------------------------------------------------- where the norms stand
+
+
+PRE_NORMS = {
+    "self_attn_layer_norm": "self_attn",
+    "encoder_attn_layer_norm": "encoder_attn",
+    "final_layer_norm": "ffn",
+}
+"""The norms in front of a branch, which stand beside it and not in it."""
+
+
+def copy(layer: nn.Module, model: Transformer, sublayers: dict[str, str]) -> None:
+    """Our weights into one of its layers. sublayers: by the name of a branch, our prefix."""
+    ours = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, theirs in layer.named_parameters():
+            *path, module, piece = name.split(".")
+            prefix = sublayers[PRE_NORMS.get(module) or path[0]]
+            if module in ROLES:
+                source = prefix + ROLES[module] + ("" if piece == "weight" else "_bias")
+            else:
+                place = "pre" if module in PRE_NORMS else "inner"
+                source = f"{prefix.removesuffix('cross_')}{place}_{'gain' if piece == 'weight' else 'bias'}"
+            theirs.copy_(ours[f"_weights.{source}"])
+
+
+def perturbed(model: Transformer) -> Transformer:
+    """No parameter at a value that would hide a mistake."""
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            generator = torch.Generator().manual_seed(index)
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def ours(**rest: Any) -> Transformer:
+    config = ModelConfig(
+        encoder=alternating(2),
+        placement="sub",
+        d_model=D,
+        num_heads=HEADS,
+        ffn_ratio=RATIO,
+        has_affine=True,
+        has_bias=True,
+        norm_eps=EPS,
+        **rest,
+    )
+    return perturbed(Transformer(config, seed=1))
+
+
+def tokens(seed: int) -> torch.Tensor:
+    return torch.randn((2, 5, D), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """To single precision, in which torchscale takes its softmax and its activation."""
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_encoder_layer_is_ours_of_placement_sub(torchscale: ModuleType, activation: str) -> None:
+    model = ours(activation=activation)
+    layer = encoder(torchscale, 1, activation_fn=activation).get_submodule("layers.0").double()
+    copy(layer, model, {"self_attn": "encoder_0_", "ffn": "encoder_1_"})
+    x = tokens(0)
+    assert_same(layer(x, None)[0], model.streams(x)[2])
+
+
+def test_a_decoder_layer_is_ours_with_one_norm_in_its_cross_attention(torchscale: ModuleType) -> None:
+    model = ours(decoder=decoder_layers(1))
+    layer = decoder(torchscale, 1, True).get_submodule("layers.0").double()
+    copy(layer, model, {"self_attn": "decoder_0_", "encoder_attn": "decoder_1_cross_", "ffn": "decoder_2_"})
+    x, y = tokens(0), tokens(1)
+    future = torch.full((5, 5), -math.inf, dtype=torch.float64).triu(1)
+    found = layer(y, encoder_out=model.encode(x)[-1], self_attn_mask=future)[0]
+    assert_same(found, model.streams(x, y)[3])
+
+
+CALLED = {"q_proj": "QKV", "out_proj": "WO", "fc1": "W1", "fc2": "W2"}
+"""Modules that a step is seen by; attention and phi are functions of theirs, not modules."""
+
+
+def test_the_recorded_steps_are_the_order_of_its_modules(torchscale: ModuleType) -> None:
+    layer, called = decoder(torchscale, 1, True).get_submodule("layers.0"), []
+    for name, module in layer.named_modules():
+        last = name.rpartition(".")[2]
+        step = "LN" if isinstance(module, nn.LayerNorm) else CALLED.get(last)
+        if step is not None:
+            module.register_forward_hook(lambda *_, step=step: called.append(step))
+    x = tokens(0).float()
+    layer(x, encoder_out=x)
+    recorded = [STEPS[kind] for kind in ("attention", "cross", "ffn")]
+    assert called == [step for steps in recorded for step in steps if step not in ("attention", "phi")]
+
+
+# ---------------------------------------------------------------- gamma
+
+
+def multipliers(build: Any, **switch: bool) -> dict[str, list[float]]:
+    """By role, what the initialisation that is switched on multiplies each draw by: one seed, with and without it."""
+    drawn = []
+    for subln, deepnorm in ((False, False), (switch.get("subln", False), switch.get("deepnorm", False))):
+        torch.manual_seed(0)
+        drawn.append(build(subln=subln, deepnorm=deepnorm).state_dict())
+    plain, scaled = drawn
+    found: dict[str, list[float]] = {}
+    for name, values in plain.items():
+        role = role_of(name)
+        if role is not None:
+            found.setdefault(role, []).extend((scaled[name] / values).flatten().tolist())
+    return found
+
+
+def expected(gain: float, scaled: frozenset[str], has_cross: bool) -> dict[str, float]:
+    roles = [role for role in SCALED | UNSCALED if has_cross or not role.startswith("cross_")]
+    values = {role: gain if role in scaled else 1.0 for role in roles}
+    return values | {f"{role}_bias": value for role, value in values.items()}
+
+
+def assert_close(found: dict[str, list[float]], wanted: dict[str, float]) -> None:
+    assert found.keys() == wanted.keys()
+    for role, gain in wanted.items():
+        assert found[role] == pytest.approx([gain] * len(found[role]), rel=1e-5), role
+
+
+def at(expr: Expr, num_layers: int, num_decoder_layers: int) -> float:
+    return float(lambdify((N, M), expr, modules="math")(num_layers, num_decoder_layers))
+
+
+SIDES = {
+    "encoder": lambda code, n, m: lambda **switch: encoder(code, n, **switch),
+    "decoder": lambda code, n, m: lambda **switch: decoder(code, m, False, **switch),
+    "encoder_of_two": lambda code, n, m: lambda **switch: encoder(code, n, m, **switch),
+    "decoder_of_two": lambda code, n, m: lambda **switch: decoder(code, m, True, **switch),
+}
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (6, 4)], ids=str)
+@pytest.mark.parametrize("side", list(SIDES))
+def test_gamma_is_the_table_s_on_the_recorded_roles(torchscale: ModuleType, side: str, counts: tuple[int, int]) -> None:
+    found = multipliers(SIDES[side](torchscale, *counts), subln=True)
+    wanted = expected(at(GAMMAS[side], *counts), SCALED, side == "decoder_of_two")
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("mutant", ["gamma of 3N", "q scaled", "cross-attention scaled"])
+def test_a_wrong_record_is_found(torchscale: ModuleType, mutant: str) -> None:
+    found = multipliers(SIDES["decoder_of_two"](torchscale, 2, 3), subln=True)
+    gain = at(GAMMAS["decoder_of_two" if mutant != "gamma of 3N" else "decoder"], 2, 3)
+    more = {"gamma of 3N": set(), "q scaled": {"q"}, "cross-attention scaled": {"cross_v", "cross_out"}}[mutant]
+    with pytest.raises(AssertionError):
+        assert_close(found, expected(gain, SCALED | more, has_cross=True))
+
+
+def test_what_it_leaves_alone_is_torch_s_default_and_no_xavier(torchscale: ModuleType) -> None:
+    """Uniform of variance 1/(3d), a Xavier gain of 1/sqrt(3) on a square matrix."""
+    torch.manual_seed(0)
+    weights = [p for name, p in encoder(torchscale, 6).named_parameters() if role_of(name) in ("q", "k")]
+    entries = torch.cat([weight.detach().flatten() for weight in weights])
+    assert entries.abs().max() <= D**-0.5
+    error = 5 * (0.8 / len(entries)) ** 0.5  # a squared uniform has relative variance 4/5
+    assert abs(float(entries.square().mean()) * 3 * D - 1) < error
+
+
+# ---------------------------------------------------------------- DeepNorm's gain there
+
+
+@pytest.mark.parametrize(
+    ("side", "gain"),
+    [
+        ("encoder", lambda n, m: (8 * n) ** -0.25),
+        ("decoder", lambda n, m: (8 * m) ** -0.25),
+        ("decoder_of_two", lambda n, m: (12 * m) ** -0.25),
+        ("encoder_of_two", lambda n, m: 1.15 * (n**4 * m) ** -0.0625),
+    ],
+)
+def test_deepnorm_s_gain_is_the_paper_s_but_in_the_encoder_of_two(torchscale: ModuleType, side: str, gain: Any) -> None:
+    """There it is 1.15 (N^4 M)^(-1/16), where the paper has 0.87 = 1/1.15: it divides by what it should multiply."""
+    n, m = 6, 4
+    scaled = SCALED | {"cross_v", "cross_out"}
+    found = multipliers(SIDES[side](torchscale, n, m), deepnorm=True)
+    assert_close(found, expected(gain(n, m), scaled, side == "decoder_of_two"))
+    if side == "encoder_of_two":
+        with pytest.raises(AssertionError):
+            assert_close(found, expected(0.87 * (n**4 * m) ** -0.0625, scaled, has_cross=False))
