@@ -1,0 +1,205 @@
+"""What refutes claims of Su's article, again on torch's own modules with autograd; nothing of ours is called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+SHAPES = ((1, 1), (1, 4), (4, 1))
+XAVIER = (nn.init.xavier_normal_, nn.init.xavier_uniform_)
+WIDTHS = (32, 64, 128)
+Z = 5.0
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Mean, Z standard errors on either side."""
+    values = torch.tensor(samples, dtype=torch.float64)
+    half = Z * float(values.std()) / math.sqrt(len(samples))
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def distance(matrix: Tensor, kappa: float) -> float:
+    """||W W^T/kappa^2 - I||_F by ||I||_F, from the matrix itself."""
+    rows = len(matrix)
+    off = matrix @ matrix.T / kappa**2 - torch.eye(rows, dtype=matrix.dtype)
+    return float(off.norm()) / math.sqrt(rows)
+
+
+def best_kappa(matrix: Tensor) -> float:
+    """The least of that distance, by golden section on log kappa (it has one minimum)."""
+    low, high, golden = -6.0, 6.0, (math.sqrt(5) - 1) / 2
+    eigenvalues = torch.linalg.eigvalsh(matrix @ matrix.T)
+
+    def at(x: float) -> float:
+        return float((eigenvalues * math.exp(-2 * x) - 1).square().sum())
+
+    for _ in range(60):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if at(left) < at(right):
+            high = right
+        else:
+            low = left
+    return math.exp((low + high) / 2)
+
+
+def xavier(init: Callable[..., Any], rows: int, columns: int, gain: float, seed: int) -> Tensor:
+    matrix = torch.empty(rows, columns, dtype=torch.float64)
+    init(matrix, gain=gain, generator=torch.Generator().manual_seed(seed))
+    return matrix
+
+
+@pytest.mark.parametrize("init", XAVIER)
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_S1_07_lambda_of_a_xavier_matrix_is_not_its_gain(init: Callable[..., Any], rows: int, columns: int) -> None:
+    """It is sqrt(2) times the gain, at every shape and gain, the nearer the wider."""
+    for gain in (0.5, 1.0, 3.0):
+        for width in WIDTHS:
+            samples = [
+                best_kappa(xavier(init, rows * width, columns * width, gain, seed)) / gain
+                for seed in range(12 if width < 128 else 4)
+            ]
+            low, high = interval(samples)
+            assert low > 1.3
+            # At width d lambda^2 is 2 (1 + b/d), b from -1 to 1.
+            assert low < math.sqrt(2 * (1 + 1 / width))
+            assert high > math.sqrt(2 * (1 - 1 / width))
+
+
+@pytest.mark.parametrize("init", XAVIER)
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_S1_08_a_xavier_matrix_stays_away_from_orthogonal(init: Callable[..., Any], rows: int, columns: int) -> None:
+    """At its best kappa it is at sqrt(n/(n + m)) at every width; at kappa = 1 a square one is as far as zero is."""
+    limit = math.sqrt(rows / (rows + columns))
+    for width in WIDTHS:
+        matrices = [xavier(init, rows * width, columns * width, 1.0, seed) for seed in range(6)]
+        low, high = interval([distance(matrix, best_kappa(matrix)) for matrix in matrices])
+        assert low > 0.9 * limit
+        assert low < limit * (1 + 1 / width)
+        assert high > limit * (1 - 2 / width)
+        if rows == columns:
+            assert interval([distance(matrix, 1.0) for matrix in matrices])[0] > 0.9
+    orthogonal = nn.init.orthogonal_(torch.empty(32, 32 * columns, dtype=torch.float64))
+    assert distance(orthogonal, best_kappa(orthogonal)) < 1e-6
+
+
+# ---------------------------------------------------------------- S1-10
+
+
+class Sublayer(nn.Module):
+    """Post-LN, or Sub-LN with a last norm, of torch's own layers; eps 0, no biases."""
+
+    def __init__(self, width: int, placement: str, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = (nn.Linear(width, width, bias=False, dtype=torch.float64) for _ in range(2))
+        for linear in (self.fc1, self.fc2):
+            nn.init.xavier_normal_(linear.weight)
+        norms = [nn.LayerNorm(width, eps=0.0, elementwise_affine=False, dtype=torch.float64) for _ in range(3)]
+        is_sub = placement == "sub"
+        self.branch = nn.Sequential(
+            norms[0] if is_sub else nn.Identity(),
+            self.fc1,
+            activation(),
+            norms[1] if is_sub else nn.Identity(),
+            self.fc2,
+        )
+        self.norm = norms[2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.branch(x))
+
+
+def probe(module: Sublayer, name: str, width: int) -> tuple[float, float, float]:
+    """dL/dlambda at lambda 1, ||dL/dW||, and how L differs at lambda 1/2 and 2, for W = lambda U in place of U."""
+    x, head = torch.randn(2, 3, width, dtype=torch.float64)
+    weight = getattr(module, name).weight
+
+    def loss(scale: Tensor | float) -> Tensor:
+        key = f"{name}.weight"
+        return (torch.func.functional_call(module, {key: scale * weight}, (x,)) * head).sum() / width
+
+    one = torch.ones((), dtype=torch.float64, requires_grad=True)
+    (by_lambda,) = torch.autograd.grad(loss(one), one)
+    (by_matrix,) = torch.autograd.grad(loss(1.0), weight)
+    moved = max(abs((loss(scale) - loss(1.0)).item()) for scale in (0.5, 2.0))
+    return by_lambda.item(), by_matrix.norm().item(), moved
+
+
+@pytest.mark.parametrize("width", [16, 64, 256])
+def test_S1_10_the_probe_sees_nothing_of_sub_ln_s_first_matrix(width: int) -> None:
+    """dL/dlambda is 0 and L the same at every lambda, while ||dL/dW|| is of the order of W2's, whose probe sees it."""
+    first, second, gradients = [], [], []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        module = Sublayer(width, "sub", nn.ReLU)
+        by_lambda, by_matrix, moved = probe(module, "fc1", width)
+        assert abs(by_lambda) < 1e-12
+        assert moved < 1e-12
+        gradients.append(by_matrix)
+        by_lambda, by_matrix, _ = probe(module, "fc2", width)
+        first.append(by_lambda**2)
+        second.append(by_matrix**2)
+    assert interval(gradients)[0] > 0
+    assert sum(gradients) > 0.1 * sum(x**0.5 for x in second)
+    assert sum(first) > 1e-3 * sum(second) / width
+
+
+def test_S1_10_in_post_ln_the_multiple_falls_with_the_gain() -> None:
+    """Of W1 and W2 alike: 1/(1 + lambda^4/2) at alpha 1, where the source has a constant; gains 1/2, 1 and 2."""
+    width, heads = 96, 160
+    for name in ("fc1", "fc2"):
+        found = []
+        for gain in (0.5, 1.0, 2.0):
+            above, below = [], []
+            torch.manual_seed(7)
+            for _ in range(heads):
+                module = Sublayer(width, "post", nn.ReLU)
+                with torch.no_grad():
+                    for parameter in module.parameters():
+                        parameter.mul_(gain)
+                by_lambda, by_matrix, _ = probe(module, name, width)
+                above.append((by_lambda / gain) ** 2)  # at lambda 1 the matrix is gain times the unit one
+                below.append(by_matrix**2)
+            ratio = sum(above) / sum(below) * width
+            error = float(torch.tensor([a * width - ratio * b for a, b in zip(above, below, strict=True)]).std())
+            found.append((ratio, error / math.sqrt(heads) / (sum(below) / heads)))
+        for (ratio, error), gain in zip(found, (0.5, 1.0, 2.0), strict=True):
+            limit = 1 / (1 + gain**4 / 2)
+            assert abs(ratio - limit) < Z * error + 3 * limit / width
+        assert found[2][0] + Z * found[2][1] < found[0][0] - Z * found[0][1]
+
+
+def test_S1_10_without_a_homogeneous_activation_the_probe_sees_a_little() -> None:
+    """GELU before Sub-LN's inner norm."""
+    shares = []
+    for seed in range(40):
+        torch.manual_seed(seed)
+        by_lambda, by_matrix, _ = probe(Sublayer(64, "sub", nn.GELU), "fc1", 64)
+        shares.append(64 * (by_lambda / by_matrix) ** 2)
+    low, high = interval(shares)
+    assert 0.0 < high < 0.2
+    assert sum(shares) / len(shares) > 1e-3
+    assert low < 0.1
+
+
+def test_S1_10_query_and_key_have_one_probe() -> None:
+    """lambda_q dL/dlambda_q = lambda_k dL/dlambda_k, not 0, through scaled_dot_product_attention."""
+    width, shares = 32, []
+    for seed in range(300):
+        torch.manual_seed(seed)
+        x, head = torch.randn(2, 6, width, dtype=torch.float64)
+        q, k, v = torch.randn(3, width, width, dtype=torch.float64) / math.sqrt(width)
+        lams = torch.tensor([1.5, 0.5], dtype=torch.float64, requires_grad=True)
+        queries = (lams[0] * q).requires_grad_()
+        mixed = nn.functional.scaled_dot_product_attention(
+            (x @ queries)[None, None], (x @ (lams[1] * k))[None, None], (x @ v)[None, None]
+        )
+        loss = (head * nn.functional.layer_norm(x + mixed[0, 0], (width,), eps=0.0)).sum()
+        by_lambda, by_matrix = torch.autograd.grad(loss, (lams, queries))
+        assert math.isclose(1.5 * by_lambda[0].item(), 0.5 * by_lambda[1].item(), rel_tol=1e-9)
+        shares.append(width * (by_lambda[0] / by_matrix.norm()).item() ** 2)
+    assert interval(shares)[0] > 0
