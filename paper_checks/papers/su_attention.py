@@ -1,0 +1,413 @@
+"""Su's article on attention: what the softmax does to the gradients of q and k, and to an average of tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Expr, Integer, Rational, S, oo
+
+from paper_checks import attention
+from paper_checks.attention import Average, Interval
+from paper_checks.checks import all_of, check, outcome
+from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.direct import NETWORKS
+
+_LOCATOR = "Self-Attention"
+_EXPLAIN = "depthlaw explain S1-18"
+_QUARTER = Rational(1, 4)
+
+
+# ---------------------------------------------------------------- S1-18: one layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryRatio:
+    """low <= (gradient of q)^2 / (gradient of v)^2 <= high in one attention layer at gain 1, on independent tokens.
+
+    measure: "scalars", lambda_q and lambda_v, or "matrices", W_q and W_v. is_scaled: logits over sqrt(d).
+    regime: "long", many more tokens than the width; "wide", the other way round; "every", both.
+    """
+
+    measure: str
+    is_scaled: bool
+    regime: str = "every"
+    low: Expr = S.Zero
+    high: Expr = _QUARTER
+
+    def with_(self, **changes: Any) -> QueryRatio:
+        return replace(self, **changes)
+
+    def covers(self, regime: str) -> bool:
+        return self.regime in (regime, "every")
+
+    @property
+    def text(self) -> str:
+        names = {"scalars": "dL/dlambda_q : dL/dlambda_v", "matrices": "dL/dW_q : dL/dW_v"}
+        logits = "logits over sqrt(d)" if self.is_scaled else "logits not scaled"
+        where = {"every": "any width and length", "long": "length >> width", "wide": "width >> length"}
+        ends = f"from {self.low} to {self.high}"
+        return f"one layer, gain 1, {logits}, {where[self.regime]}: squares of {names[self.measure]} {ends}"
+
+
+_WIDTHS = (64, 256)
+
+
+def _limits(s: QueryRatio) -> dict[str, Expr]:
+    """The ratio in each regime: T -> oo at fixed d, where xbar is the tilted mean; d -> oo with two tokens."""
+    found: dict[str, Expr] = {}
+    if s.covers("long"):
+        found["long"] = attention.long_ratio(attention.tilted_mean())
+    if s.covers("wide"):
+        power = 2 if s.measure == "scalars" else 0
+        if s.is_scaled:
+            factor = 1 if s.measure == "scalars" else 2
+            found["wide"] = S(factor * attention.two_tokens(1.0, power))
+        else:
+            # Over s = sqrt(d) it is a density of ties; |k|^2 = d comes on top of that for the matrices.
+            found["wide"] = S.Zero if s.measure == "scalars" else oo
+    return found
+
+
+def _ties(s: QueryRatio) -> list[bool | None]:
+    """That two tokens' ratio does go as 1/s where the limit above says so: times s it has settled by s = 100."""
+    if s.is_scaled or not s.covers("wide"):
+        return []
+    power = 2 if s.measure == "scalars" else 0
+    early, late = (scale * attention.two_tokens(scale, power) for scale in (100.0, 10000.0))
+    return [abs(late / early - 1) < 1e-2]
+
+
+def _exactly(s: QueryRatio) -> Evidence:
+    limits = _limits(s)
+    answers: list[bool | None] = [bool(s.low <= found) and bool(found <= s.high) for found in limits.values()]
+    answers += _ties(s)
+    return Evidence(
+        route=Route.PROOF,
+        num_effective=len(answers),
+        verdict=outcome(all_of(answers)),
+        detail="exact limits: T >> d, where xbar = lambda_q lambda_k u, linear in all four scalars; d >> T, two tokens",
+        numbers={name: str(found.evalf(5)) for name, found in limits.items()},
+        steps=(
+            "lambda_v dL/dlambda_v = g . xbar and lambda_q dL/dlambda_q = g . sum_j p_j (a_j - abar) x_j",
+            "T -> oo: E[x e^(s x)]/E[e^(s x)] = s, so xbar = u for logits u . x, and both are g . u: their ratio is 1",
+            f"d >> T >> 1: the noise of the tokens is all, and the ratio is {attention.independent_ratio()}, s^2 the "
+            "variance of the logits; s = 1 where they are over sqrt(d): 2",
+            "in between, n = d e^(s^2)/T: (n (s^2 + s^4) + s^2)/(n + s^2)",
+            "s -> oo at fixed T: ties within O(1) of the largest logit are all, of probability O(1/s) = O(d^(-1/2)); "
+            "dL/dW_q has |k|^2 = d beside that",
+        ),
+    )
+
+
+def _by_autograd(s: QueryRatio) -> Evidence:
+    """Where the exact limits are far off, as of unscaled logits at T >> e^d, nothing is measured."""
+    shapes: list[tuple[int, int]] = [(256, 64)] if s.covers("long") and s.is_scaled else []
+    if s.covers("wide"):
+        shapes += [(4, 64)] if s.is_scaled else [(8, width) for width in _WIDTHS]
+    numbers, answers = {}, []
+    for num_tokens, width in shapes:
+        found = attention.one_layer(num_tokens, width, is_scaled=s.is_scaled)
+        measured: Interval = getattr(found, s.measure)
+        numbers[f"T = {num_tokens}, d = {width}"] = measured.text
+        answers.append(measured.within(float(s.low), float(s.high)))
+    failed = all_of(answers) is False
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=len(answers),
+        verdict=outcome(all_of(answers)),
+        detail="a real layer by autograd, averaged over what arrives",
+        numbers=numbers,
+        counterexample=_example(s, numbers) if failed else None,
+    )
+
+
+def _example(s: QueryRatio, numbers: dict[str, str]) -> dict[str, Any]:
+    """What was measured; and for the scalars the least networks, exact by hand."""
+    shape, ratio = list(numbers.items())[-1 if not s.is_scaled else 0]
+    example: dict[str, Any] = {
+        "printed": "very small beside those of v",
+        "found": f"{ratio} times v's, squares of the {'lambdas' if s.measure == 'scalars' else 'matrices'} at {shape}",
+        "command": _EXPLAIN,
+    }
+    if s.measure == "scalars" and s.is_scaled:
+        example |= {
+            "two_tokens": "x and -x with logits a and -a: lambda_q dL/dlambda_q is 2a/sinh(2a) of v's, 0.85 at a = 1/2",
+            "three_tokens": "x, -x, -x with logits a, -a, -a, a = log(2)/2: v's gradient is 0, q's a (x . g), not 0",
+        }
+    return example
+
+
+_ONE_LAYER = (
+    Check(route=Route.PROOF, run=_exactly, is_direct=True),
+    Check(route=Route.MEASURED, run=_by_autograd, is_direct=True),
+)
+
+_SCALED = QueryRatio(measure="scalars", is_scaled=True)
+_UNSCALED = QueryRatio(measure="scalars", is_scaled=False)
+_MATRICES = QueryRatio(measure="matrices", is_scaled=False, regime="wide")
+_SMALL_WHERE = (
+    "tokens nearly parallel; or gains of v and out that vanish while q and k stay at 1; or logits of small variance "
+    "s^2 and T s^2 << d, for the ratio of squares is (n (s^2 + s^4) + s^2)/(n + s^2), n = d e^(s^2)/T, of many tokens"
+)
+
+
+# ---------------------------------------------------------------- S1-18: stacks, and the cause
+
+
+@dataclass(frozen=True)
+class DeepShare:
+    """The share of q and k in the squared gradients of all matrices goes to 0 with depth; ``power``: as L^power."""
+
+    schemes: tuple[str, ...]
+    power: Expr | None = None
+
+    @property
+    def text(self) -> str:
+        law = "goes to 0 with depth" if self.power is None else f"goes as L^({self.power})"
+        return f"the share of q and k in the squared gradients {law}: {', '.join(self.schemes)}"
+
+    def allows(self, slope: Interval) -> bool:
+        return slope.high < 0 if self.power is None else slope.low <= float(self.power) <= slope.high
+
+
+_DEPTHS = (4, 24)
+
+
+def _measured_shares(s: DeepShare) -> Evidence:
+    answers, numbers = [], {}
+    for scheme in s.schemes:
+        shallow, deep = (attention.query_shares(scheme, length) for length in _DEPTHS)
+        steps = [(b - a) / math.log(_DEPTHS[1] / _DEPTHS[0]) for a, b in zip(shallow, deep, strict=True)]
+        slope = attention.interval(steps)
+        answers.append(s.allows(slope))
+        numbers[scheme] = {
+            **{f"L = {n}": attention.of_logs(attention.query_shares(scheme, n)).text for n in _DEPTHS},
+            "power": slope.text,
+        }
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=len(answers),
+        verdict=outcome(all_of(answers)),
+        detail="real Transformers, 4 inputs of 32 tokens, q and k at gain 1: the share at both depths, and its power",
+        numbers=numbers,
+    )
+
+
+def _share_powers(s: DeepShare) -> list[bool | None]:
+    """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
+    out: list[bool | None] = []
+    for scheme in s.schemes:
+        gain = NETWORKS[scheme].gain
+        power = 2 * math.log(gain(10**6) / gain(10**4)) / math.log(100)
+        if power < 0:
+            out.append(s.allows(Interval(power - 1e-9, power + 1e-9)))
+    return out
+
+
+_SCHEMES = ("post-ln", "deepnorm", "su-sgd", "su-adam", "su-lamb", "pre-ln", "sub-ln")
+_DEEP = DeepShare(_SCHEMES)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes q's gradient small beside v's: without it the ratio of squares is at least ten times as large."""
+
+    factor: str
+
+    @property
+    def text(self) -> str:
+        return f"logits over sqrt(d): the gradients of q and k are small due to {self.factor}"
+
+
+_TEN = 10
+
+
+def _cause_exactly(s: Cause) -> list[bool | None]:
+    """T >> d: linear weights make the same average of normal tokens as softmax; a common part stays in xbar alone."""
+    softmax, linear = attention.tilted_mean(), attention.linear_mean()
+    base = attention.long_ratio(softmax)
+    width = {letter: 64 for letter in attention.long_ratio(softmax, Rational(1, 2)).free_symbols if str(letter) == "d"}
+    effects: dict[str, Expr] = {
+        "the softmax": attention.long_ratio(linear) / base,
+        "parallel tokens": base / attention.long_ratio(softmax, Rational(1, 2)).subs(width),
+        "many tokens": S.One,
+    }
+    effect = effects[s.factor]
+    return [bool(effect.subs({letter: 1 for letter in effect.free_symbols}) >= _TEN)]
+
+
+def _cause_measured(s: Cause) -> Evidence:
+    base = attention.one_layer(64, 64).scalars
+    others = {
+        "the softmax": ("weights (1 + a - mean a)/T in its place", attention.one_layer(64, 64, weights="linear"), True),
+        "parallel tokens": ("cosine 0.9", attention.one_layer(64, 64, cosine=0.9), False),
+        "many tokens": ("16 tokens", attention.one_layer(16, 64), True),
+    }
+    name, other, is_without = others[s.factor]
+    without, present = (other.scalars, base) if is_without else (base, other.scalars)
+    holds = True if without.low >= _TEN * present.high else False if without.high < _TEN * present.low else None
+    numbers = {"softmax, 64 independent tokens": base.text, name: other.scalars.text}
+    example = {
+        "printed": f"small due to {s.factor}",
+        "found": f"without it {without.text} of v's square, with it {present.text}",
+        "command": _EXPLAIN,
+    }
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=1,
+        verdict=outcome(holds),
+        detail="a real layer by autograd, d = 64: (dL/dlambda_q)^2 over (dL/dlambda_v)^2 with the factor and without",
+        numbers=numbers,
+        counterexample=example if holds is False else None,
+    )
+
+
+_CAUSE = Cause("the softmax")
+
+_S1_18 = Claim(
+    id="S1-18",
+    source="su",
+    locator=_LOCATOR,
+    quote=r"Due to the presence of softmax, the gradients of $\lambda_q, \lambda_k$ themselves will be very small and "
+    "will not significantly affect the final update amount.",
+    summary="the gradients of lambda_q, lambda_k are very small due to softmax (read: squares at most 1/4 of v's)",
+    parts=(
+        Part(
+            name="one layer at gain 1, logits over sqrt(d): the gradient of lambda_q",
+            statement=_SCALED,
+            checks=_ONE_LAYER,
+            mutants=(
+                Mutant(name="a hundredth", statement=_SCALED.with_(high=Rational(1, 100))),
+                Mutant(name="three times v's", statement=_SCALED.with_(regime="long", low=Integer(3), high=oo)),
+            ),
+            expected=Verdict.REFUTED,
+            condition=_SMALL_WHERE,
+            instead=Amendment(
+                statement=_SCALED.with_(regime="long", low=S.One, high=Integer(2)),
+                text="on sequences longer than the width lambda_q's gradient is that of lambda_v, where T >> d exactly",
+            ),
+        ),
+        Part(
+            name="one layer at gain 1, the text's unscaled softmax: the gradient of lambda_q",
+            statement=_UNSCALED,
+            checks=_ONE_LAYER,
+            mutants=(
+                Mutant(name="long sequences, half", statement=_UNSCALED.with_(regime="long", high=Rational(1, 2))),
+                Mutant(name="as large as v's", statement=_UNSCALED.with_(low=S.One, high=Integer(2))),
+            ),
+            hedge=Amendment(
+                statement=_UNSCALED.with_(regime="wide"),
+                text="the width large beside the length: the softmax picks one token, and the ratio of squares is "
+                "O(d^(-1/2)) at fixed length (at fixed width it goes to 1)",
+            ),
+            expected=Verdict.CONDITIONAL,
+        ),
+        Part(
+            name="one layer at gain 1, the text's unscaled softmax: W_q in the update amount",
+            statement=_MATRICES,
+            checks=_ONE_LAYER,
+            mutants=(
+                Mutant(name="at most v's", statement=_MATRICES.with_(high=S.One)),
+                Mutant(name="a hundredth", statement=_MATRICES.with_(high=Rational(1, 100))),
+            ),
+            expected=Verdict.REFUTED,
+            condition="logits over sqrt(d), and one of: logits of small variance, nearly parallel tokens, small gains "
+            "of v and out",
+            instead=Amendment(
+                statement=_MATRICES.with_(low=S.One, high=oo),
+                text="|dL/dW_q|^2 / |dL/dW_v|^2 = Theta(d^(1/2)): W_q takes most of the update, though lambda_q's own "
+                "gradient is small, for |k|^2 is d times the variance of a coordinate",
+            ),
+        ),
+        Part(
+            name="stacks of each scheme: the share of q and k in the update",
+            statement=_DEEP,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "gains that shrink: the share's power is that of the gain squared, -1/2 or -1",
+                    _share_powers,
+                    is_direct=True,
+                ),
+                Check(route=Route.MEASURED, run=_measured_shares, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="a constant share", statement=DeepShare(_SCHEMES, S.Zero)),
+                Mutant(name="as L^(-2)", statement=DeepShare(_SCHEMES, Integer(-2))),
+            ),
+        ),
+        Part(
+            name="that the softmax is the cause",
+            statement=_CAUSE,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "T >> d: the softmax and linear weights give one average, u, and one ratio, 1; a common part of "
+                    "the tokens divides the ratio by 1 + 2d at cosine 1/2",
+                    _cause_exactly,
+                    is_direct=True,
+                ),
+                Check(route=Route.MEASURED, run=_cause_measured, is_direct=True),
+            ),
+            mutants=(Mutant(name="the number of tokens", statement=Cause("many tokens")),),
+            expected=Verdict.REFUTED,
+            condition="logits not scaled and d large, where the softmax picks one token",
+            instead=Amendment(
+                statement=Cause("parallel tokens"),
+                text="where q's gradient is small in deep Post-LN and Pre-LN it is because the tokens have become "
+                "parallel; in DeepNorm and the three rows it is because v and out have small gains",
+            ),
+        ),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+
+# ---------------------------------------------------------------- S1-20: the average of tokens
+
+_TENTH = Average(low=Rational(1, 100))
+_BOUNDED = _TENTH.with_(min_cosine=S.Zero, max_tokens=100)
+
+
+def _softmax_check() -> Check:
+    numbers: Callable[[Any], list[bool | None]] = attention.by_softmax
+    return check(
+        Route.MEASURED,
+        "a real attention layer over 8, 48 and 352 orthogonal tokens, width 384",
+        numbers,
+        is_direct=True,
+    )
+
+
+_S1_20 = Claim(
+    id="S1-20",
+    source="su",
+    locator=_LOCATOR,
+    quote="Generally, the vectors before and after averaging will be of the same order of magnitude",
+    summary="a softmax average of tokens has their order of magnitude (read: within a factor of ten)",
+    parts=(
+        Part(
+            name="as printed",
+            statement=_TENTH,
+            checks=(*attention.average_checks("S1-20"), _softmax_check()),
+            mutants=(
+                Mutant(name="at least half", statement=_TENTH.with_(low=Rational(1, 2))),
+                Mutant(name="at most half", statement=_BOUNDED.with_(high=Rational(1, 2))),
+                Mutant(name="cosines over 1/2, 3/5", statement=Average(min_cosine=S.Half, low=Rational(3, 5))),
+            ),
+            hedge=Amendment(
+                statement=_BOUNDED,
+                text="|xbar|^2/|x|^2 = p^T C p, at least rho + (1 - rho)/n for cosines of at least rho and "
+                "n = 1/sum p_j^2, with equality at equal cosines: of order 1 where rho > 0, or where rho = 0 and n is "
+                "bounded (here by 100); 0 of opposite tokens, 1/T of T orthogonal ones with equal weights",
+            ),
+            expected=Verdict.CONDITIONAL,
+        ),
+    ),
+    expected=Verdict.CONDITIONAL,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S1_18, _S1_20)
