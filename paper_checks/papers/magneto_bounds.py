@@ -1,0 +1,229 @@
+"""The upper bounds of Magneto, (10) and (12), and Post-LN beside them, against the exact update of the networks."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+from sympy import Expr, Rational, S, Sum, harmonic, log, pi
+
+from paper_checks import direct, exact, uneven
+from paper_checks.checks import GROWTH, check, order_key, order_of
+from paper_checks.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.papers import cited
+from paper_checks.papers.magneto_inequality import PRINTED, Inequality, inequality
+from paper_checks.papers.magneto_parts import from_three, growth_part, v, w
+from paper_checks.statements import Growth, Values
+from theory.symbols import L, l
+
+_REFUTED = Verdict.REFUTED
+_PRE = Inequality(scheme="pre-ln", bound=PRINTED["pre-ln"], is_equal=False)
+_SUB = Inequality(scheme="sub-ln", bound=PRINTED["sub-ln"], is_equal=False)
+
+
+def _late(statement: Inequality) -> tuple[Mutant, ...]:
+    return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
+
+
+def _split(branch: str, input_second: int) -> str:
+    """When the bound holds: exact at given branch variances, as one may make v_1^2 + w_1^2 as large as one likes."""
+    return (
+        f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio v_l/w_l if "
+        f"and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)"
+    )
+
+
+_S2_08 = Claim(
+    id="S2-08",
+    source="magneto",
+    locator="Section 3.2, Theorem 3.1, (10)",
+    quote="Under SGD update, Fpre satisfies:\nFpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
+    summary="the update of Pre-LN is at most (10), for any gains",
+    uses=("S2-09",),
+    parts=(
+        inequality("equal gains, relu", _PRE.with_(is_equal=True), more=_late),
+        growth_part(
+            "equal gains 1, gelu, where (10) is O(log L)",
+            Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
+            expected=_REFUTED,
+            wrong=S.One,
+            condition="an activation with E phi'^2 = E phi^2 at the scale of the preactivation, as ReLU; GELU at "
+            "gain 1 up to 4,240 sublayers (beyond them (10) itself is exceeded)",
+        ),
+        inequality(
+            "uneven gains",
+            _PRE,
+            expected=_REFUTED,
+            condition=_split("v_l^2 w_l^2", 2),
+            has_instead=True,
+            more=_late,
+        ),
+    ),
+    expected=_REFUTED,
+)
+
+_KAPPA_ONE = (
+    "kappa = E phi'^2 / (what the inner norm divides by)^2 = 1, as of ReLU behind RMSNorm, which subtracts no mean"
+)
+_S2_13 = Claim(
+    id="S2-13",
+    source="magneto",
+    locator="Section 3.2, Theorem 3.2, (12)",
+    quote="Under SGD update, Fsub satisfies:\nFsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
+    summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
+    uses=("S2-14",),
+    parts=(
+        inequality(
+            "equal gains, relu, LayerNorm",
+            _SUB.with_(is_equal=True),
+            expected=_REFUTED,
+            condition=f"{_KAPPA_ONE}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+        ),
+        growth_part(
+            "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
+            Growth(scheme="sub-ln", order=log(L), is_upper=True),
+            expected=_REFUTED,
+            instead=(L ** (1 / (pi - 1)), "Theta(L^(1/(pi - 1))): no constant saves (12) either"),
+            wrong=S.One,
+            condition=_KAPPA_ONE,
+        ),
+        inequality(
+            "equal gains, gelu, LayerNorm",
+            _SUB.with_(is_equal=True, activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{_KAPPA_ONE}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
+        ),
+        inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
+        inequality(
+            "uneven gains, relu, LayerNorm",
+            _SUB,
+            expected=_REFUTED,
+            condition=f"{_KAPPA_ONE}; and then as with RMSNorm",
+        ),
+        inequality(
+            "uneven gains, relu, RMSNorm",
+            _SUB.with_(norm_kind="rmsnorm"),
+            expected=_REFUTED,
+            condition=_split("v_l^2", 1),
+            has_instead=True,
+            more=_late,
+        ),
+        inequality(
+            "uneven gains, gelu, LayerNorm",
+            _SUB.with_(activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{_KAPPA_ONE}; and then as with RMSNorm",
+        ),
+    ),
+    expected=_REFUTED,
+)
+
+
+# ---------------------------------------------------------------- S2-11: Post-LN
+
+_POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
+_O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
+_RATIO = Values.of(ratio=log(L) / L)
+
+
+def _ratio_derived(s: Values) -> list[bool | None]:
+    from theory.growth import update_order
+    from theory.setting import Setting
+
+    pre, post = (order_key(update_order(Setting.of(name, "sgd", "relu"))) for name in ("pre-ln", "post-ln"))
+    printed = order_key(order_of(s["ratio"]))
+    return [all(a - b == c for a, b, c in zip(pre, post, printed, strict=True))]
+
+
+def _ratio_summed(s: Values) -> list[bool | None]:
+    logs = [direct.log_update("pre-ln", length) - direct.log_update("post-ln", length) for length in direct.LENGTHS]
+    printed = [math.log(float(s["ratio"].subs(L, length))) for length in direct.LENGTHS]
+    return [exact.settles([a - b for a, b in zip(logs, printed, strict=True)])]
+
+
+def _never_more(s: Values) -> list[bool | None]:
+    """(v^2 + w^2)/(2 + S_l) summed for Pre-LN, s_l in place of S_l for Post-LN; at gains 1 in closed form."""
+    out: list[bool | None] = []
+    for length in range(1, 41):
+        ones = [S.One] * length
+        pre, post = (uneven.update(name, ones, ones) for name in ("pre-ln", "post-ln"))
+        out.append(bool(pre <= post and pre == 2 * (harmonic(length + 2) - Rational(3, 2))))
+    ratios = []
+    for length in (10**3, 10**6):
+        printed = float(s["ratio"].subs(L, length))
+        ratios.append(float(2 * mpmath.harmonic(length + 2) - 3) / (2 * length / 3) / printed)
+    return [*out, bool(abs(ratios[1] - 3) < abs(ratios[0] - 3) < 1)]
+
+
+_S2_11 = Claim(
+    id="S2-11",
+    source="magneto",
+    locator="Section 3.2, after Theorem 3.1",
+    quote="Wang et al. (2022a) proves that under\nSGD update, the model update of vanilla Post-LN\nFpost\nis\nO(PL\n"
+    "l=1 v2\nl+w2\nl)\n.\nFpre\nis much\nsmaller than\nFpost\nwith the same model depth\nL",
+    summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
+    parts=(
+        inequality(
+            "Post-LN, any gains, relu (as in Figure 1; of GELU see S3-10)",
+            _O_POST,
+            more=lambda s: (Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),),
+        ),
+        Part(
+            name="Pre-LN over Post-LN at gains 1",
+            statement=_RATIO,
+            checks=(
+                check(Route.MEANFIELD, "the leading orders, one over the other", _ratio_derived),
+                check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", _ratio_summed, is_direct=True),
+                check(
+                    Route.PROPERTY,
+                    "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40",
+                    _never_more,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),
+                Mutant(name="the root of L", statement=_RATIO.with_(ratio=L ** Rational(-1, 2))),
+                Mutant(name="no smaller", statement=_RATIO.with_(ratio=1)),
+            ),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S2-12: what Admin says
+
+_VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
+
+
+def _as_admin(s: Growth) -> list[bool | None]:
+    (found,) = [one for one in cited.CLAIMS if one.id == "LI-01"]
+    said = [part.statement for part in found.parts if isinstance(part.statement, Growth)]
+    return [(s.scheme, s.order, s.is_upper) == (one.scheme, one.order, one.is_upper) for one in said]
+
+
+_S2_12 = Claim(
+    id="S2-12",
+    source="magneto",
+    locator="Section 3.2, after Theorem 3.1",
+    quote="It is also verified by Liu et al. (2020).",
+    summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
+    uses=("LI-01",),
+    parts=(
+        Part(
+            name="as printed",
+            statement=_VERIFIED,
+            checks=(
+                check(Route.CITATION, "Admin's Corollary 1, as LI-01 states it", _as_admin, is_direct=True),
+                GROWTH[0],
+            ),
+            mutants=(
+                Mutant(name="N", statement=_VERIFIED.with_(order=L)),
+                Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),
+                Mutant(name="Post-LN", statement=_VERIFIED.with_(scheme="post-ln")),
+            ),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_S2_08, _S2_11, _S2_12, _S2_13)

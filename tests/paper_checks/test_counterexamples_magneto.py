@@ -1,0 +1,349 @@
+"""The counterexamples to Magneto's bounds again, on real networks: gradients by autograd, intervals from their seeds.
+
+Nothing here reads the checks of the claims or, where a network is measured, the theory: the printed bounds are those of
+``tests/printed_bounds.py``, the networks those of ``tests/realnet.py``, and an encoder-decoder of this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests import realnet
+from tests.printed_bounds import printed_coupling_sub, printed_pre, printed_sub
+
+SURE = 5.0
+"""Standard errors on either side of a mean: wrong once in a million."""
+POWERS_OF_3 = [1.0, 3.0, 9.0, 27.0]
+
+Interval = tuple[float, float]
+
+
+def around(mean: float, error: float) -> Interval:
+    return mean - SURE * error, mean + SURE * error
+
+
+def interval(sample: Tensor) -> Interval:
+    return around(float(sample.mean()), float(sample.std()) / math.sqrt(len(sample)))
+
+
+@cache
+def updates(
+    scheme: str,
+    v: tuple[float, ...],
+    w: tuple[float, ...],
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    matrices: str = "implicit",
+) -> list[Interval]:
+    """The mean update in units of eta d at widths 64 and 256, and, from implicit matrices, 1024."""
+    stack = realnet.scheme_numbers(scheme, len(v), activation, norm_kind, v=v, w=w)
+    sizes = {64: 1500, 256: 1000, 1024: 1000} if matrices == "implicit" else {32: 2000, 64: 2000}
+    runs = (realnet.measure(stack, d, number, d, matrices=matrices) for d, number in sizes.items())
+    return [interval(run["square", "update"]) for run in runs]
+
+
+def exceeds(scheme: str, v: Sequence[float], w: Sequence[float], **network: str) -> None:
+    """At every width the whole interval lies above the printed bound."""
+    bound = {"pre-ln": printed_pre, "sub-ln": printed_sub}[scheme](v, w)
+    for low, _ in updates(scheme, tuple(v), tuple(w), **network):
+        assert low > bound, (low, bound)
+
+
+@cache
+def at_width(width: int, scheme: str, num_sublayers: int, activation: str, norm_kind: str) -> Interval:
+    stack = realnet.scheme_numbers(scheme, num_sublayers, activation, norm_kind)
+    return interval(realnet.measure(stack, width, 400, num_sublayers + width)["square", "update"])
+
+
+def outgrows(scheme: str, activation: str, order: Callable[[int], float], depths: Sequence[int] = (4, 16, 64)) -> None:
+    """The update over the printed order rises from each depth to the next.
+
+    At two widths, of which the larger is so much larger than L that its 1/d effect (of order L/d) is far too small to
+    make the rise; were it the cause, the rise would halve with twice the width.
+    """
+    rises = []
+    for width in (512, 1024):
+        found = [at_width(width, scheme, length, activation, "layernorm") for length in depths]
+        ratios = [
+            (low / order(length), high / order(length)) for (low, high), length in zip(found, depths, strict=True)
+        ]
+        for (_, high), (low, _) in pairwise(ratios):
+            assert low > high, ratios
+        rises.append((ratios[-1][0] / ratios[0][1] - 1, ratios[-1][1] / ratios[0][0] - 1))
+    assert rises[1][0] > rises[0][1] / 2, rises
+
+
+# ---------------------------------------------------------------- (10) and (12)
+
+
+@pytest.mark.parametrize("matrices", ["implicit", "explicit"])
+def test_S2_08_uneven_gains(matrices: str) -> None:
+    exceeds("pre-ln", POWERS_OF_3, POWERS_OF_3, matrices=matrices)
+
+
+def test_S2_08_the_factor_has_no_limit() -> None:
+    """At N = 2 and gains t^(l-1) the update stays above 1/2 while the bound goes to 0; N = 1 is safe."""
+    for t, factor in ((6.0, 3), (12.0, 12)):
+        gains = [t**i for i in range(4)]
+        for low, _ in updates("pre-ln", tuple(gains), tuple(gains)):
+            assert low > factor * printed_pre(gains, gains)
+    for _, high in updates("pre-ln", (1.0, 3.0), (1.0, 3.0)):
+        assert high < printed_pre([1.0, 3.0], [1.0, 3.0])
+
+
+def test_S2_08_from_how_many_sublayers_on() -> None:
+    """GELU at gains 1, at infinite width."""
+    from theory.meanfield import predict
+
+    harmonic = sum(1 / i for i in range(1, 4240))
+    assert predict("pre-ln", "sgd", 4240, activation="gelu").update < 2 + 2 * harmonic
+    assert predict("pre-ln", "sgd", 4241, activation="gelu").update > 2 + 2 * (harmonic + 1 / 4240)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_S2_13_gains_one(activation: str) -> None:
+    exceeds("sub-ln", [1.0] * 32, [1.0] * 32, activation=activation)
+
+
+@pytest.mark.parametrize(("activation", "first"), [("relu", 11), ("gelu", 20)])
+def test_S2_13_from_how_many_sublayers_on(activation: str, first: int) -> None:
+    """At gains 1, at infinite width."""
+    from theory.meanfield import predict
+
+    for length in range(1, 40):
+        bound = printed_sub([1.0] * length, [1.0] * length)
+        assert (predict("sub-ln", "sgd", length, activation=activation).update > bound) is (length >= first)
+
+
+@pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_S2_13_uneven_gains(activation: str, norm_kind: str) -> None:
+    exceeds("sub-ln", POWERS_OF_3, POWERS_OF_3, activation=activation, norm_kind=norm_kind)
+
+
+def test_S2_13_explicit_matrices() -> None:
+    exceeds("sub-ln", POWERS_OF_3, POWERS_OF_3, norm_kind="rmsnorm", matrices="explicit")
+
+
+def test_S2_13_equal_gains_behind_rmsnorm_hold() -> None:
+    """The other side: where the bound is confirmed, networks stay below it."""
+    for _, high in updates("sub-ln", (1.0,) * 32, (1.0,) * 32, norm_kind="rmsnorm")[1:]:
+        assert high < printed_sub([1.0] * 32, [1.0] * 32)
+
+
+# ---------------------------------------------------------------- Magneto beside Pre-LN
+
+
+def is_larger_than_pre_ln(w: Sequence[float], norm_kind: str) -> None:
+    ones = (1.0,) * len(w)
+    of_sub, of_pre = (updates(name, ones, tuple(w), norm_kind=norm_kind) for name in ("sub-ln", "pre-ln"))
+    for (low, _), (_, high) in zip(of_sub, of_pre, strict=True):
+        assert low > high
+
+
+def alone(index: int, length: int = 4) -> list[float]:
+    return [100.0 if i == index else 1.0 for i in range(length)]
+
+
+def bounds(w: Sequence[float]) -> tuple[float, float]:
+    ones = [1.0] * len(w)
+    return printed_sub(ones, w), printed_pre(ones, w)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
+def test_S2_17_where_a_sublayer_explodes(index: int, norm_kind: str) -> None:
+    is_larger_than_pre_ln(alone(index), norm_kind)
+
+
+def test_S2_17_the_bounds_where_the_first_explodes() -> None:
+    of_sub, of_pre = bounds(alone(0, 2))
+    assert (of_sub, of_pre) == pytest.approx((3.0001, 1.0003))
+
+
+def test_S3_09_where_a_sublayer_explodes() -> None:
+    is_larger_than_pre_ln(alone(2), "layernorm")
+
+
+def test_S3_09_the_last_one_behind_rmsnorm_is_the_exception() -> None:
+    of_sub, of_pre = (updates(name, (1.0,) * 4, tuple(alone(3)), norm_kind="rmsnorm") for name in ("sub-ln", "pre-ln"))
+    assert of_sub[-1][1] < of_pre[-1][0]
+    is_larger_than_pre_ln(alone(3), "layernorm")
+
+
+def test_S3_03_equal_gains() -> None:
+    of_sub, of_pre = bounds([1.0] * 12)
+    assert of_sub == pytest.approx(of_pre)
+    is_larger_than_pre_ln([1.0] * 12, "layernorm")
+
+
+# ---------------------------------------------------------------- orders
+
+
+def test_S3_10_sub_ln_outgrows_log_L() -> None:
+    outgrows("sub-ln", "relu", math.log)
+    outgrows("sub-ln", "gelu", math.log)
+
+
+def test_S3_10_post_ln_with_gelu_outgrows_L() -> None:
+    outgrows("post-ln", "gelu", float, depths=(8, 32, 64))
+
+
+def test_S2_20_the_update_grows() -> None:
+    outgrows("sub-ln-gamma", "relu", lambda _: 1.0)
+
+
+def test_S2_20_behind_rmsnorm_it_does_not() -> None:
+    first, last = (at_width(1024, "sub-ln-gamma", length, "relu", "rmsnorm") for length in (4, 64))
+    assert last[0] < first[1]
+    assert last[1] < at_width(1024, "sub-ln-gamma", 64, "relu", "layernorm")[0] / 2
+
+
+def test_S3_12_the_update_grows_with_gelu() -> None:
+    outgrows("sub-ln-gamma", "gelu", lambda _: 1.0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_S3_14_the_update_depends_on_depth(activation: str) -> None:
+    outgrows("sub-ln-gamma", activation, lambda _: 1.0)
+
+
+def test_S2_24_what_is_derived_is_not_so() -> None:
+    outgrows("sub-ln-gamma", "relu", lambda _: 1.0)
+
+
+# ---------------------------------------------------------------- the encoder-decoder
+
+
+def encoder_decoder_updates(
+    decoder: Sequence[float],
+    encoder: Sequence[float],
+    norm_kind: str,
+    *,
+    width: int,
+    num_seeds: int,
+    matrices: str = "implicit",
+) -> Tensor:
+    """Updates of networks of one token a side; gains v_l = w_l. Every sublayer as Theorem 3.3 writes it.
+
+    A cross-attention over one token passes on W2 LN(phi(W1 LN(what it reads))), and reads the encoder's output.
+    """
+    generator = torch.Generator().manual_seed(width)
+    norm = realnet.NORMS[norm_kind]
+    total = torch.zeros(num_seeds, dtype=torch.float64)
+    explicit: list[Tensor] = []
+
+    def record(values: dict[str, Tensor]) -> None:
+        total.add_(values["square"])
+
+    def times(x_SD: Tensor, gain: float) -> Tensor:
+        if matrices == "implicit":
+            return realnet._ImplicitMatrix.apply(x_SD, gain, generator, record)
+        weight_SDD = gain / math.sqrt(width) * realnet.draw((num_seeds, width, width), generator)
+        explicit.append(weight_SDD.requires_grad_())
+        return torch.bmm(weight_SDD, x_SD.unsqueeze(-1)).squeeze(-1)
+
+    def branch(x_SD: Tensor, gain: float) -> Tensor:
+        return times(norm(torch.relu(times(norm(x_SD), gain))), gain)
+
+    x_SD, y_SD = (realnet.draw((num_seeds, width), generator).requires_grad_() for _ in range(2))
+    for gain in encoder:
+        x_SD = x_SD + branch(x_SD, gain)
+    for index, gain in enumerate(decoder):
+        is_cross = index % 3 == 1  # self-attention, cross-attention, feed-forward network
+        y_SD = y_SD + branch(x_SD if is_cross else y_SD, gain)
+    head_SD = realnet.draw((num_seeds, width), generator) / math.sqrt(width)
+    (head_SD * norm(y_SD)).sum().backward()
+    for weight_SDD in explicit:
+        assert weight_SDD.grad is not None
+        total += weight_SDD.grad.square().sum((1, 2)) / width
+    return total
+
+
+def coupled_bound(decoder: Sequence[float], encoder: Sequence[float], residue: int) -> float:
+    """(14)-(16), the cross-attention at l mod 3 == residue."""
+    coupling = printed_coupling_sub(decoder, residue)
+    return printed_sub(decoder, decoder) + coupling * printed_sub(encoder, encoder)
+
+
+@pytest.mark.parametrize("residue", [1, 2])
+def test_S2_18_uneven_gains(residue: int) -> None:
+    decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
+    bound = coupled_bound(decoder, encoder, residue)
+    for width, matrices in ((32, "explicit"), (64, "implicit"), (1024, "implicit")):
+        sample = encoder_decoder_updates(decoder, encoder, "rmsnorm", width=width, num_seeds=1000, matrices=matrices)
+        assert interval(sample)[0] > bound
+
+
+def test_S2_18_gains_one() -> None:
+    """N = M = 24; whatever the index of the cross-attentions, which equal gains do not see."""
+    bound = coupled_bound([1.0] * 72, [1.0] * 48, 2)
+    for width in (512, 1024):
+        sample = encoder_decoder_updates([1.0] * 72, [1.0] * 48, "layernorm", width=width, num_seeds=200)
+        assert interval(sample)[0] > bound
+
+
+def test_S2_18_is_measured_as_predicted() -> None:
+    """The exact update that the claim's counterexample states, against the same networks: 1.1255 as 1/d -> 0."""
+    from paper_checks import uneven
+
+    decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
+    exact = float(uneven.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
+    widths = (128, 256, 512)
+    samples = [encoder_decoder_updates(decoder, encoder, "rmsnorm", width=width, num_seeds=4000) for width in widths]
+    curve = realnet.extrapolate(widths, samples, degree=1)
+    low, high = around(curve.limit, curve.limit_error)
+    assert low < exact < high
+    assert high - low < 0.4 * exact
+
+
+# ---------------------------------------------------------------- what would save the bounds
+
+
+@pytest.mark.parametrize(("scheme", "input_second"), [("pre-ln", 2.0), ("sub-ln", 1.0)])
+def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) -> None:
+    """Where S_L/(c + s_1) <= 1 + sum_k s_k/S_(k-1), every ratio v_l/w_l is safe; elsewhere a large v_1/w_1 is not."""
+    from theory.meanfield import predict
+
+    for branches in ([1.0] * 4, [1.0] * 40, [1.0, 4.0, 16.0], [40.0, 2.0, 1.0], [9.0, 30.0, 200.0, 900.0]):
+        totals = [sum(branches[: i + 1]) for i in range(len(branches))]
+        chain = 1 + sum(s / total for s, total in zip(branches[1:], totals, strict=False))
+        holds = totals[-1] / (input_second + branches[0]) <= chain
+        for spread in (1e-4, 1e-2, 1.0, 1e2, 1e4):
+            if scheme == "pre-ln":
+                v = [math.sqrt(s) for s in branches]
+                v[0], w = v[0] * spread, [1.0] * len(v)
+                w[0] = 1 / spread
+                bound = printed_pre(v, w)
+            else:
+                v = [math.sqrt(s) for s in branches]
+                w = [100.0 / spread if i == 0 else 100.0 for i in range(len(v))]
+                bound = printed_sub(v, w)
+            update = predict(scheme, "sgd", len(v), v=v, w=w, norm_kind="rmsnorm").update
+            assert update <= bound * (1 + 1e-9) or not holds
+            if not holds and spread == 1e4:
+                assert update > bound
+
+
+@pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "identity"])
+@pytest.mark.parametrize("scheme", ["post-ln", "pre-ln", "sub-ln"])
+def test_exact_updates_at_uneven_gains_are_the_mean_field(scheme: str, activation: str, norm_kind: str) -> None:
+    """Fractions that were added up without theory/, against its recursion."""
+    from paper_checks import uneven
+    from paper_checks.exact import rational_gains
+    from theory.meanfield import predict
+
+    for length in (1, 4, 7):
+        v, w = rational_gains(length, length)
+        found = uneven.update(scheme, v, w, activation=activation, norm_kind=norm_kind)
+        floats = {"v": [float(g) for g in v], "w": [float(g) for g in w]}
+        expected = predict(scheme, "sgd", length, activation=activation, norm_kind=norm_kind, **floats).update
+        assert float(found) == pytest.approx(expected, rel=1e-10)
