@@ -1,0 +1,163 @@
+"""What several claims of DeepNet share: real encoder-decoders, the same at one token and infinite width, and intervals.
+
+Nothing here is of theory/. The update is that of one logit under SGD per unit learning rate, over d: the sum over the
+branch matrices of ||df/dW||^2 / d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+STANDARD_ERRORS = 3
+"""Half the width of every interval, so that a dozen of them hold together with few seeds each."""
+SCALED = ("v", "out", "fc1", "fc2", "cross_v", "cross_out")
+"""Roles that DeepNorm's beta multiplies."""
+BETWEEN = 1 / 8
+"""Exponents of depth are multiples of 1/4 here: an interval below this shows no growth, one above it growth."""
+
+
+class Scales(NamedTuple):
+    """(alpha, beta) of either side."""
+
+    encoder: tuple[float, float]
+    decoder: tuple[float, float]
+
+
+VANILLA = Scales((1.0, 1.0), (1.0, 1.0))
+
+
+def deepnet_scales(num_encoder: int, num_decoder: int) -> Scales:
+    """As printed, decimals included."""
+    size = num_encoder**4 * num_decoder
+    return Scales(
+        (0.81 * size ** (1 / 16), 0.87 * size ** (-1 / 16)),
+        ((3 * num_decoder) ** 0.25, (12 * num_decoder) ** -0.25),
+    )
+
+
+# ---------------------------------------------------------------- one token, infinite width
+
+
+def one_token(scales: Scales, num_encoder: int, num_decoder: int, ffn_ratio: int = 1) -> tuple[float, float]:
+    """(the encoder's, the decoder's) part of the update at infinite width: ReLU, one token on either side, closed form.
+
+    Self-attention and FFN pass the squared gradient on unchanged. A cross-attention splits it: alpha^2 to alpha^2 + s
+    stays in the stream, s to alpha^2 + s goes to the encoder's output, s = v^2 w^2; matrices of different layers are
+    independent, so those parts add as squares.
+    """
+    (alpha_e, beta_e), (alpha_d, beta_d) = scales
+    ratio = (beta_d**2 / alpha_d) ** 2
+    kept = -num_decoder * math.log1p(ratio)  # log of what reaches the decoder's input
+    entering = -math.expm1(kept)  # what reaches the encoder's output, in all
+    layers = num_decoder if ratio == 0 else entering * (1 + ratio) / ratio  # sum over layers of the gradient at the top
+    attention, ffn = matrix_shares(alpha_d, beta_d, ffn_ratio)
+    decoder = layers * (ffn + attention + attention / (1 + ratio))
+    return entering * num_encoder * sum(matrix_shares(alpha_e, beta_e, ffn_ratio)), decoder
+
+
+def matrix_shares(alpha: float, beta: float, ffn_ratio: int) -> tuple[float, float]:
+    """||df/dW||^2 / d of both matrices of an attention and of an FFN, per unit of the squared gradient above."""
+    attention = 2 * beta**2 / (alpha**2 + beta**4)
+    share = 2 * ffn_ratio / (1 + ffn_ratio)
+    return attention, share * beta**2 / (alpha**2 + share * beta**4 / (1 + ffn_ratio))
+
+
+# ---------------------------------------------------------------- real networks
+
+
+def squares(config: Any, num_seeds: int, num_tokens: int) -> dict[str, list[float]]:
+    """By parameter, ||df/dtheta||^2 of each seed: f one logit at the last of independent tokens, its head of length 1.
+
+    All seeds run at once, each with a model and tokens of its own.
+    """
+    import torch
+    from torch.func import functional_call, vmap
+
+    from sims.model import Transformer
+
+    models = [Transformer(config, seed) for seed in range(num_seeds)]
+    named = [dict(model.named_parameters()) for model in models]
+    stacked = {name: torch.stack([one[name].detach() for one in named]).requires_grad_() for name in named[0]}
+    inputs = []
+    for seed in range(num_seeds):
+        generator = torch.Generator().manual_seed(1000 + seed)  # another stream than the model's
+        shapes = ((1, num_tokens, config.d_model), (1, num_tokens, config.d_model), (config.d_model,))
+        x_BTD, y_BTD, head_D = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+        inputs.append((x_BTD, y_BTD, head_D / head_D.norm()))
+
+    def logit(parameters: Any, x_BTD: Any, y_BTD: Any, head_D: Any) -> Any:
+        return functional_call(models[0], parameters, (x_BTD, y_BTD))[0, -1] @ head_D
+
+    found_S = vmap(logit)(stacked, *map(torch.stack, zip(*inputs, strict=True)))
+    grads = torch.autograd.grad(found_S.sum(), list(stacked.values()), materialize_grads=True)
+    return {name: grad.square().flatten(1).sum(1).tolist() for name, grad in zip(stacked, grads, strict=True)}
+
+
+@cache
+def measured(
+    scales: Scales,
+    num_encoder: int,
+    num_decoder: int,
+    *,
+    num_seeds: int,
+    num_tokens: int = 4,
+    d_model: int = 32,
+    ffn_ratio: int = 1,
+    num_heads: int = 2,
+) -> tuple[tuple[float, float], ...]:
+    """By seed: (the encoder's, the decoder's) part of the update of a real encoder-decoder."""
+    from sims.model import ModelConfig, alternating, decoder_layers
+
+    (alpha_e, beta_e), (alpha_d, beta_d) = scales
+    config = ModelConfig(
+        encoder=alternating(2 * num_encoder, residual_weight=alpha_e, gains=dict.fromkeys(SCALED, beta_e)),
+        decoder=decoder_layers(num_decoder, residual_weight=alpha_d, gains=dict.fromkeys(SCALED, beta_d)),
+        d_model=d_model,
+        num_heads=num_heads,
+        ffn_ratio=ffn_ratio,
+    )
+    found = squares(config, num_seeds, num_tokens)
+    sides = ([square for name, square in found.items() if side in name] for side in ("encoder", "decoder"))
+    of_encoder, of_decoder = ([sum(seeds) / d_model for seeds in zip(*side, strict=True)] for side in sides)
+    return tuple(zip(of_encoder, of_decoder, strict=True))
+
+
+# ---------------------------------------------------------------- intervals
+
+
+class Interval(NamedTuple):
+    """What the mean of independent numbers is, give or take their standard errors."""
+
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.low:.2g} to {self.high:.2g}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    mean, square = _mean_and_error(values)
+    half = STANDARD_ERRORS * math.sqrt(square)
+    return Interval(mean - half, mean + half)
+
+
+def exponent(low: Sequence[float], high: Sequence[float], factor: float) -> Interval:
+    """The power of a count that takes ``low`` to ``high`` while the count grows by ``factor``, from mean logarithms."""
+    (first, square), (second, other) = (_mean_and_error([math.log(x) for x in values]) for values in (low, high))
+    middle, half = second - first, STANDARD_ERRORS * math.sqrt(square + other)
+    return Interval((middle - half) / math.log(factor), (middle + half) / math.log(factor))
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error squared."""
+    mean = sum(values) / len(values)
+    return mean, sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)
+
+
+def is_below(found: Interval, edge: float) -> bool | None:
+    """True or False where the interval lies on one side, None where it has the edge inside."""
+    return True if found.high < edge else False if found.low > edge else None
