@@ -360,6 +360,11 @@ def _sides_by_measuring(s: Values) -> Evidence:
     )
 
 
+_AFTER_A_STEP = (
+    "eta*(Sum(v_d[3*j - 1]*w_d[3*j - 1]/alpha_d, (j, 1, M))*Sum((v_e[l]**2 + w_e[l]**2)/alpha_e**2, (l, 1, 2*N)) + "
+    "Sum((v_d[l]**2 + w_d[l]**2)/alpha_d**2, (l, 1, 3*M)))"
+)
+"""Theorem 4.3 with each displacement eta times its gradient, as its section's goal counts it."""
 _DN_03 = Claim(
     id="DN-03",
     source="deepnet",
@@ -416,10 +421,12 @@ _DN_03 = Claim(
         ),
     ),
     cells=tuple(
-        Cell(table="bounds", where=(("scheme", f"encoder-decoder-{scheme}"),), column="order", printed=order, note=note)
-        for scheme, order, note in (
-            ("post-ln", "N**2", "O(M sum_{2N} + sum_{3M}) after one SGD step, M = N"),
-            ("deepnorm", "1", "what its alpha and beta are chosen for"),
+        Cell(table="bounds", where=(("scheme", f"encoder-decoder-{name}"),), column=column, printed=text, note=note)
+        for name, column, text, note in (
+            ("post-ln", "order", "N**2", "O(M sum_{2N} + sum_{3M}) after one SGD step, M = N"),
+            ("deepnorm", "order", "1", "what its alpha and beta are chosen for"),
+            ("post-ln", "bound", _AFTER_A_STEP, "after one SGD step"),
+            ("deepnorm", "bound", _AFTER_A_STEP, "after one SGD step"),
         )
     ),
     expected=Verdict.REFUTED,

@@ -13,7 +13,7 @@ from sympy import Expr, Rational, S, harmonic, log, pi
 from paper_checks import direct, exact, uneven
 from paper_checks.checks import awaits, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.papers.magneto_parts import bracket_value, growth_part
+from paper_checks.papers.magneto_parts import COUPLED_CELLS, bracket_value, growth_part
 from paper_checks.search import search
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, M
@@ -314,6 +314,8 @@ def _bound_part(name: str, s: CoupledBound, condition: str = "", instead: Amendm
 
 
 _ANY = CoupledBound(is_equal=False, norm_kind="rmsnorm")
+
+
 _S2_18 = Claim(
     id="S2-18",
     source="magneto",
@@ -352,6 +354,7 @@ _S2_18 = Claim(
             printed="1",
             note="(63), the table of gamma put into (14)-(16)",
         ),
+        *COUPLED_CELLS,
     ),
     expected=_REFUTED,
 )

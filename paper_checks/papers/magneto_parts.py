@@ -62,6 +62,31 @@ GAMMAS = Values.of(**{name: read(text) for name, text in GAMMA_TEXTS.items()})
 """Figure 2's table."""
 
 
+def coupled_bound() -> str:
+    """(14) with (15) and (16) put in."""
+
+    def own(v: str, w: str, length: str) -> str:
+        total, each = f"Sum({v}[n]**2, (n, 1, {length}))", f"1 + {v}[l]**2/{w}[l]**2"
+        chain = f"({each})*{v}[k]**2/Sum({v}[n]**2, (n, 1, k - 1)), (k, 2, {length}), (l, 1, {length})"
+        return f"(Sum({each}, (l, 1, {length}))/{total} + Sum({chain})/{total})"
+
+    chain = "(1 + Sum(v_d[k]**2/Sum(v_d[n]**2, (n, 1, k - 1)), (k, 2, 3*M)))"
+    coupling = f"Sum(v_d[3*j - 2]**2, (j, 1, M))/Sum(v_d[n]**2, (n, 1, 3*M))*{chain}"
+    return f"d*eta*({own('v_d', 'w_d', '3*M')} + {coupling}*{own('v_e', 'w_e', '2*N')})"
+
+
+COUPLED_CELLS = tuple(
+    Cell(
+        table="bounds",
+        where=(("scheme", f"encoder-decoder-{name}"),),
+        column="bound",
+        printed=coupled_bound(),
+        note="(14)-(16); their l % 3 = 1 is the self-attention, the derived 3j - 1 the cross-attention",
+    )
+    for name in ("sub-ln", "sub-ln-gamma")
+)
+
+
 # ---------------------------------------------------------------- gamma
 
 
