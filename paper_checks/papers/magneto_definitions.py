@@ -86,7 +86,7 @@ _S2_06 = claim(
     "S2-06",
     source="magneto",
     locator=f"{_INIT}, (9)",
-    quote="We introduce two constants\nvl, wl\nto represent the scales of\nWl,2, W l,1\nrespectively.",
+    quote="the i-th row, j-th column entry of Wl,2satisfies that:\nWl,2\nij vN(0,v2\nl\nd)(9)",
     summary="W^{l,2}_ij ~ N(0, v_l^2/d), which is Xavier normal of gain v_l for a square d x d matrix",
     statement=_NINE,
     checks=(

@@ -33,6 +33,8 @@ _ELSEWHERE = {
     "the slides' Introduction": {"BERT": "Post-LN", "GPT": "Pre-LN", "ViT": "Pre-LN"},
 }
 """What other places say in words; 'vision Transformers' is ViT, 'machine translation' NMT."""
+_RELEASED = {"BERT": "Post-LN", "BART": "Post-LN", "GPT": "Pre-LN", "ViT": "Pre-LN", "BEiT": "Pre-LN"}
+"""How the layers of released checkpoints are built, in the Hugging Face code; GPT from GPT-2 on."""
 _BASELINES: dict[str, tuple[Table, ...]] = {
     "GPT": (ZERO_SHOT, FOUR_SHOT),
     "BERT": (GLUE,),
@@ -46,6 +48,11 @@ _BASELINES: dict[str, tuple[Table, ...]] = {
 def _said_elsewhere(statement: Norms) -> list[bool | None]:
     said = dict(statement.entries)
     return [said[model] == norm for place in _ELSEWHERE.values() for model, norm in place.items()]
+
+
+def _as_released(statement: Norms) -> list[bool | None]:
+    said = dict(statement.entries)
+    return [said[model] == norm for model, norm in _RELEASED.items()]
 
 
 def _among_baselines(statement: Norms) -> list[bool | None]:
@@ -78,9 +85,14 @@ _S2_22 = claim(
     checks=(
         check(
             Route.CITATION,
-            "the abstract, Section 1 and the slides' Introduction say the same of BERT, GPT, ViT and NMT; BART is "
-            "named in Figure 1 alone, and GPT is meant from GPT-2 on: the first GPT normalises after the residual sum",
+            "the abstract, Section 1 and the slides' Introduction say the same of BERT, GPT, ViT and NMT",
             _said_elsewhere,
+            is_direct=True,
+        ),
+        check(
+            Route.CITATION,
+            "the layers of released checkpoints; GPT from GPT-2 on: the first GPT normalises after the residual sum",
+            _as_released,
             is_direct=True,
         ),
         check(
@@ -94,6 +106,7 @@ _S2_22 = claim(
         Mutant(name="GPT Post-LN", statement=_NORMS.with_(GPT="Post-LN")),
         Mutant(name="NMT Pre-LN", statement=_NORMS.with_(NMT="Pre-LN")),
         Mutant(name="BEiT Post-LN", statement=_NORMS.with_(BEiT="Post-LN")),
+        Mutant(name="BART Pre-LN", statement=_NORMS.with_(BART="Pre-LN")),
     ),
 )
 
@@ -139,14 +152,14 @@ def _larger(name: str, statement: Largest, rate: str) -> Part:
 _S2_23 = Claim(
     id="S2-23",
     source="magneto",
-    locator="Section 1, last paragraph; the abstract says it, too. Tables from the slides",
-    quote="Experimental results show that MAGNETO significantly\noutperforms de facto Transformer variants on the "
-    "downstream tasks. In addition, MAGNETO is more\nstable in terms of optimization, which allows larger learning "
-    "rates to improve results without training\ndivergence.",
+    locator="Abstract; Section 1, last paragraph, has the learning rates. Tables from the slides",
+    quote="Extensive experiments demonstrate\nits superior performance and better stability than the de facto "
+    "Transformer variants\ndesigned for various applications",
     summary="Magneto performs better than Post-LN and Pre-LN, and trains at larger learning rates without divergence",
     parts=(
         Part(
-            name="the tables: every average, and every column of those without one, against Post-LN and Pre-LN",
+            name="the tables, by application: every average, and every column of those without one, against Post-LN "
+            "and Pre-LN (four single tasks go the other way: WGe at 24, 48 and 72 layers, zero-shot, and STS; S3-43)",
             statement=_BETTER,
             checks=wins("S2-23"),
             mutants=swapped(_BETTER, 0, 6, 7, 8, 20, 29),
