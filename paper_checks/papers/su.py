@@ -11,6 +11,7 @@ from paper_checks.cells import read
 from paper_checks.checks import check, derived
 from paper_checks.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
 from paper_checks.papers import deepnet
+from paper_checks.papers.su_measured import flat_sums, scaled_gradients
 from paper_checks.papers.su_parts import (
     ATTRIBUTED,
     DEGREES,
@@ -122,6 +123,7 @@ _S1_29 = claim(
             lambda s: [exact.equal(value, OWN[name][1] / OWN[name][0]) for name, value in s],
             is_direct=True,
         ),
+        scaled_gradients(OWN),
     ),
     mutants=(
         Mutant(name="one differs", statement=GRADIENTS.with_(alpha_one=TWO_N**-QUARTER)),
@@ -297,7 +299,11 @@ _S1_41 = Claim(
         Part(
             name="the recalculated gains",
             statement=_PRE,
-            checks=(_pre_check("rules"), _pre_check("conditions")),
+            checks=(
+                _pre_check("rules"),
+                _pre_check("conditions"),
+                flat_sums("pre", lambda s: {name: (name, (s["alpha"], s[name])) for name in OPTIMIZERS}),
+            ),
             mutants=(
                 Mutant(name="not recalculated", statement=_PRE.with_(adam=TABLE["adam"][1])),
                 Mutant(name="N in place of 2N", statement=_PRE.with_(sgd=N**-HALF)),

@@ -29,6 +29,7 @@ from paper_checks.letters import (
     step_agrees,
 )
 from paper_checks.papers import deepnet
+from paper_checks.papers.su_measured import flat_sums
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N, eta
 from theory.symbols import init_gain as lam
@@ -107,6 +108,13 @@ def constraint(id_: str, optimizer: str, text: str, printed: Expr, locator: str,
     def summed(s: Values) -> list[bool | None]:
         return [exact.equal(TWO_N * s["ratio"] ** (2 if optimizer == "sgd" else 1), S.One)]
 
+    def members(s: Values) -> Mapping[str, tuple[str, tuple[Expr, Expr]]]:
+        """The symmetric one, and the one with alpha = 1."""
+        if optimizer == "lamb":
+            raise ValueError("two members of the family lambda^2/alpha are not written here")
+        root = s["ratio"] ** HALF
+        return {"symmetric": (optimizer, (1 / root, root)), "alpha = 1": (optimizer, (S.One, s["ratio"]))}
+
     statement = Values.of(ratio=printed)
     return claim(
         id_,
@@ -118,6 +126,7 @@ def constraint(id_: str, optimizer: str, text: str, printed: Expr, locator: str,
         checks=(
             check(Route.PROOF, f"the derived family under {optimizer}", family, steps=why("post", optimizer)),
             check(Route.ARITHMETIC, "the sum over 2N branches of what each changes is 1", summed, is_direct=True),
+            flat_sums("post", members),
         ),
         mutants=(
             Mutant(name="N in place of 2N", statement=statement.with_(ratio=printed.subs(N, N / 2))),
@@ -245,6 +254,7 @@ def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str
         checks=(
             derived(f"{chosen} of the derived family", from_rule, steps=why("post", optimizer)),
             check(Route.ARITHMETIC, f"his condition and {chosen}, put in", by_hand, is_direct=True),
+            flat_sums("post", lambda s: {optimizer: (optimizer, (s["alpha"], s["lam"]))}),
         ),
         mutants=(
             Mutant(name="N in place of 2N", statement=statement.with_(lam=l.subs(N, N / 2))),

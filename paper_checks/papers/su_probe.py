@@ -247,7 +247,8 @@ _S1_07 = Claim(
                 text="lambda = sqrt(2) g at large width, for every shape: W W^T has eigenvalues between 0 and 4 g^2 "
                 "(square), and tr(A^2)/tr(A) weighs them by their size",
             ),
-            condition="the gain counted as sqrt(2) at Xavier's own, or lambda read off the mean eigenvalue, "
+            condition="(by the Frobenius norm, as in S1-06; by the spectral one a square matrix has sqrt(2) g too) the "
+            "gain counted as sqrt(2) at Xavier's own, or lambda read off the mean eigenvalue, "
             "lambda^2 = tr(A)/n, of a square matrix; an orthogonal initialisation of gain g has lambda = g exactly",
             expected=Verdict.REFUTED,
         ),

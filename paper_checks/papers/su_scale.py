@@ -85,8 +85,8 @@ def _quadrature(activation: str) -> tuple[tuple[float, float, float], ...]:
     from theory.moments import activation as known
 
     act, found = known({"swish": "silu"}.get(activation, activation)), []
-    for k in (0.5, 2.0, 8.0):
-        relative = float(inhomogeneity(act, k, digits=8))
+    for k in (0.5, 2.0):
+        relative = float(inhomogeneity(act, k, digits=6))
         found.append((k, relative, relative * k * math.sqrt(numeric(act, Kind.SECOND, 1.0))))
     return tuple(found)
 

@@ -376,9 +376,10 @@ _S1_36 = claim(
         check(
             Route.MEASURED,
             "LAMB as published, with weight decay and eps, norms matrix by matrix: four steps of three DeepNorm "
-            "networks of other alpha and lambda (the article's own printed step would give eta sqrt(n): S1-34; "
-            "AdaFactor, which it names beside LAMB, clips its direction to a root mean square of at most 1, so there "
-            "it is eta at most)",
+            "networks of other alpha and lambda; theta != 0 is needed (the article's own printed step would give eta "
+            "sqrt(n): S1-34). AdaFactor, named beside LAMB, steps by eta max(RMS(theta), eps_2), eps_2 = 10^-3, "
+            "times a direction clipped to a root mean square of at most 1: relative to theta eta at most where "
+            "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
             _lamb_measured,
             is_direct=True,
         ),

@@ -203,3 +203,20 @@ def test_S1_10_query_and_key_have_one_probe() -> None:
         assert math.isclose(1.5 * by_lambda[0].item(), 0.5 * by_lambda[1].item(), rel_tol=1e-9)
         shares.append(width * (by_lambda[0] / by_matrix.norm()).item() ** 2)
     assert interval(shares)[0] > 0
+
+
+# ---------------------------------------------------------------- S1-36
+
+
+def test_S1_36_adafactor_s_relative_step_is_above_its_rate_for_small_matrices() -> None:
+    """torch.optim.Adafactor at its first step: the rate times max(1, eps_2/RMS), and its clipped direction below 1."""
+    for size, least, most in ((1.0, 0.5, 1.0), (0.1, 0.5, 1.0), (1e-4, 5.0, 10.0)):
+        torch.manual_seed(0)
+        theta = nn.Parameter(size * torch.randn(32, 32, dtype=torch.float64))
+        before = theta.detach().clone()
+        theta.grad = torch.randn(32, 32, dtype=torch.float64)
+        torch.optim.Adafactor([theta], lr=1e-2, weight_decay=0.0).step()
+        relative = ((theta.detach() - before).norm() / before.norm()).item() / 1e-2
+        root = before.square().mean().sqrt().item()
+        assert relative <= max(1.0, 1e-3 / root) * (1 + 1e-9)
+        assert least < relative < most * 1.05
