@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sympy import Expr, Matrix, Rational, S, Symbol, expand, eye, limit, ones, oo, sqrt, symbols
+from sympy import Expr, Rational, S, Symbol, limit, oo, sqrt, symbols
 
-from paper_checks import attention, exact
-from paper_checks.attention import Average
+from paper_checks import averages, exact
+from paper_checks.averages import Average
 from paper_checks.checks import all_of, check, derived, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.search import search
@@ -42,8 +42,8 @@ def _norms_at_widths(s: Values) -> list[bool | None]:
 def _softmax_check() -> Check:
     return check(
         Route.MEASURED,
-        "a real attention layer over 8, 48 and 352 orthogonal tokens of mean 0 and variance 1, width 384",
-        attention.by_softmax,
+        "a real attention layer over 8, 48 and 304 orthogonal tokens of mean 0 and variance 1, width 320",
+        averages.by_softmax,
         is_direct=True,
     )
 
@@ -58,7 +58,7 @@ _DN_01 = Claim(
         Part(
             name="as an upper bound",
             statement=_UPPER,
-            checks=(*attention.average_checks("DN-01"), _softmax_check()),
+            checks=(*averages.average_checks("DN-01"), _softmax_check()),
             mutants=(
                 Mutant(name="at most a half", statement=_UPPER.with_(high=S.Half)),
                 Mutant(name="at least half", statement=_UPPER.with_(low=S.Half)),
@@ -67,7 +67,7 @@ _DN_01 = Claim(
         Part(
             name="as a magnitude: from below too",
             statement=_THETA,
-            checks=attention.average_checks("DN-01"),
+            checks=averages.average_checks("DN-01"),
             mutants=(
                 Mutant(name="a half at least", statement=_THETA.with_(low=S.Half)),
                 Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),
@@ -129,22 +129,28 @@ class NormGradient:
 
 
 @cache
-def _is_projector() -> bool:
-    """J = (sqrt(d)/|y|) P, y = x - mean(x), P = I - 11^T/d - y y^T/|y|^2, P^2 = P, for four coordinates.
+def _is_projector(size: int) -> bool:
+    """J = (sqrt(d)/|y|) P, y = x - mean(x), P = I - 11^T/d - y y^T/|y|^2, P^2 = P of rank d - 2, as polynomials of x.
 
-    With s = |y|^2 the Jacobian of y s^(-1/2) is s^(-3/2) (s dy/dx - y (ds/dx)/2), so that polynomials are compared.
+    With s = |y|^2 the Jacobian of y s^(-1/2) is s^(-3/2) (s dy/dx - y (ds/dx)/2).
     """
-    x = Matrix(symbols("x1:5", real=True))
-    size = len(x)
-    centre = eye(size) - ones(size, size) / size
-    y = centre * x
-    square = (y.T * y)[0]
-    jacobian = centre * square - y * Matrix([square]).jacobian(x) / 2
-    projector = centre * square - y * y.T  # times |y|^2
-    zero = Matrix.zeros(size, size)
-    is_jacobian = (jacobian - projector).expand() == zero
-    is_idempotent = (projector * projector - square * projector).expand() == zero
-    return is_jacobian and is_idempotent and expand(projector.trace() - (size - 2) * square) == 0
+    from sympy import QQ
+    from sympy.polys.rings import ring
+
+    polynomials, *x = ring([f"x{i}" for i in range(size)], QQ)
+    places = range(size)
+    mean = sum(x, polynomials.zero) * QQ(1, size)
+    y = [entry - mean for entry in x]
+    square: Any = sum((entry**2 for entry in y), polynomials.zero)
+    jacobian = [[square * y[i].diff(x[j]) - y[i] * square.diff(x[j]) * QQ(1, 2) for j in places] for i in places]
+    centre = [[QQ(int(i == j)) - QQ(1, size) for j in places] for i in places]
+    projector = [[square * centre[i][j] - y[i] * y[j] for j in places] for i in places]  # times |y|^2
+    twice = [
+        [sum((projector[i][k] * projector[k][j] for k in places), polynomials.zero) for j in places] for i in places
+    ]
+    is_idempotent = all(twice[i][j] == square * projector[i][j] for i in places for j in places)
+    trace = sum((projector[i][i] for i in places), polynomials.zero)
+    return jacobian == projector and is_idempotent and trace == (size - 2) * square
 
 
 def _exactly(s: NormGradient) -> list[bool | None]:
@@ -154,7 +160,11 @@ def _exactly(s: NormGradient) -> list[bool | None]:
     centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
     ratio = s.over(sqrt(width) / centred, length, centred, width, sqrt)
     mean_grows, scale_grows, scale_falls = limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0)
-    return [_is_projector(), *(value.is_finite is True for value in (mean_grows, scale_grows, scale_falls))]
+    return [
+        _is_projector(3),
+        _is_projector(4),
+        *(value.is_finite is True for value in (mean_grows, scale_grows, scale_falls)),
+    ]
 
 
 def _spectral(x: Any) -> float:

@@ -59,51 +59,56 @@ class BoundedGradients(Row):
 
 # ---------------------------------------------------------------- measured
 
-_DEPTHS = (4, 32)
+_DEPTHS = (4, attention.DEEPEST)
 _DEPTHS_TEXT = tuple(f"L = {length}" for length in _DEPTHS)
 
 
 class Deep(NamedTuple):
-    """Of one real network: 1 - cos(x_L, x_0); the largest |dL/dx_l|^2/|dL/dx_L|^2; the largest norm of dx_l/dz_l."""
+    """Of real networks, by run: 1 - cos(x_L, x_0); log of the largest |dL/dx_l|^2/|dL/dx_L|^2; largest |dx_l/dz_l|."""
 
-    turned: float
-    gradient: float
-    jacobian: float
+    turned: list[float]
+    log_gradient: list[float]
+    jacobian: list[float]
 
 
 @cache
-def _deep(alpha: float, lam: float, activation: str, length: int) -> tuple[Deep, ...]:
-    """Real Transformers by autograd, by seed: 4 inputs of 8 independent tokens, width 32, one readout per token."""
+def _deep(alpha: float, lam: float, activation: str, length: int) -> Deep:
+    """Real Transformers by autograd: 2 inputs of 8 independent tokens, width 32, one readout per token."""
     import torch
 
-    from sims.model import ModelConfig, Transformer, alternating
+    from sims.model import Transformer
 
     class Watched(Transformer):
         """Keeps the standard deviations of what its norms receive: ||dLN(z)/dz|| is their inverse at z."""
 
+        seen: list[torch.Tensor]
+
         def _norm(self, place: str, name: str, x_BTD: torch.Tensor) -> torch.Tensor:
             if place == "post":
-                seen.append(float(x_BTD.detach().std(-1, correction=0).min()))
+                self.seen.append(x_BTD.detach().std(-1, correction=0).amin())
             return super()._norm(place, name, x_BTD)
 
-    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), lam)
-    encoder = alternating(length, residual_weight=alpha, gains=gains)
-    config = ModelConfig(encoder=encoder, placement="post", d_model=32, activation=activation)
-    found = []
-    for seed in range(4):
-        seen: list[float] = []
-        x_BTD, generator = attention.tokens(4, 8, 32, 50 + seed)
-        streams = Watched(config, seed).streams(x_BTD)
-        readout_BTD = torch.randn(x_BTD.shape, generator=generator, dtype=torch.float64)
-        last = streams[-1]
-        grads = torch.autograd.grad((last * readout_BTD).sum(), streams[1:])
-        squares = [float(grad.square().sum()) for grad in grads]
-        cosine = float((last.detach() * x_BTD).sum() / (last.detach().norm() * x_BTD.norm()))
-        found.append(Deep(1 - cosine, max(squares) / squares[-1], alpha / min(seen)))
-    return tuple(found)
+    def watch(model: Watched, x_BTD: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        model.seen = []
+        return model.streams(x_BTD)[1:], torch.stack(model.seen).amin()
+
+    network = direct.Network("post", lambda _: alpha, lambda _: lam)
+    model, stacked = attention.stack(network, length, Watched, activation=activation)
+    x_RBTD, readout_RBTD = attention.inputs(2, 8, 32, 50)
+    streams, smallest_R = attention.together(model, watch)(stacked, x_RBTD)
+    last_RBTD = streams[-1]
+    grads = torch.autograd.grad((last_RBTD * readout_RBTD).sum(), streams)
+    squares_LR = torch.stack([grad.square().sum((1, 2, 3)) for grad in grads])
+    out, x = last_RBTD.detach().flatten(1), x_RBTD.flatten(1)
+    turned_R = 1 - torch.nn.functional.cosine_similarity(out, x)
+    return Deep(
+        turned_R.tolist(),
+        (squares_LR.amax(0) / squares_LR[-1]).log().tolist(),
+        (alpha / smallest_R).tolist(),
+    )
 
 
-def _deeps(row: Row, activation: str, length: int) -> tuple[Deep, ...]:
+def _deeps(row: Row, activation: str, length: int) -> Deep:
     return _deep(*row.at(length), activation, length)
 
 
@@ -145,7 +150,7 @@ def _cosine_by_quadrature(s: NearIdentity) -> list[bool | None]:
 def _cosine_measured(s: NearIdentity) -> Evidence:
     answers, numbers = [], {}
     for activation in s.activations:
-        by_depth = [attention.interval([one.turned for one in _deeps(s, activation, n)]) for n in _DEPTHS]
+        by_depth = [attention.interval(_deeps(s, activation, n).turned) for n in _DEPTHS]
         shallow, deep = by_depth
         answers.append(deep.high < shallow.low and deep.high < 0.1)
         numbers[activation] = {depth: found.text for depth, found in zip(_DEPTHS_TEXT, by_depth, strict=True)}
@@ -209,7 +214,7 @@ def _step_measured(s: Step) -> Evidence:
     answers, numbers = [], {}
     for exponent in s.covers(_TRIED):
         row = NearIdentity(alpha=(2 * N) ** -exponent, lam=S.One, activations=("relu",))
-        shallow, deep = (attention.interval([one.turned for one in _deeps(row, "relu", n)]) for n in _DEPTHS)
+        shallow, deep = (attention.interval(_deeps(row, "relu", n).turned) for n in _DEPTHS)
         answers.append(deep.high < shallow.low)
         numbers[f"weight L^({exponent})"] = dict(zip(_DEPTHS_TEXT, (shallow.text, deep.text), strict=True))
     return _measured("1 - cos(x_L, x_0) of real Transformers, attention and FFN", numbers, answers)
@@ -289,8 +294,8 @@ def _backward_measured(s: BoundedGradients) -> Evidence:
         for length in _DEPTHS:
             found = _deeps(s, activation, length)
             both: dict[str, Interval] = {
-                "|dL/dx_l|^2": attention.of_logs([math.log(one.gradient) for one in found]),
-                "||dx_l/dz_l||": attention.interval([one.jacobian for one in found]),
+                "|dL/dx_l|^2": attention.of_logs(found.log_gradient),
+                "||dx_l/dz_l||": attention.interval(found.jacobian),
             }
             answers += [True if each.high < 2 else False if each.low > 2 else None for each in both.values()]
             numbers[f"{activation}, L = {length}"] = {name: each.text for name, each in both.items()}

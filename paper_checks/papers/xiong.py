@@ -40,6 +40,13 @@ def _model(placement: str, num_blocks: int, width: int, seed: int) -> Any:
     return Transformer(ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1), seed)
 
 
+@cache
+def _networks(placement: str, num_blocks: int, width: int, runs: int) -> tuple[Any, dict[str, Any]]:
+    """A network, and the matrices of as many as there are runs."""
+    models = [_model(placement, num_blocks, width, seed) for seed in range(runs)]
+    return models[0], attention.draws(models)
+
+
 # ---------------------------------------------------------------- LI-03
 
 _BOUNDS = Values.of(low=(1 + _l / 2) * _d, high=(1 + 3 * _l / 2) * _d)
@@ -59,22 +66,21 @@ def _summed(s: Values) -> list[bool | None]:
 
 
 @cache
-def _squares(kind: str, num_blocks: int) -> tuple[float, ...]:
-    """|x_l|^2/d of real networks after so many blocks, the mean over tokens, by seed; four tokens, width 32."""
+def _squares(kind: str, num_blocks: int) -> list[float]:
+    """|x_l|^2/d of real networks after so many blocks, the mean over tokens, by run; four tokens, width 32."""
     import torch
 
-    width, found = 32, []
-    for seed in range(24):
-        generator = torch.Generator().manual_seed(900 + seed)
-        x_BTD = torch.randn((2, 4, width), generator=generator, dtype=torch.float64)
-        if kind == "equal":
-            x_BTD = x_BTD[:, :1].expand(2, 4, width)
-        if kind == "opposite":
-            x_BTD = torch.cat([x_BTD[:, :2], -x_BTD[:, :2]], dim=1)
-        with torch.no_grad():
-            streams = _model("pre", num_blocks, width, seed).streams(x_BTD)
-        found.append(float(streams[2 * num_blocks].square().mean()))
-    return tuple(found)
+    runs, width = 24, 32
+    generator = torch.Generator().manual_seed(900)
+    x_RBTD = torch.randn((runs, 2, 4, width), generator=generator, dtype=torch.float64)
+    if kind == "equal":
+        x_RBTD = x_RBTD[:, :, :1].expand(-1, -1, 4, -1)
+    if kind == "opposite":
+        x_RBTD = torch.cat([x_RBTD[:, :, :2], -x_RBTD[:, :, :2]], dim=2)
+    model, drawn = _networks("pre", num_blocks, width, runs)
+    run = attention.together(model, lambda model, x: model.streams(x)[2 * num_blocks])
+    with torch.no_grad():
+        return run(drawn, x_RBTD).square().mean((1, 2, 3)).tolist()
 
 
 def _within_bounds(s: Values) -> Evidence:
@@ -160,27 +166,22 @@ def _by_moments(s: LastGradient) -> list[bool | None]:
     return out
 
 
-_BLOCKS = (2, 24)
-_WIDTHS = (16, 128)
+_BLOCKS = (2, 12)
+_WIDTHS = (16, 64)
 
 
 @cache
-def _gradients(placement: str, num_blocks: int, width: int) -> tuple[float, ...]:
-    """log |dL/dW^{2,L}|_F by seed: 4 independent tokens, dL/dx of the last of them standard normal."""
+def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
+    """log |dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
     import torch
 
-    found = []
-    for seed in range(8):
-        generator = torch.Generator().manual_seed(500 + seed)
-        model = _model(placement, num_blocks, width, seed)
-        x_BTD = torch.randn((1, 4, width), generator=generator, dtype=torch.float64)
-        if placement == "post":
-            x_BTD = x_BTD / x_BTD.square().mean(-1, keepdim=True).sqrt()
-        readout_D = torch.randn(width, generator=generator, dtype=torch.float64)
-        weight = dict(model.named_parameters())[f"_weights.encoder_{2 * num_blocks - 1}_fc2"]
-        (grad,) = torch.autograd.grad((model(x_BTD)[0, -1] * readout_D).sum(), weight)
-        found.append(math.log(float(grad.norm())))
-    return tuple(found)
+    runs = 16
+    model, stacked = _networks(placement, num_blocks, width, runs)
+    x_RBTD, readout_RBTD = attention.inputs(1, 4, width, 500, runs=runs)
+    run = attention.together(model)
+    last = stacked[f"_weights.encoder_{2 * num_blocks - 1}_fc2"]
+    (grad,) = torch.autograd.grad((run(stacked, x_RBTD) * readout_RBTD)[:, 0, -1].sum(), last)
+    return grad.flatten(1).norm(dim=1).log().tolist()
 
 
 def _power(sizes: Sequence[int], logs: Sequence[Sequence[float]]) -> Interval:
