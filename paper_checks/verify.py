@@ -264,7 +264,8 @@ def reason(entry: Mapping[str, Any]) -> str:
         if example is not None:
             text = f"{example['found']}, not {example['printed']}"
         else:
-            text = part["correction"] or part["condition"] or part["open"] or first_failure(part)
+            awaited = f"to decide it: {part['open']}" if part["open"] else None
+            text = part["correction"] or part["condition"] or awaited or first_failure(part)
         texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)
     return "; ".join(texts)
 

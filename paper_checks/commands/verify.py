@@ -66,7 +66,7 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     known = claims()
     for id_ in ids:
         if id_ not in known:
-            raise BadInputError(f"unknown claim {id_!r}{_near(id_, list(known))} (allowed: {', '.join(known)})")
+            raise BadInputError(f"unknown claim {id_!r}{_near(id_, list(known))} (allowed: {ranges(list(known))})")
     if source is not None and source not in sources():
         raise BadInputError(
             f"unknown source {source!r}{_near(source, list(sources()))} (allowed: {', '.join(sources())})"
@@ -77,6 +77,14 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     if not found:
         raise BadInputError(f"none of {', '.join(ids) or 'the claims'} is of source {source!r}")
     return found
+
+
+def ranges(ids: Sequence[str]) -> str:
+    """S1-01 to S1-50, S2-01 to S2-24, ...: the ids of each source, without a list of them all."""
+    groups: dict[str, list[str]] = {}
+    for id_ in ids:
+        groups.setdefault(id_.partition("-")[0], []).append(id_)
+    return ", ".join(f"{group[0]} to {group[-1]}" if len(group) > 1 else group[0] for group in groups.values())
 
 
 def _near(name: str, allowed: list[str]) -> str:

@@ -236,6 +236,11 @@ def test_refusals_are_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert said in line
 
 
+def test_allowed_ids_are_said_in_ranges() -> None:
+    (line,) = run("verify", "S1-99").stderr.splitlines()
+    assert "(allowed: S1-01 to S1-50, S2-01 to S2-24, S3-01 to S3-49, DN-01 to DN-15, LI-01 to LI-05)" in line
+
+
 def test_some_claims_as_json(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "verify.json"
     result = run("verify", *SOME, "--quick", "--json", "--out", str(out))
