@@ -54,10 +54,10 @@ def _sublayer(placement: str, v: Any, w: Any, activation: str, norm_kind: str) -
 
 
 def _like(number: Any, other: Any) -> Any:
-    """pi/(pi - 1) to 40 digits beside numbers, as itself beside expressions."""
+    """pi/(pi - 1) to 40 digits beside exact numbers, as itself beside expressions, a float beside floats."""
     if not isinstance(number, Expr) or isinstance(other, Expr):
         return number
-    return mpmath.mpf(str(number.evalf(40)))
+    return float(number) if isinstance(other, float) else mpmath.mpf(str(number.evalf(40)))
 
 
 def _numbers(gains: Sequence[Any], activation: str, norm_kind: str, placement: str) -> list[Any]:

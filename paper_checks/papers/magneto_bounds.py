@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import mpmath
-from sympy import Expr, Rational, S, Sum, harmonic, log, pi
+from sympy import Expr, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
 
 from paper_checks import direct, exact, uneven
 from paper_checks.checks import GROWTH, check, order_key, order_of
 from paper_checks.claim import Claim, Mutant, Part, Route, Verdict
 from paper_checks.papers import cited
 from paper_checks.papers.magneto_inequality import PRINTED, Inequality, inequality
-from paper_checks.papers.magneto_parts import from_three, growth_part, v, w
+from paper_checks.papers.magneto_measured import Case, Stack, measure, measured, quotient
+from paper_checks.papers.magneto_orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, gelu_part
+from paper_checks.papers.magneto_parts import PRE_UNIFORM, from_three, growth_part, v, w
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, l
 
@@ -23,6 +27,25 @@ _SUB = Inequality(scheme="sub-ln", bound=PRINTED["sub-ln"], is_equal=False)
 
 def _late(statement: Inequality) -> tuple[Mutant, ...]:
     return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
+
+
+def _gelu_order(name: str, statement: Growth, condition: str) -> Part:
+    """O(log L) at gains 1, which GELU breaks by a power of 0.072; the mutant is O(1), as O(L^(1/2)) would hold."""
+    part = gelu_part(name, statement, instead=GELU_RMS, condition=condition)
+    return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
+
+
+def _with_head(name: str, statement: Inequality) -> Part:
+    """Equal gains, and theta as (6) has it."""
+    return inequality(
+        f"with W_vocab, as theta is defined there: equal gains, {name}",
+        statement.with_(is_equal=True, has_head=True),
+        expected=_REFUTED,
+        condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
+        "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
+        "adds by itself",
+        has_instead=True,
+    )
 
 
 def _split(branch: str, input_second: int) -> str:
@@ -41,14 +64,16 @@ _S2_08 = Claim(
     summary="the update of Pre-LN is at most (10), for any gains",
     uses=("S2-09",),
     parts=(
-        inequality("equal gains, relu", _PRE.with_(is_equal=True), more=_late),
-        growth_part(
+        inequality(
+            "equal gains, relu",
+            _PRE.with_(is_equal=True),
+            more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
+        ),
+        _with_head("relu", _PRE),
+        _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
             Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
-            expected=_REFUTED,
-            wrong=S.One,
-            condition="an activation with E phi'^2 = E phi^2 at the scale of the preactivation, as ReLU; GELU at "
-            "gain 1 up to 4,240 sublayers (beyond them (10) itself is exceeded)",
+            f"{EQUAL_MOMENTS}; GELU at gain 1 up to 4,240 sublayers (beyond them (10) itself is exceeded)",
         ),
         inequality(
             "uneven gains",
@@ -62,9 +87,6 @@ _S2_08 = Claim(
     expected=_REFUTED,
 )
 
-_KAPPA_ONE = (
-    "kappa = E phi'^2 / (what the inner norm divides by)^2 = 1, as of ReLU behind RMSNorm, which subtracts no mean"
-)
 _S2_13 = Claim(
     id="S2-13",
     source="magneto",
@@ -77,7 +99,7 @@ _S2_13 = Claim(
             "equal gains, relu, LayerNorm",
             _SUB.with_(is_equal=True),
             expected=_REFUTED,
-            condition=f"{_KAPPA_ONE}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+            condition=f"{KAPPA}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
         ),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
@@ -85,20 +107,33 @@ _S2_13 = Claim(
             expected=_REFUTED,
             instead=(L ** (1 / (pi - 1)), "Theta(L^(1/(pi - 1))): no constant saves (12) either"),
             wrong=S.One,
-            condition=_KAPPA_ONE,
+            condition=KAPPA,
         ),
         inequality(
             "equal gains, gelu, LayerNorm",
             _SUB.with_(is_equal=True, activation="gelu"),
             expected=_REFUTED,
-            condition=f"{_KAPPA_ONE}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
+            condition=f"{KAPPA}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
         ),
         inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
+        _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
+        inequality(
+            "equal gains, gelu, RMSNorm",
+            _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; at gains 1 GELU behind RMSNorm exceeds (12) from 935 sublayers on",
+            is_measured=False,
+        ),
+        _gelu_order(
+            "equal gains 1, gelu, RMSNorm, where (12) is O(log L)",
+            Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L), is_upper=True),
+            KAPPA,
+        ),
         inequality(
             "uneven gains, relu, LayerNorm",
             _SUB,
             expected=_REFUTED,
-            condition=f"{_KAPPA_ONE}; and then as with RMSNorm",
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
         ),
         inequality(
             "uneven gains, relu, RMSNorm",
@@ -112,7 +147,13 @@ _S2_13 = Claim(
             "uneven gains, gelu, LayerNorm",
             _SUB.with_(activation="gelu"),
             expected=_REFUTED,
-            condition=f"{_KAPPA_ONE}; and then as with RMSNorm",
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+        ),
+        inequality(
+            "uneven gains, gelu, RMSNorm",
+            _SUB.with_(activation="gelu", norm_kind="rmsnorm"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
         ),
     ),
     expected=_REFUTED,
@@ -122,6 +163,7 @@ _S2_13 = Claim(
 # ---------------------------------------------------------------- S2-11: Post-LN
 
 _POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
+_KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
 _O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
 _RATIO = Values.of(ratio=log(L) / L)
 
@@ -155,6 +197,16 @@ def _never_more(s: Values) -> list[bool | None]:
     return [*out, bool(abs(ratios[1] - 3) < abs(ratios[0] - 3) < 1)]
 
 
+def _less_measured(s: Values) -> Iterator[Case]:
+    """Both at one depth: the smaller one, as the printed order has it there, over the other is at most 1."""
+    ones = (1.0,) * 8
+    pre, post = (measure(Stack(placement=name, v=ones, w=ones)) for name in ("pre", "post"))
+    if s["ratio"].subs(L, len(ones)) < 1:
+        yield Case("Pre-LN over Post-LN, L = 8, gains 1", quotient(pre, post), 1.0)
+    else:
+        yield Case("Post-LN over Pre-LN, L = 8, gains 1", quotient(post, pre), 1.0)
+
+
 _S2_11 = Claim(
     id="S2-11",
     source="magneto",
@@ -164,9 +216,24 @@ _S2_11 = Claim(
     summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
     parts=(
         inequality(
-            "Post-LN, any gains, relu (as in Figure 1; of GELU see S3-10)",
+            "Post-LN, any gains, relu (as in Figure 1)",
             _O_POST,
-            more=lambda s: (Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),),
+            more=lambda s: (
+                Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
+                Mutant(name="gelu", statement=s.with_(activation="gelu")),
+            ),
+        ),
+        growth_part(
+            "Post-LN, gelu, at gains 1, where the sum is O(L)",
+            Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
+            expected=_REFUTED,
+            instead=(
+                exp(L * log(_KAPPA_POST)),
+                "Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.0215: at gain 1 GELU has E phi'^2 > E phi^2, "
+                "so that every sublayer multiplies the gradient; from 96 sublayers on the update exceeds eta d times "
+                "the sum itself",
+            ),
+            condition=EQUAL_MOMENTS,
         ),
         Part(
             name="Pre-LN over Post-LN at gains 1",
@@ -180,6 +247,7 @@ _S2_11 = Claim(
                     _never_more,
                     is_direct=True,
                 ),
+                measured("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
             ),
             mutants=(
                 Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),
@@ -188,6 +256,7 @@ _S2_11 = Claim(
             ),
         ),
     ),
+    expected=_REFUTED,
 )
 
 
@@ -197,9 +266,22 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
 
 
 def _as_admin(s: Growth) -> list[bool | None]:
+    """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
     (found,) = [one for one in cited.CLAIMS if one.id == "LI-01"]
-    said = [part.statement for part in found.parts if isinstance(part.statement, Growth)]
-    return [(s.scheme, s.order, s.is_upper) == (one.scheme, one.order, one.is_upper) for one in said]
+    said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
+    return [exact.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
+
+
+_SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": lambda length: mpmath.mpf(length) / 2}
+"""Admin's sum over branches of beta_ll^2, the share of a branch in its own sublayer's variance: 1/(l + 1), and 1/2."""
+
+
+def _as_bracket(s: Growth) -> list[bool | None]:
+    """Admin's sum over what is printed, and over S2-10's bracket at gains 1: whether both settle."""
+    shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
+    order = lambdify(L, s.order, modules="mpmath")
+    quotients = ([mpmath.log(shares(x) / other(x)) for x in direct.LENGTHS] for other in (order, bracket))
+    return [exact.settles(logs) for logs in quotients]
 
 
 _S2_12 = Claim(
@@ -208,13 +290,26 @@ _S2_12 = Claim(
     locator="Section 3.2, after Theorem 3.1",
     quote="It is also verified by Liu et al. (2020).",
     summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
-    uses=("LI-01",),
+    uses=("LI-01", "S2-10"),
     parts=(
         Part(
             name="as printed",
             statement=_VERIFIED,
             checks=(
-                check(Route.CITATION, "Admin's Corollary 1, as LI-01 states it", _as_admin, is_direct=True),
+                check(
+                    Route.CITATION,
+                    "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
+                    "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
+                    _as_admin,
+                    is_direct=True,
+                ),
+                check(
+                    Route.NUMERIC,
+                    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at "
+                    "10^2, 10^4, 10^6",
+                    _as_bracket,
+                    is_direct=True,
+                ),
                 GROWTH[0],
             ),
             mutants=(

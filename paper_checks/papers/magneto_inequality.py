@@ -1,11 +1,13 @@
 """A printed bound on the model update as an inequality, judged against the exact update at gains of every kind.
 
-Three routes: the update in fractions over a list of gains and what hypothesis finds; the same list through
-``theory.meanfield``; and rational functions of one letter t, by their limit as t goes to infinity.
+Four routes: the update in fractions over a list of gains, as far as 10^4 sublayers at gains 1, and what hypothesis
+finds; the same list through ``theory.meanfield``; rational functions of one letter t, by their limit as t goes to
+infinity; and real networks, where a failure shows at a depth that can be measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,6 +19,7 @@ from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambd
 from paper_checks import exact, uneven
 from paper_checks.checks import outcome
 from paper_checks.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers.magneto_measured import NUM_NETWORKS, Case, Stack, measure, measured
 from paper_checks.papers.magneto_parts import LETTERS, PRE_BOUND, SUB_BOUND, n, v, w
 from paper_checks.search import search
 from theory.symbols import L, l, scratch
@@ -24,18 +27,24 @@ from theory.symbols import L, l, scratch
 Gains = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
 """v_1..v_L and w_1..w_L."""
 ONE = Fraction(1)
+LISTED, LONG = 8, (100, 1000, 10_000)
+"""The most sublayers that are tried in fractions; lengths that are tried in floats, at gains 1."""
 _t = scratch("t", positive=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inequality:
-    """The update of ``scheme`` is at most eta d times ``bound``. ``is_equal``: one v and one w for all sublayers."""
+    """The update of ``scheme`` is at most eta d times ``bound``. ``is_equal``: one v and one w for all sublayers.
+
+    has_head: the output projection is trained, too. Its gradient is x^e, and |x^e|^2 = d: it adds eta d exactly.
+    """
 
     scheme: str
     bound: Expr
     is_equal: bool
     activation: str = "relu"
     norm_kind: str = "layernorm"
+    has_head: bool = False
 
     def with_(self, **changes: Any) -> Inequality:
         return replace(self, **changes)
@@ -43,10 +52,20 @@ class Inequality:
     @property
     def text(self) -> str:
         gains = "equal gains" if self.is_equal else "any gains v_l, w_l"
-        return f"update of {self.scheme}, {self.activation}, {self.norm_kind} <= eta*d*({self.bound}) at {gains}"
+        trained = "the branch matrices" + (" and W_vocab" if self.has_head else "")
+        network = f"{self.scheme}, {self.activation}, {self.norm_kind}"
+        return f"update of {network}, over {trained}, <= eta*d*({self.bound}) at {gains}"
 
     def update(self, v: Sequence[Any], w: Sequence[Any]) -> Any:
-        return uneven.update(self.scheme, v, w, activation=self.activation, norm_kind=self.norm_kind)
+        of_branches = uneven.update(self.scheme, v, w, activation=self.activation, norm_kind=self.norm_kind)
+        return of_branches + 1 if self.has_head else of_branches
+
+
+@cache
+def _at_ones(bound: Expr) -> Any:
+    """The bound at gains 1 as a function of L: what is left of its sums is added up in floats."""
+    ones = bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
+    return lambdify(L, exact.normal_form(ones), modules="math")
 
 
 @cache
@@ -66,8 +85,8 @@ def _alone(length: int, index: int, value: Fraction, others: Fraction = ONE) -> 
 
 
 def tried(is_equal: bool) -> Iterator[Gains]:
-    """Growing and shrinking by powers, and one sublayer unlike the others; gains 1; other equal ones."""
-    for length in () if is_equal else (4, 2, 6, 8):
+    """Growing and shrinking by powers, and one sublayer unlike the others; equal gains."""
+    for length in () if is_equal else (4, 2, 6):
         for base in (Fraction(3), Fraction(2), Fraction(3, 2), Fraction(1, 2)):
             yield _powers(base, length), _powers(base, length)
         for index in (0, length - 1):
@@ -75,13 +94,30 @@ def tried(is_equal: bool) -> Iterator[Gains]:
                 yield (Fraction(4),) * length, _alone(length, index, value, Fraction(4))
                 yield _alone(length, index, value), _alone(length, index, 1 / value)
                 yield _alone(length, index, value), (ONE,) * length
-    for length in (2, 6, 12, 24):
-        yield (ONE,) * length, (ONE,) * length
-    sizes = [Fraction(1, 8), ONE, Fraction(2), Fraction(6), Fraction(32)]
-    for length in (2, 4, 12):
+    sizes = [Fraction(2), Fraction(1, 8), ONE, Fraction(32)]
+    for length in (2, LISTED):
         for of_v in sizes:
-            for of_w in sizes:
+            for of_w in sizes if is_equal else (of_v,):
                 yield (of_v,) * length, (of_w,) * length
+
+
+def _ratio_at_ones(statement: Inequality, length: int) -> float:
+    """Update over bound at gains 1, in floats: so deep, fractions are long."""
+    ones = [1.0] * length
+    try:
+        return float(statement.update(ones, ones)) / float(_at_ones(statement.bound)(length))
+    except OverflowError:
+        return math.inf
+
+
+def _first_too_long(statement: Inequality) -> int | None:
+    """At gains 1: a length at which the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
+    most = 1 + 1e-9
+    good, bad = LISTED, next((length for length in LONG if _ratio_at_ones(statement, length) > most), None)
+    while bad is not None and bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if _ratio_at_ones(statement, middle) > most else (middle, bad)
+    return bad
 
 
 def _strategy(is_equal: bool) -> Any:
@@ -101,20 +137,37 @@ def _text(gains: Gains) -> str:
 
 
 def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
-    update, bound = float(statement.update(*gains)), float(_bound_at(statement.bound, gains))
-    lists = [",".join(f"{float(g):.17g}" for g in one) for one in gains]
-    options = f"--activation {statement.activation} --norm-kind {statement.norm_kind}"
+    """What is shown of a failure; ``command`` shows the update of the branches, which W_vocab's does not depend on."""
+    length = len(gains[0])
+    command = f"depthlaw predict --scheme {statement.scheme} --optimizer sgd --sublayers {length} "
+    command += f"--activation {statement.activation} --norm-kind {statement.norm_kind}"
+    listed: dict[str, Any] = {}
+    if length > LISTED:  # all of them are 1
+        update, bound = (
+            float(statement.update([1.0] * length, [1.0] * length)),
+            float(_at_ones(statement.bound)(length)),
+        )
+    else:
+        update, bound = float(statement.update(*gains)), float(_bound_at(statement.bound, gains))
+        listed = {name: [str(gain) for gain in one] for name, one in zip("vw", gains, strict=True)}
+        lists = [",".join(f"{float(g):.17g}" for g in one) for one in gains]
+        command += f" --v {lists[0]} --w {lists[1]}"
+    digits = _digits(update, bound)
+    shown = f"{update:.{digits}g}" if not statement.has_head else f"1 (of W_vocab) + {update - 1:.{digits}g}"
     return {
-        "printed": f"at most {bound:.4g} eta d",
-        "found": f"{update:.4g} eta d at {len(gains[0])} sublayers, {_text(gains)}",
-        "num_sublayers": len(gains[0]),
-        "v": [str(gain) for gain in gains[0]],
-        "w": [str(gain) for gain in gains[1]],
+        "printed": f"at most {bound:.{digits}g} eta d",
+        "found": f"{shown} eta d at {length} sublayers, {_text(gains)}",
+        "num_sublayers": length,
+        **listed,
         "update": float(f"{update:.6g}"),
         "bound": float(f"{bound:.6g}"),
-        "command": f"depthlaw predict --scheme {statement.scheme} --optimizer sgd --sublayers {len(gains[0])} "
-        f"{options} --v {lists[0]} --w {lists[1]}",
+        "command": command,
     }
+
+
+def _digits(first: float, second: float) -> int:
+    """Four, or as many as tell one number from the other."""
+    return next((digits for digits in (4, 5, 6) if f"{first:.{digits}g}" != f"{second:.{digits}g}"), 7)
 
 
 # ---------------------------------------------------------------- three routes
@@ -127,9 +180,16 @@ def _in_fractions(statement: Inequality) -> Evidence:
         update, bound = statement.update(*gains), _bound_at(statement.bound, gains)
         return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound) * (1 + 1e-12)
 
-    listed = list(tried(statement.is_equal))
-    failing = next((gains for gains in listed if not holds(gains)), None)
-    number = len(listed)
+    def listed() -> Gains | None:
+        return next((gains for gains in tried(statement.is_equal) if not holds(gains)), None)
+
+    def at_ones() -> Gains | None:
+        length = _first_too_long(statement)
+        return None if length is None else ((ONE,) * length, (ONE,) * length)
+
+    number = len(list(tried(statement.is_equal))) + len(LONG)
+    # The plainest first: gains 1 where gains are equal, at any depth, but few sublayers where they may be anything.
+    failing = (at_ones() or listed()) if statement.is_equal and not statement.has_head else (listed() or at_ones())
     if failing is None:
         found = search(_strategy(statement.is_equal), holds, max_examples=25)
         failing, number = found.found, number + found.num_effective
@@ -138,28 +198,38 @@ def _in_fractions(statement: Inequality) -> Evidence:
         route=Route.PROPERTY,
         num_effective=number,
         verdict=outcome(failing is None),
-        detail="the exact update against the bound, sublayer by sublayer, at rational gains",
+        detail="the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 "
+        "sublayers",
         numbers={} if shown is None else {"update": shown["update"], "bound": shown["bound"]},
         counterexample=shown,
     )
 
 
 def _in_mean_field(statement: Inequality) -> Evidence:
-    """The same gains through theory.meanfield, and at gains 1 as far as 24 sublayers."""
+    """The same gains through theory.meanfield, and gains 1 as far as 10^4 sublayers, up to the first failure."""
     from theory.meanfield import predict
 
+    def ratios() -> Iterator[float]:
+        options: dict[str, Any] = {"activation": statement.activation, "norm_kind": statement.norm_kind}
+        for gains in tried(statement.is_equal):
+            v, w = ([float(gain) for gain in one] for one in gains)
+            found = predict(statement.scheme, "sgd", len(v), v=v, w=w, **options).update
+            yield (found + statement.has_head) / float(_bound_at(statement.bound, gains))
+        for length in LONG:  # the gains of these schemes are 1 unless others are given
+            found = predict(statement.scheme, "sgd", length, **options).update
+            yield (found + statement.has_head) / float(_at_ones(statement.bound)(length))
+
     worst, number = 0.0, 0
-    for gains in tried(statement.is_equal):
-        v, w = ([float(gain) for gain in one] for one in gains)
-        options = {"activation": statement.activation, "norm_kind": statement.norm_kind}
-        found = predict(statement.scheme, "sgd", len(v), v=v, w=w, **options).update
-        worst, number = max(worst, found / float(_bound_at(statement.bound, gains))), number + 1
+    for ratio in ratios():
+        worst, number = max(worst, ratio), number + 1
+        if worst > 1 + 1e-12:
+            break
     return Evidence(
         route=Route.MEANFIELD,
         num_effective=number,
         verdict=outcome(worst <= 1 + 1e-12),
-        detail="the mean field at the same gains: the largest update / bound is given",
-        numbers={"largest_update_over_bound": float(f"{worst:.5g}")},
+        detail="the mean field at the same gains: the largest update / bound, or the first above 1",
+        numbers={"update_over_bound": float(f"{worst:.5g}")},
     )
 
 
@@ -175,9 +245,9 @@ def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
                 alone = [_t if i == j else one for j in range(length)]
                 yield f"L = {length}, w_{i + 1} = t, other gains 1", [one] * length, alone
         pairs = {
+            "v = w = t": (_t, _t),
             "v = t, w = 1": (_t, one),
             "v = 1, w = t": (one, _t),
-            "v = w = t": (_t, _t),
             "v = w = 1/t": (1 / _t, 1 / _t),
         }
         for name, (a, b) in pairs.items():
@@ -228,6 +298,8 @@ def _by_limits(statement: Inequality) -> Evidence:
 
 
 def _proofs(statement: Inequality) -> tuple[bool, list[str]]:
+    if statement.has_head:
+        return _proofs(statement.with_(has_head=False, bound=statement.bound - 1))
     if uneven.kappa(statement.activation, statement.norm_kind) != 1 and statement.scheme == "sub-ln":
         return False, []
     if statement.is_equal:
@@ -297,6 +369,39 @@ def _term_by_term(statement: Inequality) -> bool:
     return _is_positive(above - weight / (1 + half * (_below + _s)), _a, _b, _s, _below)
 
 
+# ---------------------------------------------------------------- real networks
+
+
+def _measured_at(statement: Inequality) -> Iterator[Gains]:
+    """Gains that tell a failure from what a width of 64 and few networks blur."""
+    if statement.has_head:
+        yield (Fraction(2),) * 2, (Fraction(2),) * 2
+        return
+    if statement.scheme == "post-ln":
+        yield (Fraction(1, 4),) * 4, (Fraction(2),) * 4
+    elif not statement.is_equal:
+        yield _powers(Fraction(3), 4), _powers(Fraction(3), 4)
+    if statement.is_equal or statement.scheme == "post-ln":
+        is_past = (statement.scheme, statement.norm_kind) == ("sub-ln", "layernorm")
+        length = (24 if statement.activation == "gelu" else 16) if is_past else 8
+        yield (ONE,) * length, (ONE,) * length
+
+
+def _real_networks(statement: Inequality) -> Iterator[Case]:
+    for gains in _measured_at(statement):
+        v, w = (tuple(float(gain) for gain in one) for one in gains)
+        stack = Stack(
+            placement=uneven.PLACEMENT[statement.scheme],
+            v=v,
+            w=w,
+            activation=statement.activation,
+            norm_kind=statement.norm_kind,
+            has_head=statement.has_head,
+        )
+        found = measure(stack, 64 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_NETWORKS)
+        yield Case(f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains)))
+
+
 # ---------------------------------------------------------------- parts
 
 _CHECKS = (
@@ -304,6 +409,7 @@ _CHECKS = (
     Check(route=Route.MEANFIELD, run=_in_mean_field),
 )
 _LIMITS = Check(route=Route.PROOF, run=_by_limits, is_direct=True)
+_REAL = measured("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
 TELESCOPED = {
     "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
     "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
@@ -322,14 +428,21 @@ def inequality(
     expected: Verdict = Verdict.CONFIRMED,
     condition: str | None = None,
     has_instead: bool = False,
+    is_measured: bool = True,
     more: Callable[[Inequality], tuple[Mutant, ...]] | None = None,
 ) -> Part:
-    """A part: the printed bound under one activation and norm. ``has_instead``: the telescoped bound holds."""
+    """A part: the printed bound under one activation and norm.
+
+    has_instead: the telescoped bound holds, or with W_vocab the printed one plus 1. is_measured: whether what it claims
+    shows, or fails, at a depth that can be measured.
+    """
     checks = _CHECKS if statement.activation == "gelu" else (*_CHECKS, _LIMITS)
+    checks = (*checks, _REAL) if is_measured else checks
     instead = None
     if has_instead:
-        bound = TELESCOPED[statement.scheme]
-        instead = Amendment(statement=statement.with_(bound=bound), text=f"eta*d*({bound}): {_WHY}")
+        bound = statement.bound + 1 if statement.has_head else TELESCOPED[statement.scheme]
+        why = "W_vocab's own gradient is x^e, and |x^e|^2 = d" if statement.has_head else _WHY
+        instead = Amendment(statement=statement.with_(bound=bound), text=f"eta*d*({bound}): {why}")
     return Part(
         name=name,
         statement=statement,

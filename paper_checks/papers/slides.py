@@ -11,6 +11,14 @@ from sympy import Expr, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
 from paper_checks import direct, exact
 from paper_checks.checks import check, order_key, order_of
 from paper_checks.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.papers.magneto_orders import (
+    EQUAL_MOMENTS,
+    GAMMA_GELU,
+    GELU_RMS,
+    KAPPA,
+    gelu_behind_gamma,
+    gelu_part,
+)
 from paper_checks.papers.magneto_parts import (
     GAMMA_CELLS,
     GAMMA_CHECKS,
@@ -31,6 +39,7 @@ from paper_checks.papers.magneto_parts import (
     v,
     w,
 )
+from paper_checks.papers.magneto_wide import measured_too
 from paper_checks.statements import Growth, Sublayer, Values
 from theory.symbols import L, N, k, l
 
@@ -191,11 +200,6 @@ def _log_bracket(length: int) -> mpmath.mpf:
 _POWER = L ** (1 / (pi - 1))
 _KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
 _KAPPA_SUB = (2 * sqrt(3) / (9 * pi) + Rational(1, 3)) / (sqrt(3) / (6 * pi) + Rational(1, 3) - 1 / (4 * pi))
-_SAVED = (
-    "kappa = E phi'^2 / (what the inner norm divides by)^2 = 1: ReLU with RMSNorm, which subtracts no mean, or no "
-    "activation at all"
-)
-_EQUAL_MOMENTS = "an activation with E phi'^2 = E phi^2 at the scale of the preactivation, as ReLU"
 _RELU_SUB = (
     _POWER,
     "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) E phi^2, and the "
@@ -223,45 +227,58 @@ _S3_10 = Claim(
                 Mutant(name="Pre (log N)^2", statement=_ORDERS.with_(pre=log(N) ** 2)),
             ),
         ),
-        growth_part(
-            "the true update, Sub, relu, LayerNorm (the paper's sublayer)",
-            Growth(scheme="sub-ln", order=log(L)),
-            expected=Verdict.REFUTED,
-            instead=_RELU_SUB,
-            condition=_SAVED,
+        measured_too(
+            growth_part(
+                "the true update, Sub, relu, LayerNorm (the paper's sublayer)",
+                Growth(scheme="sub-ln", order=log(L)),
+                expected=Verdict.REFUTED,
+                instead=_RELU_SUB,
+                condition=KAPPA,
+            )
         ),
         growth_part(
             "the true update, Sub, gelu, LayerNorm",
             Growth(scheme="sub-ln", activation="gelu", order=log(L)),
             expected=Verdict.REFUTED,
-            instead=(L ** (_KAPPA_SUB - 1), "Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = 1.32 of GELU"),
-            condition=_SAVED,
+            instead=(L ** (_KAPPA_SUB - 1), "Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = 1.32 of GELU at w = 1"),
+            condition=KAPPA,
         ),
-        growth_part(
-            "the true update, Sub, relu, RMSNorm",
-            Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+        measured_too(
+            growth_part(
+                "the true update, Sub, relu, RMSNorm",
+                Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+            )
+        ),
+        gelu_part(
+            "the true update, Sub, gelu, RMSNorm",
+            Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L)),
+            instead=GELU_RMS,
+            condition=KAPPA,
         ),
         growth_part(
             "the true update, Sub without phi (the slide's sublayer)",
             Growth(scheme="sub-ln", activation="identity", order=log(L)),
         ),
         growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L)),
-        growth_part(
-            "the true update, Post, gelu",
-            Growth(scheme="post-ln", activation="gelu", order=L),
-            expected=Verdict.REFUTED,
-            instead=(
-                exp(L * log(_KAPPA_POST)),
-                "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by kappa > 1",
-            ),
-            condition=_EQUAL_MOMENTS,
+        measured_too(
+            growth_part(
+                "the true update, Post, gelu",
+                Growth(scheme="post-ln", activation="gelu", order=L),
+                expected=Verdict.REFUTED,
+                instead=(
+                    exp(L * log(_KAPPA_POST)),
+                    "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
+                    "kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.02",
+                ),
+                condition=EQUAL_MOMENTS,
+            )
         ),
         growth_part("the true update, Pre, relu", Growth(scheme="pre-ln", order=log(L))),
-        growth_part(
+        gelu_part(
             "the true update, Pre, gelu",
             Growth(scheme="pre-ln", activation="gelu", order=log(L)),
-            expected=Verdict.REFUTED,
-            condition=_EQUAL_MOMENTS,
+            instead=GELU_RMS,
+            condition=EQUAL_MOMENTS,
         ),
     ),
     cells=tuple(
@@ -333,19 +350,23 @@ _S3_14 = Claim(
                 Mutant(name="gain 1", statement=_GAMMA.with_(gamma=1)),
             ),
         ),
-        growth_part(
-            "the true update, relu, LayerNorm (the paper's sublayer)",
-            Growth(scheme="sub-ln-gamma", order=S.One),
-            expected=Verdict.REFUTED,
-            instead=(_POWER / log(L), "Theta(L^(1/(pi - 1)) / log L)"),
-            condition=_SAVED,
+        measured_too(
+            growth_part(
+                "the true update, relu, LayerNorm (the paper's sublayer)",
+                Growth(scheme="sub-ln-gamma", order=S.One),
+                expected=Verdict.REFUTED,
+                instead=(_POWER / log(L), "Theta(L^(1/(pi - 1)) / log L)"),
+                condition=KAPPA,
+            )
         ),
         growth_part(
             "the true update, gelu, LayerNorm",
             Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
             expected=Verdict.REFUTED,
-            condition=_SAVED,
+            instead=GAMMA_GELU,
+            condition=KAPPA,
         ),
+        gelu_behind_gamma(),
         growth_part(
             "the true update, relu, RMSNorm",
             Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One),
