@@ -120,7 +120,7 @@ def predict(
 def verify(
     ids: Annotated[list[str] | None, typer.Argument(help="Claims to check; all by default.", metavar="[ID]...")] = None,
     source: Annotated[str | None, typer.Option(help="The claims of one source only.", metavar="KEY")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; skip slow routes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; measure nothing.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
     out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
     write_claims: Annotated[bool, typer.Option("--write-claims", help="Rewrite CLAIMS.md and README's list.")] = False,

@@ -35,14 +35,14 @@ IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
 # ---------------------------------------------------------------- one claim
 
 
-def check_claim(id_: str, with_mutants: bool) -> Found:
+def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
     """One claim, judged; addressed by its id, so that another process can do it."""
-    return check(claims()[id_], with_mutants)
+    return check(claims()[id_], with_mutants, quick)
 
 
-def check(claim: Claim, with_mutants: bool) -> Found:
+def check(claim: Claim, with_mutants: bool, quick: bool = False) -> Found:
     """The claim's entry in the document; ``mutants`` is null where they were not tried."""
-    verdict, results = judge(claim)
+    verdict, results = judge(claim, quick=quick)
     parts = [_part(result) for result in results]
     evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
     return {
@@ -111,15 +111,17 @@ def _mutant(found: Any) -> Found:
 # ---------------------------------------------------------------- all of them
 
 
-def check_all(ids: Sequence[str], *, with_mutants: bool, progress: Progress | None = None) -> list[Found]:
+def check_all(
+    ids: Sequence[str], *, with_mutants: bool, quick: bool = False, progress: Progress | None = None
+) -> list[Found]:
     """The claims of those ids, in that order; several at once where there are several processors."""
     workers = min(os.cpu_count() or 1, len(ids))
     if workers <= 1:
-        return [check_claim(id_, with_mutants) for id_ in ids]
+        return _check_several(ids, with_mutants, quick)
     found: dict[str, Found] = {}
     # Workers are started afresh, not forked: whatever threads the caller has (a bar, a test runner) stay out of them.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        pending = {pool.submit(_check_several, several, with_mutants) for several in _shares(ids)}
+        pending = {pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)}
         for future in as_completed(pending):
             found |= {entry["id"]: entry for entry in future.result()}
             if progress is not None:
@@ -127,8 +129,8 @@ def check_all(ids: Sequence[str], *, with_mutants: bool, progress: Progress | No
     return [found[id_] for id_ in ids]
 
 
-def _check_several(ids: Sequence[str], with_mutants: bool) -> list[Found]:
-    return [check_claim(id_, with_mutants) for id_ in ids]
+def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
+    return [check_claim(id_, with_mutants, quick) for id_ in ids]
 
 
 def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:
@@ -172,9 +174,11 @@ def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[gener
     return tables, FRESH, IN_STEP if committed == generated.file_text(tables) else DIFFERENT
 
 
-def verify(ids: Sequence[str], *, derive: bool, with_mutants: bool, progress: Progress | None = None) -> Found:
-    """The whole document for the claims of those ids."""
-    entries = check_all(ids, with_mutants=with_mutants, progress=progress)
+def verify(
+    ids: Sequence[str], *, derive: bool, with_mutants: bool, quick: bool = False, progress: Progress | None = None
+) -> Found:
+    """The whole document for the claims of those ids. quick: without the measured checks of parts that have others."""
+    entries = check_all(ids, with_mutants=with_mutants, quick=quick, progress=progress)
     tables, got, file = get_tables(derive=derive, progress=progress)
     chosen = [claims()[id_] for id_ in ids]
     rows = side_by_side(tables, chosen)
@@ -262,7 +266,7 @@ def reason(entry: Mapping[str, Any]) -> str:
     for part in bad:
         example = part["counterexample"]
         if example is not None:
-            text = f"{example['found']}, not {example['printed']}"
+            text = f"found {example['found']}; printed {example['printed']}"
         else:
             awaited = f"to decide it: {part['open']}" if part["open"] else None
             text = part["correction"] or part["condition"] or awaited or first_failure(part)

@@ -43,7 +43,8 @@ def run(
         raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
     is_full = is_whole and not quick
     with _bar() as progress:
-        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, progress=progress)
+        is_short = quick and not write_claims
+        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=progress)
     if target is not None:
         _write(target, as_text(found), "--out")
     if write_claims:

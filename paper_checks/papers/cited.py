@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from sympy import Expr, Rational, S, harmonic, log, sympify
 
 from paper_checks import direct, exact
-from paper_checks.checks import GROWTH, check, derived, order_key, order_of
-from paper_checks.claim import Check, Claim, Mutant, Part, Route
+from paper_checks.checks import GROWTH, check, derived, order_key, order_of, outcome
+from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.papers.magneto_wide import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N
 
@@ -24,6 +26,28 @@ def _settled(quantity: Callable[[int], float]) -> Callable[[Values], list[bool |
         return [exact.settles(ratios)]
 
     return decide
+
+
+def _with_relu(statement: Growth) -> Evidence:
+    found = GROWTH[0].run(statement)
+    return replace(found, detail=f"{found.detail}; with gelu it outgrows the order, see S3-10")
+
+
+def _by_measuring(statement: Growth) -> Evidence:
+    """Whether the update rises no more between the two larger of three depths than the order does."""
+    network = direct.NETWORKS[statement.scheme]
+    gains = tuple(network.gain(length) for length in DEPTHS)
+    found = second_rise(network.placement, gains, (statement.activation,), statement.norm_kind)
+    first, second, third = (float(statement.order.subs(L, length)) for length in DEPTHS)
+    ratio = math.inf if second == first else (third - second) / (second - first)
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=int(math.isfinite(ratio)),
+        verdict=outcome(found.low <= ratio),
+        detail=f"real networks {WIDTH} wide, {NUM_NETWORKS} a depth: the update from {DEPTHS[1]} to {DEPTHS[2]} "
+        f"sublayers rises {found.text} times as much as from {DEPTHS[0]} to {DEPTHS[1]}; as the order, {ratio:.2g} "
+        "times",
+    )
 
 
 def _admin(
@@ -55,9 +79,13 @@ def _admin(
                 mutants=tuple(Mutant(name=name, statement=Values.of(order=expr)) for name, expr in wrong),
             ),
             Part(
-                name="the true update under SGD, relu",
+                name="the true update under SGD with relu, which Admin's networks have",
                 statement=growth,
-                checks=GROWTH,
+                checks=(
+                    Check(route=GROWTH[0].route, run=_with_relu),
+                    GROWTH[1],
+                    Check(route=Route.MEASURED, run=_by_measuring, is_direct=True),
+                ),
                 mutants=(
                     Mutant(name="flat", statement=growth.with_(order=S.One)),
                     Mutant(name="the square root", statement=growth.with_(order=order ** Rational(1, 2))),

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import mpmath
-from sympy import Expr, Rational, S, Sum, log, simplify, sqrt
+from sympy import Expr, Rational, S, log, simplify, sqrt
 
 from paper_checks import direct, exact
 from paper_checks.cells import read
 from paper_checks.checks import GROWTH, all_of, check, derived, outcome
-from paper_checks.claim import Cell, Check, Claim, Evidence, Mutant, Part, Route
-from paper_checks.papers.deepnet_parts import BETWEEN, Scales, exponent, is_below, measured, one_token
+from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers.deepnet_parts import BETWEEN, Scales, deepnet_scales, exponent, is_below, one_token
+from paper_checks.papers.deepnet_runs import COUNTS, GROWTH_ON_RECORD, encoder_share
 from paper_checks.statements import Decimals, Growth, Values
-from theory.symbols import L, M, N, displacements, l
-from theory.symbols import gain_in as w
-from theory.symbols import gain_out as v
+from theory.symbols import L, M, N, init_gain
 from theory.symbols import residual_weight as alpha
 
 HALF, QUARTER, SIXTEENTH = Rational(1, 2), Rational(1, 4), Rational(1, 16)
@@ -124,7 +124,7 @@ def _flat(activation: str) -> Part:
     return Part(
         name=f"the true update under SGD does not grow, {activation}",
         statement=statement,
-        checks=GROWTH,
+        checks=(*GROWTH, GROWTH_ON_RECORD),
         mutants=(
             Mutant(name="grows as L^(1/4)", statement=statement.with_(order=L**QUARTER)),
             Mutant(name="without alpha and beta", statement=statement.with_(scheme="post-ln")),
@@ -180,42 +180,96 @@ def _constants_by_hand() -> dict[str, Expr]:
     return {"alpha": a, "beta": 1 / (sqrt(2) * a)}
 
 
-def _share_by_rules(statement: Values) -> Evidence:
-    """The derived sum under three couplings. Judged by the last: the cross-attentions' matrices are independent."""
-    found = _shares_by_rules(statement)
-    bounded = {}
-    for name, share in found.items():
-        form = exact.log_form(share)
-        bounded[name] = all(form.coeff(log(count)) <= 0 for count in (N, M))
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """The encoder's share of the update is bounded, whatever N and M."""
+
+    alpha: Expr
+    beta: Expr
+
+    @property
+    def text(self) -> str:
+        letters = f"alpha_e = {self.alpha}, beta_e = {self.beta}"
+        return f"the encoder's sum of ||dF/dtheta||^2 is bounded for all N and M: {letters}"
+
+    def of_encoder(self) -> dict[Expr, Expr]:
+        return {alpha: self.alpha, init_gain: self.beta}
+
+
+def _is_bounded(share: Expr) -> bool:
+    form = exact.log_form(share)
+    return all(form.coeff(log(count)) <= 0 for count in (N, M))
+
+
+def _share_with(coupling: str, detail: str) -> Check:
+    """The derived sum under one coupling; the other readings beside it."""
+
+    def run(s: Bounded) -> Evidence:
+        from theory.rule_types import plainly
+
+        found = {}
+        for name in ("once", "own-gradient", "mean-square"):
+            total = plainly(_side("encoder-decoder", "encoder", name).update_sum.total)
+            found[name] = total.xreplace(s.of_encoder())
+        bounded = {name: _is_bounded(share) for name, share in found.items()}
+        return Evidence(
+            route=Route.PROOF,
+            num_effective=1,
+            verdict=outcome(bounded[coupling]),
+            detail=detail,
+            numbers={n: {"share": str(simplify(share)), "bounded": bounded[n]} for n, share in found.items()},
+        )
+
+    return Check(route=Route.PROOF, run=run)
+
+
+def _share_by_letters(s: Bounded) -> Evidence:
+    """c^2 sum (v_e^2 + w_e^2)/alpha_e^2, c = sum v_d w_d / alpha_d: the coupling moves F, and scales the gradient."""
+    a, b = PRINTED["decoder of two"]
+    coupling = M * b**2 / a
+    share = coupling**2 * 2 * N * 2 * s.beta**2 / s.alpha**2
+    holds = _is_bounded(share)
+    exactly = {f"{n}, {n}": float(f"{_share_of_scalars(deepnet_scales(n, n), n, n):.3g}") for n in (6, 18, 100, 500)}
+    example = {
+        "printed": "the encoder's share of the update is bounded: it is 1",
+        "found": "c^2 sum_e (v^2 + w^2)/alpha^2 = c = M^(1/4)/4.56, above 1 from M = 433 on: c scales the encoder's "
+        "own gradient too",
+        "share at N, M in the scalar model itself, printed decimals": exactly,
+        "command": "depthlaw explain DN-07",
+    }
     return Evidence(
-        route=Route.PROOF,
+        route=Route.ARITHMETIC,
         num_effective=1,
-        verdict=outcome(bounded["mean-square"]),
-        detail="the derived sum with its own gradient passing M independent cross-attentions, which add as squares: "
-        "coupling M (v_d w_d/alpha_d)^2: alpha_e is then larger and beta_e smaller than it takes. Beside it the "
-        "readings once, as DeepNet counts, and own-gradient, with M^2 for M",
-        numbers={name: {"share": str(simplify(share)), "bounded": bounded[name]} for name, share in found.items()},
+        verdict=outcome(holds),
+        detail="c^2 sum over the encoder of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d, with the paper's own "
+        "approximations; beside it the scalar model without them, whose slopes multiply to more than 1 (DN-08)",
+        numbers={"share": str(simplify(share)), "share at N, M in the scalar model itself, printed decimals": exactly},
+        counterexample=None if holds else example,
     )
 
 
-def _shares_by_rules(s: Values) -> dict[str, Expr]:
-    from theory.rule_types import plainly
-    from theory.symbols import init_gain
+def _share_of_scalars(scales: Scales, num_encoder: int, num_decoder: int) -> float:
+    """The encoder's sum of (dF/dv)^2 + (dF/dw)^2, every input 1."""
+    (a_e, b_e), (a_d, b_d) = scales
+    root = math.sqrt(a_e**2 + b_e**4)
+    slope, own = (a_e + b_e**2) / root, math.sqrt(2) * b_e * a_e * (a_e - b_e**2) / root**3
+    below = slope ** (2 * num_encoder - 1)
+    root = math.sqrt(a_d**2 + b_d**4)
+    passing, entering = (a_d + b_d**2) / root, b_d**2 / root
+    stays = a_d / root
+    total = 0.0
+    for _ in range(num_decoder):  # self-attention, cross-attention, ffn: dy/d(the encoder's output)
+        total = ((total * passing) * stays + entering) * passing
+    return 2 * num_encoder * (own * below * total) ** 2
 
-    def share(coupling: str) -> Expr:
-        side = _side("encoder-decoder", "encoder", coupling)
-        return plainly(side.update_sum.total).xreplace({alpha: s["alpha"], init_gain: s["beta"]})
 
-    return {name: share(name) for name in ("once", "own-gradient", "mean-square")}
-
-
-def _scales(s: Values, num_encoder: int, num_decoder: int) -> Scales:
+def _scales(s: Bounded, num_encoder: int, num_decoder: int) -> Scales:
     at = {N: num_encoder, M: num_decoder}
-    encoder, decoder = (s["alpha"], s["beta"]), PRINTED["decoder of two"]
+    encoder, decoder = (s.alpha, s.beta), PRINTED["decoder of two"]
     return Scales(*[(float(a.subs(at)), float(b.subs(at))) for a, b in (encoder, decoder)])
 
 
-def _share_by_closed_form(s: Values) -> Evidence:
+def _share_by_closed_form(s: Bounded) -> Evidence:
     """One token: the encoder gets 1 - (1 + r^2)^(-M) of the squared gradient, r = v_d w_d / alpha_d."""
     lines = {f"M to 10^6, N = {n}": [(n, m) for m in direct.LENGTHS] for n in (1, 100)}
     lines |= {f"N to 10^6, M = {m}": [(n, m) for n in direct.LENGTHS] for m in (1, 100)}
@@ -235,24 +289,31 @@ def _share_by_closed_form(s: Values) -> Evidence:
     )
 
 
-def _share_by_measuring(s: Values) -> Evidence:
+_NO_GROWTH = 1 / 16
+"""Half the power of N that a beta off by N^(1/16) would give the share."""
+
+
+def _share_on_record(s: Bounded) -> Evidence:
     """Real encoder-decoders: how the encoder's share grows with M and with N."""
-    at = {
-        counts: [pair[0] for pair in measured(_scales(s, *counts), *counts, num_seeds=8)]
-        for counts in ((1, 3), (1, 24), (8, 3))
-    }
-    by_decoder, by_encoder = (exponent(at[1, 3], at[other], 8) for other in ((1, 24), (8, 3)))
+    start, by_decoder, by_encoder = (encoder_share(_scales(s, *counts), counts) for counts in COUNTS)
+    (n, m), (_, most_m), (most_n, _) = COUNTS
+    power_of_m, power_of_n = exponent(start, by_decoder, most_m / m), exponent(start, by_encoder, most_n / n)
     readings = {"own-gradient": 1 / 4, "once": 0.0, "mean-square": -3 / 4}
-    within = [name for name, power in readings.items() if by_decoder.low < power < by_decoder.high]
-    answers = [is_below(by_decoder, BETWEEN), is_below(by_encoder, 1 / 2)]
+    within = [name for name, power in readings.items() if power_of_m.low < power < power_of_m.high]
     return Evidence(
         route=Route.MEASURED,
-        num_effective=len(answers),
-        verdict=outcome(all_of(answers)),
-        detail="the encoder's sum of ||df/dW||^2 / d in real encoder-decoders, 4 tokens, d = 32, 8 seeds: its power of "
-        "M from 3 to 24 at N = 1 (no growth is below 1/8), of N from 1 to 8 at M = 3 (below linear is below 1/2)",
-        numbers={"power of M": by_decoder.text, "readings inside": within, "power of N": by_encoder.text},
+        num_effective=2,
+        verdict=outcome(all_of([is_below(power_of_m, BETWEEN), is_below(power_of_n, _NO_GROWTH)])),
+        detail=f"the encoder's sum of ||df/dW||^2 / d in recorded encoder-decoders, 4 tokens, d = 32, {len(start)} "
+        f"seeds: its power of M from {m} to {most_m} at N = {n} (no growth is below 1/8), of N from {n} to {most_n} "
+        f"at M = {m} (below 1/16)",
+        numbers={"power of M": power_of_m.text, "readings inside": within, "power of N": power_of_n.text},
     )
+
+
+_PRINTED_SHARE = Bounded(alpha=_EXACT["alpha"], beta=_EXACT["beta"])
+_OWN_ALPHA = (2 * N * (PRINTED["decoder of two"][1] ** 2 / PRINTED["decoder of two"][0] * M) ** 2) ** QUARTER
+"""alpha_e^4 = 2N c^2 in place of 2N c."""
 
 
 _DN_07 = Claim(
@@ -285,95 +346,61 @@ _DN_07 = Claim(
             ),
         ),
         Part(
-            name="the encoder's share of the update is bounded, its own gradient passing the cross-attention too",
-            statement=_EXACT,
+            name="the encoder's share of the update is bounded in the model that it is derived in, its own gradient "
+            "passing the cross-attentions too",
+            statement=_PRINTED_SHARE,
             checks=(
-                Check(route=Route.PROOF, run=_share_by_rules),
-                Check(route=Route.MEANFIELD, run=_share_by_closed_form, is_direct=True),
-                Check(route=Route.MEASURED, run=_share_by_measuring, is_direct=True),
+                _share_with(
+                    "own-gradient",
+                    "the derived sum, every contribution with the same sign, as d = 1 has it: the gradient of an "
+                    "encoder's weight is scaled by c = M v_d w_d/alpha_d, and what it moves is once more",
+                ),
+                Check(route=Route.ARITHMETIC, run=_share_by_letters, is_direct=True),
             ),
             mutants=(
-                Mutant(name="no alpha and beta", statement=Values.of(alpha=1, beta=1)),
-                Mutant(name="beta grows", statement=_EXACT.with_(beta=_OF_TWO**SIXTEENTH)),
+                Mutant(name="no alpha and beta", statement=Bounded(alpha=S.One, beta=S.One)),
+                Mutant(
+                    name="beta larger by M^(1/16)",
+                    statement=replace(_PRINTED_SHARE, beta=_PRINTED_SHARE.beta * M**SIXTEENTH),
+                ),
+            ),
+            instead=Amendment(
+                statement=Bounded(alpha=_OWN_ALPHA, beta=1 / (sqrt(2) * _OWN_ALPHA)),
+                text="bounded with alpha_e = (2N c^2)^(1/4) = 0.557 (N^2 M)^(1/8), c = M v_d w_d / alpha_d; with the "
+                "printed ones the share is c = M^(1/4)/4.56",
+            ),
+            condition="M <= 432, up to which M^(1/4)/4.56 is at most 1; or a wide network (next part)",
+            expected=Verdict.REFUTED,
+        ),
+        Part(
+            name="the encoder's share of the update is bounded in a wide network",
+            statement=_PRINTED_SHARE,
+            checks=(
+                _share_with(
+                    "mean-square",
+                    "the derived sum with its own gradient passing M independent cross-attentions, which add as "
+                    "squares: coupling M (v_d w_d/alpha_d)^2: alpha_e is then larger and beta_e smaller than it "
+                    "takes. Beside it the readings once, as DeepNet counts, and own-gradient, with M^2 for M",
+                ),
+                Check(route=Route.MEANFIELD, run=_share_by_closed_form, is_direct=True),
+                Check(route=Route.MEASURED, run=_share_on_record, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="no alpha and beta", statement=Bounded(alpha=S.One, beta=S.One)),
+                Mutant(name="beta grows", statement=replace(_PRINTED_SHARE, beta=_OF_TWO**SIXTEENTH)),
+                Mutant(
+                    name="beta larger by N^(1/16)",
+                    statement=replace(_PRINTED_SHARE, beta=_PRINTED_SHARE.beta * N**SIXTEENTH),
+                ),
+                Mutant(
+                    name="beta larger by N^(1/8)",
+                    statement=replace(_PRINTED_SHARE, beta=_PRINTED_SHARE.beta * N ** (2 * SIXTEENTH)),
+                ),
             ),
         ),
     ),
     cells=_cells("encoder-decoder", "encoder", ("0.81*(N**4*M)**(1/16)", "0.87*(N**4*M)**(-1/16)"), decimals=2),
-)
-
-
-# ---------------------------------------------------------------- DN-09: vanilla Post-LN
-
-_THEOREM = Sum(sqrt(v**2 + w**2) / alpha * displacements[l], (l, 1, L))
-"""Theorem 4.2 at one gain for every sublayer."""
-
-
-def _is_number(expr: Expr) -> bool:
-    return expr.is_number and bool(expr.is_finite) and expr != 0
-
-
-def _ratio(first: Expr, second: Expr) -> bool | None:
-    """Whether two sums differ by a number."""
-    return _is_number((exact.normal_form(first) / exact.normal_form(second)).cancel())
-
-
-def _theory_bound(s: Values) -> list[bool | None]:
-    from theory.bounds import derive_bound
-    from theory.symbols import gains_in, gains_out
-
-    found = derive_bound("post-ln").displacement
-    if found is None:
-        raise ArithmeticError("the post-norm bound has no displacement form")
-    plain = found.replace(lambda e: getattr(e, "base", None) in (gains_in, gains_out), lambda _: S.One)
-    return [_ratio(plain.subs(alpha, 1), s["bound"])]
-
-
-_VANILLA = Values.of(bound=Sum(displacements[l], (l, 1, L)))
-_POST_RELU = Growth(scheme="post-ln", order=L, is_upper=True)
-_DN_09 = Claim(
-    id="DN-09",
-    source="deepnet",
-    locator=f"{SECTION}, after Theorem 4.2",
-    quote="vanilla Post-LN: alpha = v = w = 1, so O(sum_i ||theta_i^* - theta_i||)",
-    summary="vanilla Post-LN is alpha = v = w = 1, its update O(sum of the displacements)",
-    parts=(
-        Part(
-            name="the bound at alpha = v = w = 1",
-            statement=_VANILLA,
-            checks=(
-                check(Route.PROOF, "the derived post-norm bound, over the printed one, is a number", _theory_bound),
-                check(
-                    Route.ARITHMETIC,
-                    "Theorem 4.2 at alpha = v = w = 1 is sqrt(2) times it. There the slopes that refute it (DN-02) "
-                    "do no harm: alpha (alpha - vw) = 0, so to first order the scalar model moves with no weight",
-                    lambda s: [_ratio(_THEOREM.subs({alpha: 1, v: 1, w: 1}), s["bound"])],
-                    is_direct=True,
-                ),
-            ),
-            mutants=(
-                Mutant(name="a square", statement=Values.of(bound=Sum(displacements[l] ** 2, (l, 1, L)))),
-                Mutant(name="a weight l", statement=Values.of(bound=Sum(l * displacements[l], (l, 1, L)))),
-            ),
-        ),
-        Part(
-            name="the true update under SGD, relu",
-            statement=_POST_RELU,
-            checks=GROWTH,
-            mutants=(
-                Mutant(name="O(log L)", statement=_POST_RELU.with_(order=log(L))),
-                Mutant(name="O(L^(1/2))", statement=_POST_RELU.with_(order=L**HALF)),
-            ),
-        ),
-    ),
-    cells=(
-        Cell(
-            table="bounds",
-            where=(("scheme", "post-ln"),),
-            column="bound",
-            printed="eta*Sum((v[l]**2 + w[l]**2)/alpha**2, (l, 1, L))",
-            note="Theorem 4.2 after one SGD step, before alpha = v = w = 1",
-        ),
-    ),
+    expected=Verdict.REFUTED,
 )
 
 CLAIMS: tuple[Claim, ...] = (
@@ -397,5 +424,4 @@ CLAIMS: tuple[Claim, ...] = (
     _row("DN-05", "decoder", "decoder-only: alpha = (2M)^(1/4), beta = (8M)^(-1/4)"),
     _row("DN-06", "decoder of two", "encoder-decoder, decoder: alpha = (3M)^(1/4), beta = (12M)^(-1/4)"),
     _DN_07,
-    _DN_09,
 )

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from statistics import median
 
-from sympy import Expr, Rational, S, cancel, log
+from sympy import Expr, Rational, S, cancel
 
 from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, all_of, awaits, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers.contests import Words
 from paper_checks.papers.deepnet_parts import (
     BETWEEN,
-    VANILLA,
-    Interval,
-    deepnet_scales,
     exponent,
+    exponent_of_means,
     interval,
     is_below,
+    is_near,
     matrix_shares,
-    measured,
-    squares,
+)
+from paper_checks.papers.deepnet_runs import (
+    DEPTHS,
+    GROUPS,
+    GROWTH_ON_RECORD,
+    LENGTHS,
+    WIDTH,
+    encoder_decoders,
+    encoders,
+    layers,
+    power_between,
 )
 from paper_checks.statements import Growth
 from theory.symbols import L
@@ -31,15 +39,6 @@ HALF = Rational(1, 2)
 
 
 # ---------------------------------------------------------------- DN-10: all that a default model trains
-
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "matrices": ("q", "k", "v", "out", "fc1", "fc2"),
-    "norm gains": ("post_gain",),
-    "norm biases": ("post_bias",),
-    "output biases": ("out_bias", "fc2_bias"),
-    "inner biases": ("v_bias", "fc1_bias"),
-}
-"""By what they are, the roles of a default Transformer. The biases of q and k: a shift of all scores does nothing."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,10 @@ class RoleOrders:
 
 
 def _by_theory(s: RoleOrders) -> list[bool | None]:
-    """theory's sublayer: a norm's gain and bias get D_l = 1, an output bias 1/(alpha^2 + s) of it, fc1's as its W."""
+    """theory's sublayer: a norm's gain and bias get D_l = 1, an output bias 1/(alpha^2 + s) of it, fc1's as its W.
+
+    What reaches the scores of an attention, and the biases of its queries with it, passed out and v: s/(alpha^2 + s).
+    """
     from theory.closedform import symbolic_moments
     from theory.moments import activation
     from theory.schemes import scheme
@@ -90,6 +92,7 @@ def _by_theory(s: RoleOrders) -> list[bool | None]:
         "norm biases": S.One,
         "output biases": 1 / t.sum_second,
         "inner biases": t.fc1_square,
+        "query biases": 1 - stack.residual_weight**2 / t.sum_second,
     }
     return [order_key(order_of(L * each[name])) == order_key(order_of(order)) for name, order in s.entries]
 
@@ -104,78 +107,46 @@ def _by_sums(s: RoleOrders) -> list[bool | None]:
             square, gain2 = network.residual_weight(length) ** 2, network.gain(length) ** 2
             total = square + gain2**2 / 2
             each = {"matrices": gain2 / total, "output biases": 1 / total, "inner biases": gain2 / 2 / total}
+            each["query biases"] = gain2**2 / 2 / total
             ratios.append(math.log(length * each.get(name, 1.0) / float(order.subs(L, length))))
         out.append(exact.settles(ratios))
     return out
 
 
-_WIDTH, _DEPTHS, _SEEDS = 32, (4, 64), 32
-
-
-@cache
-def _real_groups(length: int) -> tuple[Mapping[str, float], ...]:
-    """By seed: ||df/dtheta||^2 by kind, in a DeepNorm encoder with norm gains and biases and linear biases."""
-    from sims.model import ModelConfig, alternating
-
-    network = direct.NETWORKS["deepnorm"]
-    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain(length))
-    config = ModelConfig(
-        encoder=alternating(length, residual_weight=network.residual_weight(length), gains=gains),
-        d_model=_WIDTH,
-        ffn_ratio=1,
-        has_affine=True,
-        has_bias=True,
-    )
-    found = squares(config, _SEEDS, 4)
-    kinds = {role: name for name, roles in GROUPS.items() for role in roles}
-    out: list[dict[str, float]] = [dict.fromkeys(GROUPS, 0.0) for _ in range(_SEEDS)]
-    for name, by_seed in found.items():
-        kind = kinds.get(name.split("_", 3)[3])
-        for sums, square in zip(out, by_seed, strict=True):
-            if kind is not None:
-                sums[kind] += square
-    return tuple(out)
-
-
 def _by_measuring(s: RoleOrders) -> Evidence:
     """Whether the measured power of L of each kind is the stated one, to less than 1/8."""
-    low, high = (_real_groups(length) for length in _DEPTHS)
-    factor = _DEPTHS[1] / _DEPTHS[0]
+    found = {length: encoders("deepnorm", "relu", length) for length in LENGTHS}
+    (shallow, low), (deepest, high) = found.items()
     answers: list[bool | None] = []
     numbers = {}
     for name, order in s.entries:
-        found = exponent([one[name] for one in low], [one[name] for one in high], factor)
-        power = float((log(order.subs(L, _DEPTHS[1])) - log(order.subs(L, _DEPTHS[0]))) / math.log(factor))
-        answers.append(_is_near(found, power))
-        numbers[f"power of L, {name}"] = found.text
-    totals = {
-        length: interval([sum(one.values()) / one["matrices"] for one in _real_groups(length)]) for length in _DEPTHS
-    }
-    numbers |= {f"all over matrices, L = {length}": total.text for length, total in totals.items()}
+        power = exponent_of_means(low[name], high[name], deepest / shallow)
+        answers.append(is_near(power, power_between(order, LENGTHS)))
+        numbers[f"power of L, {name}"] = power.text
+    totals = {}
+    for length, kinds in found.items():
+        sums = map(sum, zip(*kinds.values(), strict=True))
+        totals[length] = interval([total / own for total, own in zip(sums, kinds["matrices"], strict=True)])
+        numbers[f"all over matrices, L = {length}"] = totals[length].text
     holds = all_of(answers)
-    deep = totals[_DEPTHS[1]]
     example = {
         "printed": "one SGD step moves F by Theta(eta), whatever the depth",
-        "found": f"with norm gains and biases trained, Theta(eta L) at fixed width: at d = {_WIDTH}, L = {_DEPTHS[1]} "
-        f"all parameters move a logit {deep.text} times as far as the matrices do",
-        "width": _WIDTH,
-        "num_sublayers": _DEPTHS[1],
+        "found": f"with norm gains and biases trained, Theta(eta L) at fixed width: at d = {WIDTH}, L = {deepest} "
+        f"all parameters move a logit {totals[deepest].text} times as far as the matrices do",
+        "width": WIDTH,
+        "num_sublayers": deepest,
         "command": "depthlaw explain DN-10",
     }
     return Evidence(
         route=Route.MEASURED,
         num_effective=len(answers),
         verdict=outcome(holds),
-        detail=f"real DeepNorm encoders, 4 tokens, d = {_WIDTH}, {_SEEDS} seeds: each kind's power of L from "
-        f"{_DEPTHS[0]} to {_DEPTHS[1]} sublayers, by autograd; multiples of 1/4 are told apart",
+        detail=f"recorded DeepNorm encoders, 4 tokens, d = {WIDTH}, {len(low['matrices'])} and {len(high['matrices'])} "
+        f"seeds: each kind's power of "
+        f"L from {shallow} to {deepest} sublayers, by autograd; multiples of 1/4 are told apart",
         numbers=numbers,
         counterexample=example if holds is False else None,
     )
-
-
-def _is_near(found: Interval, power: float) -> bool | None:
-    inside = is_below(found, power + BETWEEN), is_below(found, power - BETWEEN)
-    return False if inside[0] is False or inside[1] is True else None if None in inside else True
 
 
 def _matrices(activation: str) -> Part:
@@ -183,7 +154,7 @@ def _matrices(activation: str) -> Part:
     return Part(
         name=f"the weights that the theory covers, {activation}",
         statement=statement,
-        checks=GROWTH,
+        checks=(*GROWTH, GROWTH_ON_RECORD),
         mutants=(
             Mutant(name="as L^(1/4)", statement=statement.with_(order=L ** Rational(1, 4))),
             Mutant(name="post-ln", statement=statement.with_(scheme="post-ln")),
@@ -191,7 +162,8 @@ def _matrices(activation: str) -> Part:
     )
 
 
-_ALL = RoleOrders(tuple((name, S.One) for name in GROUPS))
+_ALL = RoleOrders(tuple((name, L**-HALF if name == "query biases" else S.One) for name in GROUPS))
+"""The most that the goal allows. The biases of the queries have less, which does it no harm."""
 _FOUND = _ALL.with_(norm_gains=L, norm_biases=L, output_biases=L**HALF)
 _DN_10 = Claim(
     id="DN-10",
@@ -218,12 +190,14 @@ _DN_10 = Claim(
             mutants=(
                 Mutant(name="output biases as L", statement=_FOUND.with_(output_biases=L)),
                 Mutant(name="norm gains as L^(1/2)", statement=_FOUND.with_(norm_gains=L**HALF)),
+                Mutant(name="query biases flat", statement=_FOUND.with_(query_biases=S.One)),
                 Mutant(name="norms flat", statement=_FOUND.with_(norm_gains=S.One, norm_biases=S.One)),
             ),
             instead=Amendment(
                 statement=_FOUND,
                 text="norm gains and norm biases Theta(L) each, output biases Theta(L^(1/2)), inner biases and, times "
-                "d, matrices Theta(1): a norm's bias adds straight to a stream whose gradient has one size all along",
+                "d, matrices Theta(1), query biases Theta(L^(-1/2)): a norm's bias adds straight to a stream whose "
+                "gradient has one size all along",
             ),
             condition="these parameters are frozen, or the learning rate of norm gains and biases is divided by L and "
             "that of output biases by L^(1/2); or L is below about d/4, where the norms' 2L is below the matrices' d/2",
@@ -248,18 +222,9 @@ class Depths:
         return "; ".join(f"the update of {scheme} {how} with depth" for scheme, how in self.entries)
 
 
-def _layers(scheme: str, num_layers: int) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """(alpha, gain) by layer of encoder and decoder. Post-LN-init divides what is in layer l by N - l + 1."""
-    if scheme == "post-ln-init":
-        side = [(1.0, 1 / (num_layers - index)) for index in range(num_layers)]
-        return side, side
-    scales = deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else VANILLA
-    return [scales.encoder] * num_layers, [scales.decoder] * num_layers
-
-
 def one_token_update(scheme: str, num_layers: int) -> float:
     """``one_token`` for layers of their own gains, layer by layer from the top; the paper's FFN of 2 d."""
-    encoder, decoder = _layers(scheme, num_layers)
+    encoder, decoder = layers(scheme, num_layers)
     gradient, entering, total = 1.0, 0.0, 0.0
     for weight, gain in reversed(decoder):
         attention, ffn = matrix_shares(weight, gain, 2)
@@ -281,83 +246,54 @@ def _depths_by_closed_form(s: Depths) -> Evidence:
         route=Route.MEANFIELD,
         num_effective=len(answers),
         verdict=outcome(all(answers)),
-        detail="the update at N = M = 10, 100, 1000, infinite width, one token on either side, relu",
+        detail="the update at N = M = 10, 100, 1000, infinite width, one token on either side, relu: what explodes in "
+        "Post-LN grows as N at initialisation, and no faster",
         numbers=numbers,
     )
 
 
-def _real_updates(scheme: str, num_layers: int) -> list[float]:
-    """By seed, the update of the paper's tiny encoder-decoder: d = 64, FFN 128, 2 heads, here with 4 tokens."""
-    if scheme == "post-ln-init":
-        return [total for total, _ in _init_network(num_layers, is_scaled=True)]
-    scales = deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else VANILLA
-    seeds = 4 if scheme == "deepnet" else 12
-    return [sum(both) for both in measured(scales, num_layers, num_layers, num_seeds=seeds, d_model=64, ffn_ratio=2)]
-
-
-@cache
-def _init_network(num_layers: int, *, is_scaled: bool) -> tuple[tuple[float, float], ...]:
-    """By seed: (the update, the gradient norm of the decoder's top layer), with Post-LN-init or without."""
-    from sims.model import MATRICES, ModelConfig, SublayerConfig
-
-    gains = [1 / (num_layers - index) if is_scaled else 1.0 for index in range(num_layers)]
-    sides = [
-        tuple(SublayerConfig(kind=kind, gains=dict.fromkeys(MATRICES[kind], gain)) for gain in gains for kind in kinds)
-        for kinds in (("attention", "ffn"), ("attention", "cross", "ffn"))
-    ]
-    found = squares(ModelConfig(encoder=sides[0], decoder=sides[1], d_model=64, num_heads=2, ffn_ratio=2), 4, 4)
-    top = tuple(f"_weights.decoder_{index}_" for index in range(3 * num_layers - 3, 3 * num_layers))
-    highest = [by_seed for name, by_seed in found.items() if name.startswith(top)]
-    totals, tops = ([sum(seeds) / 64 for seeds in zip(*some, strict=True)] for some in (found.values(), highest))
-    return tuple(zip(totals, map(math.sqrt, tops), strict=True))
-
-
-def _depths_by_measuring(low: int, high: int) -> Callable[[Depths], Evidence]:
-    def run(s: Depths) -> Evidence:
-        answers: list[bool | None] = []
-        numbers = {}
-        for scheme, how in s.entries:
-            found = exponent(_real_updates(scheme, low), _real_updates(scheme, high), high / low)
-            stays = is_below(found, BETWEEN)
-            answers.append(None if stays is None else stays is (how == "stays"))
-            numbers[f"power of N, {scheme}"] = found.text
-        return Evidence(
-            route=Route.MEASURED,
-            num_effective=len(answers),
-            verdict=outcome(all_of(answers)),
-            detail=f"the update of real encoder-decoders by autograd, d = 64, FFN 128, 2 heads, 4 tokens: its power of "
-            f"N from {low}L-{low}L to {high}L-{high}L, stays below 1/8, grows above",
-            numbers=numbers,
-        )
-
-    return run
-
-
-def _init_against_plain(s: Depths) -> Evidence:
-    """At 18L-18L, beside Post-LN: the update, and the top layer's gradient, which the open part is about."""
-    plain = _init_network(18, is_scaled=False)
+def _depths_by_record(s: Depths) -> Evidence:
+    """The power of N between the figure's ends, from mean logarithms: Post-LN's seeds scatter by factors of ten."""
     answers: list[bool | None] = []
     numbers = {}
+    low, high = DEPTHS[0], DEPTHS[-1]
+    num_seeds = 0
     for scheme, how in s.entries:
-        found = _init_network(18, is_scaled=scheme == "post-ln-init")
-        over = exponent([update for update, _ in plain], [update for update, _ in found], math.e)
-        top = exponent([norm for _, norm in plain], [norm for _, norm in found], math.e)
-        smaller = is_below(over, 0)
-        answers.append(None if smaller is None else smaller is (how == "stays"))
-        numbers[f"{scheme} over post-ln, log of the update"] = over.text
-        numbers[f"{scheme} over post-ln, log of the gradient norm of the decoder's top layer"] = top.text
+        updates = {n: encoder_decoders(scheme, n)[0] for n in DEPTHS}
+        num_seeds = len(updates[low])
+        found = exponent(updates[low], updates[high], high / low)
+        stays = is_below(found, BETWEEN)
+        answers.append(None if stays is None else stays is (how == "stays"))
+        numbers[f"power of N, {scheme}"] = found.text
+        numbers[f"median update, {scheme}"] = {f"{n}L-{n}L": float(f"{median(updates[n]):.2g}") for n in DEPTHS}
     return Evidence(
         route=Route.MEASURED,
         num_effective=len(answers),
         verdict=outcome(all_of(answers)),
-        detail="real 18L-18L encoder-decoders at initialisation, d = 64, FFN 128, independent tokens: the update below "
-        "Post-LN's",
+        detail=f"recorded encoder-decoders at initialisation, by autograd, d = 64, FFN 128, 2 heads, 4 tokens, "
+        f"{num_seeds} seeds: the update's power of N from {low}L-{low}L to {high}L-{high}L, stays below 1/8, grows "
+        "above",
         numbers=numbers,
     )
 
 
 _INIT = Depths((("post-ln-init", "stays"),))
 _TRAINING = "logged 18L-18L runs of Post-LN and Post-LN-init on one translation task"
+
+
+def _top_gradients() -> str:
+    """At 18L-18L, Post-LN-init's top-layer gradient norm over Post-LN's, of recorded seeds."""
+    plain, scaled = (encoder_decoders(scheme, 18)[1] for scheme in ("post-ln", "post-ln-init"))
+    ends = exponent(plain, scaled, math.e)
+    return " to ".join(f"{math.exp(end / 2):.2f}" for end in ends)
+
+
+def _init_by_record(s: Depths) -> Evidence:
+    found = _depths_by_record(s)
+    top = {"gradient norm of the decoder's top layer at 18L-18L, post-ln-init over post-ln": _top_gradients()}
+    return replace(found, numbers={**found.numbers, **top})
+
+
 _DN_13 = Claim(
     id="DN-13",
     source="deepnet",
@@ -371,7 +307,7 @@ _DN_13 = Claim(
             statement=_INIT,
             checks=(
                 Check(route=Route.MEANFIELD, run=_depths_by_closed_form, is_direct=True),
-                Check(route=Route.MEASURED, run=_init_against_plain, is_direct=True),
+                Check(route=Route.MEASURED, run=_init_by_record, is_direct=True),
             ),
             mutants=(
                 Mutant(name="it grows", statement=Depths((("post-ln-init", "grows"),))),
@@ -380,7 +316,7 @@ _DN_13 = Claim(
         ),
         Part(
             name="18L-18L converges with it, and not without",
-            statement=Depths((("post-ln-init", "stays"),)),
+            statement=Words("trained alike, an 18L-18L Post-LN-init converges and an 18L-18L Post-LN does not"),
             checks=(awaits(_TRAINING),),
             mutants=(),
             open=_TRAINING,
@@ -388,7 +324,7 @@ _DN_13 = Claim(
         ),
         Part(
             name="its top-layer gradients are larger than Post-LN's",
-            statement=Depths((("post-ln-init", "stays"),)),
+            statement=Words("the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's"),
             checks=(awaits(f"the gradient norms of {_TRAINING}"),),
             mutants=(),
             open=f"the gradient norms of {_TRAINING}. At initialisation on independent tokens they are not larger: the "
@@ -410,11 +346,11 @@ _DN_14 = Claim(
     uses=("DN-07",),
     parts=(
         Part(
-            name="the update by depth",
+            name="the update by depth, at initialisation",
             statement=_FIGURE,
             checks=(
                 Check(route=Route.MEANFIELD, run=_depths_by_closed_form, is_direct=True),
-                Check(route=Route.MEASURED, run=_depths_by_measuring(6, 24), is_direct=True),
+                Check(route=Route.MEASURED, run=_depths_by_record, is_direct=True),
             ),
             mutants=(
                 Mutant(name="Post-LN stays", statement=Depths((("post-ln", "stays"), ("deepnet", "stays")))),

@@ -1,23 +1,21 @@
-"""DeepNet's derivation: the scalar model of Appendix A, what it is approximated by, and what is assumed.
+"""DeepNet's derivation: the scalar model of Appendix A, and what it is approximated by.
 
-One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1; assumed: 0 < v, w < 1 and
-alpha, beta > 1.
+One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mpmath
-from sympy import Expr, Rational, S, diff, exp, factor, fraction, lambdify, limit, log, sqrt, together
+from sympy import Expr, Rational, S, diff, exp, factor, lambdify, limit, log, sqrt, together
 
 from paper_checks import direct, exact
 from paper_checks.checks import check, derived, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.papers.deepnet import PRINTED
 from paper_checks.statements import Values
-from theory.symbols import M, N, scratch
+from theory.symbols import N, scratch
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
 from theory.symbols import residual_weight as alpha
@@ -131,7 +129,8 @@ def _product_settles(s: Values) -> Evidence:
     passes = {size: _first_beyond(size) for size in (2, 10)}
     example = {
         "printed": "the slopes of the 2N sublayers multiply to about 1",
-        "found": f"exp(2^(-3/4) N^(1/4)): above 2 from N = {passes[2]}, above 10 from N = {passes[10]}",
+        "found": f"the product, about exp(2^(-3/4) N^(1/4)), is above 2 from N = {passes[2]}, above 10 from N = "
+        f"{passes[10]}",
         "command": "depthlaw explain DN-08",
     }
     return Evidence(
@@ -224,148 +223,4 @@ _DN_08 = Claim(
 )
 
 
-# ---------------------------------------------------------------- DN-11: the assumptions, for the scheme itself
-
-_OF_TWO = N**4 * M
-_ALPHA_OF_TWO = Rational(81, 100) * _OF_TWO ** Rational(1, 16)
-_BETA_OF_TWO = Rational(87, 100) * _OF_TWO ** Rational(-1, 16)
-_NAMES = {"encoder": "encoder-only", "decoder": "decoder-only", "decoder of two": "decoder of two"}
-_ALPHAS = tuple((name, PRINTED[which][0]) for which, name in _NAMES.items())
-_BETAS = (*((name, PRINTED[which][1]) for which, name in _NAMES.items()), ("encoder of two", _BETA_OF_TWO))
-_MOST = 40
-"""Layers up to which every pair of counts is tried."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """A letter stands on one side of 1 in every architecture, for all N, M >= 1 with N^4 M >= ``least``."""
-
-    letter: str
-    entries: tuple[tuple[str, Expr], ...]
-    is_above: bool
-    least: int = 1
-
-    @property
-    def text(self) -> str:
-        where = f" where N^4 M >= {self.least}" if self.least > 1 else ""
-        forms = "; ".join(f"{name}: {expr}" for name, expr in self.entries)
-        return f"{self.letter} {'>' if self.is_above else '<'} 1 for all N, M >= 1{where} ({forms})"
-
-
-def _example(s: Side, name: str, expr: Expr, at: tuple[int, int]) -> dict[str, object]:
-    value = float(expr.subs({N: at[0], M: at[1]}))
-    return {
-        "printed": f"{s.letter} is {'greater' if s.is_above else 'less'} than 1",
-        "found": f"{name}, N = {at[0]}, M = {at[1]}: {s.letter} = {value:.4g}",
-        "N": at[0],
-        "M": at[1],
-        "command": "depthlaw explain DN-11",
-    }
-
-
-def _side_by_trial(s: Side) -> Evidence:
-    """16th powers, exact rationals, at every pair of counts up to ``_MOST``."""
-    fails, count = [], 0
-    for name, expr in s.entries:
-        power = lambdify((N, M), expr**16, modules="sympy")
-        for n in range(1, _MOST + 1):
-            for m in range(1, _MOST + 1):
-                if n**4 * m < s.least:
-                    continue
-                value = power(S(n), S(m))
-                count += 1
-                if not (value > 1 if s.is_above else value < 1):
-                    fails.append((n * m, n, m, name, expr))
-    first = min(fails, key=lambda one: one[:3], default=None)
-    return Evidence(
-        route=Route.ARITHMETIC,
-        num_effective=count,
-        verdict=outcome(not fails),
-        detail=f"16th powers at all N, M up to {_MOST}, exactly",
-        numbers={"fail": len(fails)},
-        counterexample=None if first is None else _example(s, first[3], first[4], (first[1], first[2])),
-    )
-
-
-def _side_by_solver(s: Side) -> list[bool | None]:
-    """Over all real N, M >= 1: the 16th power, cleared of its denominator, by z3."""
-    import z3
-
-    from paper_checks.search import prove
-
-    n, m = z3.Real("n"), z3.Real("m")
-    found: list[bool | None] = []
-    for _, expr in s.entries:
-        top, bottom = (lambdify((N, M), part, modules="math")(n, m) for part in fraction(together(expr**16)))
-        holds = top > bottom if s.is_above else top < bottom
-        found.append(prove(z3.Implies(z3.And(n >= 1, m >= 1, n**4 * m >= s.least), holds)).is_valid)
-    return found
-
-
-_SIDE_CHECKS = (
-    Check(route=Route.ARITHMETIC, run=_side_by_trial, is_direct=True),
-    check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", _side_by_solver, is_direct=True),
-)
-_WEIGHTS = Side("v = w = beta", _BETAS, is_above=False)
-_ALPHA = Side("alpha", _ALPHAS, is_above=True)
-_ALPHA_E = Side("alpha", (("encoder of two", _ALPHA_OF_TWO),), is_above=True)
-_BETA = Side("beta", _BETAS, is_above=True)
-_DN_11 = Claim(
-    id="DN-11",
-    source="deepnet",
-    locator=f"{APPENDIX}, the assumptions before the proof of Theorem 4.2",
-    quote="v and w positive, of magnitude less than 1; alpha and beta positive, of magnitude greater than 1",
-    summary="assumed: 0 < v, w < 1; alpha, beta > 1, which the alpha and beta that follow should meet",
-    uses=("DN-04", "DN-05", "DN-06", "DN-07"),
-    parts=(
-        Part(
-            name="v and w below 1",
-            statement=_WEIGHTS,
-            checks=_SIDE_CHECKS,
-            mutants=(
-                Mutant(name="above", statement=replace(_WEIGHTS, is_above=True)),
-                Mutant(name="the family's 1/alpha", statement=replace(_WEIGHTS, entries=(("encoder", 1 / N),))),
-            ),
-        ),
-        Part(
-            name="alpha above 1: encoder-only, decoder-only, the decoder of two",
-            statement=_ALPHA,
-            checks=_SIDE_CHECKS,
-            mutants=(
-                Mutant(name="below", statement=replace(_ALPHA, is_above=False)),
-                Mutant(name="N for 2N", statement=replace(_ALPHA, entries=(("encoder", N ** Rational(1, 4)),))),
-            ),
-        ),
-        Part(
-            name="alpha above 1: the encoder of two",
-            statement=_ALPHA_E,
-            checks=_SIDE_CHECKS,
-            mutants=(
-                Mutant(name="from N^4 M = 29", statement=replace(_ALPHA_E, least=29)),
-                Mutant(name="below", statement=replace(_ALPHA_E, is_above=False, least=30)),
-            ),
-            instead=Amendment(
-                statement=replace(_ALPHA_E, least=30),
-                text="alpha_e > 1 from N^4 M = 30 on as printed, above N^4 M = 27 with the exact constant",
-            ),
-            condition="N^4 M > 27: N = 1 with M > 27, N = 2 with M > 1, or N > 2",
-            expected=Verdict.REFUTED,
-        ),
-        Part(
-            name="beta above 1",
-            statement=_BETA,
-            checks=_SIDE_CHECKS,
-            mutants=(Mutant(name="alpha below", statement=replace(_ALPHA, letter="beta", is_above=False)),),
-            misprint=Amendment(
-                statement=replace(_BETA, is_above=False),
-                text="beta less than 1: it is what v and w are set to",
-                grounds="the same sentence has v and w below 1, Section 4 sets v = w = beta, and every beta of its "
-                "table is below 1",
-            ),
-            expected=Verdict.MISPRINT,
-        ),
-    ),
-    expected=Verdict.REFUTED,
-)
-
-CLAIMS: tuple[Claim, ...] = (_DN_08, _DN_11)
+CLAIMS: tuple[Claim, ...] = (_DN_08,)

@@ -68,21 +68,22 @@ def matrix_shares(alpha: float, beta: float, ffn_ratio: int) -> tuple[float, flo
 # ---------------------------------------------------------------- real networks
 
 
-def squares(config: Any, num_seeds: int, num_tokens: int) -> dict[str, list[float]]:
+def squares(config: Any, seeds: int | Sequence[int], num_tokens: int) -> dict[str, list[float]]:
     """By parameter, ||df/dtheta||^2 of each seed: f one logit at the last of independent tokens, its head of length 1.
 
-    All seeds run at once, each with a model and tokens of its own.
+    seeds: which, or how many from 0 on. All run at once, each with a model and tokens of its own.
     """
     import torch
     from torch.func import functional_call, vmap
 
     from sims.model import Transformer
 
-    models = [Transformer(config, seed) for seed in range(num_seeds)]
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    models = [Transformer(config, seed) for seed in seeds]
     named = [dict(model.named_parameters()) for model in models]
     stacked = {name: torch.stack([one[name].detach() for one in named]).requires_grad_() for name in named[0]}
     inputs = []
-    for seed in range(num_seeds):
+    for seed in seeds:
         generator = torch.Generator().manual_seed(1000 + seed)  # another stream than the model's
         shapes = ((1, num_tokens, config.d_model), (1, num_tokens, config.d_model), (config.d_model,))
         x_BTD, y_BTD, head_D = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
@@ -152,6 +153,14 @@ def exponent(low: Sequence[float], high: Sequence[float], factor: float) -> Inte
     return Interval((middle - half) / math.log(factor), (middle + half) / math.log(factor))
 
 
+def exponent_of_means(low: Sequence[float], high: Sequence[float], factor: float) -> Interval:
+    """The same from the means themselves, to first order in their errors: for many seeds of a few scattered terms."""
+    (first, square), (second, other) = (_mean_and_error(values) for values in (low, high))
+    middle = math.log(second / first)
+    half = STANDARD_ERRORS * math.sqrt(square / first**2 + other / second**2)
+    return Interval((middle - half) / math.log(factor), (middle + half) / math.log(factor))
+
+
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and its standard error squared."""
     mean = sum(values) / len(values)
@@ -161,3 +170,9 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 def is_below(found: Interval, edge: float) -> bool | None:
     """True or False where the interval lies on one side, None where it has the edge inside."""
     return True if found.high < edge else False if found.low > edge else None
+
+
+def is_near(found: Interval, power: float) -> bool | None:
+    """Whether a power is the stated one, to less than 1/8."""
+    inside = is_below(found, power + BETWEEN), is_below(found, power - BETWEEN)
+    return False if inside[0] is False or inside[1] is True else None if None in inside else True

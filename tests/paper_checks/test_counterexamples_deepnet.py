@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from paper_checks.papers.deepnet_goal import one_token_update
 from paper_checks.papers.deepnet_parts import (
-    BETWEEN,
     VANILLA,
     Scales,
     deepnet_scales,
@@ -21,6 +21,7 @@ from paper_checks.papers.deepnet_parts import (
     measured,
     one_token,
 )
+from tests import realnet
 
 Pair = tuple[float, float]
 
@@ -50,44 +51,94 @@ def bound(theta: Tensor, alpha: float) -> float:
     return float(theta.detach().norm()) / alpha
 
 
-LOW, HIGH, ALPHA = (0.1, 0.1), (5 / 6, 3 / 4), 1.5
+def printed_scale(num_layers: int) -> Pair:
+    return (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
 
 
-def test_DN_02_one_sublayer_moves_more_than_its_bound() -> None:
-    """By autograd, and by a step: theta_1 alone, along its gradient."""
-    thetas = leaves([LOW, HIGH])
-    assert all(0 < letter < 1 < ALPHA for pair in (LOW, HIGH) for letter in pair)
-    found = stack(thetas, ALPHA)
-    (grad,) = torch.autograd.grad(found, thetas[0])
-    assert float(grad.norm()) / bound(thetas[0], ALPHA) == pytest.approx(1.29889, rel=1e-5)
-    step = 1e-3 * grad / grad.norm()
-    moved = stack([thetas[0] + step, thetas[1]], ALPHA)
-    assert (moved - found).item() > 1.29 * bound(thetas[0], ALPHA) * float(step.norm())
-
-
-@pytest.mark.parametrize(("num_layers", "least"), [(10, 2), (100, 5), (1000, 20)])
-def test_DN_02_is_off_by_more_than_a_constant_at_the_printed_scales(num_layers: int, least: float) -> None:
-    alpha, beta = (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
+@pytest.mark.parametrize(("num_layers", "over"), [(2, 1.223), (18, 3.048), (100, 6.320), (500, 16.41)])
+def test_DN_02_at_deepnets_own_alpha_and_beta(num_layers: int, over: float) -> None:
+    """By autograd of theta_1, and by a step of all of them; the bound is the sum over the sublayers that move."""
+    alpha, beta = printed_scale(num_layers)
+    assert 0 < beta < 1 < alpha
     thetas = leaves([(beta, beta)] * (2 * num_layers))
-    (grad,) = torch.autograd.grad(stack(thetas, alpha), thetas[0])
-    assert float(grad.norm()) > least * bound(thetas[0], alpha)
+    found = stack(thetas, alpha)
+    grads = torch.autograd.grad(found, thetas)
+    assert float(grads[0].norm()) / bound(thetas[0], alpha) == pytest.approx(over, rel=1e-3)
+    step = 1e-7
+    moved = stack([theta + step * grad / grad.norm() for theta, grad in zip(thetas, grads, strict=True)], alpha)
+    allowed = step * sum(bound(theta, alpha) for theta in thetas)
+    assert (moved - found).item() / allowed == pytest.approx(over, rel=1e-3)
 
 
-def test_DN_03_one_layer_on_either_side() -> None:
-    encoder, decoder = leaves([LOW, LOW]), leaves([LOW, LOW, HIGH])
-    memory = stack(encoder, ALPHA)
-    y = torch.ones((), dtype=torch.float64)
+@pytest.mark.parametrize(("length", "over"), [(2, 0.9997), (3, 1.0096), (4, 1.0197)])
+def test_DN_02_equal_sublayers_of_small_branches(length: int, over: float) -> None:
+    """v w / alpha = 0.01: from three sublayers on the bound fails, if by little."""
+    thetas = leaves([(0.125, 0.125)] * length)
+    (grad,) = torch.autograd.grad(stack(thetas, 1.5625), thetas[0])
+    assert float(grad.norm()) / bound(thetas[0], 1.5625) == pytest.approx(over, abs=1e-4)
+
+
+def squares_of(stack: realnet.Stack, width: int, seed: int) -> list[float]:
+    """||df/dW1||^2 + ||df/dW2||^2 over d, by sublayer of a real network."""
+    parameters, logit = realnet.one_network(stack, width, seed)
+    both = [torch.autograd.grad(logit, parameters[role], retain_graph=True) for role in realnet.ROLES]
+    return [float(fc1.square().sum() + fc2.square().sum()) / width for fc1, fc2 in zip(*both, strict=True)]
+
+
+@pytest.mark.parametrize("width", [1024, 2048, 4096])
+def test_DN_02_gelu_at_alpha_one(width: int) -> None:
+    """Real Post-LN stacks of 150 sublayers: the mean of ||df/dW1||^2 + ||df/dW2||^2 passes d (v^2 + w^2) = 2d."""
+    post, found = realnet.SCHEMES["post-ln"](150), {}
+    for activation in ("gelu", "relu"):
+        stack = realnet.Stack(**as_stack(post), activation=activation)
+        update = realnet.measure(stack, width, 32, seed=width)["square", "update"] / (2 * 150)
+        found[activation] = interval(update.tolist())
+    assert found["gelu"].low > 1.2
+    assert found["relu"].high < 0.6
+
+
+def as_stack(scheme: dict) -> dict:
+    return {"c": (1.0,) * len(scheme["a"]), "norms": frozenset(scheme["norms"])} | {
+        name: tuple(scheme[name]) for name in "abwv"
+    }
+
+
+@pytest.mark.parametrize("width", [16, 64, 256])
+def test_DN_02_length_of_theta_in_a_real_sublayer(width: int) -> None:
+    """The bound with ||dtheta|| = sqrt(d) ||dW||_F is off by the same factor at every width: 1/3, ReLU, one FFN."""
+    stack = realnet.Stack(**as_stack(realnet.SCHEMES["post-ln"](1)))
+    over = interval([squares_of(stack, width, seed)[0] / 2 for seed in range(64)])
+    assert 0.2 < over.low < over.high < 0.5
+
+
+def by_sublayer(num_layers: int) -> tuple[list[float], list[float]]:
+    """||dF/dtheta|| over the sublayer's bound, of an encoder and a decoder of that many layers each, as printed."""
+    (alpha_e, beta_e), (alpha_d, beta_d) = deepnet_scales(num_layers, num_layers)
+    assert 0 < beta_e < 1 < alpha_e
+    assert 0 < beta_d < 1 < alpha_d
+    encoder, decoder = leaves([(beta_e, beta_e)] * (2 * num_layers)), leaves([(beta_d, beta_d)] * (3 * num_layers))
+    memory, y = stack(encoder, alpha_e), torch.ones((), dtype=torch.float64)
     for index, theta in enumerate(decoder):
-        y = sublayer(y, theta, ALPHA, memory if index == 1 else None)
-    of_encoder, of_decoder = torch.autograd.grad(y, [encoder[0], decoder[0]])
-    coupling = LOW[0] * LOW[1] / ALPHA
-    assert float(of_decoder.norm()) / bound(decoder[0], ALPHA) == pytest.approx(1.29886, rel=1e-5)
-    assert float(of_encoder.norm()) / (coupling * bound(encoder[0], ALPHA)) == pytest.approx(1.30749, rel=1e-5)
+        y = sublayer(y, theta, alpha_d, memory if index % 3 == 1 else None)
+    grads = torch.autograd.grad(y, encoder + decoder)
+    coupling = num_layers * beta_d**2 / alpha_d
+    over = [float(grad.norm()) / math.sqrt(2) for grad in grads]
+    split = 2 * num_layers
+    return [one * alpha_e / beta_e / coupling for one in over[:split]], [one * alpha_d / beta_d for one in over[split:]]
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "of_encoder", "of_cross"), [(2, 1.110, 4.155), (18, 11.51, 19.10), (100, 24.57, 46.02)]
+)
+def test_DN_03_at_deepnets_own_alpha_and_beta(num_layers: int, of_encoder: float, of_cross: float) -> None:
+    encoder, decoder = by_sublayer(num_layers)
+    assert encoder[0] == pytest.approx(of_encoder, rel=1e-3)
+    assert decoder[1] == pytest.approx(of_cross, rel=1e-3)
 
 
 def slope_of_all(num_layers: int) -> float:
     """dF/dx of 2N sublayers at the printed alpha and beta."""
-    alpha, beta = (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
+    alpha, beta = printed_scale(num_layers)
     x = torch.ones((), dtype=torch.float64, requires_grad=True)
     y, theta = x, torch.tensor([beta, beta], dtype=torch.float64)
     for _ in range(2 * num_layers):
@@ -103,6 +154,66 @@ def test_DN_08_the_slopes_do_not_multiply_to_one(size: float, first: int) -> Non
 def test_DN_08_grows_as_said() -> None:
     for num_layers in (100, 1600):
         assert math.log(slope_of_all(num_layers)) == pytest.approx((num_layers / 8) ** 0.25, rel=0.02)
+
+
+# ---------------------------------------------------------------- the scalar model at printed scales: DN-07
+
+
+def test_DN_07_the_encoders_share_grows_with_its_own_gradient() -> None:
+    """c^2 sum (v^2 + w^2)/alpha^2 = c = M^(1/4)/(12^(1/2) 3^(1/4)), of which c^4 = M/432."""
+    for size, is_above in ((432, False), (433, True), (1000, True)):
+        fourth = Fraction(size) ** 4 / (Fraction(12 * size) ** 2 * 3 * size)  # (M beta^2/alpha)^4
+        assert fourth == Fraction(size, 432)
+        assert (fourth > 1) is is_above
+    for n, m in ((1, 1), (6, 500), (100, 10_000)):
+        c = m * (12 * m) ** -0.5 * (3 * m) ** -0.25
+        share = c**2 * 2 * n * 2 * (0.5**0.5 / (n**4 * m / 27) ** (1 / 16)) ** 2 / (n**4 * m / 27) ** (1 / 8)
+        assert share == pytest.approx((m / 432) ** 0.25, rel=1e-9)
+
+
+@pytest.mark.parametrize(("num_layers", "printed"), [(6, 10.42), (18, 60.6), (100, 423.7)])
+def test_DN_07_in_the_scalar_model_itself(num_layers: int, printed: float) -> None:
+    """The printed alpha and beta, N = M, by autograd: the encoder's sum of squared slopes, which should be bounded."""
+    (a_e, b_e), (a_d, b_d) = deepnet_scales(num_layers, num_layers)
+    encoder, decoder = leaves([(b_e, b_e)] * (2 * num_layers)), leaves([(b_d, b_d)] * (3 * num_layers))
+    memory = stack(encoder, a_e)
+    y = torch.ones((), dtype=torch.float64)
+    for index, theta in enumerate(decoder):
+        y = sublayer(y, theta, a_d, memory if index % 3 == 1 else None)
+    share = sum(float(grad.square().sum()) for grad in torch.autograd.grad(y, encoder))
+    assert share == pytest.approx(printed, rel=2e-3)
+
+
+# ---------------------------------------------------------------- vanilla Post-LN: DN-09
+
+
+@pytest.mark.parametrize(("length", "ratio"), [(2, 0.0546), (6, 0.219), (12, 1.75), (40, 28650.0)])
+def test_DN_09_one_sublayer_of_the_scalar_model_moves_it_by_a_power_of_two(length: int, ratio: float) -> None:
+    """alpha = v = w = 1: to first order nothing moves, and v_1, w_1 lowered by 0.1 move F as 2^(L/2)."""
+    thetas = leaves([(1.0, 1.0)] * length)
+    found = stack(thetas, 1.0)
+    assert all(float(grad.norm()) < 1e-9 * found.item() for grad in torch.autograd.grad(found, thetas))
+    lowered = torch.tensor([0.9, 0.9], dtype=torch.float64)
+    moved = stack([lowered, *thetas[1:]], 1.0)
+    distance = float((thetas[0].detach() - lowered).norm())
+    assert (found - moved).item() / (math.sqrt(2) * distance) == pytest.approx(ratio, rel=2e-3)
+
+
+def test_DN_09_with_gelu_a_wide_network_outgrows_L() -> None:
+    """Post-LN at gain 1, the update over L: it rises from 8 to 64 sublayers with GELU, and not with ReLU."""
+    for activation in ("gelu", "relu"):
+        low, high = (
+            interval(
+                (
+                    realnet.measure(realnet.scheme_numbers("post-ln", length, activation), 1024, 200, length)[
+                        "square", "update"
+                    ]
+                    / length
+                ).tolist()
+            )
+            for length in (8, 64)
+        )
+        assert (high.low > low.high) is (activation == "gelu")
 
 
 # ---------------------------------------------------------------- a real network: DN-10
@@ -168,7 +279,42 @@ def test_DN_11_alpha_below_one_and_beta_always() -> None:
     assert all(8 * n > 1 and 12 * n > 1 and 100**16 * n > 87**16 for n in range(1, 10**4))  # every beta below 1
 
 
-# ---------------------------------------------------------------- deeper than `verify` measures: DN-07, DN-14
+def top_layer(width: int, ffn_ratio: int, seed: int) -> float:
+    """||dF/dtheta||^2 of the top cross-attention over that of the FFN above it: one token, DeepNet's 6 layers."""
+    torch.manual_seed(seed)
+    alpha, beta = (3 * 6) ** 0.25, (12 * 6) ** -0.25
+    value, out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+    fc1, fc2 = nn.Linear(width, ffn_ratio * width, bias=False), nn.Linear(ffn_ratio * width, width, bias=False)
+    for linear in (value, out, fc1, fc2):
+        nn.init.xavier_normal_(linear.weight, gain=beta)
+    y, memory, head = torch.randn(3, width)
+    norm = nn.LayerNorm(width, elementwise_affine=False)
+    x = norm(alpha * norm(y) + out(value(norm(memory))))
+    x = norm(alpha * x + fc2(torch.relu(fc1(x))))
+    grads = torch.autograd.grad(x @ head / head.norm(), [linear.weight for linear in (value, out, fc1, fc2)])
+    attention, ffn = (float(sum(grad.square().sum() for grad in pair)) for pair in (grads[:2], grads[2:]))
+    return attention / ffn
+
+
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize(("ffn_ratio", "square"), [(1, 2.0), (4, 1.25)])
+def test_DN_11_the_top_sublayers_gradient_is_not_the_largest(width: int, ffn_ratio: int, square: float) -> None:
+    over = interval([top_layer(width, ffn_ratio, seed) for seed in range(100)])
+    assert 1 < over.low < over.high < 1.25 * square
+
+
+def test_DN_11_nor_is_it_in_the_scalar_model() -> None:
+    _, decoder = by_sublayer(18)
+    assert max(decoder) / decoder[-1] == pytest.approx(2.42, abs=0.01)
+
+
+def test_DN_11_a_norm_of_one_coordinate_is_zero() -> None:
+    norm = nn.LayerNorm(1, elementwise_affine=False)
+    x = torch.randn(8, 1, requires_grad=True)
+    assert norm(x).count_nonzero() == torch.autograd.grad(norm(x).sum(), x)[0].count_nonzero() == 0
+
+
+# ---------------------------------------------------------------- deeper than `verify` measures: DN-07
 
 
 @pytest.mark.parametrize("num_encoder", [1, 4])
@@ -199,24 +345,3 @@ def test_one_token_in_closed_form_is_the_sum_over_layers() -> None:
         for scheme, at in (("deepnet", deepnet_scales(num_layers, num_layers)), ("post-ln", VANILLA)):
             found = sum(one_token(at, num_layers, num_layers, ffn_ratio=2))
             assert found == pytest.approx(one_token_update(scheme, num_layers), rel=1e-9)
-
-
-@pytest.mark.parametrize(("name", "num_layers", "num_seeds"), [("deepnet", 100, 4), ("post-ln", 50, 16)])
-def test_figure_5_at_its_deep_end(name: str, num_layers: int, num_seeds: int) -> None:
-    """DeepNet at 100L-100L; Post-LN, whose seeds scatter more the deeper it is, at 50L-50L."""
-    low, high = (
-        [
-            sum(pair)
-            for pair in measured(
-                deepnet_scales(n, n) if name == "deepnet" else VANILLA,
-                n,
-                n,
-                num_seeds=num_seeds,
-                d_model=64,
-                ffn_ratio=2,
-            )
-        ]
-        for n in (6, num_layers)
-    )
-    found = exponent(low, high, num_layers / 6)
-    assert is_below(found, BETWEEN) is (name == "deepnet")

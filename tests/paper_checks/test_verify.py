@@ -241,6 +241,14 @@ def test_allowed_ids_are_said_in_ranges() -> None:
     assert "(allowed: S1-01 to S1-50, S2-01 to S2-24, S3-01 to S3-49, DN-01 to DN-15, LI-01 to LI-05)" in line
 
 
+def test_a_quick_look_finds_the_same_verdicts(whole: dict[str, Any]) -> None:
+    quick = [engine.check(claim, False, quick=True) for claim in claims().values()]
+    assert engine.exit_code(assembled(quick)) == 0
+    for short, full in zip(quick, whole["claims"], strict=True):
+        assert [part["verdict"] for part in short["parts"]] == [part["verdict"] for part in full["parts"]]
+    assert sum(len(found["evidence"]) for found in quick) < sum(len(found["evidence"]) for found in whole["claims"])
+
+
 def test_some_claims_as_json(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "verify.json"
     result = run("verify", *SOME, "--quick", "--json", "--out", str(out))
