@@ -260,15 +260,19 @@ def judge_part(part: Part) -> PartResult:
     return PartResult(part=part, verdict=verdict, evidence=evidence, amended=amended, instead_holds=holds)
 
 
-def without_measured(part: Part) -> Part:
-    """The part without its measured checks, where it has others: what a quick look runs."""
+def judge_quickly(part: Part) -> PartResult:
+    """Without the measured checks, where the others reach the expected verdict; else with all."""
     kept = tuple(check for check in part.checks if check.route is not Route.MEASURED)
-    return replace(part, checks=kept) if kept else part
+    if kept:
+        found = judge_part(replace(part, checks=kept))
+        if found.verdict is part.expected and found.instead_holds:
+            return found
+    return judge_part(part)
 
 
 def judge(found: Claim, *, quick: bool = False) -> tuple[Verdict, tuple[PartResult, ...]]:
     """The verdict on a claim, and on each of its parts."""
-    results = tuple(judge_part(without_measured(part) if quick else part) for part in found.parts)
+    results = tuple(judge_quickly(part) if quick else judge_part(part) for part in found.parts)
     return worst(result.verdict for result in results), results
 
 
