@@ -143,13 +143,14 @@ def verify(
 
 @app.command(epilog="Example: depthlaw explain DN-07")
 def explain(
-    claim: Annotated[str, typer.Argument(help="Its id.", metavar="ID")],
+    claim: Annotated[str, typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID")],
+    mutants: Annotated[bool, typer.Option("--mutants", help="Also break it on purpose and see red.")] = False,
     as_json: Json = False,
 ) -> None:
     """One claim in full: what is printed, the verdict, each piece of evidence, the derivation."""
     from paper_checks.commands.verify import explain as run
 
-    raise typer.Exit(run(claim, as_json=as_json))
+    raise typer.Exit(run(claim, mutants=mutants, as_json=as_json))
 
 
 def main() -> None:

@@ -261,17 +261,23 @@ def why_unexpected(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def reason(entry: Mapping[str, Any]) -> str:
     """One line on a claim that is not CONFIRMED: what fails, and what holds."""
-    bad = [part for part in entry["parts"] if part["verdict"] == entry["verdict"]]
+    return "; ".join(reasons(entry))
+
+
+def reasons(entry: Mapping[str, Any]) -> list[str]:
+    """The same by part, of those parts that are as bad as the claim."""
     texts = []
-    for part in bad:
+    for part in entry["parts"]:
+        if part["verdict"] != entry["verdict"]:
+            continue
         example = part["counterexample"]
         if example is not None:
-            text = f"found {example['found']}; printed {example['printed']}"
+            text = f"found {example['found']}; claimed {example['printed']}"
         else:
             awaited = f"to decide it: {part['open']}" if part["open"] else None
             text = part["correction"] or part["condition"] or awaited or first_failure(part)
         texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)
-    return "; ".join(texts)
+    return texts
 
 
 def first_failure(part: Mapping[str, Any]) -> str:

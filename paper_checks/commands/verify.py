@@ -65,6 +65,7 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     from paper_checks.sources import sources
 
     known = claims()
+    ids = [_as_printed(id_) for id_ in ids]
     for id_ in ids:
         if id_ not in known:
             raise BadInputError(f"unknown claim {id_!r}{_near(id_, list(known))} (allowed: {ranges(list(known))})")
@@ -78,6 +79,12 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     if not found:
         raise BadInputError(f"none of {', '.join(ids) or 'the claims'} is of source {source!r}")
     return found
+
+
+def _as_printed(id_: str) -> str:
+    """s1-7 is S1-07."""
+    source, dash, number = id_.upper().partition("-")
+    return f"{source}-{number.zfill(2)}" if dash and number.isdigit() else id_
 
 
 def ranges(ids: Sequence[str]) -> str:
@@ -212,22 +219,29 @@ def _cells(rows: Sequence[Found]) -> Any:
 # ---------------------------------------------------------------- explain
 
 
-def explain(claim_id: str, *, as_json: bool) -> int:
-    """One claim in full, its mutants too."""
+def explain(claim_id: str, *, mutants: bool, as_json: bool) -> int:
+    """One claim in full; its mutants too, where they are asked for."""
     from paper_checks.verify import verify
 
     (id_,) = chosen_ids([claim_id], None)
     with _bar() as progress:
-        found = verify([id_], derive=False, with_mutants=True, progress=progress)
+        found = verify([id_], derive=False, with_mutants=mutants, progress=progress)
     entry = found["claims"][0]
     code = 0 if found["summary"]["as_expected"] else 1
     if as_json:
         print_json(document(claim=entry, tables=found["tables"], summary=found["summary"]))
         return code
+    from rich.padding import Padding
+    from rich.text import Text
+
     console = console_of_people()
     for line, style in _story(entry, found["tables"]):
-        console.print(line, style=style, markup=False, highlight=False)
+        indent = len(line) - len(line.lstrip())
+        console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
     return code
+
+
+_TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
 
 
 def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
@@ -244,27 +258,35 @@ def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
         yield "", ""
         yield f"{part['name']}: {part['verdict']}", _STYLES[part["verdict"]]
         yield f"  {part['statement']}", ""
-        for key in ("correction", "grounds", "condition", "open"):
+        for key, title in _TITLES.items():
             if part[key]:
-                yield f"  {key}: {part[key]}", ""
-        for item in part["evidence"]:
-            of = "" if item["of"] == "printed" else " (the amended statement)"
-            yield f"  {item['route']}: {item['verdict']}{of}, {item['num_effective']} shown. {item['detail']}", ""
-            yield from ((f"    {name} = {value}", "dim") for name, value in item["numbers"].items())
-            yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
+                yield f"  {title}: {part[key]}", ""
         if part["counterexample"]:
             yield from _example(part["counterexample"])
+        for item in part["evidence"]:
+            of = "as printed" if item["of"] == "printed" else "of what holds instead"
+            cases = "1 case" if item["num_effective"] == 1 else f"{item['num_effective']} cases"
+            yield f"  {item['route']}, {of}: {item['verdict']} ({cases}). {item['detail']}", ""
+            yield from ((f"    {name} = {_said(value)}", "dim") for name, value in item["numbers"].items())
+            yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
     for found in entry["mutants"] or ():
         yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
     for row in rows:
         yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
 
 
+def _said(value: Any) -> str:
+    """Numbers for people: no braces, brackets or quotes of Python."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_said(one)}" for name, one in value.items())
+    return ", ".join(map(_said, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
+
+
 def _example(example: Found) -> Iterator[tuple[str, str]]:
-    yield f"  counterexample: printed {example['printed']}; found {example['found']}", "red"
+    yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
     for name, value in example.items():
         if name == "rows":
             yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
         elif name not in ("printed", "found", "command"):
-            yield f"    {name} = {value}", ""
+            yield f"    {name} = {_said(value)}", ""
     yield f"    see it: {example['command']}", ""

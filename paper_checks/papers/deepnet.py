@@ -232,9 +232,9 @@ def _share_by_letters(s: Bounded) -> Evidence:
     exactly = {f"{n}, {n}": float(f"{_share_of_scalars(deepnet_scales(n, n), n, n):.3g}") for n in (6, 18, 100, 500)}
     example = {
         "printed": "the encoder's share of the update is bounded: it is 1",
-        "found": "c^2 sum_e (v^2 + w^2)/alpha^2 = c = M^(1/4)/4.56, above 1 from M = 433 on: c scales the encoder's "
-        "own gradient too",
-        "share at N, M in the scalar model itself, printed decimals": exactly,
+        "found": "the sum over the encoder is set to 1/c, c = M v_d w_d/alpha_d what the cross-attentions pass on; the "
+        "encoder's gradient is scaled by c too, so its share is c^2/c = c = M^(1/4)/4.56, above 1 from M = 433 on",
+        "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
         "command": "depthlaw explain DN-07",
     }
     return Evidence(

@@ -106,7 +106,7 @@ def _moves_by_sums(s: Moves) -> Evidence:
     found = {length: _first_lowered(length) for length in lengths}
     logs = [math.log(found[length]) - order(length) for length in lengths[-3:]]
     holds = exact.settles(logs) or exact.falls_away(logs)
-    shown = {length: float(f"{found[length]:.4g}") for length in lengths[:4]}
+    shown = {str(length): float(f"{found[length]:.4g}") for length in lengths[:4]}
     example = {
         "printed": "vanilla Post-LN: the update is O(sum_i ||dtheta_i||)",
         "found": "v_1 and w_1 lowered by 0.1: |dF| over sqrt(2) sum ||dtheta|| is "

@@ -69,7 +69,6 @@ _S2_08 = Claim(
             _PRE.with_(is_equal=True),
             more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
         ),
-        _with_head("relu", _PRE),
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
             Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
@@ -83,6 +82,7 @@ _S2_08 = Claim(
             has_instead=True,
             more=_late,
         ),
+        _with_head("relu", _PRE),
     ),
     expected=_REFUTED,
 )
@@ -116,7 +116,6 @@ _S2_13 = Claim(
             condition=f"{KAPPA}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
         ),
         inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
-        _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
         inequality(
             "equal gains, gelu, RMSNorm",
             _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
@@ -155,6 +154,7 @@ _S2_13 = Claim(
             expected=_REFUTED,
             condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
         ),
+        _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),
     expected=_REFUTED,
 )

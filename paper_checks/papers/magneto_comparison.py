@@ -89,7 +89,7 @@ def _sign_at_infinity(expr: Expr) -> int:
 def _signs(s: Comparison) -> tuple[tuple[int, int, int], ...]:
     """(L, place, sign of Pre-LN's less Magneto's) for large w_l."""
     rows = []
-    for length in (4, 2):
+    for length in (2, 4):
         for place in s.places(length):
             if s.is_number:  # at 10^4 the limit is met to 10^-4, far within the margin
                 of_sub, of_pre = map(float, s.values(length, place, Fraction(10**4)))
@@ -110,11 +110,11 @@ def _by_limit(id_: str, route: Route) -> Check:
             route=Route.NUMERIC if s.is_number else Route.PROOF,
             num_effective=len(rows),
             verdict=outcome(not failing),
-            detail="sign of the difference at w_l = 10^4, N = 2 and 1, every l"
+            detail="sign of the difference at w_l = 10^4, N = 1 and 2, every l"
             if s.is_number
-            else "sign of the difference as w_l -> infinity, a rational function of it, N = 2 and 1, every l",
+            else "sign of the difference as w_l -> infinity, a rational function of it, N = 1 and 2, every l",
             steps=tuple(_said(s, length, place, sign) for length, place, sign in rows),
-            counterexample=_shown(id_, s, *failing[:2][-1]) if failing else None,
+            counterexample=_shown(id_, s, *failing[0]) if failing else None,
         )
 
     return Check(route=route, run=run, is_direct=True)
@@ -132,12 +132,16 @@ _SIZE = Fraction(100)
 def _shown(id_: str, s: Comparison, length: int, place: int) -> dict[str, Any]:
     of_sub, of_pre = (float(value) for value in s.values(length, place, _SIZE))
     gains = ["100" if i == place else "1" for i in range(length)]
-    command = f"depthlaw explain {id_}"
+    commands = {"command": f"depthlaw explain {id_}"}
     if s.of == "update":
-        command = (
-            f"depthlaw predict --scheme sub-ln --optimizer sgd --activation {s.activation} --sublayers {length} "
-            f"--norm-kind {s.norm_kind} --w {','.join(gains)}"
+        options = (
+            f"--optimizer sgd --activation {s.activation} --sublayers {length} --norm-kind {s.norm_kind} "
+            f"--w {','.join(gains)}"
         )
+        commands = {
+            "beside it": f"depthlaw predict --scheme pre-ln {options}",
+            "command": f"depthlaw predict --scheme sub-ln {options}",
+        }
     where = "all gains 1" if place == length else f"w_{place + 1} = 100, all other gains 1"
     return {
         "printed": f"{'smaller' if s.is_smaller else 'larger'} than Pre-LN's {of_pre:.4g} eta d",
@@ -147,7 +151,7 @@ def _shown(id_: str, s: Comparison, length: int, place: int) -> dict[str, Any]:
         "w": gains,
         f"{s.of}_of_magneto": float(f"{of_sub:.6g}"),
         f"{s.of}_of_pre_ln": float(f"{of_pre:.6g}"),
-        "command": command,
+        **commands,
     }
 
 

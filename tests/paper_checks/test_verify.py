@@ -20,6 +20,7 @@ from paper_checks.claim import Cell, Verdict
 from paper_checks.commands import verify as command
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.concord import agreements
+from paper_checks.findings import FINDINGS
 from paper_checks.registry import claims
 
 SOME = ["S1-23", "S1-34", "DN-06"]
@@ -220,7 +221,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     ("arguments", "said"),
     [
         (("verify", "S1-99"), "unknown claim 'S1-99'; did you mean"),
-        (("verify", "s1-23"), "did you mean S1-23"),
+        (("verify", "s1_23"), "did you mean S1-23"),
         (("verify", "--source", "magnetto"), "did you mean magneto"),
         (("verify", "S1-23", "--source", "deepnet"), "none of S1-23 is of source 'deepnet'"),
         (("verify", "S1-23", "--write-claims"), "--write-claims needs all claims"),
@@ -269,9 +270,9 @@ def test_a_source_for_people() -> None:
 
 
 def test_explain_tells_the_whole_story() -> None:
-    result = run("explain", "S1-34")
+    result = run("explain", "s1-34", "--mutants")
     assert result.returncode == 0
-    for text in ("S1-34  MISPRINT", "Printed: For LAMB-type", "correction:", "grounds:", "killed", "Su Jianlin"):
+    for text in ("S1-34  MISPRINT", "Printed: For LAMB-type", "instead:", "grounds:", "killed", "Su Jianlin"):
         assert text in result.stdout
 
 
@@ -312,17 +313,23 @@ def test_claims_file_follows_the_verdicts(whole: dict[str, Any]) -> None:
     changed = copy.deepcopy(whole)
     changed["claims"][0]["verdict"] = "REFUTED"
     changed["claims"][0]["parts"][0]["verdict"] = "REFUTED"
-    assert "**S1-23** REFUTED" in pages.claims_markdown(changed)
+    assert "**S1-01** REFUTED" in pages.claims_markdown(changed)
 
 
 def test_findings_of_the_readme_are_in_step(whole: dict[str, Any]) -> None:
     readme = command.README_FILE.read_text(encoding="utf-8")
     assert pages.with_findings(readme, whole) == readme, "run `depthlaw verify --quick --write-claims`"
     changed = copy.deepcopy(whole)
-    refuted = next(found for found in changed["claims"] if found["verdict"] == "REFUTED")
-    refuted["verdict"] = "CONFIRMED"
-    assert f"**{refuted['id']}** REFUTED" not in pages.with_findings(readme, changed)
-    assert f"**{refuted['id']}** REFUTED" in readme
+    next(found for found in changed["claims"] if found["id"] == "S3-43")["verdict"] = "CONFIRMED"
+    assert "**S3-43** REFUTED" in readme
+    assert "**S3-43** CONFIRMED" in pages.with_findings(readme, changed)
+
+
+def test_findings_are_of_the_claims_that_do_not_hold_as_printed() -> None:
+    told = [id_ for ids, _ in FINDINGS for id_ in ids]
+    assert len(told) == len(set(told))
+    kinds = {Verdict.REFUTED, Verdict.MISPRINT, Verdict.CONDITIONAL}
+    assert set(told) == {id_ for id_, claim in claims().items() if claim.expected in kinds}
 
 
 def test_findings_need_their_place() -> None:
