@@ -238,6 +238,13 @@ def test_load_bearing_claims_have_two_routes_one_of_them_direct() -> None:
             assert any(check.is_direct for check in one.checks), f"{id_}, {one.name}"
 
 
+def test_routes_of_a_part_share_nothing_of_theory() -> None:
+    """All but one run without it."""
+    for id_, one in claims().items():
+        for part_ in one.parts:
+            assert sum(not check.is_direct for check in part_.checks) <= 1, f"{id_}, {part_.name}"
+
+
 WITHOUT_THEORY = """
 import sys
 class Refuse:
