@@ -95,7 +95,7 @@ def claims_markdown(found: Found) -> str:
     for key in dict.fromkeys(entry["source"] for entry in found["claims"]):
         source = sources()[key]
         with _section(lines, f"{source.title}"):
-            lines += [f"{source.authors}, <{source.url}>, {source.version}.", ""]
+            lines += [f"{source.authors}, <{source.url}>, {source.version}; {source.pin}.", ""]
             lines += ["| claim | where | statement | verdict |", "| --- | --- | --- | --- |"]
             for entry in found["claims"]:
                 if entry["source"] == key:

@@ -24,6 +24,11 @@ class Source(BaseModel):
     file: str | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
+    @property
+    def pin(self) -> str:
+        """The copy that was read, in one line."""
+        return f"read in {self.file}, sha256 {self.sha256}" if self.file else "no copy kept"
+
     @model_validator(mode="after")
     def _is_pinned(self) -> Source:
         if (self.file is None) != (self.sha256 is None):

@@ -228,7 +228,9 @@ def assemble(
         "sources_beside": {"compared": len(beside), "differing": [one["topic"] for one in beside if not one["agree"]]},
         "as_expected": not (unexpected or survived or faults or strange or (got == FRESH and file != IN_STEP)),
     }
-    return document(claims=list(entries), tables=list(rows), sources_beside=list(beside), summary=summary)
+    pinned = {key: sources()[key].model_dump() for key in summary["sources"]}
+    parts = {"claims": list(entries), "tables": list(rows), "sources_beside": list(beside), "sources": pinned}
+    return document(**parts, summary=summary)
 
 
 def _is_expected(entry: Mapping[str, Any]) -> bool:

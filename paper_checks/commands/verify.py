@@ -250,6 +250,7 @@ def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
     source = sources()[entry["source"]]
     yield f"{entry['id']}  {entry['verdict']} (expected {entry['expected']})", f"bold {_STYLES[entry['verdict']]}"
     yield f"{source.authors}: {source.title}, {source.version}; {entry['locator']}", ""
+    yield source.pin[0].upper() + source.pin[1:], "dim"
     yield f"Printed: {entry['quote']}", "italic"
     yield f"Says: {entry['statement']}", ""
     if entry["uses"]:
