@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+CACHE = Path(__file__).resolve().parents[1] / ".hypothesis"
+"""What hypothesis keeps for itself stays in the checkout, wherever the command is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +26,9 @@ def search(cases: Any, holds: Callable[[Any], bool | None], *, max_examples: int
     through to the caller (a check that raises is undecided).
     """
     from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis.configuration import set_hypothesis_home_dir
 
+    set_hypothesis_home_dir(CACHE)
     effective, failing = 0, []
 
     class _Fails(Exception):
