@@ -136,7 +136,10 @@ def two_tokens(scale: float, power: int) -> float:
 
     def mean(f: Callable[[Any], Any]) -> float:
         """Even f of delta/2, against the density; the weights live within some tens of zero."""
-        density = lambda u: 2 * math.exp(-(u**2) / scale**2) / (scale * math.sqrt(math.pi))  # noqa: E731
+
+        def density(u: float) -> float:
+            return 2 * math.exp(-(u**2) / scale**2) / (scale * math.sqrt(math.pi))
+
         end = 9 * scale
         cuts = [point for point in (1.0, 4.0, 20.0) if point < end]
         edges = [0.0, *cuts, end]

@@ -65,16 +65,16 @@ def chain(v: Gains, w: Gains, is_sub: bool, stage: str):
     s = [a * a if is_sub else a * a * b * b for a, b in zip(v, w, strict=True)]
     weight = [1 + a * a / (b * b) if is_sub else a * a + b * b for a, b in zip(v, w, strict=True)]
     size, total = len(s), 0
-    for l in range(1, size + 1):  # noqa: E741 - a sublayer
+    for place in range(1, size + 1):
         base = 1 if stage == "telescope" else 0
-        ratios = [s[k - 1] / (base + sum(s[: k - 1])) for k in range(l + 1, size + 1)]
+        ratios = [s[k - 1] / (base + sum(s[: k - 1])) for k in range(place + 1, size + 1)]
         if stage in ("telescope", "input"):
             arriving = math.prod(1 + r for r in ratios)
         elif stage == "first order":
             arriving = 1 + sum(ratios)
         else:
             arriving = 1 + sum(s[k - 1] / sum(s[: k - 1]) for k in range(2, size + 1))
-        total += weight[l - 1] * arriving / (base + sum(s))
+        total += weight[place - 1] * arriving / (base + sum(s))
     return total
 
 

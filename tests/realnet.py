@@ -205,7 +205,8 @@ class _ImplicitMatrix(torch.autograd.Function):
         return h_SD
 
     @staticmethod
-    def backward(ctx, delta_SD: Tensor):  # type: ignore[override]
+    def backward(ctx, *grad_outputs: Tensor):
+        (delta_SD,) = grad_outputs
         (x_SD, h_SD), (sigma, generator, record) = ctx.saved_tensors, ctx.rest
         width, delta_norm = x_SD.shape[-1], delta_SD.norm(dim=-1, keepdim=True)
         x_norm = x_SD.norm(dim=-1, keepdim=True)

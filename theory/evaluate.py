@@ -7,6 +7,7 @@ in microseconds at any number of layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import mpmath
 from sympy import (
@@ -98,16 +99,18 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
 
 
 CONSTANT_DIGITS = 50
-_constants: _Evaluator | None = None
 
 
 def constant(expr: Expr) -> mpmath.mpf:
     """An exact constant to CONSTANT_DIGITS digits, less what cancels. Every sub-expression is remembered."""
-    global _constants  # noqa: PLW0603 - one memory of constants for the whole process
-    if _constants is None:
-        _constants = _Evaluator({})
     with mpmath.workdps(CONSTANT_DIGITS):
-        return _constants(expr)
+        return _constants()(expr)
+
+
+@cache
+def _constants() -> _Evaluator:
+    """One memory of constants for the whole process."""
+    return _Evaluator({})
 
 
 class _Evaluator:
@@ -137,7 +140,7 @@ class _Evaluator:
             return mpmath.mpf(expr.evalf(mpmath.mp.dps)._mpf_)
         function = _FUNCTIONS.get(expr.func)
         if function is None:
-            raise NotImplementedError(f"no number for {expr.func.__name__}")
+            raise TypeError(f"a closed form has no {expr.func.__name__}: no rule gives it a number")
         return function(*(self(arg) for arg in expr.args))
 
     def _moment(self, expr: GaussianMoment) -> mpmath.mpf:

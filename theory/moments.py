@@ -234,7 +234,7 @@ def _cdf_moment(j: int) -> Expr:
     if j < 2:
         return sp.Rational(1, 2**j)
     if j > 2:
-        raise NotImplementedError("E Phi^j is not derived for j > 2")
+        raise ValueError(f"E Phi^j is derived for j up to 2, and no moment of ours needs j = {j}")
     w = scratch("w", positive=True)
     s_of_w = sp.sqrt((w**2 - 1) / 2)
     rate = sp.cancel((2 * _stein(1, 1, 1)).subs(S, s_of_w) * s_of_w.diff(w))

@@ -175,15 +175,15 @@ _S1_34 = Claim(
 
 
 def _row(optimizer: str) -> Part:
-    a, l = TABLE[optimizer]  # noqa: E741
-    statement = Values.of(alpha=a, lam=l)
+    a, lam = TABLE[optimizer]
+    statement = Values.of(alpha=a, lam=lam)
     return Part(
         name=f"{optimizer}: alpha, lambda and the row's condition",
         statement=statement,
         checks=(in_family(optimizer), meets_target(optimizer)),
         mutants=(
-            Mutant(name="lambda off by a quarter power", statement=statement.with_(lam=l * TWO_N**QUARTER)),
-            Mutant(name="N in place of 2N", statement=statement.with_(lam=l.subs(N, N / 2))),
+            Mutant(name="lambda off by a quarter power", statement=statement.with_(lam=lam * TWO_N**QUARTER)),
+            Mutant(name="N in place of 2N", statement=statement.with_(lam=lam.subs(N, N / 2))),
         ),
     )
 

@@ -71,9 +71,9 @@ def why(norm: str, optimizer: str, select: str | None = None) -> Any:
     return steps
 
 
-def size(optimizer: str, a: Expr, l: Expr) -> Expr:  # noqa: E741
+def size(optimizer: str, a: Expr, gain: Expr) -> Expr:
     """His magnitudes: the gradient is lambda/alpha; under LAMB the parameter's magnitude lambda comes with it."""
-    return l**2 / a if optimizer == "lamb" else l / a
+    return gain**2 / a if optimizer == "lamb" else gain / a
 
 
 def in_family(optimizer: str, norm: str = "post") -> Check:
@@ -233,8 +233,8 @@ def flat(scheme: str, optimizer: str, activation: str = "relu", name: str = "") 
 
 def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str, ...], *more: Part) -> Claim:
     """alpha and lambda for one optimizer, solved; and the true update of the network that has them."""
-    a, l = TABLE[optimizer]  # noqa: E741
-    statement = Values.of(alpha=a, lam=l)
+    a, gain = TABLE[optimizer]
+    statement = Values.of(alpha=a, lam=gain)
     chosen = "the symmetric member" if optimizer != "lamb" else "the member alpha = 1"
 
     def from_rule() -> dict[str, Expr]:
@@ -257,7 +257,7 @@ def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str
             flat_sums("post", lambda s: {optimizer: (optimizer, (s["alpha"], s["lam"]))}),
         ),
         mutants=(
-            Mutant(name="N in place of 2N", statement=statement.with_(lam=l.subs(N, N / 2))),
+            Mutant(name="N in place of 2N", statement=statement.with_(lam=gain.subs(N, N / 2))),
             Mutant(name="alpha and lambda of another row", statement=statement.with_(alpha=N)),
         ),
     )

@@ -39,7 +39,8 @@ class Row:
         return (self.lam**4 / self.alpha**2).xreplace({N: L / 2})
 
     def at(self, length: int) -> tuple[float, float]:
-        return tuple(float(expr.subs(N, Rational(length, 2))) for expr in (self.alpha, self.lam))  # type: ignore[return-value]
+        num_layers = Rational(length, 2)
+        return float(self.alpha.subs(N, num_layers)), float(self.lam.subs(N, num_layers))
 
 
 class NearIdentity(Row):

@@ -170,7 +170,7 @@ def test_post_steps_by_the_chain():
     for alpha, gain, length in ((2.0, 0.5, 1), (2.0, 0.5, 9), (1.5, 0.9, 4)):
         slope = (alpha + gain**2) / math.sqrt(alpha**2 + gain**4)
         each = alpha * (alpha - gain**2) * math.sqrt(2) * gain / (alpha**2 + gain**4) ** 1.5
-        direct = sum((each * slope ** (length - l)) ** 2 for l in range(1, length + 1))  # noqa: E741
+        direct = sum((each * slope ** (length - place)) ** 2 for place in range(1, length + 1))
         at = {residual_weight: alpha, init_gain: gain, L: length}
         assert float(step.uniform_after.subs(at)) == pytest.approx(direct, rel=1e-9)
 

@@ -414,7 +414,6 @@ def test_functional_is_the_first_step_of_the_real_optimizer(name: str, activatio
             assert value == pytest.approx(expected[functional, role], rel=1e-7), (scheme, role)
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_functional_is_the_first_step_of_muon() -> None:
     """With Newton-Schulz coefficients that converge; it runs in bfloat16, which has eight bits."""
 

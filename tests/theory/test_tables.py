@@ -183,13 +183,13 @@ def check(rows: Iterable[Row]) -> None:
             continue
         c, a, b, e = (read(row[key]) for key in ("coefficient", "power", "log_power", "loglog_power"))
         assert not (c.free_symbols | a.free_symbols | b.free_symbols | e.free_symbols) and c.evalf() > 0
-        asked = (row["scheme"], row["optimizer"])
-        kwargs = {"activation": row["activation"], "norm_kind": row["norm_kind"]}
+        asked = (str(row["scheme"]), str(row["optimizer"]))
+        kwargs: dict[str, Any] = {"activation": row["activation"], "norm_kind": row["norm_kind"]}
         misses = []
         for num in (10**5, 10**9):
             log = math.log(num)
             stated = float(c) * num ** float(a) * log ** float(b) * math.log(log) ** float(e)
-            misses.append(abs(predict(*asked, 2 * num, **kwargs).update / stated - 1))  # type: ignore[arg-type]
+            misses.append(abs(predict(*asked, 2 * num, **kwargs).update / stated - 1))
         assert misses[1] < 0.5 and (misses[1] < misses[0] or misses[1] < 0.05 or asked[0] == "ln-scaling"), row
 
 
