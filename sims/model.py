@@ -3,20 +3,30 @@ r"""A Transformer of residual sublayers, as plain numbers: any depth, norm place
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(s q k^T) v))
 
-Dimensions in names: B batch, T tokens, S tokens that are attended to, D d_model, H heads, K head size. Every matrix is
-Xavier normal times its gain, Var = gain^2 2/(fan_in + fan_out); biases 0. Each parameter is tagged with its role when
-it is made. In a cross-attention of placement "sub" no norm stands before ``out``: the paper and its code place one norm
-there. Nothing here knows a paper's scheme; whoever builds a config does.
+Dimensions in names: E ensemble members, B batch, T tokens, S tokens that are attended to, D d_model, F ffn width, H
+heads, K head size. Every matrix is Xavier normal times its gain, Var = gain^2 2/(fan_in + fan_out); biases 0, norm
+gains 1, embeddings N(0, 1), head N(0, 1/D). Each parameter is tagged with its role when it is made. The FFN-only stack
+of the theorems is the same code with ``kind="ffn"`` in every sublayer.
+
+All code below is written for the last dimensions of its tensors, so that it also runs many models at once: weights with
+one leading dimension E more (``sims.ensemble``), and inputs with the same. Nothing here knows a paper's scheme; whoever
+builds a config does.
+
+Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps about
+B T (10 D + 3 F) numbers for each sublayer, and 3 B H T^2 more of an attention; with ``recomputes`` only B T D of each,
+and those of one sublayer at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 PLACEMENTS: Mapping[str, frozenset[str]] = {
     "none": frozenset(),
@@ -24,43 +34,63 @@ PLACEMENTS: Mapping[str, frozenset[str]] = {
     "pre": frozenset({"pre", "final"}),
     "sub": frozenset({"pre", "inner", "final"}),
     "peri": frozenset({"pre", "branch", "final"}),
+    "normformer": frozenset({"pre", "inner", "branch", "final"}),
 }
-"""Where norms stand. "final" is one norm behind the last sublayer of each side."""
+"""Where norms stand. "final" is one norm behind the last sublayer of each side. In a cross-attention of "sub" no norm
+stands before ``out``: the paper and its code place one norm there. In "normformer" an FFN has the inner norm, an
+attention the branch norm and a trained scale of each head."""
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": nn.functional.gelu,
     "silu": nn.functional.silu,
     "tanh": torch.tanh,
     "identity": lambda x: x,
+    "swiglu": nn.functional.silu,
 }
+"""phi. "swiglu" is silu(gate(u)) * fc1(u), with a second matrix ``fc1_gate`` of role fc1."""
 MATRICES: Mapping[str, tuple[str, ...]] = {
     "attention": ("q", "k", "v", "out"),
     "cross": ("cross_q", "cross_k", "cross_v", "cross_out"),
     "ffn": ("fc1", "fc2"),
 }
 """Roles of the matrices of each kind of sublayer."""
+BRANCH_ROLES = tuple(role for roles in MATRICES.values() for role in roles)
+OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "embedding", "head")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerConfig:
-    """One residual sublayer. gains: by role, 1 where absent."""
+    """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
+
+    trains_branch_weight: whether b is itself a parameter, as in ReZero.
+    """
 
     kind: str
     residual_weight: float = 1.0
     branch_weight: float = 1.0
     input_scale: float = 1.0
     gains: Mapping[str, float] = field(default_factory=dict)
+    lr_multipliers: Mapping[str, float] = field(default_factory=dict)
+    trains_branch_weight: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in MATRICES:
             raise ValueError(f"a sublayer is one of {', '.join(MATRICES)}, not {self.kind!r}")
         if unknown := set(self.gains) - set(MATRICES[self.kind]):
             raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind}: {', '.join(MATRICES[self.kind])}")
+        if unknown := set(self.lr_multipliers) - {*MATRICES[self.kind], *OTHER_ROLES}:
+            raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind} for a learning rate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Plain numbers. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size)."""
+    """Plain numbers.
+
+    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: left out, ffn_ratio
+    times d_model. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). num_outputs: rows of the
+    head, 0 for a model without one. vocab_size: 0 for a model that is given vectors, not tokens. recomputes: keep only
+    what runs between sublayers for the backward pass, and compute the rest again there.
+    """
 
     encoder: tuple[SublayerConfig, ...]
     decoder: tuple[SublayerConfig, ...] = ()
@@ -68,13 +98,18 @@ class ModelConfig:
     d_model: int = 64
     num_heads: int = 1
     ffn_ratio: int = 4
+    ffn_width: int | None = None
     activation: str = "relu"
     norm_kind: str = "layernorm"
     has_affine: bool = False
     has_bias: bool = False
+    has_qk_norm: bool = False
     is_causal: bool = False
     attention_scale: float | None = None
     norm_eps: float = 0.0
+    num_outputs: int = 0
+    vocab_size: int = 0
+    recomputes: bool = False
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
@@ -83,12 +118,26 @@ class ModelConfig:
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         if self.norm_kind not in ("layernorm", "rmsnorm"):
             raise ValueError(f"norm_kind is layernorm or rmsnorm, not {self.norm_kind!r}")
+        for name, number in (("d_model", self.d_model), ("num_heads", self.num_heads), ("ffn width", self.hidden)):
+            if number < 1:
+                raise ValueError(f"{name} is at least 1, not {number}")
         if self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if not self.encoder:
             raise ValueError("a model has at least one sublayer")
         if any(sublayer.kind == "cross" for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
+
+    @property
+    def hidden(self) -> int:
+        """F, the ffn width."""
+        return self.d_model * self.ffn_ratio if self.ffn_width is None else self.ffn_width
+
+    @property
+    def sides(self) -> tuple[tuple[str, tuple[SublayerConfig, ...]], ...]:
+        """(name, sublayers) of the encoder and, where there is one, of the decoder."""
+        decoder = (("decoder", self.decoder),) if self.decoder else ()
+        return (("encoder", self.encoder), *decoder)
 
 
 def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
@@ -112,102 +161,191 @@ def _cycle(kinds: tuple[str, ...], count: int, numbers: Mapping) -> tuple[Sublay
 
 
 class Transformer(nn.Module):
-    """The model, in float64. ``roles`` has each parameter's role by its name."""
+    """The model, in float64 on the CPU unless told otherwise.
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    roles: each parameter's role by its name. num_dims: how many dimensions of it are its own. lr_multipliers: what its
+    learning rate is multiplied by. numbers: (residual weight, branch weight, input scale) of each sublayer.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        seed: int,
+        *,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> None:
         super().__init__()
         self.config = config
         self.roles: dict[str, str] = {}
+        self.num_dims: dict[str, int] = {}
+        self.lr_multipliers: dict[str, float | Tensor] = {}
+        self.numbers: dict[str, tuple[float | Tensor, float | Tensor, float | Tensor]] = {}
+        self._places: dict[str, frozenset[str]] = {}
         self._weights = nn.ParameterDict()
-        self._generator = torch.Generator().manual_seed(seed)
-        self._norms = PLACEMENTS[config.placement]
-        for side, sublayers in (("encoder", config.encoder), ("decoder", config.decoder)):
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._kind = {"dtype": dtype, "device": torch.device(device)}
+        for side, sublayers in config.sides:
             for index, sublayer in enumerate(sublayers):
                 self._make_sublayer(f"{side}_{index}", sublayer)
-            if sublayers and "final" in self._norms:
-                self._make_norm(f"{side}_final", config.d_model)
+            self._make_norms(side, PLACEMENTS[config.placement] & {"final"}, {}, {})
+        d = config.d_model
+        for side, _ in config.sides if config.vocab_size else ():
+            self._add(f"{side}_embedding", "embedding", self._normal(config.vocab_size, d))
+        if config.num_outputs:
+            self._add("head", "head", self._normal(config.num_outputs, d) / math.sqrt(d))
 
     # ---------------------------------------------------------------- making
 
-    def _add(self, name: str, role: str, value: Tensor) -> None:
+    def _add(self, name: str, role: str, value: Tensor, lr_multiplier: float = 1.0) -> None:
         self._weights[name] = nn.Parameter(value)
         self.roles[f"_weights.{name}"] = role
+        self.num_dims[f"_weights.{name}"] = value.dim()
+        self.lr_multipliers[f"_weights.{name}"] = lr_multiplier
+
+    def _normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self._generator, **self._kind)
 
     def _make_sublayer(self, name: str, sublayer: SublayerConfig) -> None:
-        config, d = self.config, self.config.d_model
-        hidden = d * config.ffn_ratio if sublayer.kind == "ffn" else d
+        config, kind, d = self.config, sublayer.kind, self.config.d_model
+        self.numbers[name] = (sublayer.residual_weight, sublayer.branch_weight, sublayer.input_scale)
+        gates = [("fc1_gate", "fc1")] if kind == "ffn" and config.activation == "swiglu" else []
+        hidden = config.hidden if kind == "ffn" else d
         shapes = {"fc1": (hidden, d), "fc2": (d, hidden)}
-        for role in MATRICES[sublayer.kind]:
+        for matrix, role in [*((role, role) for role in MATRICES[kind]), *gates]:
             rows, columns = shapes.get(role, (d, d))
             std = sublayer.gains.get(role, 1.0) * math.sqrt(2 / (rows + columns))
-            draw = torch.randn((rows, columns), generator=self._generator, dtype=torch.float64)
-            self._add(f"{name}_{role}", role, std * draw)
+            rate = sublayer.lr_multipliers.get(role, 1.0)
+            self._add(f"{name}_{matrix}", role, std * self._normal(rows, columns), rate)
             if config.has_bias:
-                self._add(f"{name}_{role}_bias", f"{role}_bias", torch.zeros(rows, dtype=torch.float64))
-        for place in sorted(self._norms - {"final"}):
-            if place != "inner" or sublayer.kind != "cross":
-                self._make_norm(f"{name}_{place}", hidden if place == "inner" else d)
+                rate = sublayer.lr_multipliers.get("bias", 1.0)
+                self._add(f"{name}_{matrix}_bias", "bias", torch.zeros(rows, **self._kind), rate)
+        places = PLACEMENTS[config.placement] - {"final"}
+        if kind == "cross" or (config.placement == "normformer" and kind == "attention"):
+            places -= {"inner"}
+        if config.placement == "normformer" and kind == "ffn":
+            places -= {"branch"}
+        if config.has_qk_norm and kind != "ffn":
+            places |= {"q", "k"}
+        head_size = d // config.num_heads
+        self._make_norms(name, places, {"inner": hidden, "q": head_size, "k": head_size}, sublayer.lr_multipliers)
+        if config.placement == "normformer" and kind != "ffn" and config.has_affine:
+            rate = sublayer.lr_multipliers.get("norm_gain", 1.0)
+            self._add(f"{name}_head_scale", "norm_gain", torch.ones(config.num_heads, **self._kind), rate)
+        if sublayer.trains_branch_weight:
+            value = torch.tensor(float(sublayer.branch_weight), **self._kind)
+            self._add(
+                f"{name}_branch_weight", "branch_weight", value, sublayer.lr_multipliers.get("branch_weight", 1.0)
+            )
 
-    def _make_norm(self, name: str, width: int) -> None:
-        if not self.config.has_affine:
-            return
-        self._add(f"{name}_gain", "norm_gain", torch.ones(width, dtype=torch.float64))
-        if self.config.norm_kind == "layernorm":
-            self._add(f"{name}_bias", "norm_bias", torch.zeros(width, dtype=torch.float64))
+    def _make_norms(
+        self, name: str, places: frozenset[str], widths: Mapping[str, int], rates: Mapping[str, float]
+    ) -> None:
+        """Norms of those places, d_model wide where ``widths`` says nothing else."""
+        self._places[name] = places
+        for place in sorted(places) if self.config.has_affine else ():
+            width = widths.get(place, self.config.d_model)
+            gain, bias = torch.ones(width, **self._kind), torch.zeros(width, **self._kind)
+            self._add(f"{name}_{place}_gain", "norm_gain", gain, rates.get("norm_gain", 1.0))
+            if self.config.norm_kind == "layernorm":
+                self._add(f"{name}_{place}_bias", "norm_bias", bias, rates.get("norm_bias", 1.0))
+
+    def tagged(self) -> list[tuple[str, nn.Parameter, str]]:
+        """(name, parameter, role) of every parameter; ValueError where one has no role."""
+        named = list(self.named_parameters())
+        if untagged := [name for name, _ in named if name not in self.roles]:
+            raise ValueError(
+                f"parameters without a role: {', '.join(untagged)}; make them with _add(name, role, value)"
+            )
+        return [(name, parameter, self.roles[name]) for name, parameter in named]
 
     # ---------------------------------------------------------------- running
 
     def forward(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Tensor:
-        """The last hidden state, (B, T, D); of the decoder on ``y_BTD`` where there is one."""
-        return self.streams(x_BTD, y_BTD)[-1]
+        """The last hidden state, (B, T, D); of the decoder on ``y_BTD`` where there is one.
+
+        Inputs are vectors (B, T, D), or tokens (B, T) where there is a vocabulary.
+        """
+        ((_, _, h_BTD),) = deque(self.walk(x_BTD, y_BTD), maxlen=1)
+        return h_BTD
+
+    def logits(self, h_BTD: Tensor) -> Tensor:
+        """(B, T, outputs) of a last hidden state."""
+        return _apply(self._weights["head"], h_BTD)
 
     def streams(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> list[Tensor]:
         """x_0, x_1, ... of the last side, and behind them the final norm's output where there is one."""
-        encoded = self.encode(x_BTD)
-        if not self.config.decoder:
-            return encoded
-        if y_BTD is None:
-            raise ValueError("an encoder-decoder needs the decoder's input as well")
-        return self._side("decoder", self.config.decoder, y_BTD, encoded[-1])
+        last = self.config.sides[-1][0]
+        return [h_BTD for side, _, h_BTD in self.walk(x_BTD, y_BTD) if side == last]
 
     def encode(self, x_BTD: Tensor) -> list[Tensor]:
         """The same of the encoder alone."""
-        return self._side("encoder", self.config.encoder, x_BTD, None)
+        return [h_BTD for _, h_BTD in self._side("encoder", x_BTD, None)]
 
-    def _side(
-        self, side: str, sublayers: tuple[SublayerConfig, ...], x_BTD: Tensor, memory_BSD: Tensor | None
-    ) -> list[Tensor]:
-        streams = [x_BTD]
-        is_causal = self.config.is_causal or side == "decoder"
+    def walk(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Iterator[tuple[str, int, Tensor]]:
+        """(side, index, x_index) as they come, one more than sublayers where there is a final norm. Keeps none."""
+        memory_BSD = x_BTD
+        for index, memory_BSD in self._side("encoder", x_BTD, None):
+            yield "encoder", index, memory_BSD
+        if self.config.decoder:
+            if y_BTD is None:
+                raise ValueError("an encoder-decoder needs the decoder's input as well")
+            for index, h_BTD in self._side("decoder", y_BTD, memory_BSD):
+                yield "decoder", index, h_BTD
+
+    def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
+        """What goes on as x_index. A subclass can look at it here, or disturb it."""
+        return x_BTD
+
+    def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
+        sublayers = dict(self.config.sides)[side]
+        if self.config.vocab_size:
+            x_BTD = _look_up(self._weights[f"{side}_embedding"], x_BTD)
+        x_BTD = self.on_stream(side, 0, x_BTD)
+        yield 0, x_BTD
         for index, sublayer in enumerate(sublayers):
-            name = f"{side}_{index}"
-            u_BTD = sublayer.input_scale * self._norm("pre", name, x_BTD)
-            branch_BTD = self._norm("branch", name, self._branch(name, sublayer.kind, u_BTD, memory_BSD, is_causal))
-            total_BTD = sublayer.residual_weight * x_BTD + sublayer.branch_weight * branch_BTD
-            x_BTD = self._norm("post", name, total_BTD)
-            streams.append(x_BTD)
-        if "final" in self._norms:
-            streams.append(self._norm("final", side, x_BTD))
-        return streams
+            arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
+            if self.config.recomputes and torch.is_grad_enabled():
+                x_BTD = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BTD = self._sublayer(*arguments)
+            x_BTD = self.on_stream(side, index + 1, x_BTD)
+            yield index + 1, x_BTD
+        if "final" in self._places[side]:
+            x_BTD = self.on_stream(side, len(sublayers) + 1, self._norm("final", side, x_BTD))
+            yield len(sublayers) + 1, x_BTD
+
+    def _sublayer(self, side: str, index: int, kind: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Tensor:
+        name = f"{side}_{index}"
+        residual_weight, branch_weight, input_scale = self.numbers[name]
+        if f"{name}_branch_weight" in self._weights:
+            branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
+        is_causal = self.config.is_causal or side == "decoder"
+        u_BTD = input_scale * self._norm("pre", name, x_BTD)
+        branch_BTD = self._norm("branch", name, self._branch(name, kind, u_BTD, memory_BSD, is_causal))
+        return self._norm("post", name, residual_weight * x_BTD + branch_weight * branch_BTD)
 
     def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
         if kind == "ffn":
             phi = ACTIVATIONS[self.config.activation]
-            return self._linear(f"{name}_fc2", self._norm("inner", name, phi(self._linear(f"{name}_fc1", u_BTD))))
+            gate_BTF = self._linear(f"{name}_fc1_gate", u_BTD) if self.config.activation == "swiglu" else None
+            hidden_BTF = self._linear(f"{name}_fc1", u_BTD)
+            hidden_BTF = phi(hidden_BTF) if gate_BTF is None else phi(gate_BTF) * hidden_BTF
+            return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF))
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        q_BHTK = self._heads(self._linear(f"{prefix}q", u_BTD))
-        k_BHSK = self._heads(self._linear(f"{prefix}k", source_BSD))
+        q_BHTK = self._norm("q", name, self._heads(self._linear(f"{prefix}q", u_BTD)))
+        k_BHSK = self._norm("k", name, self._heads(self._linear(f"{prefix}k", source_BSD)))
         v_BHSK = self._heads(self._linear(f"{prefix}v", source_BSD))
         scale = self.config.attention_scale
         scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal and kind == "attention":
-            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool).triu(1)
+            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
             scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
         mixed_BHTK = self.attend(scores_BHTS) @ v_BHSK
-        mixed_BTD = mixed_BHTK.transpose(1, 2).flatten(2)
-        if kind != "cross":
-            mixed_BTD = self._norm("inner", name, mixed_BTD)
+        if f"{name}_head_scale" in self._weights:
+            mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
+        mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
         return self._linear(f"{prefix}out", mixed_BTD)
 
     def attend(self, scores_BHTS: Tensor) -> Tensor:
@@ -215,28 +353,46 @@ class Transformer(nn.Module):
         return scores_BHTS.softmax(-1)
 
     def _heads(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD.unflatten(-1, (self.config.num_heads, -1)).transpose(1, 2)
+        return x_BTD.unflatten(-1, (self.config.num_heads, -1)).transpose(-3, -2)
 
     def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        bias = self._weights[f"{name}_bias"] if self.config.has_bias else None
-        return nn.functional.linear(x_BTD, self._weights[name], bias)
+        y_BTD = _apply(self._weights[name], x_BTD)
+        return y_BTD + self._weights[f"{name}_bias"][..., None, None, :] if self.config.has_bias else y_BTD
 
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
-        if place not in self._norms:
+        if place not in self._places[name]:
             return x_BTD
         if self.config.norm_kind == "layernorm":
             x_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
         x_BTD = x_BTD * (x_BTD.square().mean(-1, keepdim=True) + self.config.norm_eps).rsqrt()
         if self.config.has_affine:
-            x_BTD = x_BTD * self._weights[f"{name}_{place}_gain"]
+            x_BTD = x_BTD * self._across(f"{name}_{place}_gain", x_BTD)
             if self.config.norm_kind == "layernorm":
-                x_BTD = x_BTD + self._weights[f"{name}_{place}_bias"]
+                x_BTD = x_BTD + self._across(f"{name}_{place}_bias", x_BTD)
         return x_BTD
+
+    def _across(self, name: str, x_BTD: Tensor) -> Tensor:
+        """A vector parameter, broadcast over all dimensions of x but its members' and the last."""
+        value = self._weights[name]
+        return value.reshape(*value.shape[:-1], *(1,) * (x_BTD.dim() - value.dim()), value.shape[-1])
+
+
+def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:
+    """x W^T. Batch and tokens as one dimension, since each member of an ensemble has a matrix of its own."""
+    return (x_BTD.flatten(-3, -2) @ weight_FD.mT).unflatten(-2, x_BTD.shape[-3:-1])
+
+
+def _look_up(table_VD: Tensor, tokens_BT: Tensor) -> Tensor:
+    """The rows of each member's own table."""
+    if table_VD.dim() == 2:
+        return table_VD[tokens_BT]
+    members_E = torch.arange(len(table_VD), device=table_VD.device)
+    return table_VD[members_E[:, None, None], tokens_BT]
 
 
 def gradients(model: Transformer, scalar: Tensor) -> dict[str, Tensor]:
     """d scalar / d parameter, by the parameter's name; zero where the scalar does not depend on it."""
-    named = dict(model.named_parameters())
+    named = {name: parameter for name, parameter, _ in model.tagged()}
     found = torch.autograd.grad(scalar, list(named.values()), retain_graph=True, materialize_grads=True)
     return dict(zip(named, found, strict=True))
 
@@ -244,7 +400,6 @@ def gradients(model: Transformer, scalar: Tensor) -> dict[str, Tensor]:
 def by_role(model: Transformer, grads: Mapping[str, Tensor], measure: Callable[[Tensor], Tensor]) -> dict[str, float]:
     """The sum over the parameters of each role of ``measure`` of their gradient."""
     sums: dict[str, float] = {}
-    for name, grad in grads.items():
-        role = model.roles[name]
-        sums[role] = sums.get(role, 0.0) + float(measure(grad))
+    for name, _, role in model.tagged():
+        sums[role] = sums.get(role, 0.0) + float(measure(grads[name]))
     return sums
