@@ -1,0 +1,164 @@
+"""Many models as one: every weight has a leading dimension E of members, and so has every input.
+
+Members differ in their seeds and in any number of their configs (gains, residual, branch and input weights, learning
+rates); what gives a tensor its shape, or the code its path, is the same for all. A member's weights are those of the
+plain ``Transformer`` of the same config and seed, bit for bit, so one pass over the ensemble is E passes over these, to
+rounding. Deep means need it: log U of one network scatters by about 0.8 sqrt(2N/d) in deep post-LN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from sims.model import MATRICES, ModelConfig, SublayerConfig, Transformer
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of an ensemble."""
+
+    config: ModelConfig
+    seed: int
+
+
+class NotEnoughMemoryError(ValueError):
+    """One model alone needs more than there is; the message says how much, and what is there."""
+
+
+class Ensemble(Transformer):
+    """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
+
+    rounding: where it is not 0, every x_l is disturbed by that much of itself, at random, as rounding would.
+    ValueError where members differ in more than numbers.
+    """
+
+    rounding = 0.0
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not members:
+            raise ValueError("an ensemble has at least one member")
+        self_numbers = _shape(members[0].config)
+        for index, member in enumerate(members):
+            if _shape(member.config) != self_numbers:
+                raise ValueError(f"member {index} differs from member 0 in more than its numbers and its seed")
+        super().__init__(members[0].config, members[0].seed, dtype=dtype, device=device)
+        self.num_members = len(members)
+        plain = dict(self._weights.items())
+        stacked = {name: value.new_empty((len(members), *value.shape)) for name, value in plain.items()}
+        numbers = {name: [] for name in self.numbers}
+        rates = {name: [] for name in self.lr_multipliers}
+        for index, member in enumerate(members):
+            # One at a time beside the stack: at no time are there two copies of all.
+            one = self if index == 0 else Transformer(member.config, member.seed, dtype=dtype, device=device)
+            for name, value in one._weights.items():
+                stacked[name][index] = value.detach()
+            for name, row in one.numbers.items():
+                numbers[name].append(row)
+            for name, rate in one.lr_multipliers.items():
+                rates[name].append(rate)
+        self._weights = nn.ParameterDict({name: nn.Parameter(value) for name, value in stacked.items()})
+        for name, rows in numbers.items():
+            a, b, c = torch.tensor(rows, **self._kind).T[..., None, None, None]
+            self.numbers[name] = (a, b, c)
+        self.lr_multipliers = {name: torch.tensor(row, **self._kind) for name, row in rates.items()}
+
+    def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
+        if not self.rounding:
+            return x_BTD
+        noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)
+        return x_BTD * (1 + self.rounding * noise)
+
+    def lr_multiplier(self, name: str, num_dims: int) -> Tensor:
+        """(E, 1, ...), to multiply a parameter of so many dimensions of its own."""
+        found = self.lr_multipliers[name]
+        assert isinstance(found, Tensor)
+        return found[(..., *(None,) * num_dims)]
+
+
+def _shape(config: ModelConfig) -> tuple[object, ...]:
+    """What members must have in common."""
+
+    def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[tuple[str, bool], ...]:
+        return tuple((sublayer.kind, sublayer.trains_branch_weight) for sublayer in sublayers)
+
+    bare = replace(config, encoder=(SublayerConfig(kind="ffn"),), decoder=())
+    return kinds(config.encoder), kinds(config.decoder), bare
+
+
+# ---------------------------------------------------------------- memory
+
+
+def num_parameters(config: ModelConfig) -> int:
+    """Of one model."""
+    d, hidden = config.d_model, config.hidden
+    gated = 3 if config.activation == "swiglu" else 2
+    matrices = {"attention": 4 * d * d, "cross": 4 * d * d, "ffn": gated * d * hidden}
+    vectors = {kind: len(MATRICES[kind]) * (2 * d + hidden) for kind in MATRICES}  # no more than these
+    has_vectors = config.has_affine or config.has_bias
+    sublayers = [sublayer.kind for _, side in config.sides for sublayer in side]
+    branches = sum(matrices[kind] + has_vectors * vectors[kind] for kind in sublayers)
+    return branches + config.num_outputs * d + len(config.sides) * config.vocab_size * d
+
+
+def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, itemsize: int, num_copies: int = 1) -> int:
+    """What measuring one member takes at its peak.
+
+    num_vectors: tokens of its whole batch, of sequences of num_tokens each. num_copies: of all weights (a step that is
+    kept is one more). Gradients are reduced and dropped as they come, so those of one matrix count, with what is
+    computed of it.
+    """
+    d, hidden, heads = config.d_model, config.hidden, config.num_heads
+    kept = {"ffn": 4 * d + 3 * hidden, "attention": 10 * d + 3 * heads * num_tokens}
+    kept["cross"] = kept["attention"]
+    inside = [kept[sublayer.kind] * num_vectors for _, side in config.sides for sublayer in side]
+    graph = d * num_vectors * len(inside) + max(inside) if config.recomputes else sum(inside)
+    passing = 5 * max(d * hidden, d * d, config.vocab_size * d)
+    return itemsize * (num_copies * num_parameters(config) + graph + passing)
+
+
+def available_bytes(device: torch.device | str) -> int:
+    """Free on that device: on the CPU also within what the process's control group allows."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = psutil.virtual_memory().available
+    limit, used = (_control_group(name) for name in ("memory.max", "memory.current"))
+    return free if limit is None or used is None else min(free, limit - used)
+
+
+def _control_group(name: str) -> int | None:
+    try:
+        text = Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+SHARE = 0.5
+"""Of what is free, that is used: allocators keep more than they are asked for."""
+
+
+def members_at_once(bytes_each: int, device: torch.device | str, what: str) -> int:
+    """How many members fit. NotEnoughMemoryError where not even one does, with what was asked and what is there."""
+    free = available_bytes(device)
+    if bytes_each > free:
+        raise NotEnoughMemoryError(
+            f"one network of {what} needs {_gibibytes(bytes_each)}, and {_gibibytes(free)} are free on {device}"
+        )
+    return max(1, math.floor(SHARE * free / bytes_each))
+
+
+def _gibibytes(number: int) -> str:
+    return f"{number / 2**30:.3g} GiB"

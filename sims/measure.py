@@ -1,0 +1,267 @@
+"""Many independent networks of one config, measured: each seed's numbers, chunk by chunk, with where one diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sims.ensemble import Ensemble, Member, bytes_of_member, members_at_once
+from sims.model import BRANCH_ROLES, ModelConfig
+from sims.optim import NORMALISATION
+from sims.update import (
+    Divergence,
+    FirstOrder,
+    Inputs,
+    Task,
+    divergences,
+    draw_inputs,
+    finite_changes,
+    first_order,
+    layers_of,
+    linear_up_to,
+    real_step,
+    roles_of,
+    tangents,
+)
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is measured of the networks of one config.
+
+    has_layers: also what each x_l is, and each sublayer's part of the update. has_changes: also what the step does to
+    the other readings. learning_rate: also the real optimizer's step of that length, and up to where it is linear.
+    """
+
+    config: ModelConfig
+    task: Task = field(default_factory=Task)
+    optimizers: tuple[str, ...] = ("sgd",)
+    has_layers: bool = False
+    has_changes: bool = False
+    learning_rate: float | None = None
+    dtype: str = "float64"
+    device: str = "cpu"
+
+    @property
+    def full_config(self) -> ModelConfig:
+        """With the head that the task reads."""
+        return self.task.on(self.config)
+
+    @property
+    def num_sublayers(self) -> int:
+        return len(self.config.encoder) + len(self.config.decoder)
+
+    @property
+    def text(self) -> str:
+        """One line for a message."""
+        return f"{self.num_sublayers} sublayers, d_model {self.config.d_model}, {self.dtype}"
+
+
+@dataclass
+class Result:
+    """values: by quantity, a number for each seed; NaN where it diverged or where rounding decides it.
+
+    Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); adam/real_step where the
+    real first step differs from the definition; adam/change/READING/ROLE; adam/finite/READING, adam/linear_up_to; and
+    layer/SIDE/INDEX/NAME. unreliable: by quantity, the relative change that rounding makes of it.
+    """
+
+    seeds: list[int]
+    values: dict[str, list[float]]
+    diverged: dict[int, Divergence]
+    unreliable: dict[str, float] = field(default_factory=dict)
+
+
+def choose_device(name: str) -> str:
+    """ "auto" is a GPU where there is one. ValueError, in one line, for what is not there."""
+    if name not in DEVICES:
+        raise ValueError(f"unknown device {name!r} (allowed: {', '.join(DEVICES)})")
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        raise ValueError("device cuda: torch sees no GPU here (allowed: auto, cpu)")
+    return ("cuda" if has_gpu else "cpu") if name == "auto" else name
+
+
+def run(
+    question: Question, seeds: Sequence[int], advance: Callable[[float], None] = lambda _: None
+) -> Iterator[Result]:
+    """As many seeds at once as memory holds. advance: told how many seeds' work was done, in fractions.
+
+    NotEnoughMemoryError where not one fits, even when the backward pass computes again what it did not keep.
+    """
+    unreliable = rounding(question, seeds[:_PROBED]) if _can_lie(question) else {}
+    size, recomputes = _chunk(question, len(seeds))
+    question = replace(question, config=replace(question.config, recomputes=recomputes))
+    for first in range(0, len(seeds), size):
+        found = _measure(question, seeds[first : first + size], advance)
+        found.unreliable = {name: change for name, change in unreliable.items() if name in found.values}
+        for name in found.unreliable:
+            found.values[name] = [math.nan] * len(found.seeds)
+        yield found
+
+
+def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
+    """How many at once, evenly; and whether to recompute, which is done only where one would not fit otherwise."""
+    task, itemsize = question.task, DTYPES[question.dtype].itemsize
+    keeps = question.has_changes or question.learning_rate is not None
+    copies = 1 + (2 + 2 * len(question.optimizers) if keeps else 0)
+
+    def fitting(recomputes: bool) -> int:
+        config = replace(question.full_config, recomputes=recomputes)
+        vectors = task.batch_size * task.num_tokens
+        need = bytes_of_member(config, vectors, task.num_tokens, itemsize, copies)
+        return members_at_once(need, question.device, question.text)
+
+    try:
+        at_once, recomputes = fitting(question.config.recomputes), question.config.recomputes
+    except ValueError:
+        at_once, recomputes = fitting(True), True
+    at_once = min(at_once, _MOST_AT_ONCE)
+    return math.ceil(num_seeds / math.ceil(num_seeds / at_once)), recomputes
+
+
+_MOST_AT_ONCE = 64
+"""More gain nothing, and progress is told and saved by chunks."""
+
+
+def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float], None]) -> Result:
+    config, task, kind = question.full_config, question.task, DTYPES[question.dtype]
+    model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
+    inputs = draw_inputs(config, task, seeds, kind, question.device)
+    keeps = question.has_changes or question.learning_rate is not None
+    optimizers = {*question.optimizers, *(["sgd"] if question.learning_rate is not None else [])}
+    part = 0.5 * len(seeds) / (question.num_sublayers + 3 * len(config.sides))
+    told = 0.0
+
+    def on_stream() -> None:
+        nonlocal told
+        told += part
+        advance(part)
+
+    order = first_order(model, inputs, task, optimizers, keeps_steps=keeps, on_stream=on_stream)
+    values: dict[str, Tensor] = {}
+    for optimizer in question.optimizers:
+        for role, value in roles_of(model, order.functionals[optimizer]).items():
+            values[f"{optimizer}/{role}"] = value
+        real = roles_of(model, order.values[optimizer])["update"]
+        if not torch.equal(real, values[f"{optimizer}/update"]):
+            values[f"{optimizer}/real_step"] = real
+        if question.has_layers:
+            for role, layers in layers_of(model, order.functionals[optimizer]).items():
+                values |= {f"{optimizer}/layer/{role}/{index}": value for index, value in enumerate(layers, start=1)}
+        if question.has_changes:
+            values |= _changes(question, model, inputs, order, optimizer)
+        if question.learning_rate is not None:
+            values |= _finite(question, model, inputs, order, optimizer)
+    if question.has_layers:
+        values |= _streams(order)
+    advance(len(seeds) - told)
+    found = divergences(order)
+    listed = {name: value.double().cpu().tolist() for name, value in values.items()}
+    for member in found:
+        for column in listed.values():
+            column[member] = math.nan
+    return Result(list(seeds), listed, {seeds[member]: place for member, place in found.items()})
+
+
+def _unit(question: Question, optimizer: str) -> float:
+    power, constant = NORMALISATION[optimizer]
+    return constant * question.config.d_model**power
+
+
+def _changes(
+    question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
+) -> dict[str, Tensor]:
+    """By reading and role, per unit learning rate in the optimizer's unit."""
+    step, unit = order.steps[optimizer], _unit(question, optimizer)
+    present = dict.fromkeys(role for _, _, role in model.tagged())
+    groups = {"update": [role for role in present if role in BRANCH_ROLES], **{role: [role] for role in present}}
+    found = {}
+    for name, roles in groups.items():
+        for reading, value in _moved(tangents(model, inputs, question.task, step, roles)).items():
+            found[f"{optimizer}/change/{reading}/{name}"] = value / unit
+    return found
+
+
+def _moved(readings: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A hidden state's move is its root mean square over all entries."""
+    return readings | {"hidden": readings["hidden"].square().flatten(1).mean(1).sqrt()}
+
+
+def _finite(
+    question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
+) -> dict[str, Tensor]:
+    """Everything that trains moves, by the real optimizer's step and by the same direction at other lengths."""
+    assert question.learning_rate is not None
+    gradients = {
+        name: step / model.lr_multiplier(name, model.num_dims[name]) for name, step in order.steps["sgd"].items()
+    }
+    step = real_step(model, gradients, optimizer, question.learning_rate)
+    rates = torch.full((model.num_members,), question.learning_rate).to(
+        inputs.labels.device, next(iter(step.values())).dtype
+    )
+    moved = finite_changes(model, inputs, question.task, step, rates)
+    slope = torch.stack([(gradients[name] * step[name]).flatten(1).sum(1) for name in step]).sum(0)
+    found = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}
+    found[f"{optimizer}/finite/first_order"] = -question.learning_rate * slope
+    found[f"{optimizer}/linear_up_to"] = linear_up_to(model, inputs, question.task, step, slope)
+    return found
+
+
+def _streams(order: FirstOrder) -> dict[str, Tensor]:
+    found = {}
+    for (side, index), stream in order.streams.items():
+        numbers = {
+            "second_moment": stream.second_moment,
+            "token_correlation": stream.token_correlation,
+            "cosine_with_input": stream.cosine_with_input,
+            "gradient_square": stream.gradient_square,
+        }
+        found |= {f"layer/{side}/{index}/{name}": value for name, value in numbers.items() if value is not None}
+    return found
+
+
+# ---------------------------------------------------------------- what rounding decides
+
+_PROBED = 2
+_LIMIT = 0.01
+"""A quantity that rounding changes by more than this is not reported."""
+
+
+def _can_lie(question: Question) -> bool:
+    """Gradients of q and k live on the differences between tokens, which deep post-LN makes smaller than rounding."""
+    kinds = {sublayer.kind for _, side in question.config.sides for sublayer in side}
+    return kinds != {"ffn"} or question.dtype != "float64"
+
+
+def rounding(question: Question, seeds: Sequence[int]) -> dict[str, float]:
+    """The quantities that rounding decides, each with the relative change that noise of one unit in the last place
+    makes of it, put on every x_l of the first networks."""
+    plain = replace(question, has_layers=False, has_changes=False, learning_rate=None)
+    config, kind = plain.full_config, DTYPES[plain.dtype]
+    inputs = draw_inputs(config, plain.task, seeds, kind, plain.device)
+    model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=plain.device)
+    runs = []
+    for size in (0.0, torch.finfo(kind).eps):
+        model.rounding = size
+        order = first_order(model, inputs, plain.task, plain.optimizers)
+        runs.append(
+            {
+                f"{optimizer}/{role}": value
+                for optimizer in plain.optimizers
+                for role, value in roles_of(model, order.functionals[optimizer]).items()
+            }
+        )
+    found = {}
+    for name, exact in runs[0].items():
+        change = torch.where(exact == 0, 0, (runs[1][name] / exact - 1).abs()).max()
+        if change > _LIMIT:
+            found[name] = float(change)
+    return found

@@ -1,0 +1,435 @@
+"""The model update of real networks, exact to first order: gradients by autograd, and what a real step changes.
+
+The objective is one logit (the update of the theorems), or a cross-entropy. With g its gradient by one matrix and s the
+direction of an optimizer's real first step, the objective moves by -lr <g, s>; summed over the matrices and in units of
+a power of the width (``optim.NORMALISATION``) that is the update U per unit learning rate. What else the step moves
+(another logit, the last hidden state, the loss) is the forward-mode derivative along s. No step size is chosen.
+
+Dimensions: E ensemble members, B batch, T tokens, D d_model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+
+from sims.ensemble import Ensemble
+from sims.model import BRANCH_ROLES, ModelConfig
+from sims.optim import NORMALISATION, first_step, make
+
+READOUTS = ("last", "sum")
+OBJECTIVES = ("logit", "ce")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What the networks are given, and what of them is asked.
+
+    num_tokens: T, of either side. batch_size: B; the objective is the mean over it. correlation: of any two input
+    tokens of a sequence, whose entries are standard normal. readout: the last token, or all: of a logit then the sum
+    over tokens, each with a head of its own; of a cross-entropy the mean. num_classes: of a cross-entropy.
+    """
+
+    num_tokens: int = 1
+    batch_size: int = 1
+    correlation: float = 0.0
+    readout: str = "last"
+    objective: str = "logit"
+    num_classes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.readout not in READOUTS:
+            raise ValueError(f"readout is one of {', '.join(READOUTS)}, not {self.readout!r}")
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
+        if not 0 <= self.correlation <= 1:
+            raise ValueError(f"correlation lies between 0 and 1, not at {self.correlation:g}")
+        for name, number in (("num_tokens", self.num_tokens), ("batch_size", self.batch_size)):
+            if number < 1:
+                raise ValueError(f"{name} is at least 1, not {number}")
+        if self.objective == "ce" and self.num_classes < 2:
+            raise ValueError(f"a cross-entropy has at least 2 classes, not {self.num_classes}")
+
+    def on(self, config: ModelConfig) -> ModelConfig:
+        """The config with the head that the task reads."""
+        each = self.num_tokens if self.readout == "sum" else 1
+        return replace(config, num_outputs=self.num_classes if self.objective == "ce" else each)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """x (E, B, T, D) or tokens (E, B, T); y of the decoder, where there is one; labels (E, B, T)."""
+
+    x: Tensor
+    y: Tensor | None
+    labels: Tensor
+
+
+_STREAM = 1_000_003
+"""Inputs come from other seeds than weights do."""
+
+
+def draw_inputs(
+    config: ModelConfig, task: Task, seeds: Sequence[int], dtype: torch.dtype, device: torch.device | str
+) -> Inputs:
+    """Each seed's own, drawn on the CPU: the same on every device."""
+    sides: dict[str, list[Tensor]] = {"encoder": [], "decoder": []}
+    labels = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(_STREAM + seed)
+        shape = (task.batch_size, task.num_tokens)
+        for found in sides.values():
+            if config.vocab_size:
+                found.append(torch.randint(config.vocab_size, shape, generator=generator))
+                continue
+            own = torch.randn((*shape, config.d_model), generator=generator, dtype=torch.float64)
+            common = torch.randn((shape[0], 1, config.d_model), generator=generator, dtype=torch.float64)
+            mixed = math.sqrt(task.correlation) * common + math.sqrt(1 - task.correlation) * own
+            found.append(mixed.to(dtype))
+        labels.append(torch.randint(task.num_classes, shape, generator=generator))
+    x, y = (torch.stack(found).to(device) for found in sides.values())
+    return Inputs(x, y if config.decoder else None, torch.stack(labels).to(device))
+
+
+def readings(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> dict[str, Tensor]:
+    """(E,) each: "logit", and of a cross-entropy "label_logit" and "loss"; each the mean over the batch."""
+    read, labels = (hidden, inputs.labels) if task.readout == "sum" else (hidden[..., -1:, :], inputs.labels[..., -1:])
+    logits = model.logits(read)
+    if task.objective == "logit":
+        return {"logit": logits.diagonal(dim1=-2, dim2=-1).sum(-1).mean(-1)}
+    of_label = logits.gather(-1, labels[..., None])[..., 0]
+    return {
+        "logit": logits[..., 0].mean((-2, -1)),
+        "label_logit": of_label.mean((-2, -1)),
+        "loss": (logits.logsumexp(-1) - of_label).mean((-2, -1)),
+    }
+
+
+def objective(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> Tensor:
+    """(E,), what the optimizer makes smaller."""
+    return readings(model, hidden, inputs, task)["loss" if task.objective == "ce" else "logit"]
+
+
+# ---------------------------------------------------------------- first order
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where a member stopped being finite. index: of the stream x_index; behind the last sublayer, the final norm's."""
+
+    side: str
+    index: int
+    in_pass: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.in_pass} pass, {self.side}, x_{self.index}"
+
+
+@dataclass
+class Stream:
+    """Of one x_index of one side, by member: E x^2 over all entries, mean cosine of two tokens of a sequence, mean
+    cosine with the same token of x_0, and ||d objective / d x||^2."""
+
+    second_moment: Tensor
+    token_correlation: Tensor
+    cosine_with_input: Tensor
+    is_finite: Tensor
+    gradient_square: Tensor | None = None
+
+
+@dataclass
+class FirstOrder:
+    """values: by optimizer and parameter, (E,): <g, first step> in the optimizer's unit, learning-rate multiplier
+    inside. functionals: the same by the definition of the update, which differs under LAMB. steps: the steps
+    themselves, where they were asked for. readings: before the step."""
+
+    values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    functionals: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    steps: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    streams: dict[tuple[str, int], Stream] = field(default_factory=dict)
+    readings: dict[str, Tensor] = field(default_factory=dict)
+
+
+def first_order(
+    model: Ensemble,
+    inputs: Inputs,
+    task: Task,
+    optimizers: Iterable[str],
+    *,
+    keeps_steps: bool = False,
+    on_stream: Callable[[], None] = lambda: None,
+) -> FirstOrder:
+    """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held."""
+    found = FirstOrder()
+    for table in (found.values, found.functionals, found.steps):
+        table.update({name: {} for name in optimizers})
+
+    def reduce(name: str) -> Callable[[Tensor], None]:
+        def on_gradient(parameter: Tensor) -> None:
+            grad, parameter.grad = parameter.grad, None
+            assert grad is not None
+            _reduce(model, name, grad, parameter.detach(), found, keeps_steps)
+
+        return on_gradient
+
+    parameters = model.tagged()
+    handles = [p.register_post_accumulate_grad_hook(reduce(name)) for name, p, _ in parameters]
+    try:
+        first: dict[str, Tensor] = {}
+        hidden = inputs.x
+        y = None if inputs.y is None else _leaf(inputs.y)
+        for side, index, x in model.walk(_leaf(inputs.x), y):
+            _watch(side, index, x, first.setdefault(side, x.detach()), found)
+            on_stream()
+            hidden = x
+        found.readings = readings(model, hidden, inputs, task)
+        objective(model, hidden, inputs, task).sum().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    found.readings = {name: value.detach() for name, value in found.readings.items()}
+    for name, parameter, _ in parameters:  # what the objective does not depend on has no gradient
+        if any(name not in table for table in found.values.values()):
+            _reduce(model, name, torch.zeros_like(parameter), parameter.detach(), found, keeps_steps)
+    return found
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """The same vectors, whose gradient is asked for too; tokens have none."""
+    return x.detach().requires_grad_() if x.is_floating_point() else x
+
+
+def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, found: FirstOrder, keeps_steps: bool) -> None:
+    num_dims = model.num_dims[name]
+    norms = _Norms(grad, weight, num_dims)
+    for optimizer in found.values:
+        power, constant = NORMALISATION[optimizer]
+        rate = model.lr_multiplier(name, 0) / model.config.d_model**power
+        found.functionals[optimizer][name] = rate * norms.functional(optimizer)
+        if not keeps_steps:
+            found.values[optimizer][name] = rate * norms.alignment(optimizer)
+            continue
+        step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
+        found.steps[optimizer][name] = step
+        found.values[optimizer][name] = (grad * step).flatten(1).sum(1) / model.config.d_model**power / constant
+
+
+class _Norms:
+    """Of one parameter of each member, (E,) each, computed once: what <g, first step> is made of without the step."""
+
+    def __init__(self, grad: Tensor, weight: Tensor, num_dims: int) -> None:
+        self._grad, self._weight, self._num_dims = grad, weight, num_dims
+        self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
+
+    @cached_property
+    def sum_abs(self) -> Tensor:
+        return self._grad_EN.abs().sum(1)
+
+    @cached_property
+    def length(self) -> Tensor:
+        return torch.linalg.vector_norm(self._grad_EN, dim=1)
+
+    @cached_property
+    def weight_length(self) -> Tensor:
+        weight_EN = self._weight.flatten(1) if self._num_dims else self._weight[:, None]
+        return torch.linalg.vector_norm(weight_EN, dim=1)
+
+    def functional(self, optimizer: str) -> Tensor:
+        """By the definition of the update: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
+        if optimizer in ("sgd", "momentum"):
+            return self.length.square()
+        if optimizer == "lamb":
+            return self.weight_length * self.sum_abs / math.sqrt(self._grad_EN.shape[1])
+        if optimizer == "lars":
+            return self.weight_length * self.length
+        if optimizer == "adafactor":
+            step = first_step(optimizer, self._grad, self._weight, self._num_dims)
+            return (self._grad * step).reshape(len(step), -1).sum(1)
+        if optimizer == "muon" and self._num_dims == 2:
+            return torch.linalg.matrix_norm(self._grad, "nuc")
+        return self.sum_abs
+
+    def alignment(self, optimizer: str) -> Tensor:
+        """<g, first step> over the optimizer's constant.
+
+        LAMB divides its step by the norm of the signs, sqrt(n) where no entry of the gradient is exactly 0. One relu
+        input leaves half of them 0: the real step is sqrt(2) longer.
+        """
+        if optimizer != "lamb":
+            return self.functional(optimizer)
+        signs = (self._grad_EN != 0).to(self._grad_EN).sum(1).clamp(min=1)
+        return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
+
+
+def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> None:
+    value = x.detach()
+    lengths = value.norm(dim=-1, keepdim=True)
+    unit = value / lengths
+    t = value.shape[-2]
+    pairs = (unit.sum(-2).square().sum(-1) - t) / (t * (t - 1)) if t > 1 else torch.ones_like(lengths[..., 0, 0])
+    along = (unit * x_0).sum(-1) / x_0.norm(dim=-1)
+    stream = Stream(
+        second_moment=value.square().flatten(1).mean(1),
+        token_correlation=pairs.mean(-1),
+        cosine_with_input=along.flatten(1).mean(1),
+        is_finite=value.isfinite().flatten(1).all(1),
+    )
+    found.streams[side, index] = stream
+
+    def on_gradient(grad: Tensor) -> None:
+        stream.gradient_square = grad.square().flatten(1).sum(1)
+
+    if x.requires_grad:
+        x.register_hook(on_gradient)
+
+
+# ---------------------------------------------------------------- what came of it
+
+
+def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """(E,) by role, and "update": the branch matrices together."""
+    sums: dict[str, Tensor] = {}
+    for name, _, role in model.tagged():
+        sums[role] = sums[role] + by_name[name] if role in sums else by_name[name]
+    of_branches = [value for role, value in sums.items() if role in BRANCH_ROLES]
+    return {"update": torch.stack(of_branches).sum(0), **sums}
+
+
+def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    """By role, (E,) of each sublayer that has it, the encoder's first."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, _, role in model.tagged():
+        parts = name.removeprefix("_weights.").split("_")
+        if len(parts) > 1 and parts[1].isdigit():
+            place = "_".join(parts[:2])
+            sums = found.setdefault(role, {})
+            sums[place] = sums[place] + by_name[name] if place in sums else by_name[name]
+    return {role: list(places.values()) for role, places in found.items()}
+
+
+def divergences(found: FirstOrder) -> dict[int, Divergence]:
+    """By member, where it first was not finite: going forward, then going backward, then in the update itself."""
+    at: dict[int, Divergence] = {}
+    places = list(found.streams.items())
+    for (side, index), stream in places:
+        for member in (~stream.is_finite).nonzero().flatten().tolist():
+            at.setdefault(member, Divergence(side, index, "forward"))
+    for (side, index), stream in reversed(places):
+        if stream.gradient_square is not None:
+            for member in (~stream.gradient_square.isfinite()).nonzero().flatten().tolist():
+                at.setdefault(member, Divergence(side, index, "backward"))
+    for by_name in found.values.values():
+        for name, value in by_name.items():
+            side, _, rest = name.removeprefix("_weights.").partition("_")
+            index = rest.partition("_")[0]
+            for member in (~value.isfinite()).nonzero().flatten().tolist():
+                at.setdefault(member, Divergence(side, int(index) + 1 if index.isdigit() else 0, "update"))
+    return dict(sorted(at.items()))
+
+
+# ---------------------------------------------------------------- along a step
+
+
+class _Reader(nn.Module):
+    """Every reading, and "hidden", the last hidden state of the tokens that are read: (E, B, T, D)."""
+
+    def __init__(self, model: Ensemble, inputs: Inputs, task: Task) -> None:
+        super().__init__()
+        self.model, self.inputs, self.task = model, inputs, task
+
+    def forward(self) -> dict[str, Tensor]:
+        hidden = self.model(self.inputs.x, self.inputs.y)
+        read = hidden if self.task.readout == "sum" else hidden[..., -1:, :]
+        return {**readings(self.model, hidden, self.inputs, self.task), "hidden": read}
+
+    def at(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return functional_call(self, {f"model.{name}": value for name, value in weights.items()}, ())
+
+
+def tangents(
+    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], roles: Sequence[str] | None = None
+) -> dict[str, Tensor]:
+    """The derivative of every reading along -step, by forward mode: per unit learning rate, linear in the step.
+
+    roles: only the parameters of these move.
+    """
+    with torch.no_grad(), forward_ad.dual_level():
+        weights = {
+            name: forward_ad.make_dual(p.detach(), -step[name]) if roles is None or role in roles else p.detach()
+            for name, p, role in model.tagged()
+        }
+        found = {
+            name: forward_ad.unpack_dual(value) for name, value in _Reader(model, inputs, task).at(weights).items()
+        }
+        return {
+            name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
+            for name, dual in found.items()
+        }
+
+
+@torch.no_grad()
+def finite_changes(
+    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], learning_rates: Tensor
+) -> dict[str, Tensor]:
+    """What every reading is at theta - learning_rate * step, less what it is at theta. learning_rates: (E,)."""
+    reader = _Reader(model, inputs, task)
+    parameters = {name: p.detach() for name, p, _ in model.tagged()}
+    moved = {
+        name: p - learning_rates[(..., *(None,) * model.num_dims[name])] * step[name] for name, p in parameters.items()
+    }
+    before, after = reader.at(parameters), reader.at(moved)
+    return {name: after[name] - before[name] for name in before}
+
+
+def real_step(
+    model: Ensemble, gradients: Mapping[str, Tensor], optimizer: str, learning_rate: float
+) -> dict[str, Tensor]:
+    """theta_0 - theta_1 over the learning rate, of the real optimizer, each member by itself: its norms are per tensor.
+
+    gradients: of the whole ensemble, by parameter.
+    """
+    moved: dict[str, Tensor] = {}
+    for member in range(model.num_members):
+        leaves = {name: nn.Parameter(p.detach()[member].clone()) for name, p, _ in model.tagged()}
+        rates = {name: float(model.lr_multiplier(name, 0)[member]) for name in leaves}
+        for name, leaf in leaves.items():
+            leaf.grad = gradients[name][member].clone()
+        groups = [{"params": [leaf], "lr": learning_rate * rates[name]} for name, leaf in leaves.items()]
+        make(optimizer, groups, learning_rate).step()
+        for name, p, _ in model.tagged():
+            into = moved.setdefault(name, torch.empty_like(p))
+            into[member] = (p.detach()[member] - leaves[name].detach()) / learning_rate
+    return moved
+
+
+LINEAR_TO = 0.1
+"""A step is called linear while the objective moves by its first order, to a tenth of it."""
+
+
+def linear_up_to(
+    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor, per_decade: int = 8
+) -> Tensor:
+    """(E,), the largest of a geometric grid of learning rates up to which every step is linear.
+
+    slope: <g, step>, (E,). The grid is of the first-order change lr * slope, from 10^-4 to 10^2, so it fits every
+    optimizer and depth; a member that is not linear at its lower end has 0, one that does not move at all infinity.
+    """
+    name = "loss" if task.objective == "ce" else "logit"
+    reached = torch.where(slope == 0, math.inf, 0.0).to(slope)
+    is_linear = slope != 0
+    for exponent in range(-4 * per_decade, 2 * per_decade + 1):
+        rates = torch.where(slope == 0, 0.0, 10 ** (exponent / per_decade) / slope)
+        moved = -finite_changes(model, inputs, task, step, rates)[name]
+        is_linear = is_linear & ((moved / (rates * slope) - 1).abs() <= LINEAR_TO)
+        reached = torch.where(is_linear, rates, reached)
+        if not is_linear.any():
+            break
+    return reached
