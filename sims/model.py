@@ -45,6 +45,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": nn.functional.silu,
     "tanh": torch.tanh,
     "identity": lambda x: x,
+    "leaky_relu": nn.functional.leaky_relu,
     "swiglu": nn.functional.silu,
 }
 """phi. "swiglu" is silu(gate(u)) * fc1(u), with a second matrix ``fc1_gate`` of role fc1."""
@@ -88,8 +89,9 @@ class ModelConfig:
 
     encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: left out, ffn_ratio
     times d_model. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). num_outputs: rows of the
-    head, 0 for a model without one. vocab_size: 0 for a model that is given vectors, not tokens. recomputes: keep only
-    what runs between sublayers for the backward pass, and compute the rest again there.
+    head, 0 for a model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws:
+    normals of 24 bits, drawn four times as fast. recomputes: keep only what runs between sublayers for the backward
+    pass, and compute the rest again there.
     """
 
     encoder: tuple[SublayerConfig, ...]
@@ -109,6 +111,7 @@ class ModelConfig:
     norm_eps: float = 0.0
     num_outputs: int = 0
     vocab_size: int = 0
+    has_short_draws: bool = False
     recomputes: bool = False
 
     def __post_init__(self) -> None:
@@ -198,13 +201,16 @@ class Transformer(nn.Module):
     # ---------------------------------------------------------------- making
 
     def _add(self, name: str, role: str, value: Tensor, lr_multiplier: float = 1.0) -> None:
+        if name in self._weights:
+            raise ValueError(f"two parameters are named {name}")
         self._weights[name] = nn.Parameter(value)
         self.roles[f"_weights.{name}"] = role
         self.num_dims[f"_weights.{name}"] = value.dim()
         self.lr_multipliers[f"_weights.{name}"] = lr_multiplier
 
     def _normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self._generator, **self._kind)
+        dtype, device = torch.float32 if self.config.has_short_draws else self._kind["dtype"], self._kind["device"]
+        return torch.randn(shape, generator=self._generator, dtype=dtype, device=device).to(self._kind["dtype"])
 
     def _make_sublayer(self, name: str, sublayer: SublayerConfig) -> None:
         config, kind, d = self.config, sublayer.kind, self.config.d_model
@@ -226,9 +232,11 @@ class Transformer(nn.Module):
         if config.placement == "normformer" and kind == "ffn":
             places -= {"branch"}
         if config.has_qk_norm and kind != "ffn":
-            places |= {"q", "k"}
+            places |= {"q_norm", "k_norm"}
         head_size = d // config.num_heads
-        self._make_norms(name, places, {"inner": hidden, "q": head_size, "k": head_size}, sublayer.lr_multipliers)
+        self._make_norms(
+            name, places, {"inner": hidden, "q_norm": head_size, "k_norm": head_size}, sublayer.lr_multipliers
+        )
         if config.placement == "normformer" and kind != "ffn" and config.has_affine:
             rate = sublayer.lr_multipliers.get("norm_gain", 1.0)
             self._add(f"{name}_head_scale", "norm_gain", torch.ones(config.num_heads, **self._kind), rate)
@@ -334,8 +342,8 @@ class Transformer(nn.Module):
             return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF))
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        q_BHTK = self._norm("q", name, self._heads(self._linear(f"{prefix}q", u_BTD)))
-        k_BHSK = self._norm("k", name, self._heads(self._linear(f"{prefix}k", source_BSD)))
+        q_BHTK = self._norm("q_norm", name, self._heads(self._linear(f"{prefix}q", u_BTD)))
+        k_BHSK = self._norm("k_norm", name, self._heads(self._linear(f"{prefix}k", source_BSD)))
         v_BHSK = self._heads(self._linear(f"{prefix}v", source_BSD))
         scale = self.config.attention_scale
         scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)

@@ -1,0 +1,169 @@
+"""Measurements of named networks: those that a record has already are taken from it, the others made and appended.
+
+A run is written as soon as its chunk of seeds is done, so a measurement that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.networks import Network
+from sims import record
+
+if TYPE_CHECKING:
+    from sims.measure import Result
+
+RECORDS = Path(__file__).resolve().parents[1] / "sims" / "records"
+LOCAL = RECORDS / "local" / "measure.jsonl"
+"""What a user measures; git ignores it."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What else is measured beside the update: see ``sims.measure.Question``."""
+
+    has_layers: bool = False
+    has_changes: bool = False
+    learning_rate: float | None = None
+
+    def named(self) -> dict[str, Any]:
+        named = {"has_layers": self.has_layers, "has_changes": self.has_changes}
+        found: dict[str, Any] = {name: True for name, wanted in named.items() if wanted}
+        return found | ({} if self.learning_rate is None else {"learning_rate": self.learning_rate})
+
+
+class Kept:
+    """A record, read once: what there is of it that a measurement made now would repeat, and what is added.
+
+    path: None to keep nothing. ValueError, in one line, of a file that is no record.
+    """
+
+    def __init__(self, path: Path | None, device: str = "cpu", dtype: str = "float64") -> None:
+        self.path, self.device, self.dtype = path, device, dtype
+        there = record.read(path) if path is not None and path.exists() else []
+        self.runs = record.current(there, device, dtype)
+
+    def add(self, run: record.Run) -> None:
+        self.runs.append(run)
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            record.append(self.path, run)
+
+
+def measure(
+    network: Network,
+    optimizers: Sequence[str],
+    seeds: Sequence[int],
+    kept: Kept,
+    *,
+    extras: Extras | None = None,
+    advance: Callable[[float], None] = lambda _: None,
+) -> dict[str, record.Found]:
+    """By optimizer, the values of these seeds, quantities without the optimizer's name.
+
+    advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or does
+    not fit into memory.
+    """
+    extras = extras or Extras()
+    found: dict[str, record.Found] = {}
+    names = {optimizer: {**network.named(optimizer), **extras.named()} for optimizer in optimizers}
+    for group in _groups(network, optimizers):
+        share = len(group) / len(optimizers)
+        before = {name: record.find(kept.runs, names[name]) for name in group}
+        missing = [seed for seed in seeds if any(seed not in one.seeds for one in before.values())]
+        advance((len(seeds) - len(missing)) * share)
+        for run in _make(network, group, missing, names, kept, extras, partial(_part, advance, share)):
+            kept.add(run)
+        for name in group:
+            found[name] = _only(record.find(kept.runs, names[name]), seeds)
+    return {name: found[name] for name in optimizers}
+
+
+def _part(advance: Callable[[float], None], share: float, done: float) -> None:
+    advance(share * done)
+
+
+def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
+    """Optimizers of one network: a pass over it serves them all."""
+    groups: list[tuple[Any, list[str]]] = []
+    for name in optimizers:
+        config = network.config(name)
+        match = next((group for known, group in groups if known == config), None)
+        if match is None:
+            groups.append((config, [name]))
+        else:
+            match.append(name)
+    return [group for _, group in groups]
+
+
+def _make(
+    network: Network,
+    group: Sequence[str],
+    seeds: Sequence[int],
+    names: Mapping[str, Mapping[str, Any]],
+    kept: Kept,
+    extras: Extras,
+    advance: Callable[[float], None],
+) -> Iterator[record.Run]:
+    if not seeds:
+        return
+    from sims.measure import Question, device_name, run
+
+    question = Question(
+        config=network.config(group[0]),
+        task=network.task,
+        optimizers=tuple(group),
+        has_layers=extras.has_layers,
+        has_changes=extras.has_changes,
+        learning_rate=extras.learning_rate,
+        device=kept.device,
+        dtype=kept.dtype,
+    )
+    start = time.perf_counter()
+    for result in run(question, seeds, advance):
+        seconds, start = time.perf_counter() - start, time.perf_counter()
+        for name in group:
+            values, unreliable = (_of(name, group, table) for table in (result.values, result.unreliable))
+            yield record.make(
+                names[name],
+                result.seeds,
+                values,
+                device=device_name(kept.device),
+                dtype=kept.dtype,
+                seconds=seconds / len(group),
+                diverged=_plain(result),
+                unreliable=unreliable,
+            )
+
+
+def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The quantities of one optimizer, and those of none."""
+    others = tuple(f"{name}/" for name in group if name != optimizer)
+    return {
+        name.removeprefix(f"{optimizer}/"): value
+        for name, value in table.items()
+        if not name.startswith(others or "\0")
+    }
+
+
+def _plain(result: Result) -> dict[int, dict[str, str | int]]:
+    return {
+        seed: {"side": place.side, "index": place.index, "in_pass": place.in_pass}
+        for seed, place in result.diverged.items()
+    }
+
+
+def _only(found: record.Found, seeds: Sequence[int]) -> record.Found:
+    """Those seeds, in that order."""
+    at = [found.seeds.index(seed) for seed in seeds]
+    return record.Found(
+        seeds=tuple(seeds),
+        values={name: tuple(numbers[i] for i in at) for name, numbers in found.values.items()},
+        diverged={seed: place for seed, place in found.diverged.items() if seed in seeds},
+        unreliable=found.unreliable,
+    )

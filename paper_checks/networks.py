@@ -1,0 +1,117 @@
+"""A network that is asked about by name: what theory predicts of it, what sims build of it, how a record names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from theory.moments import ACTIVATIONS
+from theory.schemes import Scheme
+
+if TYPE_CHECKING:
+    from sims.model import ModelConfig
+    from sims.update import Task
+    from theory.setting import Prediction
+
+FFN = "ffn"
+"""The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
+ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """One depth of one scheme.
+
+    laws: of a scheme of one's own, the text of each C,P. num_sublayers: of the single stack. num_layers: (encoder,
+    decoder) of an encoder-decoder. w, v: gains by sublayer in place of the scheme's. arch: ``FFN`` or one of
+    ``ARCHITECTURES``; all fields below it are of these alone.
+    """
+
+    scheme: Scheme
+    laws: Mapping[str, str] = field(default_factory=dict)
+    num_sublayers: int = 0
+    num_layers: tuple[int, int] | None = None
+    d_model: int = 256
+    activation: str = "relu"
+    norm_kind: str = "layernorm"
+    w: tuple[float, ...] | None = None
+    v: tuple[float, ...] | None = None
+    arch: str = FFN
+    is_causal: bool = False
+    num_heads: int = 1
+    ffn_ratio: int = 4
+    num_tokens: int = 16
+    batch_size: int = 1
+    correlation: float = 0.0
+    readout: str = "last"
+    loss: str = "logit"
+    num_classes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.arch not in (FFN, *ARCHITECTURES):
+            raise ValueError(f"unknown architecture {self.arch!r} (allowed: {', '.join(ARCHITECTURES)})")
+        if (self.arch == "encoder-decoder") != (self.num_layers is not None):
+            raise ValueError("an encoder-decoder, and nothing else, has layers on either side")
+
+    @property
+    def depth(self) -> int:
+        """L, all sublayers."""
+        return self.num_sublayers if self.num_layers is None else 2 * self.num_layers[0] + 3 * self.num_layers[1]
+
+    def config(self, optimizer: str) -> ModelConfig:
+        """Plain numbers. The optimizer matters where the scheme has learning rates of its own for it."""
+        from paper_checks.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+
+        # 24 bits are far more than what one network's scatter shows, and drawing takes most of the time
+        norms: dict[str, Any] = {"activation": self.activation, "norm_kind": self.norm_kind, "has_short_draws": True}
+        stack = (self.scheme, optimizer, self.num_sublayers, self.d_model)
+        if self.arch == FFN:
+            return lower_ffn(*stack, w=self.w, v=self.v, **norms)
+        # What a default model trains: norm gains and biases and linear biases are roles of their own.
+        rest = {**norms, "num_heads": self.num_heads, "ffn_ratio": self.ffn_ratio}
+        rest |= {"has_affine": True, "has_bias": True}
+        if self.num_layers is not None:
+            return lower_encoder_decoder(self.scheme, optimizer, *self.num_layers, self.d_model, **rest)
+        rest["is_causal"] = self.is_causal or self.arch == "decoder"
+        return lower_transformer(*stack, w=self.w, v=self.v, **rest)
+
+    @property
+    def task(self) -> Task:
+        """One input of the theorems, or tokens."""
+        from sims.update import Task
+
+        if self.arch == FFN:
+            return Task()
+        return Task(
+            num_tokens=self.num_tokens,
+            batch_size=self.batch_size,
+            correlation=self.correlation,
+            readout=self.readout,
+            objective=self.loss,
+            num_classes=self.num_classes,
+        )
+
+    def prediction(self, optimizer: str) -> Prediction | None:
+        """At infinite width. None where no theory of it is there: attention, or an activation that has two inputs."""
+        from theory.meanfield import predict_setting
+        from theory.setting import Setting
+
+        if self.arch != FFN or self.activation not in ACTIVATIONS:
+            return None
+        setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
+        return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
+
+    def named(self, optimizer: str) -> dict[str, Any]:
+        """Everything that the measurement is of, for a record: defaults of other architectures left out."""
+        found: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
+        sizes = {"num_sublayers": self.num_sublayers} if self.num_layers is None else {"num_layers": self.num_layers}
+        found |= {"arch": self.arch, **sizes, "d_model": self.d_model}
+        found |= {"activation": self.activation, "norm_kind": self.norm_kind}
+        found |= {name: gains for name, gains in (("w", self.w), ("v", self.v)) if gains is not None}
+        if self.arch == FFN:
+            return found
+        names = ("is_causal", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss")
+        values = (self.is_causal, self.num_heads, self.ffn_ratio, self.num_tokens, self.batch_size, self.correlation)
+        found |= dict(zip(names, (*values, self.readout, self.loss), strict=True))
+        return found | ({"num_classes": self.num_classes} if self.loss == "ce" else {})

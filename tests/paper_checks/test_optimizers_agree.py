@@ -1,0 +1,145 @@
+"""The first steps that sims measures with are the update maps that theory derives from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import sympy as sp
+import torch
+from sympy import Matrix, Rational, Symbol, sqrt
+from torch import Tensor
+
+from sims.optim import NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING, first_step
+from theory.optimizers import OPTIMIZERS as DERIVED
+from theory.optimizers import Functional, beta2
+from theory.symbols import eta
+
+SHAPES = ((2, 2), (1, 3), (3, 1), (3, 2))
+ALPHA = Rational(str(RMSPROP_SMOOTHING))
+WIDTH = 12
+
+
+def rational(rows: int, columns: int, seed: int) -> Matrix:
+    """No entry is 0: where one is, the maps divide by 0 and the optimizers do not move it."""
+    draw = random.Random(seed)
+    return Matrix(rows, columns, lambda *_: Rational(draw.choice((-1, 1)) * draw.randint(1, 20), draw.randint(1, 20)))
+
+
+def tensor(matrix: Matrix) -> Tensor:
+    return torch.tensor(matrix.evalf(30).tolist(), dtype=torch.float64)
+
+
+@cache
+def derived(name: str, shape: tuple[int, int], seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A gradient, a parameter, and theory's -Delta Theta / eta there. Other decay rates than rmsprop's cancel."""
+    grad, theta = rational(*shape, seed), rational(*shape, seed + 1)
+    step = -DERIVED[name].update(grad, theta) / eta
+    draw = random.Random(seed)
+    others = sorted(step.free_symbols - {eta, beta2}, key=str)
+    values: dict[Symbol, Rational] = {s: Rational(draw.randint(1, 96), 97) for s in others}
+    return tensor(grad), tensor(theta), tensor(step.subs({eta: 1, beta2: ALPHA, **values}))
+
+
+def is_close(found: Tensor, expected: Tensor) -> bool:
+    return bool(((found - expected).abs() <= 32 * torch.finfo(torch.float64).eps * expected.abs().max()).all())
+
+
+def test_the_same_twelve_in_the_same_order() -> None:
+    assert tuple(DERIVED) == OPTIMIZERS
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_first_step_is_the_derived_map(name: str, shape: tuple[int, int]) -> None:
+    if name == "muon" and shape == (3, 2):
+        shape = (2, 1)  # theory has closed forms of a polar factor for 2x2, rows and columns
+    for seed in range(0, 6, 2):
+        grad, theta, step = derived(name, shape, seed)
+        assert is_close(first_step(name, grad, theta, 2), step)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_first_step_is_no_other_map(name: str) -> None:
+    """Only those are taken for each other whose derived functional and factor are the same."""
+
+    def kind(other: str) -> tuple[object, ...]:
+        return DERIVED[other].functional, DERIVED[other].factor, DERIVED[other].assumes_rank_one
+
+    for other in OPTIMIZERS:
+        grad, theta, step = derived(other, (2, 2), 0)
+        assert is_close(first_step(name, grad, theta, 2), step) == (kind(name) == kind(other))
+        assert not is_close(-first_step(name, grad, theta, 2), step)
+
+
+# --- the normalisation
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_constant_of_the_normalisation_is_the_derived_factor(name: str) -> None:
+    constant = DERIVED[name].factor.subs(beta2, ALPHA)
+    assert NORMALISATION[name].constant == pytest.approx(float(constant), rel=1e-14)
+
+
+def derived_power(functional: Functional) -> sp.Expr:
+    """p of d^p, from widths 1 and 2: the parameter's entries and the gradient's are of size d^(-1/2), of one input."""
+
+    def at(width: int) -> sp.Expr:
+        size = Matrix.ones(width, width) / sqrt(width)
+        return functional.of(size, size)
+
+    return sp.simplify(sp.log(at(2) / at(1)) / sp.log(2))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_power_of_the_normalisation_is_the_derived_one(name: str) -> None:
+    functional = DERIVED[name].functional
+    assert functional is not None
+    assert derived_power(functional) == Rational(NORMALISATION[name].power)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_loss_change_is_the_derived_functional(name: str) -> None:
+    """At exact matrices; the gradient is that of one input where the derivation takes it."""
+    functional, constant = DERIVED[name].functional, NORMALISATION[name].constant
+    assert functional is not None
+    for seed in range(0, 6, 2):
+        grad, theta = rational(2, 2, seed), rational(2, 2, seed + 1)
+        if DERIVED[name].assumes_rank_one:
+            grad = rational(2, 1, seed) * rational(1, 2, seed + 1)
+        step = first_step(name, tensor(grad), tensor(theta), 2)
+        found = (tensor(grad) * step).sum().item() / constant
+        agreeing = [form for form in Functional if found == pytest.approx(float(form.of(grad, theta)), rel=1e-13)]
+        assert agreeing == [functional]
+
+
+PRINTED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sgd": lambda g, w: g.square().sum() / WIDTH,
+    "sign": lambda g, w: g.abs().sum() / WIDTH**1.5,
+    "lamb": lambda g, w: w.norm() * g.abs().sum() / (WIDTH * g.numel() ** 0.5),
+    "lars": lambda g, w: w.norm() * g.norm() / WIDTH,
+    "muon": lambda g, w: torch.linalg.matrix_norm(g, "nuc") / WIDTH**0.5,
+}
+"""The update that one matrix adds, as the design prints it."""
+PRINTED_AS = {"momentum": "sgd", "adafactor": "lamb", "sgd": "sgd", "lamb": "lamb", "lars": "lars", "muon": "muon"}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_normalised_loss_change_is_the_printed_update(name: str) -> None:
+    """The gradient is that of one input, as adafactor's form needs, and has no entry 0, as lamb's does."""
+    generator = torch.Generator().manual_seed(1)
+    delta, x, weight = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((4 * WIDTH, 1), (1, WIDTH), (4 * WIDTH, WIDTH))
+    )
+    grad = delta @ x
+    power, constant = NORMALISATION[name]
+    found = (grad * first_step(name, grad, weight, 2)).sum() / (constant * WIDTH**power)
+    agreeing = {
+        key
+        for key, printed in PRINTED.items()
+        if found.item() == pytest.approx(printed(grad, weight).item(), rel=1e-12)
+    }
+    assert agreeing == {PRINTED_AS.get(name, "sign")}

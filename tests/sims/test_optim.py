@@ -1,0 +1,475 @@
+"""First steps against the real optimizers; the published algorithms against numpy; torch's departures in numbers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sims.optim import NORMALISATION, OPTIMIZERS, Sophia, first_step, make
+
+SHAPES = {"matrix": (6, 4), "vector": (5,), "scalar": ()}
+DTYPES = (torch.float64, torch.float32)
+HAS_NORMS = ("lars", "lamb", "adafactor", "muon")
+CONVERGING = {"ns_coefficients": (15 / 8, -10 / 8, 3 / 8), "ns_steps": 40}
+"""Newton-Schulz that ends at the polar factor, which the customary coefficients only come near."""
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def real_step(name: str, grad: Tensor, weight: Tensor, **options: Any) -> Tensor:
+    """-(theta_1 - theta_0) / lr of the optimizer itself, at lr 1."""
+    theta = nn.Parameter(weight.clone())
+    theta.grad = grad.clone()
+    make(name, [theta], 1.0, **options).step()
+    return weight - theta.detach()
+
+
+def agree(found: Tensor, expected: Tensor, *others: Tensor) -> bool:
+    """Equal to the rounding of numbers of their own size and that of ``others``."""
+    size = sum((x.abs().max() for x in others), expected.abs())
+    return bool(((found - expected).abs() <= 32 * torch.finfo(found.dtype).eps * size).all())
+
+
+def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
+    dense = normal(*shape, seed=1, dtype=dtype)
+    sparse = dense * (normal(*shape, seed=2, dtype=dtype) > 0)
+    yield from (dense, sparse, torch.zeros(shape, dtype=dtype), 1e-9 * dense)
+    if len(shape) == 2:
+        without_a_row, one_input = dense.clone(), normal(shape[0], 1, seed=3, dtype=dtype) @ dense[:1].relu()
+        without_a_row[1] = 0
+        yield from (without_a_row, one_input)
+
+
+# --- the first step is the real one
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_first_step_is_the_real_first_step(name: str, kind: str, dtype: torch.dtype) -> None:
+    weight = normal(*SHAPES[kind], seed=4, dtype=dtype)
+    for grad in gradients(SHAPES[kind], dtype):
+        if (name, kind) != ("muon", "matrix"):
+            step = first_step(name, grad, weight, weight.ndim)
+            assert step.dtype == dtype
+            assert agree(real_step(name, grad, weight), step, weight)
+            assert not step[grad == 0].any()
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 4), (1, 5)])
+def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int]) -> None:
+    for seed in range(3):
+        grad = normal(*shape, seed=seed)
+        found, step = (
+            real_step("muon", grad, torch.zeros(shape).double(), **CONVERGING),
+            first_step("muon", grad, grad, 2),
+        )
+        assert (found - step).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps  # entries of U V^T are at most 1
+
+
+def test_first_step_of_muon_is_the_compact_polar_factor() -> None:
+    """A singular value that is 0 stays 0, where the singular vectors of the other side would be anything."""
+    low_rank = normal(6, 2, seed=1) @ normal(2, 4, seed=2)
+    step = first_step("muon", low_rank, low_rank, 2)
+    expected = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(torch.linalg.svdvals(step), expected, rtol=0, atol=1e-14)
+    u, _, vh = torch.linalg.svd(low_rank, full_matrices=False)
+    assert not agree(u @ vh, step, step)
+
+
+MUTANTS: dict[str, tuple[tuple[str, ...], Callable[[str, Tensor, Tensor], Tensor]]] = {
+    "wrong sign": (OPTIMIZERS, lambda name, g, w: -first_step(name, g, w, w.ndim)),
+    "no bias correction": (
+        ("adam", "adamw"),
+        lambda name, g, w: first_step(name, g, w, w.ndim) * (1 - 0.9) / math.sqrt(1 - 0.999),
+    ),
+    "bias correction": (("rmsprop",), lambda _, g, w: g.sign()),
+    "averaged gradient": (("momentum",), lambda _, g, w: 0.1 * g),
+    "no trust ratio": (("lars", "lamb"), lambda name, g, w: g if name == "lars" else g.sign()),
+    "number of all entries": (("lamb",), lambda _, g, w: g.sign() * w.square().mean().sqrt()),
+    "not relative": (("adafactor",), lambda name, g, w: first_step(name, g, torch.ones_like(w), w.ndim)),
+    "not factored": (("adafactor",), lambda _, g, w: g.sign() * w.square().mean().sqrt()),
+    "entries, not singular values": (("muon",), lambda _, g, w: g.sign()),
+    "shape factor": (("muon",), lambda name, g, w: first_step(name, g, w, 2) * math.sqrt(6 / 4)),
+}
+
+
+@pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][0]])
+def test_comparison_with_the_real_step_finds_a_mutant(mutant: str, name: str) -> None:
+    grad, weight = next(gradients((6, 4), torch.float64)), normal(6, 4, seed=4)
+    if mutant == "number of all entries":
+        grad[:3] = 0
+    wrong = MUTANTS[mutant][1](name, grad, weight)
+    if name == "muon":
+        assert (real_step(name, grad, weight, **CONVERGING) - wrong).abs().max() > 0.1
+    else:
+        assert not agree(real_step(name, grad, weight), wrong, weight)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_members_of_an_ensemble_do_not_see_each_other(name: str, kind: str) -> None:
+    shape, num_dims = SHAPES[kind], len(SHAPES[kind])
+    scales = torch.tensor([[1e-3, 1.0, 0.0], [7.0, 1e5, 3.0]], dtype=torch.float64).reshape(2, 3, *(1,) * num_dims)
+    grads, weights = scales * normal(2, 3, *shape, seed=1), normal(2, 3, *shape, seed=2) / (1 + scales)
+    batched = first_step(name, grads, weights, num_dims)
+    for i, j in np.ndindex(2, 3):
+        assert agree(batched[i, j], first_step(name, grads[i, j], weights[i, j], num_dims))
+
+
+@pytest.mark.parametrize("name", HAS_NORMS)
+def test_members_of_an_ensemble_with_a_norm_over_them_are_found(name: str) -> None:
+    grads, weights = normal(3, 6, 4, seed=1), normal(3, 6, 4, seed=2)
+    over_all = first_step(name, grads.flatten(0, 1), weights.flatten(0, 1), 2).reshape(3, 6, 4)
+    assert not agree(over_all, first_step(name, grads, weights, 2))
+
+
+def test_lamb_counts_the_entries_that_have_a_gradient() -> None:
+    """Half of the rows of a relu network's first matrix have none: the trust ratio is then sqrt(2) of the formula's."""
+    grad, weight = normal(8, 8, seed=1), normal(8, 8, seed=2)
+    grad[:4] = 0
+    for step in (first_step("lamb", grad, weight, 2), real_step("lamb", grad, weight)):
+        loss_change = (grad * step).sum() / (weight.norm() * grad.abs().sum() / 8)
+        assert loss_change.item() == pytest.approx(math.sqrt(2), rel=1e-12)
+
+
+# --- gradients that are very small, or not numbers
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum")])
+def test_first_step_of_the_smallest_gradients(name: str) -> None:
+    grad, weight = normal(6, 4, seed=1), normal(6, 4, seed=2)
+    for scale in (2.0**-900, 2.0**900):
+        torch.testing.assert_close(first_step(name, scale * grad, weight, 2), first_step(name, grad, weight, 2))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum", "muon")])
+def test_real_first_steps_of_the_smallest_gradients_are_no_longer(name: str, dtype: torch.dtype) -> None:
+    """Squares underflow on the way; eps must not be so small that it lets m / (sqrt(0) + eps) explode."""
+    weight = normal(6, 4, seed=2, dtype=dtype)
+    grad, longest = normal(6, 4, seed=1, dtype=dtype), first_step(name, torch.ones_like(weight), weight, 2).norm()
+    lowest = int(math.log10(torch.finfo(dtype).tiny))
+    for power in range(-1, lowest, lowest // 30):
+        step = real_step(name, grad * 10.0**power, weight).norm()
+        assert step <= longest or agree(step, longest, weight)
+
+
+def test_real_first_steps_with_a_smaller_eps_explode() -> None:
+    grad = torch.full((3,), 1e-24)
+    assert real_step("adam", grad, torch.zeros(3)).max() < 1
+    assert real_step("adam", grad, torch.zeros(3), eps=1e-30).max() > 1e5
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_first_step_shows_a_gradient_that_is_not_a_number(name: str) -> None:
+    grad, weight = normal(2, 6, 4, seed=1), normal(2, 6, 4, seed=2)
+    grad[0, 3, 1] = math.nan
+    step = first_step(name, grad, weight, 2)
+    assert step[0, 3, 1].isnan()
+    assert step[1].isfinite().all()
+
+
+# --- the published algorithms over several steps, written once more in numpy
+
+Array = np.ndarray
+LR, DECAY, NUM_STEPS = 0.05, 0.1, 6
+
+
+def written_signsgd(theta: Array, grads: list[Array], beta: float = 0.9, is_decoupled: bool = True) -> Array:
+    m = np.zeros_like(theta)
+    for g in grads:
+        m = beta * m + (1 - beta) * (g if is_decoupled else g + DECAY * theta)
+        theta = theta - LR * (np.sign(m) + (DECAY * theta if is_decoupled else 0))
+    return theta
+
+
+def written_lion(theta: Array, grads: list[Array], beta1: float = 0.8, beta2: float = 0.95) -> Array:
+    m = np.zeros_like(theta)
+    for g in grads:
+        c = beta1 * m + (1 - beta1) * g
+        theta = theta - LR * (np.sign(c) + DECAY * theta)
+        m = beta2 * m + (1 - beta2) * g
+    return theta
+
+
+def written_lars(theta: Array, grads: list[Array], trust: bool = True, decay: float = DECAY) -> Array:
+    m = np.zeros_like(theta)
+    for g in grads:
+        m = 0.8 * m + 0.2 * (g + decay * theta)
+        ratio = np.sqrt((theta**2).sum() / (m**2).sum()) if trust else 1
+        theta = theta - LR * ratio * m
+    return theta
+
+
+def written_lamb(
+    theta: Array, grads: list[Array], corrects: bool = True, trust: bool = True, decay_in_ratio: bool = True
+) -> Array:
+    m = v = np.zeros_like(theta)
+    for t, g in enumerate(grads, start=1):
+        m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
+        m_hat, v_hat = (m / (1 - 0.8**t), v / (1 - 0.95**t)) if corrects else (m, v)
+        r = m_hat / (np.sqrt(v_hat) + 1e-3)
+        whole = r + DECAY * theta
+        ratio = np.sqrt((theta**2).sum() / ((whole if decay_in_ratio else r) ** 2).sum()) if trust else 1
+        theta = theta - LR * ratio * whole
+    return theta
+
+
+def written_sophia(
+    theta: Array, grads: list[Array], num_examples: int = 50, gamma: float = 0.05, threshold: float = 1.0
+) -> Array:
+    """As published, in its order: decay first. ``grads`` of steps 2 and 4 serve for the Hessian too."""
+    m = h = np.zeros_like(theta)
+    for t, g in enumerate(grads):
+        m = 0.8 * m + 0.2 * g
+        if t in (2, 4):
+            h = 0.95 * h + 0.05 * num_examples * g * g
+        decayed = theta - LR * DECAY * theta
+        theta = decayed - LR * np.clip(m / np.maximum(gamma * h, 1e-3), -threshold, threshold)
+    return theta
+
+
+def written_adafactor(theta: Array, grads: list[Array], cap: float = LR, threshold: float = 1.0) -> Array:
+    """Algorithms 4 and 5 with sums, not means, and without eps; decay after Loshchilov and Hutter."""
+    rows = columns = v = np.zeros(())
+    for t, g in enumerate(grads, start=1):
+        decay, rho = 1 - t**-0.8, min(cap, t**-0.5)
+        if theta.ndim == 2:
+            rows = decay * rows + (1 - decay) * (g**2).sum(1, keepdims=True)
+            columns = decay * columns + (1 - decay) * (g**2).sum(0, keepdims=True)
+            v = rows * columns / rows.sum()
+        else:
+            v = decay * v + (1 - decay) * g**2
+        u = g / np.sqrt(v)
+        step = rho * np.sqrt((theta**2).mean()) * u / max(1, np.sqrt((u**2).mean()) / threshold)
+        theta = theta - cap * DECAY * theta - step
+    return theta
+
+
+BETAS = {"betas": (0.8, 0.95)}
+WRITTEN: dict[str, tuple[Callable[..., Array], dict[str, Any], dict[str, dict[str, Any]]]] = {
+    "signsgd": (written_signsgd, {"momentum": 0.9}, {"no momentum": {"beta": 0}, "coupled": {"is_decoupled": False}}),
+    "lion": (written_lion, BETAS, {"betas swapped": {"beta1": 0.95, "beta2": 0.8}, "one beta": {"beta2": 0.8}}),
+    "lars": (written_lars, {"momentum": 0.8}, {"no trust ratio": {"trust": False}, "no decay": {"decay": 0}}),
+    "lamb": (
+        *(written_lamb, BETAS | {"eps": 1e-3}),
+        {
+            "no bias correction": {"corrects": False},
+            "no trust ratio": {"trust": False},
+            "ratio without decay": {"decay_in_ratio": False},
+        },
+    ),
+    "sophia": (
+        *(written_sophia, BETAS | {"eps": 1e-3}),
+        {
+            "one example": {"num_examples": 1},
+            "no gamma": {"gamma": 1},
+            "not clipped": {"threshold": np.inf},
+        },
+    ),
+    "adafactor": (written_adafactor, {}, {"not clipped": {"threshold": np.inf}}),
+}
+
+
+def train(name: str, theta: Tensor, grads: list[Tensor], **options: Any) -> Tensor:
+    theta = nn.Parameter(theta.clone())
+    optimizer = make(name, [theta], LR, **options)
+    for index, grad in enumerate(grads):
+        theta.grad = grad.clone()
+        if index in (2, 4) and isinstance(optimizer, Sophia):
+            optimizer.update_hessian(num_examples=50)
+        optimizer.step()
+    return theta.detach()
+
+
+def course(kind: str) -> tuple[Tensor, list[Tensor]]:
+    """A parameter and its gradients, which shrink: what is clipped first is not in the end."""
+    shape = SHAPES[kind]
+    return normal(*shape, seed=1), [normal(*shape, seed=10 + t) * 2.0 ** (2 - t) for t in range(NUM_STEPS)]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_several_steps_are_those_of_the_published_algorithm(name: str, kind: str) -> None:
+    theta, grads = course(kind)
+    written, options, _ = WRITTEN[name]
+    expected = torch.as_tensor(written(theta.numpy(), [g.numpy() for g in grads]))
+    assert agree(train(name, theta, grads, weight_decay=DECAY, **options), expected, theta)
+
+
+@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in WRITTEN for mutant in WRITTEN[name][2]])
+def test_several_steps_of_a_mutated_algorithm_are_found(name: str, mutant: str) -> None:
+    theta, grads = course("matrix")
+    written, options, mutants = WRITTEN[name]
+    wrong = torch.as_tensor(written(theta.numpy(), [g.numpy() for g in grads], **mutants[mutant]))
+    assert not agree(train(name, theta, grads, weight_decay=DECAY, **options), wrong, theta)
+
+
+def test_signsgd_has_no_momentum_unless_asked() -> None:
+    theta, grads = course("matrix")
+    written = written_signsgd(theta.numpy(), [g.numpy() for g in grads], beta=0)
+    assert agree(train("signsgd", theta, grads, weight_decay=DECAY), torch.as_tensor(written), theta)
+
+
+def test_sophia_before_and_after_its_first_estimate() -> None:
+    theta = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = make("sophia", [theta], 1.0, gamma=0.5, betas=(0.0, 0.0))
+    assert isinstance(optimizer, Sophia)
+    theta.grad = torch.tensor([0.5, -4.0, 0.0], dtype=torch.float64)
+    optimizer.step()
+    assert theta.tolist() == [-1, 1, 0]
+    optimizer.update_hessian(num_examples=2)  # h = 2 g^2, so m / (gamma h) = 1 / g: 2, clipped, and -1/4
+    optimizer.step()
+    assert theta.tolist() == [-2, 1.25, 0]
+
+
+# --- torch's departures
+
+
+@pytest.mark.parametrize("name", ["adafactor", "lars", "lamb"])
+def test_relative_steps_of_small_parameters_are_small(name: str) -> None:
+    """With the paper's least RMS, 0.001, adafactor would move them by more than themselves; none of these moves a 0."""
+    grad, weight = normal(6, 4, seed=1), 1e-6 * normal(6, 4, seed=2)
+    assert agree(real_step(name, grad, weight), first_step(name, grad, weight, 2), weight)
+    assert not first_step(name, grad, 0 * weight, 2).any()
+    assert real_step(name, grad, 0 * weight).abs().max() < 1e-150
+    if name == "adafactor":
+        assert real_step(name, grad, weight, eps=(1e-30, 1e-3)).abs().max() > 1e-4
+
+
+def test_adafactor_of_torch_caps_the_learning_rate_at_one() -> None:
+    grad, weight = normal(6, 4, seed=1), normal(6, 4, seed=2)
+    theta = nn.Parameter(weight.clone())
+    theta.grad = grad
+    make("adafactor", [theta], 8.0).step()
+    assert agree(weight - theta.detach(), first_step("adafactor", grad, weight, 2), weight)
+
+
+def test_newton_schulz_of_torch_at_full_rank() -> None:
+    """Singular values of 0.68 to 1.20 where the polar factor has 1; bfloat16 adds or takes another 0.02."""
+    grad = normal(64, 64, seed=1)
+    step, polar = real_step("muon", grad, torch.zeros_like(grad)), first_step("muon", grad, grad, 2)
+    is_large = torch.linalg.svdvals(grad) > 0.002 * grad.norm()
+    sizes = torch.linalg.svdvals(step)
+    assert is_large.sum() >= 60
+    assert 0.66 < sizes[is_large].min() < 0.70 and 1.12 < sizes.max() < 1.22
+    assert 0.97 < nn.functional.cosine_similarity(step.flatten(), polar.flatten(), dim=0) < 0.99
+
+
+def test_newton_schulz_of_torch_at_rank_one() -> None:
+    """1 becomes 0.696, five times through its polynomial; most of the rest of the step is rounding to bfloat16."""
+    value = 1.0
+    for _ in range(5):
+        value = 3.4445 * value - 4.7750 * value**3 + 2.0315 * value**5
+    assert value == pytest.approx(0.6964, abs=5e-5)
+    grad = normal(64, 1, seed=1) @ normal(1, 64, seed=2)
+    step, polar = real_step("muon", grad, torch.zeros_like(grad)), first_step("muon", grad, grad, 2)
+    ratio = (grad * step).sum() / (grad * polar).sum()
+    assert ratio.item() == pytest.approx(value, rel=2 * torch.finfo(torch.bfloat16).eps)
+    assert 0.45 < nn.functional.cosine_similarity(step.flatten(), polar.flatten(), dim=0) < 0.65
+
+
+def test_muon_is_that_of_torch_but_for_the_shape_and_vectors_go_by_adamw() -> None:
+    names = ("tall", "wide", "bias", "scalar")
+    start = {name: normal(*shape, seed=1) for name, shape in zip(names, [(16, 4), (4, 16), (5,), ()], strict=True)}
+    ours, theirs = ({name: nn.Parameter(theta.clone()) for name, theta in start.items()} for _ in range(2))
+    optimizers = [
+        make("muon", ours.values(), LR, weight_decay=DECAY, betas=(0.8, 0.95), momentum=0.9),
+        torch.optim.Muon([theirs["tall"]], LR / 2, weight_decay=2 * DECAY, momentum=0.9),
+        torch.optim.Muon([theirs["wide"]], LR, weight_decay=DECAY, momentum=0.9),
+        torch.optim.AdamW([theirs["bias"], theirs["scalar"]], LR, (0.8, 0.95), 1e-150, DECAY),
+    ]
+    for t in range(NUM_STEPS):
+        for name in names:
+            ours[name].grad = theirs[name].grad = normal(*start[name].shape, seed=10 + t)
+        for optimizer in optimizers:
+            optimizer.step()
+    for name in names:
+        assert agree(ours[name].detach(), theirs[name].detach(), start[name])
+        assert not agree(ours[name].detach(), start[name])
+
+
+# --- what every optimizer of `make` can do
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_state_can_be_saved_and_loaded(name: str) -> None:
+    theta, grads = course("matrix")
+    straight = train(name, theta, grads)
+    resumed = nn.Parameter(theta.clone())
+    first, second = make(name, [resumed], LR), make(name, [resumed], 99.0)
+    for index, grad in enumerate(grads):
+        resumed.grad = grad.clone()
+        if index == 3:
+            second.load_state_dict(copy.deepcopy(first.state_dict()))
+        optimizer = first if index < 3 else second
+        if index in (2, 4) and isinstance(optimizer, Sophia):
+            optimizer.update_hessian(num_examples=50)
+        optimizer.step()
+    assert torch.equal(resumed.detach(), straight)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_groups_have_learning_rates_of_their_own(name: str) -> None:
+    weight, grad = normal(4, 4, seed=1), normal(4, 4, seed=2)
+    thetas = [nn.Parameter(weight.clone()) for _ in range(3)]
+    groups: list[dict[str, Any]] = [{"params": thetas[:1]}, {"params": iter(thetas[1:2]), "lr": 0.25}]
+    optimizer = make(name, [*groups, {"params": thetas[2:], "lr": 0.0}], 0.5)
+    for theta in thetas:
+        theta.grad = grad.clone()
+    assert optimizer.step(lambda: 7.0) == 7.0
+    full, half, none = (weight - theta.detach() for theta in thetas)
+    assert agree(full, 2 * half, weight) and full.any() and not none.any()
+    assert set(groups[0]) == {"params"}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_parameters_without_a_gradient_stay(name: str) -> None:
+    moved, kept = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2, 2))
+    moved.grad = torch.ones(2, 2)
+    make(name, [moved, kept], 0.1, weight_decay=DECAY).step()
+    assert (kept == 1).all() and (moved != 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("adamm", "did you mean adam or adamw"), ("LAMB", "did you mean lamb"), ("qqq", "'qqq'; allowed")],
+)
+def test_unknown_names_are_refused(name: str, near: str) -> None:
+    for call in (lambda: make(name, [torch.zeros(1)], 0.1), lambda: first_step(name, torch.ones(1), torch.ones(1), 1)):
+        with pytest.raises(ValueError, match=f"{near}.*sgd, momentum, .*, sophia"):
+            call()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_numbers_that_make_no_sense_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="-1"):
+        make(name, [torch.zeros(2, 2)], -1.0)
+    with pytest.raises(ValueError, match="no parameters"):
+        make(name, [], 0.1)
+    with pytest.raises(TypeError, match="warmth"):
+        make(name, [torch.zeros(2, 2)], 0.1, warmth=1)
+    with pytest.raises(ValueError, match="0, 1 or 2 dimensions of its own, not 3"):
+        first_step(name, torch.ones(2, 2, 2), torch.ones(2, 2, 2), 3)
+
+
+@pytest.mark.parametrize("options", [{"betas": (0.9, 1.0)}, {"weight_decay": -0.1}, {"weight_decay": math.nan}])
+def test_decays_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"not 0\.1 and|must lie in"):
+        make("lamb", [torch.zeros(2)], 0.1, **options)
+
+
+def test_every_optimizer_has_a_normalisation() -> None:
+    assert len(OPTIMIZERS) == 12
+    power, constant = NORMALISATION["rmsprop"]
+    assert (power, constant) == (1.5, pytest.approx(10, rel=1e-14))
