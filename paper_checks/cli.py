@@ -84,25 +84,38 @@ def rule(
     run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
 
 
+Optimizer = Annotated[str, typer.Option(help="sgd, adam, lamb, ...")]
+Scheme = Annotated[str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.")]
+Activation = Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.")]
+NormKind = Annotated[str, typer.Option(help="layernorm or rmsnorm.")]
+GainsIn = Annotated[str | None, typer.Option("--w", help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")]
+GainsOut = Annotated[str | None, typer.Option("--v", help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")]
+Norm = Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.")]
+ResidualWeight = Annotated[str | None, typer.Option(help="a = C L^P of it.", metavar="C,P")]
+BranchWeight = Annotated[str | None, typer.Option(help="b = C L^P of it.", metavar="C,P")]
+Gain = Annotated[str | None, typer.Option(help="w = v = C L^P of it.", metavar="C,P")]
+
+
 @app.command(epilog="Example: depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000")
 def predict(
-    optimizer: Annotated[str, typer.Option(help="sgd, adam, lamb, ...")],
+    optimizer: Optimizer,
     sublayers: Annotated[str, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.")],
-    scheme: Annotated[str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.")] = None,
-    activation: Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.")] = "relu",
-    norm_kind: Annotated[str, typer.Option(help="layernorm or rmsnorm.")] = "layernorm",
-    w: Annotated[str | None, typer.Option(help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")] = None,
-    v: Annotated[str | None, typer.Option(help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")] = None,
-    norm: Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.")] = None,
-    residual_weight: Annotated[str | None, typer.Option(help="a = C L^P of it.", metavar="C,P")] = None,
-    branch_weight: Annotated[str | None, typer.Option(help="b = C L^P of it.", metavar="C,P")] = None,
-    gain: Annotated[str | None, typer.Option(help="w = v = C L^P of it.", metavar="C,P")] = None,
+    scheme: Scheme = None,
+    activation: Activation = "relu",
+    norm_kind: NormKind = "layernorm",
+    w: GainsIn = None,
+    v: GainsOut = None,
+    norm: Norm = None,
+    residual_weight: ResidualWeight = None,
+    branch_weight: BranchWeight = None,
+    gain: Gain = None,
     as_json: Json = False,
 ) -> None:
     """The update of an FFN-only stack in one optimizer step, exact at infinite width, and its leading order in L."""
+    from paper_checks.commands.asked import Stack
     from paper_checks.commands.predict import run
 
-    run(
+    stack = Stack(
         optimizer=optimizer,
         sublayers=sublayers,
         scheme_name=scheme,
@@ -112,8 +125,150 @@ def predict(
         v=v,
         norm=norm,
         laws={"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain},
+    )
+    run(stack, as_json=as_json)
+
+
+_NETWORK, _ATTENTION, _MORE = "The network", "With --attention", "What is measured, and where it goes"
+_MEASURE_EXAMPLES = """Examples:
+
+depthlaw measure --scheme post-ln --optimizer sgd --sublayers 4,8,16,32,64 --width 512 --seeds 32 --plot post.png
+
+depthlaw measure --scheme deepnorm --optimizer adam --layers 6,12,24 --attention --width 64 --heads 4 --by-layer
+
+depthlaw measure --scheme deepnorm --optimizer adam --attention --arch encoder-decoder --layers 6 --decoder-layers 6"""
+
+
+@app.command(epilog=_MEASURE_EXAMPLES)
+def measure(
+    optimizer: Optimizer,
+    sublayers: Annotated[str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.")] = None,
+    scheme: Scheme = None,
+    activation: Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity, leaky_relu or swiglu.")] = "relu",
+    norm_kind: NormKind = "layernorm",
+    w: GainsIn = None,
+    v: GainsOut = None,
+    norm: Norm = None,
+    residual_weight: ResidualWeight = None,
+    branch_weight: BranchWeight = None,
+    gain: Gain = None,
+    width: Annotated[str, typer.Option(help="d_model.", rich_help_panel=_NETWORK)] = "256",
+    seeds: Annotated[str, typer.Option(help="Independent networks of each depth.", rich_help_panel=_NETWORK)] = "8",
+    seed: Annotated[str, typer.Option(help="The first one's seed.", rich_help_panel=_NETWORK)] = "0",
+    attention: Annotated[
+        bool,
+        typer.Option("--attention", help="A Transformer: attention and FFN in turn.", rich_help_panel=_ATTENTION),
+    ] = False,
+    tokens: Annotated[str | None, typer.Option(help="Of each sequence: 16.", rich_help_panel=_ATTENTION)] = None,
+    batch: Annotated[str | None, typer.Option(help="Sequences: 1.", rich_help_panel=_ATTENTION)] = None,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="Each token sees earlier ones.", rich_help_panel=_ATTENTION)
+    ] = False,
+    correlation: Annotated[
+        str | None, typer.Option(help="Of two input tokens, 0 to 1: 0.", rich_help_panel=_ATTENTION)
+    ] = None,
+    ffn_ratio: Annotated[
+        str | None, typer.Option(help="FFN width over d_model: 4.", rich_help_panel=_ATTENTION)
+    ] = None,
+    heads: Annotated[str | None, typer.Option(help="Attention heads: 1.", rich_help_panel=_ATTENTION)] = None,
+    readout: Annotated[
+        str | None, typer.Option(help="The last token, or all: last or sum.", rich_help_panel=_ATTENTION)
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="One logit, or cross-entropy: logit or ce.", rich_help_panel=_ATTENTION)
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Of a cross-entropy: 16.", rich_help_panel=_ATTENTION)] = None,
+    arch: Annotated[
+        str | None, typer.Option(help="encoder, decoder (causal) or encoder-decoder.", rich_help_panel=_ATTENTION)
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="Layers N, comma-separated, instead of --sublayers.", rich_help_panel=_ATTENTION),
+    ] = None,
+    decoder_layers: Annotated[
+        str | None, typer.Option(help="Layers M of the decoder, as many entries.", rich_help_panel=_ATTENTION)
+    ] = None,
+    roles: Annotated[bool, typer.Option("--roles", help="A line for each role.", rich_help_panel=_MORE)] = False,
+    by_layer: Annotated[
+        bool, typer.Option("--by-layer", help="What each x_l is, and each sublayer's part.", rich_help_panel=_MORE)
+    ] = False,
+    changes: Annotated[
+        bool,
+        typer.Option("--changes", help="What the step does to logit, label, hidden, loss.", rich_help_panel=_MORE),
+    ] = False,
+    learning_rate: Annotated[
+        str | None,
+        typer.Option(help="Also take the real step of this size; up to where is it linear?", rich_help_panel=_MORE),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(help="Draw it, log-log: .png, .svg or .pdf.", metavar="FILE", rich_help_panel=_MORE),
+    ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep it there, and go on from it; else in sims/records/local.", metavar="FILE", rich_help_panel=_MORE
+        ),
+    ] = None,
+    keeps: Annotated[bool, typer.Option("--keep/--no-keep", help="Whether to keep it.", rich_help_panel=_MORE)] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_MORE)] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="float64 or float32, which lies in deep stacks.", rich_help_panel=_MORE)
+    ] = "float64",
+    as_json: Json = False,
+) -> None:
+    """Real networks: their update in one optimizer step, exact to first order, beside what `predict` says of it.
+
+    Independent networks of each depth, measured by autograd, with 95 % intervals. What was measured before, with the
+    same sources, is taken from the record: a run that was stopped goes on where it was.
+    """
+    from paper_checks.commands.asked import Attention, Stack
+    from paper_checks.commands.measure import run
+
+    stack = Stack(
+        optimizer=optimizer,
+        sublayers=sublayers,
+        scheme_name=scheme,
+        activation=activation,
+        norm_kind=norm_kind,
+        w=w,
+        v=v,
+        norm=norm,
+        laws={"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain},
+    )
+    transformer = Attention(
+        is_on=attention,
+        tokens=tokens,
+        batch=batch,
+        causal=causal,
+        correlation=correlation,
+        ffn_ratio=ffn_ratio,
+        heads=heads,
+        readout=readout,
+        loss=loss,
+        classes=classes,
+        arch=arch,
+        layers=layers,
+        decoder_layers=decoder_layers,
+    )
+    code = run(
+        stack=stack,
+        attention=transformer,
+        width=width,
+        seeds=seeds,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        plot=plot,
+        record=record,
+        keeps=keeps,
+        has_roles=roles,
+        has_layers=by_layer,
+        has_changes=changes,
+        learning_rate=learning_rate,
         as_json=as_json,
     )
+    raise typer.Exit(code)
 
 
 @app.command(epilog="Example: depthlaw verify S1-33 DN-07")

@@ -17,7 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from sims.record import STRICT, check_by_seed, in_one_line, rounded
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,7 +32,7 @@ Config = Mapping[str, str | int | float]
 class Run(BaseModel):
     """values: by quantity, a number for each seed. torch, device: what computed them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
     config: dict[str, str | int | float]
     seeds: list[int] = Field(min_length=1)
@@ -40,18 +42,14 @@ class Run(BaseModel):
 
     @model_validator(mode="after")
     def _has_a_value_for_each_seed(self) -> Self:
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError("a seed stands twice")
-        for name, numbers in self.values.items():
-            if len(numbers) != len(self.seeds):
-                raise ValueError(f"{name}: {len(numbers)} values for {len(self.seeds)} seeds")
+        check_by_seed(self.seeds, self.values)
         return self
 
 
 class Record(BaseModel):
     """Runs of one kind of network, in the order in which they were made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = STRICT
 
     about: str = Field(min_length=1)
     runs: list[Run]
@@ -80,9 +78,7 @@ def read(path: Path) -> Record:
     try:
         return Record.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path.name} does not fit: {f'{place}: ' if place else ''}{first['msg']}") from None
+        raise ValueError(f"{path.name} does not fit: {in_one_line(error)}") from None
 
 
 @cache
@@ -117,7 +113,7 @@ def make(plan: Plan, path: Path, say: Callable[[str], None] = lambda _: None) ->
         values: dict[str, list[float]] = {}
         for first in range(0, len(missing), _AT_ONCE):
             for name, numbers in plan.measure(config, missing[first : first + _AT_ONCE]).items():
-                values.setdefault(name, []).extend(float(f"{x:.{_DIGITS}g}") for x in numbers)
+                values.setdefault(name, []).extend(rounded(x, _DIGITS) for x in numbers)
         if missing:
             version = torch.__version__.partition("+")[0]
             run = Run(config=dict(config), seeds=missing, values=values, torch=version, device="cpu")

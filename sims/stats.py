@@ -60,7 +60,7 @@ def estimate(values: Sequence[float | None], level: float = LEVEL) -> Estimate:
     mean, num = size * float(np.mean(numbers / size)), len(numbers)
     if num == 1:
         return Estimate(mean, None, None, None, 1)
-    error = 0.0 if np.ptp(numbers) == 0 else size * float(np.std(numbers / size, ddof=1)) / math.sqrt(num)
+    error = size * float(np.std(numbers / size, ddof=1)) / math.sqrt(num)
     return _with_interval(mean, error, num - 1, num, level)
 
 

@@ -5,48 +5,28 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from paper_checks.commands.inputs import BadInputError, counts, gains, power_law, refusing
+from paper_checks.commands.asked import Stack
+from paper_checks.commands.inputs import counts, refusing
 from paper_checks.commands.output import document, print_json
 
 
-def run(
-    *,
-    optimizer: str,
-    sublayers: str,
-    scheme_name: str | None,
-    activation: str,
-    norm_kind: str,
-    w: str | None,
-    v: str | None,
-    norm: str | None,
-    laws: dict[str, str | None],
-    as_json: bool,
-) -> None:
+def run(stack: Stack, *, as_json: bool) -> None:
     """Check everything that can be checked before sympy is imported, then predict."""
-    lengths = counts(sublayers, "--sublayers")
-    lists = {name: gains(text, f"--{name}") for name, text in (("w", w), ("v", v)) if text is not None}
-    if lists and len(lengths) != 1:
-        raise BadInputError(f"--w and --v need exactly one --sublayers, not {len(lengths)}")
-    given = {name: text for name, text in laws.items() if text is not None}
-    if (scheme_name is None) == (norm is None):
-        raise BadInputError("give one of --scheme NAME and --norm post|pre|sub|peri (a scheme of your own)")
-    if given and norm is None:
-        raise BadInputError(f"--{next(iter(given)).replace('_', '-')} belongs to --norm, not to a named --scheme")
-    parsed = {name: power_law(text, f"--{name.replace('_', '-')}") for name, text in given.items()}
+    lengths = counts(str(stack.sublayers), "--sublayers")
+    lists = stack.lists(len(lengths))
+    chosen = stack.scheme()
 
     from theory.meanfield import predict_setting
-    from theory.schemes import custom_scheme, scheme
     from theory.setting import HOLDS, Setting
 
     with refusing():
-        chosen = scheme(scheme_name) if scheme_name is not None else custom_scheme(str(norm), **parsed)
-        setting = Setting.of(chosen, optimizer, activation, norm_kind)
+        setting = Setting.of(chosen, stack.optimizer, stack.activation, stack.norm_kind)
         rows = [predict_setting(setting, length, w=lists.get("w"), v=lists.get("v")) for length in lengths]
     found = document(
         scheme=chosen.name,
-        optimizer=optimizer,
-        activation=activation,
-        norm_kind=norm_kind,
+        optimizer=stack.optimizer,
+        activation=stack.activation,
+        norm_kind=stack.norm_kind,
         rows=[
             {
                 "num_sublayers": row.num_sublayers,

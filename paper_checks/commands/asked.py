@@ -1,0 +1,167 @@
+"""Which networks a command line asks about: `predict` and `measure` read the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
+
+if TYPE_CHECKING:
+    from paper_checks.networks import Network
+    from theory.schemes import Scheme
+
+_MOST_BUILT = 100_000
+"""Sublayers of a network that is built and not only predicted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Options of an FFN-only stack, as text."""
+
+    optimizer: str
+    sublayers: str | None
+    scheme_name: str | None
+    activation: str
+    norm_kind: str
+    w: str | None
+    v: str | None
+    norm: str | None
+    laws: Mapping[str, str | None]
+
+    @property
+    def given_laws(self) -> dict[str, str]:
+        return {name: text for name, text in self.laws.items() if text is not None}
+
+    def lists(self, num_lengths: int) -> dict[str, list[float]]:
+        """--w and --v, where they are given."""
+        found = {name: gains(text, f"--{name}") for name, text in (("w", self.w), ("v", self.v)) if text is not None}
+        if found and num_lengths != 1:
+            raise BadInputError(f"--w and --v need exactly one --sublayers, not {num_lengths}")
+        return found
+
+    def scheme(self) -> Scheme:
+        """The named one, or one's own. Everything is checked before sympy is imported."""
+        given = self.given_laws
+        if (self.scheme_name is None) == (self.norm is None):
+            raise BadInputError("give one of --scheme NAME and --norm post|pre|sub|peri (a scheme of your own)")
+        if given and self.norm is None:
+            raise BadInputError(f"--{next(iter(given)).replace('_', '-')} belongs to --norm, not to a named --scheme")
+        laws = {name: power_law(text, f"--{name.replace('_', '-')}") for name, text in given.items()}
+
+        from theory.schemes import custom_scheme, scheme
+
+        with refusing():
+            return scheme(self.scheme_name) if self.scheme_name is not None else custom_scheme(str(self.norm), **laws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Options of a real Transformer, as text; they need --attention."""
+
+    is_on: bool = False
+    tokens: str | None = None
+    batch: str | None = None
+    causal: bool = False
+    correlation: str | None = None
+    ffn_ratio: str | None = None
+    heads: str | None = None
+    readout: str | None = None
+    loss: str | None = None
+    classes: str | None = None
+    arch: str | None = None
+    layers: str | None = None
+    decoder_layers: str | None = None
+
+
+def networks(stack: Stack, attention: Attention, width: str) -> list[Network]:
+    """One for each length, in the order given."""
+    d_model = count(width, "--width", most=100_000)
+    given = [name for name, value in vars(attention).items() if name != "is_on" and value]
+    if given and not attention.is_on:
+        raise BadInputError(f"--{given[0].replace('_', '-')} needs --attention: without it the stack has FFNs alone")
+    depths = _depths(stack, attention)
+    lists = {name: tuple(numbers) for name, numbers in stack.lists(len(depths)).items()}
+    rest = _shape(attention) if attention.is_on else {}
+    scheme = stack.scheme()
+
+    from paper_checks.networks import Network
+    from theory.optimizers import optimizer
+
+    with refusing():
+        optimizer(stack.optimizer)
+        found = [
+            Network(
+                scheme=scheme,
+                laws=stack.given_laws,
+                d_model=d_model,
+                activation=stack.activation,
+                norm_kind=stack.norm_kind,
+                **depth,
+                **lists,
+                **rest,
+            )
+            for depth in depths
+        ]
+        for network in found:
+            network.config(stack.optimizer)
+    return found
+
+
+def _depths(stack: Stack, attention: Attention) -> list[dict]:
+    arch = attention.arch or "encoder"
+    if arch == "encoder-decoder":
+        if stack.sublayers is not None or attention.layers is None or attention.decoder_layers is None:
+            raise BadInputError("an encoder-decoder wants --layers and --decoder-layers, and no --sublayers")
+        sides = [counts(attention.layers, "--layers"), counts(attention.decoder_layers, "--decoder-layers")]
+        if len(sides[0]) != len(sides[1]):
+            raise BadInputError(f"--layers has {len(sides[0])} entries and --decoder-layers {len(sides[1])}: pair them")
+        pairs = list(zip(*sides, strict=True))
+        _buildable(2 * n + 3 * m for n, m in pairs)
+        return [{"num_layers": pair} for pair in pairs]
+    if attention.decoder_layers is not None:
+        raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
+    if (stack.sublayers is None) == (attention.layers is None):
+        raise BadInputError("give one of --sublayers L and --layers N (blocks of two sublayers each)")
+    if attention.layers is not None:
+        lengths = [2 * n for n in counts(attention.layers, "--layers")]
+    else:
+        lengths = counts(str(stack.sublayers), "--sublayers")
+    _buildable(lengths)
+    return [{"num_sublayers": length} for length in lengths]
+
+
+def _buildable(lengths) -> None:
+    for length in lengths:
+        if length > _MOST_BUILT:
+            raise BadInputError(
+                f"a network of {length} sublayers is not built; at most {_MOST_BUILT} are (see predict)"
+            )
+
+
+def _shape(attention: Attention) -> dict:
+    whole = {
+        "num_tokens": ("--tokens", attention.tokens, 16),
+        "batch_size": ("--batch", attention.batch, 1),
+        "ffn_ratio": ("--ffn-ratio", attention.ffn_ratio, 4),
+        "num_heads": ("--heads", attention.heads, 1),
+        "num_classes": ("--classes", attention.classes, 16),
+    }
+    found: dict = {
+        name: default if text is None else count(text, option, most=1_000_000)
+        for name, (option, text, default) in whole.items()
+    }
+    named = {
+        "readout": ("--readout", attention.readout or "last", ("last", "sum")),
+        "loss": ("--loss", attention.loss or "logit", ("logit", "ce")),
+        "arch": ("--arch", attention.arch or "encoder", ("encoder", "decoder", "encoder-decoder")),
+    }
+    for name, (option, value, allowed) in named.items():
+        if value not in allowed:
+            raise BadInputError(f"{option} is one of {', '.join(allowed)}, not {value!r}")
+        found[name] = value
+    correlation = fraction(attention.correlation or "0", "--correlation")
+    if not 0 <= correlation <= 1:
+        raise BadInputError(f"--correlation lies between 0 and 1, not at {attention.correlation}")
+    return {**found, "correlation": float(correlation), "is_causal": attention.causal}

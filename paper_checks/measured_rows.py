@@ -1,0 +1,105 @@
+"""Rows of measurements as data: what is measured beside what is predicted, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paper_checks.networks import Network
+from sims import stats
+from sims.record import Found
+
+_NOT_ROLES = ("real_step", "change/", "finite/", "linear_up_to", "layer/")
+
+
+def row(network: Network, optimizer: str, found: Found) -> dict[str, Any]:
+    """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
+    prediction = network.prediction(optimizer)
+    predicted = {} if prediction is None else {"update": prediction.update, **prediction.roles}
+    total = _beside(found.values.get("update"), predicted.get("update"))
+    sides = (
+        {}
+        if network.num_layers is None
+        else dict(zip(("num_layers", "num_decoder_layers"), network.num_layers, strict=True))
+    )
+    roles = [name for name in found.values if not name.startswith(_NOT_ROLES) and name != "update"]
+    return {
+        "num_sublayers": network.depth,
+        **sides,
+        **total,
+        "log10_update": None if prediction is None else _finite(prediction.log10_update),
+        "roles": {} if prediction is None else {role: _finite(value) for role, value in prediction.roles.items()},
+        "by_role": {role: _beside(found.values[role], predicted.get(role)) for role in roles},
+        "num_seeds": len(found.seeds),
+        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
+        "unreliable": dict(found.unreliable),
+        "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
+        **_extras(found),
+    }
+
+
+def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
+    measured = _estimate(values)
+    names = ("ratio", "ratio_low", "ratio_high")
+    ends = (measured["measured"], measured["low"], measured["high"])
+    has_ratio = bool(predicted) and math.isfinite(predicted or 0)
+    ratios = {
+        name: end / predicted if has_ratio and predicted is not None and end is not None else None
+        for name, end in zip(names, ends, strict=True)
+    }
+    return {"update": None if predicted is None else _finite(predicted), **measured, **ratios}
+
+
+def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
+    if not values or stats.num_diverged(values):
+        return dict.fromkeys(("measured", "standard_error", "low", "high"))
+    found = stats.estimate(values)
+    return {"measured": found.mean, "standard_error": found.standard_error, "low": found.low, "high": found.high}
+
+
+def _extras(found: Found) -> dict[str, Any]:
+    """changes: by reading and role. finite: at the learning rate that was asked for. layers: by side, then index."""
+    extras: dict[str, Any] = {}
+    for name, values in found.values.items():
+        kind, *rest = name.split("/")
+        if kind == "change":
+            extras.setdefault("changes", {}).setdefault(rest[0], {})[rest[1]] = _estimate(values)
+        elif kind == "finite":
+            extras.setdefault("finite", {})[rest[0]] = _estimate(values)
+        elif kind == "linear_up_to":
+            extras["linear_up_to"] = _estimate(values)
+        elif kind == "layer":
+            where, index, *what = rest
+            place = extras.setdefault("layers", {}).setdefault(where, {}).setdefault(index, {})
+            place[what[0] if what else "update"] = _estimate(values)["measured"]
+    return extras
+
+
+def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    """Of the mean update in L, beside that of the predicted curve over the same L."""
+    lengths = [int(one["num_sublayers"]) for one in rows]
+    predictions = [one["update"] for one in rows]
+    known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
+    if len(set(lengths)) < len(lengths):  # encoder-decoders can have as many sublayers in more than one way
+        found = stats.ExponentFit((), reason="two of the networks have as many sublayers")
+    else:
+        found = stats.fit_exponent(lengths, samples, known)
+    measured, difference = found.measured, found.difference
+    return {
+        "measured": None if measured is None else measured.mean,
+        "standard_error": None if measured is None else measured.standard_error,
+        "low": None if measured is None else measured.low,
+        "high": None if measured is None else measured.high,
+        "predicted": found.predicted,
+        "difference": None if difference is None else difference.mean,
+        "difference_low": None if difference is None else difference.low,
+        "difference_high": None if difference is None else difference.high,
+        "lengths": list(found.lengths),
+        "left_out": {str(length): why for length, why in found.left_out.items()},
+        "reason": found.reason or None,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,342 @@
+"""Records: what goes in comes back, what does not fit is refused, and no line is lost to a crash or another process."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import math
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+import pytest
+
+from sims import record
+from sims.record import Divergence, Run, append, current, find, make, read, sources_hash
+
+CONFIG = {
+    "scheme": "post-ln",
+    "optimizer": "adam",
+    "gains": [1.0, -2.5e-7],
+    "bias": False,
+    "ffn_width": None,
+    "à": 'a\n"',
+}
+
+
+def run(config: Any = CONFIG, seeds: Any = (0, 1), values: Any = None, **rest: Any) -> Run:
+    values = values or {"update": [seed + 0.5 for seed in seeds]}
+    return make(config, seeds, values, **{"device": "cpu", "dtype": "float64", "seconds": 1.5, **rest})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "it.jsonl"
+
+
+# ---------------------------------------------------------------- one run
+
+
+def test_runs_come_back_as_they_were_in_order(path: Path) -> None:
+    diverged = {1: {"side": "encoder", "index": 3, "in_pass": "forward"}}
+    runs = [
+        run(),
+        run(seeds=[2, 1], values={"update": [0.1, math.nan], "loss": [1, None]}, diverged=diverged, commit="0" * 40),
+    ]
+    for one in runs:
+        append(path, one)
+    assert read(path) == runs
+    assert runs[1].values == {"update": [0.1, None], "loss": [1.0, None]}
+    assert runs[1].diverged == {1: Divergence(side="encoder", index=3, in_pass="forward")}
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_a_run_says_what_made_it() -> None:
+    import numpy
+    import torch
+
+    one = run()
+    assert one.versions.torch == torch.__version__.partition("+")[0]
+    assert one.versions.numpy == numpy.__version__
+    assert one.sources == sources_hash()
+    assert one.created.utcoffset() == timedelta(0)
+
+
+def test_values_are_kept_to_eight_digits_and_the_configuration_to_all(path: Path) -> None:
+    third = 1 / 3
+    append(path, run({"gain": third}, [7], {"small": [third * 1e-300], "large": [-third * 1e300]}))
+    (one,) = read(path)
+    assert one.config == {"gain": third}
+    assert one.values == {"small": [3.3333333e-301], "large": [-3.3333333e299]}
+
+
+def test_a_large_record_is_small(path: Path) -> None:
+    """22 schemes x 3 optimizers x 5 depths, 64 seeds, 3 quantities: below a megabyte."""
+    rng = random.Random(0)
+    config = {
+        "scheme": "deepnorm", "optimizer": "adam", "num_sublayers": 64, "placement": "post", "d_model": 512,
+        "num_heads": 8, "activation": "relu", "norm_kind": "layernorm", "residual_weight": [0.84, 0.25],
+        "gain": [0.7071067811865476, -0.25], "num_tokens": 16, "is_causal": False,
+    }  # fmt: skip
+    values = {name: [rng.lognormvariate(0, 1) for _ in range(64)] for name in ("update", "loss", "second_moment")}
+    append(path, run(config, range(64), values, commit="0" * 40))
+    assert 22 * 3 * 5 * path.stat().st_size < 1e6
+
+
+UNLIKE = "null and diverged do not fit: seed 1"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"seeds": [0, 0]}, "a seed stands twice"),
+    ({"seeds": [0]}, "2 values for 1 seeds"),
+    ({"seeds": []}, "seeds"),
+    ({"seeds": [0, True]}, "seeds"),
+    ({"values": {}}, "values"),
+    ({"values": {"update": [0.5, "1"]}}, "values.update.1"),
+    ({"values": {"update": [0.5, None]}}, UNLIKE),
+    (
+        {"diverged": {"1": {"side": "encoder", "index": 0, "in_pass": "forward"}}},
+        UNLIKE,
+    ),
+    ({"diverged": {"1": {"side": "encoder", "index": 0, "in_pass": "sideways"}}}, "diverged.1.in_pass"),
+    ({"diverged": {"1": {"side": "encoder", "index": -1, "in_pass": "forward"}}}, "diverged.1.index"),
+    ({"config": {}}, "config"),
+    ({"kind": "train"}, "kind"),
+    ({"dtype": "complex64"}, "dtype"),
+    ({"device": ""}, "device"),
+    ({"sources": "0" * 63}, "sources"),
+    ({"versions": {"python": "3", "torch": "2.9.1", "numpy": "2.1", "depthlaw": "0.1"}}, "versions.python"),
+    ({"seconds": -1.0}, "seconds"),
+    ({"created": "2026-11-20T16:00:00"}, "created"),
+    ({"commit": "main"}, "commit"),
+    ({"host": "a machine"}, "host"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), REFUSED)
+def test_a_line_that_does_not_fit_is_an_error_in_one_line(path: Path, change: dict[str, Any], says: str) -> None:
+    append(path, run())
+    path.write_bytes(path.read_bytes() + json.dumps({**json.loads(path.read_bytes()), **change}).encode() + b"\n")
+    with pytest.raises(ValueError, match="does not fit") as caught:
+        read(path)
+    assert str(caught.value).startswith("it.jsonl, line 2 does not fit: ")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "Infinity"])
+@pytest.mark.parametrize("place", ["0.5", "-2.5e-7"])
+def test_a_number_that_is_not_finite_is_refused(path: Path, number: str, place: str) -> None:
+    append(path, run())
+    path.write_text(path.read_text().replace(place, number, 1))
+    assert number in path.read_text()
+    with pytest.raises(ValueError, match=r"it\.jsonl, line 1 does not fit"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b" ", b"{}", b"[]", b"[", b"}", b'{"kind":"measure"] }', b"{,", b"\0\0\0", b"\xff"]
+)
+def test_a_line_that_is_no_run_is_an_error_wherever_it_stands(path: Path, line: bytes) -> None:
+    append(path, run())
+    good = path.read_bytes()
+    for content in (line + b"\n" + good, good + line + b"\n" + good, good + line + b"\n"):
+        path.write_bytes(content)
+        number = 1 if content.startswith(line + b"\n") else 2
+        with pytest.raises(ValueError, match=rf"^it\.jsonl, line {number} does not fit: "):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"values": {"update": [1.0, math.inf]}}, ValueError, UNLIKE),
+        ({"config": {"gain": math.nan}}, ValueError, "not JSON compliant"),
+        ({"config": {"gain": 1j}}, TypeError, "not JSON serializable"),
+        ({"dtype": "int64"}, ValueError, "a run does not fit: dtype"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_not_made(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        run(**arguments)
+
+
+def test_a_divergence_has_the_fields_of_the_measurement_s() -> None:
+    from sims import update
+
+    assert [field.name for field in dataclasses.fields(update.Divergence)] == list(Divergence.model_fields)
+
+
+# ---------------------------------------------------------------- crashes
+
+
+def test_a_run_that_was_cut_off_anywhere_is_told_of_and_nothing_else_is_lost(path: Path) -> None:
+    append(path, run())
+    first = path.read_bytes()
+    append(path, run(seeds=[2]))
+    whole = path.read_bytes()
+    for end in range(len(first) + 1, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.warns(UserWarning, match=r"^it\.jsonl, line 2 is cut off"):
+            (kept,) = read(path)
+        assert kept.seeds == [0, 1]
+        if end % 50:
+            continue
+        append(path, run(seeds=[3]))
+        assert path.read_bytes().startswith(whole[:end] + b"\n")
+        with pytest.warns(UserWarning, match=r"^it\.jsonl, line 2 is cut off"):
+            assert [one.seeds for one in read(path)] == [[0, 1], [3]]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_whole(path: Path) -> None:
+    append(path, run())
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    assert [one.seeds for one in read(path)] == [[0, 1]]
+    append(path, run(seeds=[2]))
+    assert [one.seeds for one in read(path)] == [[0, 1], [2]]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path: Path) -> None:
+    append(path, run())
+    before = path.read_bytes()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="no room"):
+            append(path, run(seeds=[2]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+
+
+NUM_APPENDED, NUM_PROCESSES = 20, 3
+APPEND_MANY = """
+import sys, warnings
+from pathlib import Path
+from sims.record import append, read
+path, source, first, num = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+warnings.filterwarnings("error")
+warnings.filterwarnings("ignore", message=".*line 1 is cut off")
+(run,) = read(source)
+print("ready", flush=True)
+for seed in range(first, first + num):
+    append(path, run.model_copy(update={"seeds": [seed]}))
+    read(path)  # the unfinished line of another would be an error
+"""
+
+
+def test_processes_that_append_at_once_all_survive(path: Path) -> None:
+    """They begin behind a line that was cut off, which only one of them may end, and wait for who has the lock."""
+    source = path.with_name("source.jsonl")
+    append(source, run({"text": "x" * 20_000}, seeds=[0]))
+    path.write_bytes(b'{"kind":')
+    with ExitStack() as stack, path.open("rb") as file:  # closed first: a test that fails leaves nobody waiting
+        fcntl.flock(file, fcntl.LOCK_EX)
+        children = []
+        for i in range(NUM_PROCESSES):
+            arguments = [str(path), str(source), str(i * NUM_APPENDED), str(NUM_APPENDED)]
+            command = [sys.executable, "-c", APPEND_MANY, *arguments]
+            children.append(stack.enter_context(Popen(command, stdout=PIPE, text=True)))
+        assert [child.stdout and child.stdout.readline() for child in children] == ["ready\n"] * NUM_PROCESSES
+        time.sleep(0.2)
+        assert path.read_bytes() == b'{"kind":'
+        fcntl.flock(file, fcntl.LOCK_UN)
+        assert [child.wait(60) for child in children] == [0] * NUM_PROCESSES
+    with pytest.warns(UserWarning, match="line 1 is cut off") as caught:
+        seeds = [one.seeds[0] for one in read(path)]
+    assert len(caught) == 1
+    assert sorted(seeds) == list(range(NUM_APPENDED * NUM_PROCESSES))
+
+
+def test_nobody_reads_while_a_line_is_written(path: Path) -> None:
+    append(path, run())
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with ThreadPoolExecutor() as threads:
+            reading = threads.submit(read, path)
+            with pytest.raises(TimeoutError):
+                reading.result(0.2)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            assert [one.seeds for one in reading.result(60)] == [[0, 1]]
+
+
+def test_a_file_that_is_not_there_is_an_error(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(path)
+    with pytest.raises(FileNotFoundError):
+        append(path.parent / "no folder" / "it.jsonl", run())
+
+
+# ---------------------------------------------------------------- resuming
+
+
+def test_what_is_there_is_found_by_its_configuration() -> None:
+    diverged = {5: {"side": "decoder", "index": 0, "in_pass": "backward"}}
+    runs = [
+        run({"n": 1, "gains": (1.0, 2)}, [0, 1]),
+        run({"n": 2, "gains": (1.0, 2)}, [2]),
+        run({"gains": [1, 2.0], "n": 1}, [1, 5], {"update": [-1.0, None]}, diverged=diverged),
+    ]
+    found = find(runs, {"gains": (1.0, 2.0), "n": 1})
+    assert found.seeds == (0, 1, 5)
+    assert found.values == {"update": (0.5, 1.5, None)}
+    assert found.diverged == {5: Divergence(side="decoder", index=0, in_pass="backward")}
+    nothing = find(runs, {"n": 1})
+    assert (nothing.seeds, nothing.values) == ((), {})
+    with pytest.raises(ValueError, match="different quantities: update; loss, update"):
+        find([runs[0], run(runs[0].config, [9], {"update": [1], "loss": [1]})], runs[0].config)
+
+
+def changed(**changes: Any) -> Callable[[Run], Run]:
+    return lambda one: one.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_current"),
+    [
+        (changed(), True),
+        (changed(commit="1" * 40, seconds=9.0), True),
+        (changed(sources="0" * 64), False),
+        (changed(dtype="float32"), False),
+        (changed(device="a GPU"), False),
+        (lambda one: one.model_copy(update={"versions": one.versions.model_copy(update={"torch": "2.6.0"})}), False),
+        (lambda one: one.model_copy(update={"versions": one.versions.model_copy(update={"numpy": "1.26.0"})}), True),
+    ],
+)
+def test_only_what_would_be_measured_again_is_current(change: Callable[[Run], Run], is_current: bool) -> None:
+    runs = [change(run())]
+    assert current(runs, "cpu", "float64") == (runs if is_current else [])
+
+
+def test_one_gpu_resumes_another_s_run() -> None:
+    runs = [run(device="a GPU")]
+    assert current(runs, "another GPU", "float64") == runs
+    assert current(runs, "cpu", "float64") == []
+
+
+def test_the_sources_hash_is_of_what_measures(tmp_path: Path) -> None:
+    folder = tmp_path / "sims"
+    shutil.copytree(Path(record.__file__).parent, folder, ignore=shutil.ignore_patterns("records", "__pycache__"))
+    before = sources_hash(folder)
+    assert before == sources_hash()
+    for name in record.NO_NUMBERS:
+        (folder / name).write_text("pass\n")
+    assert sources_hash(folder) == before
+    text = (folder / "model.py").read_bytes()
+    (folder / "model.py").write_bytes(text.replace(b"\n", b"\r\n"))
+    assert sources_hash(folder) == before
+    (folder / "model.py").write_bytes(text + b"# \n")
+    assert sources_hash(folder) != before
+    (folder / "model.py").write_bytes(text)
+    (folder / "model.py").rename(folder / "modem.py")
+    assert sources_hash(folder) != before
