@@ -20,6 +20,7 @@ def update_against_depth(rows: Sequence[Mapping[str, Any]], title: str, note: st
 
     matplotlib.use("agg")
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -36,8 +37,10 @@ def update_against_depth(rows: Sequence[Mapping[str, Any]], title: str, note: st
     axes.set_xticks(sorted({row["num_sublayers"] for row in rows}), minor=False)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("")
+    if _is_narrow(axes.get_ylim()):
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}" if _is_narrow(axes.get_ylim()) else "")
+    axes.yaxis.set_minor_formatter("")
     figure.suptitle(title + (f" ({left_out} not shown: zero or diverged)" if left_out else ""), fontsize=10)
     if note:
         axes.set_title(note, fontsize=8)
@@ -47,8 +50,8 @@ def update_against_depth(rows: Sequence[Mapping[str, Any]], title: str, note: st
 
 
 def _is_narrow(limits: tuple[float, float]) -> bool:
-    """Whether an axis spans too little for a label at powers of ten alone."""
-    return limits[1] < 30 * limits[0]
+    """Whether an axis spans too little for labels at powers of ten alone."""
+    return limits[1] < 300 * limits[0]
 
 
 def _ends(row: Mapping[str, Any]) -> tuple[float, float]:
