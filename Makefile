@@ -11,7 +11,7 @@ TORCH := 2.13.0
 LOCKED_EXTRAS := dev
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test test-long lint format tables runtime testing lock clean
+.PHONY: help verify test test-long gpu lint format tables runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,10 @@ test: testing ## every lint check, then the tests
 
 test-long: testing ## the slow tests alone, an hour or so
 	@DEPTHLAW_SURVEY=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
+
+gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
+	@$(PYTHON) -m pytest -m gpu
+	@$(PYTHON) -m paper_checks.sweeps gpu --device cuda $(GPU_OPTIONS)
 
 lint: testing ## style (ruff), layers (import-linter), types (pyright)
 	@failed=0; \

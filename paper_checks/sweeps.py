@@ -44,13 +44,13 @@ def _stacks(schemes: Sequence[str], lengths: Sequence[int], widths: Sequence[int
 
 
 _ALL = tuple(SCHEMES)
-_LENGTHS = (4, 8, 16, 32, 64)
+LENGTHS = (4, 8, 16, 32, 64)
 _DEEP = ("post-ln", "pre-ln", "sub-ln", "peri-ln", "deepnorm", "su-adam", "sub-ln-gamma", "gpt2", "ln-scaling")
 
 SWEEPS: dict[str, Sweep] = {
     "ffn-stacks": Sweep(
         "every scheme under sgd, adam and lamb: FFN-only stacks 512 wide, and 256 wide for the term in L/d",
-        _stacks(_ALL, _LENGTHS, (512, 256)),
+        _stacks(_ALL, LENGTHS, (512, 256)),
     ),
     "gpu": Sweep(
         "FFN-only stacks 1,024 to 4,096 wide, and up to 1,000 layers (2,000 sublayers), for a GPU",
