@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from sims.model import MATRICES, ModelConfig, SublayerConfig, Transformer
+from sims.model import MATRICES, PLACEMENTS, ModelConfig, SublayerConfig, Transformer
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ class Ensemble(Transformer):
         super().__init__(members[0].config, members[0].seed, dtype=dtype, device=device)
         self.num_members = len(members)
         plain = dict(self._weights.items())
-        stacked = {name: value.new_empty((len(members), *value.shape)) for name, value in plain.items()}
+        if len(members) == 1:  # the same memory: one large network has no room for a second copy of itself
+            stacked = {name: value.detach()[None] for name, value in plain.items()}
+        else:
+            stacked = {name: value.new_empty((len(members), *value.shape)) for name, value in plain.items()}
         numbers = {name: [] for name in self.numbers}
         rates = {name: [] for name in self.lr_multipliers}
         for index, member in enumerate(members):
@@ -69,7 +72,9 @@ class Ensemble(Transformer):
                 numbers[name].append(row)
             for name, rate in one.lr_multipliers.items():
                 rates[name].append(rate)
-        self._weights = nn.ParameterDict({name: nn.Parameter(value) for name, value in stacked.items()})
+        self._weights = nn.ParameterDict()  # given a dict, it would sort the names: encoder_10 before encoder_2
+        for name, value in stacked.items():
+            self._weights[name] = nn.Parameter(value)
         for name, rows in numbers.items():
             a, b, c = torch.tensor(rows, **self._kind).T[..., None, None, None]
             self.numbers[name] = (a, b, c)
@@ -120,11 +125,19 @@ def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, item
     kept is one more). Gradients are reduced and dropped as they come, so those of one matrix count, with what is
     computed of it.
     """
-    d, hidden, heads = config.d_model, config.hidden, config.num_heads
-    kept = {"ffn": 4 * d + 3 * hidden, "attention": 10 * d + 3 * heads * num_tokens}
+    d, hidden, scores = config.d_model, config.hidden, config.num_heads * num_tokens
+    of_norm = 3 if config.has_affine else 2  # times its width: centred, scaled and shifted
+    places = PLACEMENTS[config.placement]
+    inner = of_norm * ("inner" in places)
+    stream = (3 + of_norm * len(places - {"inner", "final"})) * d
+    kept = {
+        "ffn": stream + ((4 if config.activation == "swiglu" else 2) + inner) * hidden,
+        "attention": stream + (6 + inner + 2 * of_norm * config.has_qk_norm) * d + scores,
+    }
     kept["cross"] = kept["attention"]
     inside = [kept[sublayer.kind] * num_vectors for _, side in config.sides for sublayer in side]
-    graph = d * num_vectors * len(inside) + max(inside) if config.recomputes else sum(inside)
+    running = max(inside) + 2 * scores * num_vectors  # of the sublayer that is computed just then
+    graph = running + (d * num_vectors * len(inside) if config.recomputes else sum(inside))
     passing = 5 * max(d * hidden, d * d, config.vocab_size * d)
     return itemsize * (num_copies * num_parameters(config) + graph + passing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -66,11 +66,12 @@ class Question:
 
 @dataclass
 class Result:
-    """values: by quantity, a number for each seed; NaN where it diverged or where rounding decides it.
+    """values: by quantity, a number for each seed; NaN where it diverged.
 
-    Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); adam/real_step where the
-    real first step differs from the definition; adam/change/READING/ROLE; adam/finite/READING, adam/linear_up_to; and
-    layer/SIDE/INDEX/NAME. unreliable: by quantity, the relative change that rounding makes of it.
+    Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
+    along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
+    adam/finite/READING, adam/linear_up_to; and layer/SIDE/INDEX/NAME. unreliable: quantities that rounding decides,
+    which are not in values, each with the relative change that rounding makes of it.
     """
 
     seeds: list[int]
@@ -89,6 +90,11 @@ def choose_device(name: str) -> str:
     return ("cuda" if has_gpu else "cpu") if name == "auto" else name
 
 
+def device_name(device: str) -> str:
+    """ "cpu", or what the GPU calls itself."""
+    return torch.cuda.get_device_name(device) if device == "cuda" else device
+
+
 def run(
     question: Question, seeds: Sequence[int], advance: Callable[[float], None] = lambda _: None
 ) -> Iterator[Result]:
@@ -96,22 +102,27 @@ def run(
 
     NotEnoughMemoryError where not one fits, even when the backward pass computes again what it did not keep.
     """
-    unreliable = rounding(question, seeds[:_PROBED]) if _can_lie(question) else {}
+    if not seeds:
+        raise ValueError("no seeds to measure")
     size, recomputes = _chunk(question, len(seeds))
     question = replace(question, config=replace(question.config, recomputes=recomputes))
+    unreliable = rounding(question, seeds[: min(_PROBED, size)]) if _can_lie(question) else {}
     for first in range(0, len(seeds), size):
         found = _measure(question, seeds[first : first + size], advance)
-        found.unreliable = {name: change for name, change in unreliable.items() if name in found.values}
-        for name in found.unreliable:
-            found.values[name] = [math.nan] * len(found.seeds)
+        found.unreliable = unreliable
+        found.values = {name: values for name, values in found.values.items() if not _is_of(name, unreliable)}
         yield found
 
 
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
     """How many at once, evenly; and whether to recompute, which is done only where one would not fit otherwise."""
     task, itemsize = question.task, DTYPES[question.dtype].itemsize
-    keeps = question.has_changes or question.learning_rate is not None
-    copies = 1 + (2 + 2 * len(question.optimizers) if keeps else 0)
+    copies = 1
+    if question.learning_rate is not None:
+        # Every step, all gradients; of the real optimizer weights, gradients and two moments, and what it moved.
+        copies = 8 + len(question.optimizers)
+    elif question.has_changes:
+        copies = 3 + len(question.optimizers)
 
     def fitting(recomputes: bool) -> int:
         config = replace(question.full_config, recomputes=recomputes)
@@ -125,6 +136,12 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
         at_once, recomputes = fitting(True), True
     at_once = min(at_once, _MOST_AT_ONCE)
     return math.ceil(num_seeds / math.ceil(num_seeds / at_once)), recomputes
+
+
+def _is_of(name: str, unreliable: Collection[str]) -> bool:
+    """Whether a quantity, or what it is of, is among those that rounding decides: adam/q of adam/layer/q/3."""
+    optimizer, *rest = name.split("/")
+    return name in unreliable or any(f"{optimizer}/{role}" in unreliable for role in rest)
 
 
 _MOST_AT_ONCE = 64
@@ -148,14 +165,11 @@ def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float]
     order = first_order(model, inputs, task, optimizers, keeps_steps=keeps, on_stream=on_stream)
     values: dict[str, Tensor] = {}
     for optimizer in question.optimizers:
-        for role, value in roles_of(model, order.functionals[optimizer]).items():
-            values[f"{optimizer}/{role}"] = value
-        real = roles_of(model, order.values[optimizer])["update"]
-        if not torch.equal(real, values[f"{optimizer}/update"]):
-            values[f"{optimizer}/real_step"] = real
+        values |= _by_role(model, order, optimizer)
+        if optimizer == "lamb":  # the only one whose step is not its definition's; the same names in every chunk
+            values["lamb/real_step"] = roles_of(model, order.values["lamb"])["update"]
         if question.has_layers:
-            for role, layers in layers_of(model, order.functionals[optimizer]).items():
-                values |= {f"{optimizer}/layer/{role}/{index}": value for index, value in enumerate(layers, start=1)}
+            values |= _by_layer(model, order, optimizer)
         if question.has_changes:
             values |= _changes(question, model, inputs, order, optimizer)
         if question.learning_rate is not None:
@@ -169,6 +183,18 @@ def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float]
         for column in listed.values():
             column[member] = math.nan
     return Result(list(seeds), listed, {seeds[member]: place for member, place in found.items()})
+
+
+def _by_role(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, Tensor]:
+    return {f"{optimizer}/{role}": value for role, value in roles_of(model, order.functionals[optimizer]).items()}
+
+
+def _by_layer(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, Tensor]:
+    return {
+        f"{optimizer}/layer/{role}/{index}": value
+        for role, layers in layers_of(model, order.functionals[optimizer]).items()
+        for index, value in enumerate(layers, start=1)
+    }
 
 
 def _unit(question: Question, optimizer: str) -> float:
@@ -200,15 +226,16 @@ def _finite(
 ) -> dict[str, Tensor]:
     """Everything that trains moves, by the real optimizer's step and by the same direction at other lengths."""
     assert question.learning_rate is not None
-    gradients = {
-        name: step / model.lr_multiplier(name, model.num_dims[name]) for name, step in order.steps["sgd"].items()
+    rates_of = {name: model.lr_multiplier(name, model.num_dims[name]) for name in order.steps["sgd"]}
+    gradients = {  # what has rate 0 does not move, whatever its gradient
+        name: torch.where(rates_of[name] == 0, 0, step / rates_of[name]) for name, step in order.steps["sgd"].items()
     }
     step = real_step(model, gradients, optimizer, question.learning_rate)
     rates = torch.full((model.num_members,), question.learning_rate).to(
         inputs.labels.device, next(iter(step.values())).dtype
     )
     moved = finite_changes(model, inputs, question.task, step, rates)
-    slope = torch.stack([(gradients[name] * step[name]).flatten(1).sum(1) for name in step]).sum(0)
+    slope = torch.stack([(gradients[name] * step[name]).reshape(model.num_members, -1).sum(1) for name in step]).sum(0)
     found = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}
     found[f"{optimizer}/finite/first_order"] = -question.learning_rate * slope
     found[f"{optimizer}/linear_up_to"] = linear_up_to(model, inputs, question.task, step, slope)
@@ -230,9 +257,10 @@ def _streams(order: FirstOrder) -> dict[str, Tensor]:
 
 # ---------------------------------------------------------------- what rounding decides
 
-_PROBED = 2
+_PROBED = 8
+"""Tokens collapse at very different depths: in two networks means that were 2 % off went unnoticed; in eight, none."""
 _LIMIT = 0.01
-"""A quantity that rounding changes by more than this is not reported."""
+"""A quantity that rounding changes by more than this in one of them is not reported."""
 
 
 def _can_lie(question: Question) -> bool:
@@ -244,24 +272,21 @@ def _can_lie(question: Question) -> bool:
 def rounding(question: Question, seeds: Sequence[int]) -> dict[str, float]:
     """The quantities that rounding decides, each with the relative change that noise of one unit in the last place
     makes of it, put on every x_l of the first networks."""
-    plain = replace(question, has_layers=False, has_changes=False, learning_rate=None)
-    config, kind = plain.full_config, DTYPES[plain.dtype]
-    inputs = draw_inputs(config, plain.task, seeds, kind, plain.device)
-    model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=plain.device)
+    config, kind = question.full_config, DTYPES[question.dtype]
+    inputs = draw_inputs(config, question.task, seeds, kind, question.device)
+    model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
     runs = []
     for size in (0.0, torch.finfo(kind).eps):
         model.rounding = size
-        order = first_order(model, inputs, plain.task, plain.optimizers)
-        runs.append(
-            {
-                f"{optimizer}/{role}": value
-                for optimizer in plain.optimizers
-                for role, value in roles_of(model, order.functionals[optimizer]).items()
-            }
-        )
+        order = first_order(model, inputs, question.task, question.optimizers)
+        runs.append({})
+        for optimizer in question.optimizers:
+            runs[-1] |= _by_role(model, order, optimizer)
+            runs[-1] |= _by_layer(model, order, optimizer) if question.has_layers else {}
     found = {}
     for name, exact in runs[0].items():
-        change = torch.where(exact == 0, 0, (runs[1][name] / exact - 1).abs()).max()
+        # A member that diverged has no change, and hides no other's.
+        change = torch.where(exact == 0, 0, (runs[1][name] / exact - 1).abs()).nan_to_num(0.0).max()
         if change > _LIMIT:
             found[name] = float(change)
     return found

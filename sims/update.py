@@ -219,7 +219,9 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, found: Fir
             continue
         step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
         found.steps[optimizer][name] = step
-        found.values[optimizer][name] = (grad * step).flatten(1).sum(1) / model.config.d_model**power / constant
+        found.values[optimizer][name] = (
+            (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
+        )
 
 
 class _Norms:
@@ -254,7 +256,9 @@ class _Norms:
             step = first_step(optimizer, self._grad, self._weight, self._num_dims)
             return (self._grad * step).reshape(len(step), -1).sum(1)
         if optimizer == "muon" and self._num_dims == 2:
-            return torch.linalg.matrix_norm(self._grad, "nuc")
+            finite = self._grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
+            norms = torch.linalg.matrix_norm(torch.where(finite[:, None, None], self._grad, 0), "nuc")
+            return torch.where(finite, norms, math.nan)
         return self.sum_abs
 
     def alignment(self, optimizer: str) -> Tensor:
@@ -271,16 +275,17 @@ class _Norms:
 
 def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> None:
     value = x.detach()
+    second_moment = value.square().flatten(1).mean(1)
     lengths = value.norm(dim=-1, keepdim=True)
     unit = value / lengths
     t = value.shape[-2]
     pairs = (unit.sum(-2).square().sum(-1) - t) / (t * (t - 1)) if t > 1 else torch.ones_like(lengths[..., 0, 0])
     along = (unit * x_0).sum(-1) / x_0.norm(dim=-1)
     stream = Stream(
-        second_moment=value.square().flatten(1).mean(1),
+        second_moment=second_moment,
         token_correlation=pairs.mean(-1),
         cosine_with_input=along.flatten(1).mean(1),
-        is_finite=value.isfinite().flatten(1).all(1),
+        is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
     )
     found.streams[side, index] = stream
 

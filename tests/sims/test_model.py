@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from sims.model import (
+    ACTIVATIONS,
     MATRICES,
     ModelConfig,
     SublayerConfig,
@@ -20,6 +22,7 @@ from sims.model import (
 )
 
 D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
+KINDS = ("layernorm", "rmsnorm")
 
 
 def inputs(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -96,7 +99,7 @@ def test_a_causal_model_sees_no_later_token() -> None:
     assert not torch.allclose(model(x)[:, 4:], model(later)[:, 4:])
 
 
-@pytest.mark.parametrize("placement", ["none", "post", "pre", "sub", "peri"])
+@pytest.mark.parametrize("placement", ["none", "post", "pre", "sub", "peri", "normformer"])
 def test_every_parameter_has_its_role_and_a_gradient(placement: str) -> None:
     model = perturbed(Transformer(config(placement=placement, decoder=decoder_layers(1)), 4))
     assert set(model.roles) == {name for name, _ in model.named_parameters()}
@@ -151,3 +154,296 @@ def test_unknown_roles_are_refused() -> None:
         SublayerConfig(kind="conv")
     with pytest.raises(ValueError, match="needs the decoder's input"):
         Transformer(config(decoder=decoder_layers(1)), 0)(inputs(1, 2, D))
+
+
+# ---------------------------------------------------------------- against a second writing of the same model
+
+WHERE = {
+    "none": {},
+    "post": {"attention": {"post"}, "cross": {"post"}, "ffn": {"post"}},
+    "pre": {"attention": {"pre"}, "cross": {"pre"}, "ffn": {"pre"}},
+    "sub": {"attention": {"pre", "inner"}, "cross": {"pre"}, "ffn": {"pre", "inner"}},
+    "peri": {"attention": {"pre", "branch"}, "cross": {"pre", "branch"}, "ffn": {"pre", "branch"}},
+    "normformer": {"attention": {"pre", "branch"}, "cross": {"pre", "branch"}, "ffn": {"pre", "inner"}},
+}
+
+
+def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+    """The last hidden state, with torch's own norms and attention, from the parameters' names alone."""
+    config, weights = model.config, {name.removeprefix("_weights."): p for name, p in model.named_parameters()}
+
+    def norm(name: str, h: torch.Tensor) -> torch.Tensor:
+        shape, gain, bias = (h.shape[-1],), weights.get(f"{name}_gain"), weights.get(f"{name}_bias")
+        assert (gain is not None) == config.has_affine
+        if config.norm_kind == "rmsnorm":
+            return F.rms_norm(h, shape, gain, config.norm_eps)
+        return F.layer_norm(h, shape, gain, bias, config.norm_eps)
+
+    def linear(name: str, h: torch.Tensor) -> torch.Tensor:
+        return F.linear(h, weights[name], weights.get(f"{name}_bias"))
+
+    def heads(h: torch.Tensor) -> torch.Tensor:
+        return torch.stack(h.chunk(config.num_heads, -1), 1)
+
+    def branch(name: str, kind: str, places: set[str], u: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
+        if kind == "ffn":
+            h = linear(f"{name}_fc1", u)
+            phis = {"gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "relu": F.relu, "leaky_relu": F.leaky_relu}
+            if config.activation == "swiglu":
+                h = F.silu(linear(f"{name}_fc1_gate", u)) * h
+            elif config.activation != "identity":
+                h = phis[config.activation](h)
+            return linear(f"{name}_fc2", norm(f"{name}_inner", h) if "inner" in places else h)
+        prefix, source = (f"{name}_cross", memory) if kind == "cross" else (name, u)
+        assert source is not None
+        q, k, v = (
+            heads(linear(f"{prefix}_q", u)),
+            heads(linear(f"{prefix}_k", source)),
+            heads(linear(f"{prefix}_v", source)),
+        )
+        if config.has_qk_norm:
+            q, k = norm(f"{name}_q_norm", q), norm(f"{name}_k_norm", k)
+        is_causal = kind == "attention" and (config.is_causal or name.startswith("decoder"))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=config.attention_scale)
+        if config.placement == "normformer" and config.has_affine:
+            mixed = mixed * weights[f"{name}_head_scale"].reshape(1, -1, 1, 1)
+        mixed = torch.cat(mixed.unbind(1), -1)
+        return linear(f"{prefix}_out", norm(f"{name}_inner", mixed) if "inner" in places else mixed)
+
+    def side(called: str, sublayers: tuple[SublayerConfig, ...], h: torch.Tensor, memory: torch.Tensor | None):
+        if config.vocab_size:
+            h = F.embedding(h, weights[f"{called}_embedding"])
+        for index, sublayer in enumerate(sublayers):
+            name, places = f"{called}_{index}", WHERE[config.placement].get(sublayer.kind, set())
+            u = sublayer.input_scale * (norm(f"{name}_pre", h) if "pre" in places else h)
+            out = branch(name, sublayer.kind, places, u, memory)
+            out = norm(f"{name}_branch", out) if "branch" in places else out
+            weight = weights[f"{name}_branch_weight"] if sublayer.trains_branch_weight else sublayer.branch_weight
+            h = sublayer.residual_weight * h + weight * out
+            h = norm(f"{name}_post", h) if "post" in places else h
+        return h if config.placement in ("none", "post") else norm(f"{called}_final", h)
+
+    encoded = side("encoder", config.encoder, x, None)
+    if not config.decoder:
+        return encoded
+    assert y is not None
+    return side("decoder", config.decoder, y, encoded)
+
+
+def varied(*kinds: str, **rest: Any) -> tuple[SublayerConfig, ...]:
+    """No two sublayers alike, and no number 1."""
+    return tuple(
+        SublayerConfig(
+            kind=kind,
+            residual_weight=0.6 + 0.3 * index,
+            branch_weight=1.7 - 0.2 * index,
+            input_scale=0.8 + 0.1 * index,
+            gains={role: 1.2 + 0.1 * index + 0.2 * number for number, role in enumerate(MATRICES[kind])},
+            **rest,
+        )
+        for index, kind in enumerate(kinds)
+    )
+
+
+BOTH = {"encoder": varied("attention", "ffn"), "decoder": varied("attention", "cross", "ffn")}
+CASES: dict[str, dict[str, Any]] = {
+    **{f"{placement}, {kind}": {"placement": placement, "norm_kind": kind} for placement in WHERE for kind in KINDS},
+    **{f"{name}, plain": {"placement": name, "has_affine": False, "has_bias": False} for name in WHERE},
+    **{activation: {"activation": activation} for activation in ACTIVATIONS},
+    "swiglu in sub": {"activation": "swiglu", "placement": "sub"},
+    "qk-norm": {"has_qk_norm": True},
+    "qk-norm of rmsnorm without affine": {"has_qk_norm": True, "norm_kind": "rmsnorm", "has_affine": False},
+    "qk-norm in normformer": {"has_qk_norm": True, "placement": "normformer"},
+    "narrow": {"ffn_width": 7, "activation": "gelu"},
+    "scale": {"attention_scale": 0.9},
+    "causal": {"is_causal": True},
+    "no eps": {"norm_eps": 0.0},
+    "tokens": {"vocab_size": 11},
+    "trained branch weights": {
+        "encoder": varied("attention", "ffn", trains_branch_weight=True),
+        "decoder": varied("attention", "cross", "ffn", trains_branch_weight=True),
+    },
+}
+
+
+def given(model: Transformer) -> tuple[torch.Tensor, torch.Tensor]:
+    if size := model.config.vocab_size:
+        return torch.arange(10).reshape(2, 5) % size, torch.arange(8).reshape(2, 4) * 3 % size
+    return inputs(2, 5, D), inputs(2, 4, D, seed=1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_case_is_its_second_writing(case: str) -> None:
+    model = perturbed(Transformer(config(**{**BOTH, **CASES[case]}), 8))
+    model.tagged()
+    x, y = given(model)
+    torch.testing.assert_close(model(x, y), reference(model, x, y), rtol=1e-11, atol=1e-11)
+
+
+class _SoftmaxOverQueries(Transformer):
+    def attend(self, scores_BHTS: torch.Tensor) -> torch.Tensor:
+        return scores_BHTS.softmax(-2)
+
+
+class _NormOverTokens(Transformer):
+    def _norm(self, place: str, name: str, x_BTD: torch.Tensor) -> torch.Tensor:
+        return super()._norm(place, name, x_BTD.mT).mT if place == "branch" else super()._norm(place, name, x_BTD)
+
+
+class _HeadsMixedUp(Transformer):
+    def _heads(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        return x_BTD.unflatten(-1, (-1, self.config.num_heads)).movedim(-1, -3)
+
+
+class _NoResidualWeight(Transformer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.numbers = {name: (1.0, b, c) for name, (_, b, c) in self.numbers.items()}
+
+
+class _NoNormOfKeys(Transformer):
+    def _norm(self, place: str, name: str, x_BTD: torch.Tensor) -> torch.Tensor:
+        return x_BTD if place == "k_norm" else super()._norm(place, name, x_BTD)
+
+
+@pytest.mark.parametrize(
+    "wrong", [_SoftmaxOverQueries, _NormOverTokens, _HeadsMixedUp, _NoResidualWeight, _NoNormOfKeys]
+)
+def test_the_second_writing_finds_a_mutant(wrong: type[Transformer]) -> None:
+    rest = {**BOTH, "placement": "peri", "has_qk_norm": True, "has_affine": wrong is not _NormOverTokens}
+    model = perturbed(wrong(config(**rest), 8))
+    x, y = given(model)
+    assert (model(x, y) - reference(model, x, y)).abs().max() > 1e-3
+
+
+# ---------------------------------------------------------------- whole stacks of torch's
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_a_whole_encoder_decoder_is_torch_s(placement: str, activation: str) -> None:
+    sides = {"encoder": alternating(6), "decoder": decoder_layers(2)}
+    model = perturbed(Transformer(config(placement=placement, activation=activation, **sides), 9))
+    is_pre = placement == "pre"
+    shared: dict[str, Any] = {"batch_first": True, "norm_first": is_pre, "dtype": torch.float64}
+    ends = [nn.LayerNorm(D, EPS, dtype=torch.float64) if is_pre else None for _ in range(2)]
+    numbers = (D, HEADS, D * RATIO, 0.0, activation, EPS)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(*numbers, **shared), 3, norm=ends[0], enable_nested_tensor=False
+    )
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(*numbers, **shared), 2, norm=ends[1])
+    # It draws all weights anew, so it is made before they are copied.
+    theirs = nn.Transformer(D, HEADS, custom_encoder=encoder, custom_decoder=decoder, **shared)
+    for index, layer in enumerate(encoder.layers):
+        assert isinstance(layer, nn.TransformerEncoderLayer)
+        first, second = (f"encoder_{2 * index + more}" for more in range(2))
+        copy_attention(layer.self_attn, model, f"{first}_")
+        norms = {"norm1": f"{first}_{placement}", "norm2": f"{second}_{placement}"}
+        copy_rest(layer, model, {"linear1": f"{second}_fc1", "linear2": f"{second}_fc2", **norms})
+    for index, layer in enumerate(decoder.layers):
+        assert isinstance(layer, nn.TransformerDecoderLayer)
+        first, second, third = (f"decoder_{3 * index + more}" for more in range(3))
+        copy_attention(layer.self_attn, model, f"{first}_")
+        copy_attention(layer.multihead_attn, model, f"{second}_cross_")
+        norms = {f"norm{more + 1}": f"{name}_{placement}" for more, name in enumerate((first, second, third))}
+        copy_rest(layer, model, {"linear1": f"{third}_fc1", "linear2": f"{third}_fc2", **norms})
+    for stack, side in ((encoder, "encoder"), (decoder, "decoder")) if is_pre else ():
+        copy_rest(stack, model, {"norm": f"{side}_final"})
+    x, y = inputs(2, 5, D), inputs(2, 4, D, seed=1)
+    mask = nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64)
+    torch.testing.assert_close(model(x, y), theirs(x, y, tgt_mask=mask), rtol=1e-11, atol=1e-11)
+    with torch.no_grad():
+        next(iter(decoder.parameters())).add_(0.1)
+    assert not torch.allclose(model(x, y), theirs(x, y, tgt_mask=mask))
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def test_numbers_of_roles_reach_their_parameters() -> None:
+    rates = {"q": 2.0, "fc1": 3.0, "bias": 4.0, "norm_gain": 5.0, "norm_bias": 6.0, "branch_weight": 7.0}
+    sublayers = tuple(
+        SublayerConfig(
+            kind=kind,
+            branch_weight=0.5,
+            trains_branch_weight=True,
+            lr_multipliers={
+                role: rate for role, rate in rates.items() if role not in ("q", "fc1") or role in MATRICES[kind]
+            },
+        )
+        for kind in ("attention", "ffn")
+    )
+    model = Transformer(
+        config(encoder=sublayers, activation="swiglu", has_qk_norm=True, num_outputs=3, vocab_size=5), 10
+    )
+    for name, parameter, role in model.tagged():
+        assert model.lr_multipliers[name] == rates.get(role, 1.0)
+        assert model.num_dims[name] == parameter.dim()
+    roles = {name.removeprefix("_weights."): role for name, role in model.roles.items()}
+    assert roles["encoder_1_fc1_gate"] == "fc1"
+    assert roles["encoder_0_q_norm_gain"] == "norm_gain"
+    assert roles["encoder_0_q_bias"] == "bias"
+    assert roles["encoder_0_branch_weight"] == "branch_weight"
+    weights = dict(model.named_parameters())
+    assert weights["_weights.encoder_0_branch_weight"].item() == 0.5
+    assert weights["_weights.head"].shape == (3, D)
+    assert model.logits(model(torch.tensor([[1, 2]]))).shape == (1, 2, 3)
+
+
+def test_an_untagged_parameter_is_an_error() -> None:
+    model = Transformer(config(), 0)
+    model.tagged()
+    model.extra = nn.Parameter(torch.zeros(2))
+    with pytest.raises(ValueError, match="without a role: extra"):
+        model.tagged()
+
+
+def test_a_name_given_twice_is_an_error() -> None:
+    model = Transformer(config(), 0)
+    with pytest.raises(ValueError, match="two parameters are named encoder_0_q"):
+        model._add("encoder_0_q", "q", torch.zeros(2))
+
+
+@pytest.mark.parametrize("role", ["q", "fc1"])
+def test_each_role_has_its_own_gain_and_each_sublayer(role: str) -> None:
+    kind = "attention" if role == "q" else "ffn"
+    one, other = (
+        Transformer(config(encoder=(SublayerConfig(kind=kind), SublayerConfig(kind=kind, gains={role: gain}))), 11)
+        for gain in (1.0, 2.5)
+    )
+    for (name, a), (_, b) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        factor = 2.5 if name == f"_weights.encoder_1_{role}" else 1.0
+        torch.testing.assert_close(b, factor * a, rtol=1e-14, atol=0)
+
+
+# ---------------------------------------------------------------- recomputation
+
+
+def saved_bytes(model: Transformer, *given: torch.Tensor) -> tuple[int, torch.Tensor, dict[str, torch.Tensor]]:
+    """What the graph of one forward pass holds besides the parameters; the output, and the gradients."""
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    seen: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = model(*given)
+    held = sum(seen.values())
+    return held, out.detach(), gradients(model, out.square().sum())
+
+
+@pytest.mark.parametrize("placement", ["post", "sub"])
+def test_recomputation_changes_nothing_but_memory(placement: str) -> None:
+    rest = {**BOTH, "placement": placement, "has_qk_norm": True}
+    x, y = inputs(2, 5, D), inputs(2, 4, D, seed=1)
+    kept, again = (saved_bytes(perturbed(Transformer(config(**rest, recomputes=r), 12)), x, y) for r in (False, True))
+    torch.testing.assert_close(again[1], kept[1], rtol=0, atol=0)
+    torch.testing.assert_close(again[2], kept[2], rtol=0, atol=0)
+    # Of each sublayer only its inputs, the stream and in cross-attention the encoder's output, stay.
+    streams = (3 * x.numel() + 4 * y.numel()) * x.element_size()
+    assert again[0] <= 2 * streams
+    assert kept[0] > 5 * streams

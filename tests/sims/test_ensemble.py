@@ -1,0 +1,349 @@
+"""Many models as one are these models one by one, and take the memory that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sims import ensemble
+from sims.ensemble import (
+    Ensemble,
+    Member,
+    NotEnoughMemoryError,
+    bytes_of_member,
+    members_at_once,
+    num_parameters,
+)
+from sims.model import MATRICES, ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
+from sims.optim import NORMALISATION, OPTIMIZERS, first_step
+from sims.update import Inputs, Task, draw_inputs, first_order, layers_of, objective, roles_of
+from tests.memory import Peak
+
+D, T, B = 12, 5, 2
+SEEDS = (3, 14, 15)
+
+
+def varied(member: int, kinds: str, **rest: Any) -> tuple[SublayerConfig, ...]:
+    """No number is 1, none is the same in two members or two sublayers. kinds: a, c, f."""
+    names = {"a": "attention", "c": "cross", "f": "ffn"}
+    return tuple(
+        SublayerConfig(
+            kind=names[letter],
+            residual_weight=0.7 + 0.1 * index + 0.05 * member,
+            branch_weight=1.4 - 0.1 * index - 0.07 * member,
+            input_scale=0.9 + 0.03 * index + 0.11 * member,
+            gains={role: 1.1 + 0.1 * index + 0.15 * member for role in MATRICES[names[letter]]},
+            lr_multipliers={
+                role: 0.5 + 0.1 * index + 0.2 * member
+                for role in (*MATRICES[names[letter]], "bias", "norm_gain", "branch_weight")
+            },
+            **rest,
+        )
+        for index, letter in enumerate(kinds)
+    )
+
+
+CASES: dict[str, tuple[dict[str, Any], Task]] = {
+    "encoder": ({"encoder": "afaf"}, Task(num_tokens=T, batch_size=B)),
+    "causal, every logit": ({"encoder": "afaf", "is_causal": True}, Task(num_tokens=T, batch_size=B, readout="sum")),
+    "encoder-decoder": ({"encoder": "af", "decoder": "acf", "placement": "pre"}, Task(num_tokens=T, batch_size=B)),
+    "encoder-decoder of tokens": (
+        {"encoder": "af", "decoder": "acf", "placement": "sub", "vocab_size": 7},
+        Task(num_tokens=T, batch_size=B, objective="ce", num_classes=4),
+    ),
+    "affine and biases": (
+        {"encoder": "afa", "placement": "peri", "has_affine": True, "has_bias": True, "norm_kind": "rmsnorm"},
+        Task(num_tokens=T, batch_size=B, objective="ce", num_classes=4, readout="sum"),
+    ),
+    "qk-norm, normformer, swiglu": (
+        {
+            **{"encoder": "af", "decoder": "acf", "placement": "normformer", "has_affine": True, "has_bias": True},
+            **{"has_qk_norm": True, "activation": "swiglu", "ffn_width": 9},
+        },
+        Task(num_tokens=T, batch_size=B),
+    ),
+    "trained branch weights": (
+        {"encoder": "afaf", "placement": "none", "trains_branch_weight": True},
+        Task(num_tokens=T, batch_size=B),
+    ),
+    "so many sublayers that encoder_10 sorts before encoder_2": ({"encoder": "f" * 12}, Task()),
+    "ffn alone": ({"encoder": "fff", "placement": "post", "ffn_ratio": 1}, Task()),
+}
+
+
+def members(rest: dict[str, Any], task: Task) -> list[Member]:
+    rest = dict(rest)
+    trains = {"trains_branch_weight": rest.pop("trains_branch_weight", False)}
+    kinds = {side: rest.pop(side) for side in ("encoder", "decoder") if side in rest}
+    found = []
+    for member, seed in enumerate(SEEDS):
+        sides = {side: varied(member, letters, **trains) for side, letters in kinds.items()}
+        found.append(Member(task.on(ModelConfig(d_model=D, num_heads=3, **sides, **rest)), seed))
+    return found
+
+
+def plain_objective(model: Transformer, hidden: Tensor, labels: Tensor, task: Task) -> Tensor:
+    """Of one model, written again."""
+    head = dict(model.named_parameters())["_weights.head"]
+    if task.objective == "ce":
+        read, labels = (hidden, labels) if task.readout == "sum" else (hidden[:, -1], labels[:, -1])
+        return F.cross_entropy((read @ head.T).flatten(0, -2), labels.flatten())
+    if task.readout == "sum":
+        return torch.einsum("btd,td->b", hidden, head).mean()
+    return (hidden[:, -1] @ head[0]).mean()
+
+
+def compare(model: Ensemble, each: list[Member], inputs: Inputs, task: Task, *, keeps_steps: bool = False) -> None:
+    """Forward pass, gradients and update of each member against the plain model of its config and seed."""
+    hidden = model(inputs.x, inputs.y)
+    found = first_order(model, inputs, task, ["sgd", *OPTIMIZERS], keeps_steps=keeps_steps)
+    total = objective(model, hidden, inputs, task)
+    names = [name for name, _ in model.named_parameters()]
+    parameters = dict(model.named_parameters())
+    grads = torch.autograd.grad(total.sum(), [parameters[name] for name in names], materialize_grads=True)
+    ours = dict(zip(names, grads, strict=True))
+    for index, member in enumerate(each):
+        plain = Transformer(member.config, member.seed)
+        own = dict(plain.named_parameters())
+        out = plain(inputs.x[index], None if inputs.y is None else inputs.y[index])
+        torch.testing.assert_close(hidden[index], out, rtol=1e-11, atol=1e-12)
+        value = plain_objective(plain, out, inputs.labels[index], task)
+        torch.testing.assert_close(total[index], value, rtol=1e-11, atol=1e-12)
+        expected = dict(zip(own, torch.autograd.grad(value, list(own.values()), materialize_grads=True), strict=True))
+        for name, grad in expected.items():
+            torch.testing.assert_close(parameters[name][index], own[name], rtol=0, atol=0)
+            torch.testing.assert_close(ours[name][index], grad, rtol=1e-9, atol=1e-12)
+        for optimizer in OPTIMIZERS:
+            compare_update(model, plain, expected, index, optimizer, found.values[optimizer], member)
+
+
+def compare_update(
+    model: Ensemble,
+    plain: Transformer,
+    grads: dict[str, Tensor],
+    index: int,
+    optimizer: str,
+    values: dict[str, Tensor],
+    member: Member,
+) -> None:
+    """By role and by layer, <g, first step> of each parameter on its own."""
+    sums: dict[str, float] = {}
+    layers: dict[str, dict[str, float]] = {}
+    power, constant = NORMALISATION[optimizer]
+    for name, weight, role in plain.tagged():
+        parts = name.removeprefix("_weights.").split("_")
+        rate = 1.0
+        if len(parts) > 1 and parts[1].isdigit():
+            rate = side_of(member.config, parts[0])[int(parts[1])].lr_multipliers.get(role, 1.0)
+        step = first_step(optimizer, grads[name], weight.detach(), weight.dim())
+        value = rate * float((grads[name] * step).sum()) / (constant * D**power)
+        sums[role] = sums.get(role, 0.0) + value
+        if len(parts) > 1 and parts[1].isdigit():
+            of_role = layers.setdefault(role, {})
+            of_role["_".join(parts[:2])] = of_role.get("_".join(parts[:2]), 0.0) + value
+    matrices = [role for roles in MATRICES.values() for role in roles]
+    sums["update"] = sum(value for role, value in sums.items() if role in matrices)
+    ours = {role: float(value[index]) for role, value in roles_of(model, values).items()}
+    assert ours == pytest.approx(sums, rel=1e-8, abs=1e-13)
+    by_layer = {role: [float(v[index]) for v in of_role] for role, of_role in layers_of(model, values).items()}
+    assert by_layer.keys() == layers.keys()
+    for role, of_role in layers.items():
+        assert by_layer[role] == pytest.approx(list(of_role.values()), rel=1e-8, abs=1e-13)
+
+
+def side_of(config: ModelConfig, side: str) -> tuple[SublayerConfig, ...]:
+    return dict(config.sides)[side]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_member_is_its_own_model(case: str) -> None:
+    rest, task = CASES[case]
+    each = members(rest, task)
+    compare(Ensemble(each), each, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task)
+
+
+@pytest.mark.parametrize("case", ["affine and biases", "trained branch weights"])
+def test_steps_that_are_kept_say_the_same(case: str) -> None:
+    rest, task = CASES[case]
+    each = members(rest, task)
+    inputs = draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
+    compare(Ensemble(each), each, inputs, task, keeps_steps=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_ensemble_of_one_is_the_plain_model(case: str) -> None:
+    rest, task = CASES[case]
+    each = members(rest, task)[1:2]
+    compare(Ensemble(each), each, draw_inputs(each[0].config, task, SEEDS[1:2], torch.float64, "cpu"), task)
+
+
+# ---------------------------------------------------------------- and what is wrong is found
+
+
+def _first_s_numbers(model: Ensemble) -> None:
+    def first(number: float | Tensor) -> Tensor:
+        assert isinstance(number, Tensor)
+        return number[:1]
+
+    model.numbers = {name: (first(a), first(b), first(c)) for name, (a, b, c) in model.numbers.items()}
+
+
+def _no_residual_weights(model: Ensemble) -> None:
+    model.numbers = {name: (1.0, b, c) for name, (_, b, c) in model.numbers.items()}
+
+
+def _no_rates(model: Ensemble) -> None:
+    model.lr_multipliers = {name: torch.ones(model.num_members).double() for name in model.lr_multipliers}
+
+
+def _wrong_role(model: Ensemble) -> None:
+    name = "_weights.encoder_0_q"
+    model.roles[name] = "k"
+
+
+def _first_s_seed(model: Ensemble) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter[1:] = parameter[:1].clone()
+
+
+MUTANTS: dict[str, Callable[[Ensemble], None]] = {
+    "numbers of the first": _first_s_numbers,
+    "no residual weights": _no_residual_weights,
+    "no learning rates": _no_rates,
+    "wrong role": _wrong_role,
+    "seed of the first": _first_s_seed,
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_comparison_finds_a_mutant(mutant: str) -> None:
+    rest, task = CASES["encoder"]
+    each = members(rest, task)
+    model = Ensemble(each)
+    MUTANTS[mutant](model)
+    with pytest.raises(AssertionError):
+        compare(model, each, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task)
+
+
+def test_the_comparison_finds_a_norm_over_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crossing(name: str, grad: Tensor, weight: Tensor, num_dims: int) -> Tensor:
+        return first_step(name, grad, weight, num_dims) * (1.1 if len(grad) > 1 else 1)
+
+    monkeypatch.setattr("sims.update.first_step", crossing)
+    rest, task = CASES["encoder"]
+    each = members(rest, task)
+    with pytest.raises(AssertionError):
+        compare(Ensemble(each), each, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"d_model": 24},
+        {"placement": "pre"},
+        {"encoder": alternating(3)},
+        {"encoder": alternating(2, trains_branch_weight=True)},
+        {"decoder": decoder_layers(1)},
+        {"has_bias": True},
+        {"attention_scale": 1.0},
+        {"vocab_size": 3},
+    ],
+)
+def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
+    config = ModelConfig(encoder=alternating(2), d_model=D)
+    with pytest.raises(ValueError, match="member 1 differs from member 0"):
+        Ensemble([Member(config, 0), Member(replace(config, **change), 0)])
+    Ensemble([Member(config, 0), Member(replace(config, encoder=alternating(2, residual_weight=2.0)), 1)])
+
+
+def test_no_members_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one member"):
+        Ensemble([])
+
+
+# ---------------------------------------------------------------- memory
+
+
+SIZES: dict[str, tuple[dict[str, Any], Task]] = {
+    "wide": ({"encoder": alternating(6), "d_model": 48}, Task()),
+    "narrow, many tokens": ({"encoder": alternating(6), "d_model": 16, "num_heads": 4}, Task(num_tokens=64)),
+    "pre": ({"encoder": alternating(6), "d_model": 32, "placement": "pre"}, Task(num_tokens=32)),
+    "sub": ({"encoder": alternating(6), "d_model": 32, "placement": "sub"}, Task(num_tokens=32)),
+    "encoder-decoder": (
+        {"encoder": alternating(4), "decoder": decoder_layers(2), "d_model": 32, "placement": "normformer"},
+        Task(num_tokens=32),
+    ),
+    "swiglu": ({"encoder": alternating(6), "d_model": 32, "activation": "swiglu"}, Task(num_tokens=32, batch_size=2)),
+    "everything": (
+        {
+            **{"encoder": alternating(6), "d_model": 32, "activation": "swiglu", "placement": "sub"},
+            **{"has_affine": True, "has_bias": True, "has_qk_norm": True, "num_heads": 4},
+        },
+        Task(num_tokens=32),
+    ),
+    "swiglu in sub": (
+        {"encoder": alternating(6), "d_model": 32, "activation": "swiglu", "placement": "sub", "has_affine": True},
+        Task(num_tokens=64, batch_size=4),
+    ),
+    "ffn": ({"encoder": (SublayerConfig(kind="ffn"),) * 8, "d_model": 48, "ffn_ratio": 1}, Task()),
+    "recomputes": ({"encoder": alternating(8), "d_model": 32, "recomputes": True}, Task(num_tokens=64)),
+}
+
+
+def peak_and_bound(case: str) -> tuple[int, int]:
+    rest, task = SIZES[case]
+    config = task.on(ModelConfig(**rest))
+    with Peak() as peak:
+        model = Ensemble([Member(config, 0)])
+        inputs = draw_inputs(config, task, [0], torch.float64, "cpu")
+        first_order(model, inputs, task, ["sgd", "adam", "lamb"])
+    vectors = task.num_tokens * task.batch_size
+    return peak.most, bytes_of_member(config, vectors, task.num_tokens, 8)
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_what_a_member_is_said_to_take_is_enough_and_not_much_more(case: str) -> None:
+    taken, said = peak_and_bound(case)
+    assert taken <= said <= 3 * taken
+
+
+def test_parameters_are_counted() -> None:
+    for rest, task in SIZES.values():
+        config = task.on(ModelConfig(**rest))
+        counted = sum(parameter.numel() for parameter in Transformer(config, 0).parameters())
+        assert counted <= num_parameters(config) <= 1.2 * counted
+
+
+def test_one_network_that_does_not_fit_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble, "available_bytes", lambda _: 3 * 2**30)
+    with pytest.raises(NotEnoughMemoryError) as caught:
+        members_at_once(8 * 2**30, "cpu", "80 sublayers, d_model 4096")
+    assert str(caught.value) == "one network of 80 sublayers, d_model 4096 needs 8 GiB, and 3 GiB are free on cpu"
+    assert members_at_once(2 * 2**30, "cpu", "") == 1
+    assert members_at_once(2**28, "cpu", "") == 6
+
+
+def test_no_two_gradients_are_held_at_once() -> None:
+    rest, task = CASES["encoder-decoder of tokens"]
+    each = members(rest, task)
+    model = Ensemble(each)
+    alive: list[int] = []
+
+    def count(_: Tensor) -> None:
+        alive.append(sum(parameter.grad is not None for parameter in model.parameters()))
+
+    for parameter in model.parameters():  # before first_order's own, so each sees the gradient that has just come
+        parameter.register_post_accumulate_grad_hook(count)
+    first_order(model, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task, ["adam"])
+    assert alive == [1] * len(list(model.parameters()))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    inputs = draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
+    objective(model, model(inputs.x, inputs.y), inputs, task).sum().backward()  # without it they pile up
+    assert max(alive) == len(list(model.parameters()))

@@ -1,0 +1,328 @@
+"""Gradients, tangents and steps against finite differences and against their own definitions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sims.ensemble import Ensemble, Member
+from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig, alternating, decoder_layers
+from sims.optim import NORMALISATION, OPTIMIZERS
+from sims.update import (
+    Inputs,
+    Task,
+    draw_inputs,
+    finite_changes,
+    first_order,
+    layers_of,
+    linear_up_to,
+    objective,
+    real_step,
+    roles_of,
+    tangents,
+)
+
+D, T, B = 8, 3, 2
+SEEDS = (1, 2)
+TASKS = {
+    f"{kind}, {readout}": Task(num_tokens=T, batch_size=B, objective=kind, readout=readout, num_classes=4)
+    for kind in ("logit", "ce")
+    for readout in ("last", "sum")
+}
+
+
+def setting(task: Task, **rest: Any) -> tuple[Ensemble, Inputs]:
+    """Smooth, so that finite differences have an order; with every role but embeddings, none at rate 1."""
+    rates = {role: 0.3 + 0.1 * index for index, role in enumerate(("bias", "norm_gain", "norm_bias", "branch_weight"))}
+    numbers: dict[str, Any] = {"lr_multipliers": rates, "trains_branch_weight": True, "branch_weight": 0.8}
+    sides = {"encoder": alternating(2, **numbers), "decoder": decoder_layers(1, **numbers)}
+    plain: dict[str, Any] = {**sides, "d_model": D, "num_heads": 2, "ffn_ratio": 2, "activation": "gelu"}
+    flags = {"has_affine": True, "has_bias": True, "has_qk_norm": True, "placement": "pre"}
+    config = task.on(ModelConfig(**{**plain, **flags, **rest}))
+    model = Ensemble([Member(config, seed) for seed in SEEDS])
+    with torch.no_grad():  # nothing at a value that hides a mistake
+        for index, parameter in enumerate(model.parameters()):
+            noise = torch.Generator().manual_seed(index)
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=noise, dtype=torch.float64))
+    return model, draw_inputs(config, task, SEEDS, torch.float64, "cpu")
+
+
+def gradients_of(model: Ensemble, inputs: Inputs, task: Task) -> dict[str, Tensor]:
+    steps = first_order(model, inputs, task, ["sgd"], keeps_steps=True).steps["sgd"]
+    return {name: step / model.lr_multiplier(name, model.num_dims[name]) for name, step in steps.items()}
+
+
+@torch.no_grad()
+def slopes_by_differences(model: Ensemble, inputs: Inputs, task: Task, along: dict[str, Tensor], role: str) -> Tensor:
+    """Of the objective, along those directions of one role: a central difference of fourth order."""
+    h = 1e-3
+    weights = {name: parameter for name, parameter, of in model.tagged() if of == role}
+    found = torch.zeros(model.num_members, dtype=torch.float64)
+    for times, weight in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
+        for name, parameter in weights.items():
+            parameter.add_(times * h * along[name])
+        found += weight * objective(model, model(inputs.x, inputs.y), inputs, task)
+        for name, parameter in weights.items():
+            parameter.sub_(times * h * along[name])
+    return found / (12 * h)
+
+
+def along_of(model: Ensemble) -> dict[str, Tensor]:
+    """Of length 1 for each parameter of each member."""
+    found = {}
+    for index, (name, parameter, _) in enumerate(model.tagged()):
+        v = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(99 + index), dtype=torch.float64)
+        found[name] = v / v.reshape(len(v), -1).norm(dim=1)[(..., *(None,) * (v.dim() - 1))]
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_gradients_by_role_are_finite_differences(task: str) -> None:
+    model, inputs = setting(TASKS[task])
+    along, grads = along_of(model), gradients_of(model, inputs, TASKS[task])
+    for role in sorted(set(model.roles.values())):
+        names = [name for name, of in model.roles.items() if of == role]
+        expected = torch.stack([(grads[name] * along[name]).reshape(len(SEEDS), -1).sum(1) for name in names]).sum(0)
+        found = slopes_by_differences(model, inputs, TASKS[task], along, role)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+        assert expected.abs().min() > 1e-5  # so that the tolerance means something
+        wrong = {name: along[name] * (1 + 1e-4) for name in names}
+        assert not torch.allclose(
+            slopes_by_differences(model, inputs, TASKS[task], wrong, role), expected, rtol=1e-6, atol=1e-9
+        )
+
+
+# ---------------------------------------------------------------- along a step
+
+
+@pytest.mark.parametrize("task", ["logit, sum", "ce, last"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb"])
+def test_tangents_are_what_small_steps_tend_to(optimizer: str, task: str) -> None:
+    model, inputs = setting(TASKS[task])
+    step = first_order(model, inputs, TASKS[task], [optimizer], keeps_steps=True).steps[optimizer]
+    exact = tangents(model, inputs, TASKS[task], step)
+    errors: dict[str, list[float]] = {name: [] for name in exact}
+    for rate in (1e-3, 1e-4):
+        up, down = (
+            finite_changes(model, inputs, TASKS[task], step, torch.full((len(SEEDS),), sign * rate).double())
+            for sign in (1, -1)
+        )
+        for name, tangent in exact.items():
+            errors[name].append(float(((up[name] - down[name]) / (2 * rate) - tangent).norm() / tangent.norm()))
+    for large, small in errors.values():  # second order: 100 times less
+        assert 50 < large / small < 200 or large < 1e-9
+        assert small < 1e-4
+    other_way = tangents(model, inputs, TASKS[task], {name: -value for name, value in step.items()})
+    for name, tangent in exact.items():
+        torch.testing.assert_close(other_way[name], -tangent)
+        assert tangent.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("task", ["logit, last", "ce, sum"])
+def test_the_update_is_minus_the_tangent_of_the_objective(optimizer: str, task: str) -> None:
+    model, inputs = setting(TASKS[task])
+    kept = first_order(model, inputs, TASKS[task], [optimizer], keeps_steps=True)
+    reduced = first_order(model, inputs, TASKS[task], [optimizer])
+    name = "loss" if TASKS[task].objective == "ce" else "logit"
+    power, constant = NORMALISATION[optimizer]
+    for role in ("q", "fc1", "bias", "branch_weight", "norm_gain", "head"):
+        tangent = tangents(model, inputs, TASKS[task], kept.steps[optimizer], [role])[name]
+        for found in (kept, reduced):
+            update = roles_of(model, found.values[optimizer])[role] * constant * D**power
+            torch.testing.assert_close(update, -tangent, rtol=1e-9, atol=1e-12)
+    branches = tangents(model, inputs, TASKS[task], kept.steps[optimizer], BRANCH_ROLES)[name]
+    update = roles_of(model, kept.values[optimizer])["update"] * constant * D**power
+    torch.testing.assert_close(update, -branches, rtol=1e-9, atol=1e-12)
+    assert (branches < 0).all()
+    everything = tangents(model, inputs, TASKS[task], kept.steps[optimizer])[name]
+    assert not torch.allclose(update, -everything, rtol=1e-3)
+
+
+def test_what_roles_do_sums_to_what_all_do() -> None:
+    task = TASKS["ce, sum"]
+    model, inputs = setting(task)
+    step = first_order(model, inputs, task, ["adam"], keeps_steps=True).steps["adam"]
+    total = tangents(model, inputs, task, step)
+    parts = {role: tangents(model, inputs, task, step, [role]) for role in set(model.roles.values())}
+    for name, value in total.items():
+        torch.testing.assert_close(torch.stack([part[name] for part in parts.values()]).sum(0), value)
+        without = torch.stack([part[name] for role, part in parts.items() if role != "bias"]).sum(0)
+        assert not torch.allclose(without, value, rtol=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_real_step_is_the_first_step(optimizer: str) -> None:
+    task = TASKS["ce, last"]
+    model, inputs = setting(task)
+    grads = gradients_of(model, inputs, task)
+    step = first_order(model, inputs, task, [optimizer], keeps_steps=True).steps[optimizer]
+    real = real_step(model, grads, optimizer, 1e-3)
+    for name, value in step.items():
+        if optimizer == "muon" and model.num_dims[name] == 2:
+            # Five Newton-Schulz steps bring every singular value near 1, not to 1: as far as optim.py says.
+            along = [(grads[name] * moved).reshape(len(SEEDS), -1).sum(1) for moved in (real[name], value)]
+            assert ((along[0] / along[1] > 0.6) & (along[0] / along[1] < 1.25)).all()
+            assert not torch.allclose(real[name], value, rtol=1e-2)
+        else:
+            torch.testing.assert_close(real[name], value, rtol=1e-9, atol=1e-11)
+    model.lr_multipliers = {name: torch.ones(len(SEEDS)).double() for name in model.lr_multipliers}
+    unscaled = real_step(model, grads, optimizer, 1e-3)
+    assert any(not torch.allclose(unscaled[name], value, rtol=1e-3) for name, value in step.items())
+
+
+# ---------------------------------------------------------------- how far a step is linear
+
+
+def test_linear_up_to_is_bracketed() -> None:
+    task = TASKS["ce, last"]
+    model, inputs = setting(task)
+    step = first_order(model, inputs, task, ["adam"], keeps_steps=True).steps["adam"]
+    slope = -tangents(model, inputs, task, step)["loss"]
+    reached = linear_up_to(model, inputs, task, step, slope)
+    assert (reached > 0).all()
+
+    def error(rates: Tensor) -> Tensor:
+        return (-finite_changes(model, inputs, task, step, rates)["loss"] / (rates * slope) - 1).abs()
+
+    for share in torch.linspace(0.05, 1.0, 20).double():
+        assert (error(share * reached) <= 0.1).all()
+    assert (error(reached * 10 ** (1 / 8)) > 0.1).all()
+
+
+def test_linear_up_to_is_known_for_a_quadratic() -> None:
+    """One linear branch: f(lr) = f - lr s + lr^2 c, c = head S2 S1 x; the linear part is a tenth off at 0.1 s / |c|."""
+    task = Task()
+    config = task.on(
+        ModelConfig(encoder=(SublayerConfig(kind="ffn"),), placement="none", activation="identity", d_model=D)
+    )
+    model = Ensemble([Member(config, seed) for seed in range(6)])
+    inputs = draw_inputs(config, task, range(6), torch.float64, "cpu")
+    found = first_order(model, inputs, task, ["sgd"], keeps_steps=True)
+    step = {name: value * (model.roles[name] != "head") for name, value in found.steps["sgd"].items()}
+    slope = roles_of(model, found.values["sgd"])["update"] * D
+    head = dict(model.named_parameters())["_weights.head"].detach()[:, 0]
+    s1, s2 = (step[f"_weights.encoder_0_{role}"] for role in ("fc1", "fc2"))
+    curvature = torch.einsum("ei,eij,ejk,ek->e", head, s2, s1, inputs.x[:, 0, 0])
+    expected = 0.1 * slope / curvature.abs()
+    reached = linear_up_to(model, inputs, task, step, slope)
+    end = 100 / slope  # of the grid: a larger rate is not looked for
+    is_inside = expected < end
+    assert is_inside.sum() == 5
+    assert ((reached <= expected) & (expected < reached * 10 ** (1 / 8)))[is_inside].all()
+    torch.testing.assert_close(reached[~is_inside], end[~is_inside])
+    still = linear_up_to(model, inputs, task, step, torch.zeros_like(slope))
+    assert still.isinf().all()
+
+
+# ---------------------------------------------------------------- streams, roles, layers
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_streams_are_what_they_are_called(placement: str) -> None:
+    task = TASKS["logit, last"]
+    model, inputs = setting(task, placement=placement)
+    found = first_order(model, inputs, task, ["sgd"])
+    places, streams = [], []
+    for side, index, x in model.walk(inputs.x.clone().requires_grad_(), None if inputs.y is None else inputs.y.clone()):
+        places.append((side, index))
+        streams.append(x if x.requires_grad else x.requires_grad_())
+    assert places == list(found.streams)
+    value = objective(model, streams[-1], inputs, task)
+    grads = torch.autograd.grad(value.sum(), streams, materialize_grads=True)
+    first = {side: x for (side, index), x in zip(places, streams, strict=True) if index == 0}
+
+    def cosine(a: Tensor, b: Tensor) -> float:
+        return float(a @ b / (a.norm() * b.norm()))
+
+    for place, x, grad in zip(places, streams, grads, strict=True):
+        stream = found.streams[place]
+        for member in range(len(SEEDS)):
+            own, x_0 = x[member].detach(), first[place[0]][member].detach()
+            assert float(stream.second_moment[member]) == pytest.approx(float((own**2).mean()))
+            pairs = [cosine(own[b, i], own[b, j]) for b in range(B) for i, j in combinations(range(T), 2)]
+            assert float(stream.token_correlation[member]) == pytest.approx(sum(pairs) / len(pairs))
+            along = [cosine(own[b, i], x_0[b, i]) for b in range(B) for i in range(T)]
+            assert float(stream.cosine_with_input[member]) == pytest.approx(sum(along) / len(along))
+            assert stream.gradient_square is not None
+            assert float(stream.gradient_square[member]) == pytest.approx(float(grad[member].square().sum()))
+        assert stream.is_finite.all()
+    assert len({float(stream.token_correlation[0]) for stream in found.streams.values()}) == len(places)
+
+
+def test_layers_sum_to_their_roles_in_the_order_of_depth() -> None:
+    task = Task(num_tokens=T)
+    sublayers = tuple(
+        SublayerConfig(kind="ffn", lr_multipliers={"fc1": 10.0**index, "fc2": 10.0**index}) for index in range(12)
+    )
+    config = task.on(ModelConfig(encoder=sublayers, d_model=D, placement="post"))
+    model = Ensemble([Member(config, seed) for seed in SEEDS])
+    even = Ensemble([Member(replace(config, encoder=(SublayerConfig(kind="ffn"),) * 12), seed) for seed in SEEDS])
+    inputs = draw_inputs(config, task, SEEDS, torch.float64, "cpu")
+    ours, plain = (first_order(one, inputs, task, ["adam"]).values["adam"] for one in (model, even))
+    roles, layers, plain_layers = roles_of(model, ours), layers_of(model, ours), layers_of(even, plain)
+    for role in ("fc1", "fc2"):
+        torch.testing.assert_close(torch.stack(layers[role]).sum(0), roles[role])
+        for index in range(12):
+            torch.testing.assert_close(layers[role][index], 10.0**index * plain_layers[role][index])
+    torch.testing.assert_close(roles["fc1"] + roles["fc2"], roles["update"])
+
+
+def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> None:
+    task = Task()
+    config = task.on(ModelConfig(encoder=(SublayerConfig(kind="ffn"),) * 2, d_model=64, ffn_ratio=1))
+    model = Ensemble([Member(config, seed) for seed in SEEDS])
+    inputs = draw_inputs(config, task, SEEDS, torch.float64, "cpu")
+    found = first_order(model, inputs, task, ["lamb"])
+    grads = gradients_of(model, inputs, task)
+    for name, weight, _ in model.tagged():
+        grad = grads[name].flatten(1)
+        size = weight.detach().flatten(1).norm(dim=1) * grad.abs().sum(1) / 64
+        torch.testing.assert_close(found.functionals["lamb"][name], size / math.sqrt(grad.shape[1]))
+        torch.testing.assert_close(found.values["lamb"][name], size / (grad != 0).sum(1).sqrt())
+    longer = found.values["lamb"]["_weights.encoder_0_fc1"] / found.functionals["lamb"]["_weights.encoder_0_fc1"]
+    assert ((longer > 1.2) & (longer < 1.7)).all()  # half the relus are shut
+
+
+# ---------------------------------------------------------------- what goes in
+
+
+def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:
+    config = ModelConfig(encoder=alternating(1), decoder=decoder_layers(1), d_model=512)
+    for correlation in (0.0, 0.6, 1.0):
+        task = Task(num_tokens=8, batch_size=2, correlation=correlation)
+        drawn = draw_inputs(config, task, range(20), torch.float64, "cpu")
+        assert drawn.y is not None
+        for x in (drawn.x, drawn.y):
+            products = x @ x.mT / 512
+            off = ~torch.eye(8, dtype=torch.bool)
+            # 20 x 2 x 28 pairs, each with scatter of at most sqrt(2 / 512).
+            assert float(products[..., off].mean()) == pytest.approx(correlation, abs=5 * math.sqrt(2 / 512 / 40))
+            assert float(products.diagonal(dim1=-2, dim2=-1).mean()) == pytest.approx(
+                1, abs=5 * math.sqrt(2 / 512 / 40)
+            )
+        again = draw_inputs(config, task, [7], torch.float64, "cpu")
+        torch.testing.assert_close(again.x[0], drawn.x[7], rtol=0, atol=0)
+        assert not torch.allclose(drawn.x, drawn.y)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"readout": "first"}, "readout is one of last, sum"),
+        ({"objective": "mse"}, "objective is one of logit, ce"),
+        ({"correlation": 1.1}, "correlation lies between 0 and 1"),
+        ({"num_tokens": 0}, "num_tokens is at least 1"),
+        ({"batch_size": 0}, "batch_size is at least 1"),
+        ({"objective": "ce", "num_classes": 1}, "at least 2 classes"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Task(**change)
