@@ -36,10 +36,13 @@ class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
     rounding: where it is not 0, every x_l is disturbed by that much of itself, at random, as rounding would.
+    overflowed: where it is a dictionary, filled by the name of the sublayer with whether what a norm in it divides by
+    was not finite, (E,): the norm of entries whose squares overflow would be 0, and nobody would see it.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
+    overflowed: dict[str, Tensor] | None = None
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Ensemble(Transformer):
         numbers = {name: [] for name in self.numbers}
         rates = {name: [] for name in self.lr_multipliers}
         for index, member in enumerate(members):
-            # One at a time beside the stack: at no time are there two copies of all.
+            # One at a time beside the stack: never a second copy of all.
             one = self if index == 0 else Transformer(member.config, member.seed, dtype=dtype, device=device)
             for name, value in one._weights.items():
                 stacked[name][index] = value.detach()
@@ -85,6 +88,11 @@ class Ensemble(Transformer):
             return x_BTD
         noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)
         return x_BTD * (1 + self.rounding * noise)
+
+    def on_norm(self, name: str, square_BT1: Tensor) -> None:
+        if self.overflowed is not None:
+            found = ~square_BT1.detach().isfinite().flatten(1).all(1)
+            self.overflowed[name] = self.overflowed[name] | found if name in self.overflowed else found
 
     def lr_multiplier(self, name: str, num_dims: int) -> Tensor:
         """(E, 1, ...), to multiply a parameter of so many dimensions of its own."""

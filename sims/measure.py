@@ -66,7 +66,7 @@ class Question:
 
 @dataclass
 class Result:
-    """values: by quantity, a number for each seed; NaN where it diverged.
+    """values: by quantity, a number for each seed; NaN where it diverged, in all or, after a step, in what came of it.
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
@@ -141,7 +141,8 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
 def _is_of(name: str, unreliable: Collection[str]) -> bool:
     """Whether a quantity, or what it is of, is among those that rounding decides: adam/q of adam/layer/q/3."""
     optimizer, *rest = name.split("/")
-    return name in unreliable or any(f"{optimizer}/{role}" in unreliable for role in rest)
+    roles = ["update" if part == "real_step" else part for part in rest]
+    return name in unreliable or any(f"{optimizer}/{role}" in unreliable for role in roles)
 
 
 _MOST_AT_ONCE = 64
@@ -182,7 +183,12 @@ def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float]
     for member in found:
         for column in listed.values():
             column[member] = math.nan
-    return Result(list(seeds), listed, {seeds[member]: place for member, place in found.items()})
+    side, sublayers = config.sides[-1]
+    for column in listed.values():  # a step that left the finite numbers: what was before it is as good as ever
+        for member, value in enumerate(column):
+            if not math.isfinite(value):
+                found.setdefault(member, Divergence(side, len(sublayers), "step"))
+    return Result(list(seeds), listed, {seeds[member]: place for member, place in sorted(found.items())})
 
 
 def _by_role(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, Tensor]:
@@ -231,9 +237,8 @@ def _finite(
         name: torch.where(rates_of[name] == 0, 0, step / rates_of[name]) for name, step in order.steps["sgd"].items()
     }
     step = real_step(model, gradients, optimizer, question.learning_rate)
-    rates = torch.full((model.num_members,), question.learning_rate).to(
-        inputs.labels.device, next(iter(step.values())).dtype
-    )
+    size = (model.num_members,)
+    rates = torch.full(size, question.learning_rate, dtype=DTYPES[question.dtype], device=question.device)
     moved = finite_changes(model, inputs, question.task, step, rates)
     slope = torch.stack([(gradients[name] * step[name]).reshape(model.num_members, -1).sum(1) for name in step]).sum(0)
     found = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}

@@ -12,9 +12,9 @@ All code below is written for the last dimensions of its tensors, so that it als
 one leading dimension E more (``sims.ensemble``), and inputs with the same. Nothing here knows a paper's scheme; whoever
 builds a config does.
 
-Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps about
-B T (10 D + 3 F) numbers for each sublayer, and 3 B H T^2 more of an attention; with ``recomputes`` only B T D of each,
-and those of one sublayer at a time.
+Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (5 D + 2 F) to
+B T (15 D + 5 F) numbers of an FFN, by its norms, and B T (10 D + H T) to B T (25 D + H T) of an attention; with
+``recomputes`` only B T D of each, and those of one sublayer at a time. ``sims.ensemble.bytes_of_member`` counts them.
 """
 
 from __future__ import annotations
@@ -305,6 +305,9 @@ class Transformer(nn.Module):
         """What goes on as x_index. A subclass can look at it here, or disturb it."""
         return x_BTD
 
+    def on_norm(self, name: str, square_BT1: Tensor) -> None:
+        """What a norm of that sublayer (of that side, for the final norm) divides by the root of."""
+
     def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         sublayers = dict(self.config.sides)[side]
         if self.config.vocab_size:
@@ -372,7 +375,9 @@ class Transformer(nn.Module):
             return x_BTD
         if self.config.norm_kind == "layernorm":
             x_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
-        x_BTD = x_BTD * (x_BTD.square().mean(-1, keepdim=True) + self.config.norm_eps).rsqrt()
+        square_BT1 = x_BTD.square().mean(-1, keepdim=True)
+        self.on_norm(name, square_BT1)
+        x_BTD = x_BTD * (square_BT1 + self.config.norm_eps).rsqrt()
         if self.config.has_affine:
             x_BTD = x_BTD * self._across(f"{name}_{place}_gain", x_BTD)
             if self.config.norm_kind == "layernorm":

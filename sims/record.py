@@ -58,7 +58,7 @@ class Divergence(BaseModel):
 
     side: str = Field(pattern=r"^[a-z]+$")
     index: int = Field(ge=0)
-    in_pass: Literal["forward", "backward", "update"]
+    in_pass: Literal["forward", "backward", "update", "step"]
 
 
 class Versions(BaseModel):

@@ -122,7 +122,10 @@ def objective(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> Te
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where a member stopped being finite. index: of the stream x_index; behind the last sublayer, the final norm's."""
+    """Where a member stopped being finite. index: of the stream x_index; behind the last sublayer, the final norm's.
+
+    in_pass: forward, backward, update (a sum of squares, say), or step: what a step of finite length came to.
+    """
 
     side: str
     index: int
@@ -186,13 +189,16 @@ def first_order(
         first: dict[str, Tensor] = {}
         hidden = inputs.x
         y = None if inputs.y is None else _leaf(inputs.y)
+        model.overflowed = {}
         for side, index, x in model.walk(_leaf(inputs.x), y):
             _watch(side, index, x, first.setdefault(side, x.detach()), found)
             on_stream()
             hidden = x
+            _no_norm_overflowed(model, side, index, found)
         found.readings = readings(model, hidden, inputs, task)
         objective(model, hidden, inputs, task).sum().backward()
     finally:
+        model.overflowed = None
         for handle in handles:
             handle.remove()
     found.readings = {name: value.detach() for name, value in found.readings.items()}
@@ -200,6 +206,15 @@ def first_order(
         if any(name not in table for table in found.values.values()):
             _reduce(model, name, torch.zeros_like(parameter), parameter.detach(), found, keeps_steps)
     return found
+
+
+def _no_norm_overflowed(model: Ensemble, side: str, index: int, found: FirstOrder) -> None:
+    """x_index is finite only where every norm on the way to it was: those of the sublayer before, or the final one."""
+    assert model.overflowed is not None
+    stream = found.streams[side, index]
+    for flags in model.overflowed.values():
+        stream.is_finite = stream.is_finite & ~flags
+    model.overflowed.clear()
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -309,7 +324,7 @@ def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """By role, (E,) of each sublayer that has it, the encoder's first."""
+    """By role, (E,) of each sublayer that has it, the encoder's first; without what stands outside of sublayers."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, _, role in model.tagged():
         parts = name.removeprefix("_weights.").split("_")
@@ -425,7 +440,8 @@ def linear_up_to(
     """(E,), the largest of a geometric grid of learning rates up to which every step is linear.
 
     slope: <g, step>, (E,). The grid is of the first-order change lr * slope, from 10^-4 to 10^2, so it fits every
-    optimizer and depth; a member that is not linear at its lower end has 0, one that does not move at all infinity.
+    optimizer and depth; a member that is not linear at its lower end has 0, one that is at its upper end has that end,
+    one that does not move at all infinity.
     """
     name = "loss" if task.objective == "ce" else "logit"
     reached = torch.where(slope == 0, math.inf, 0.0).to(slope)

@@ -219,6 +219,28 @@ def test_divergence_of_an_update_alone() -> None:
     assert pair == {0: Divergence("encoder", 3, "update")}
 
 
+@pytest.mark.parametrize("placement", ["pre", "sub"])
+def test_overflow_inside_a_sublayer_is_seen_before_a_norm_hides_it(
+    placement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Squares of the preactivation overflow; behind the inner norm of "sub" the stream itself stays finite."""
+    stack = tuple(SublayerConfig(kind="ffn", gains={"fc1": gain}) for gain in (1.0, 1e200, 1.0))
+    asked = Question(config=ModelConfig(encoder=stack, placement=placement, d_model=D, ffn_ratio=1))
+    found = together(asked, range(2))
+    assert found.diverged == dict.fromkeys(range(2), Divergence("encoder", 2, "forward"))
+    monkeypatch.setattr(Ensemble, "on_norm", lambda *_: None)
+    assert bool(together(asked, range(2)).diverged) == (placement == "pre")
+
+
+def test_a_step_that_overflows_leaves_what_was_before_it() -> None:
+    stack = tuple(SublayerConfig(kind="ffn") for _ in range(3))
+    config = ModelConfig(encoder=stack, placement="none", d_model=D, ffn_ratio=1)
+    found = together(Question(config=config, learning_rate=1e160), range(2))
+    assert found.diverged == dict.fromkeys(range(2), Divergence("encoder", 3, "step"))
+    lost = {name for name, values in found.values.items() if not all(map(math.isfinite, values))}
+    assert lost == {"sgd/finite/logit", "sgd/finite/hidden"}
+
+
 def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(12, residual_weight=1e40, placement="pre", optimizers=("sgd", "muon", "lamb"), has_layers=True)
     found = together(asked, range(3))
