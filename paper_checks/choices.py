@@ -5,3 +5,4 @@ from __future__ import annotations
 NORMS = "post, pre or sub"
 ARCHITECTURES = "encoder, decoder or encoder-decoder"
 SELECTIONS = "deepnet, symmetric, alpha-one, relative or lambda-one"
+OPTIMIZERS = "sgd, momentum, adam, adamw, rmsprop, signsgd, lion, adafactor, lars, lamb, muon or sophia"

@@ -11,13 +11,16 @@ from typing import Annotated
 
 import typer
 
-from paper_checks.choices import ARCHITECTURES, NORMS, SELECTIONS
+from paper_checks.choices import ARCHITECTURES, NORMS, OPTIMIZERS, SELECTIONS
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 UsageError, ClickError = (
     next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == name and issubclass(kind, Exception))
     for name in ("UsageError", "ClickException")
 )
+
+_STOPPED = 130
+"""What newer typers return for Ctrl-C, without a word; older ones raise Abort."""
 
 app = typer.Typer(
     name="depthlaw",
@@ -29,6 +32,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Optimizer = Annotated[str, typer.Option(help=f"{OPTIMIZERS}.", metavar="NAME")]
 
 
 @app.command(epilog="Example: depthlaw tables --only cross --activation gelu")
@@ -71,7 +75,7 @@ def tables(
 @app.command(epilog="Example: depthlaw rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet")
 def rule(
     norm: Annotated[str, typer.Option(help=f"Where the norms stand: {NORMS}.")],
-    optimizer: Annotated[str, typer.Option(help="sgd, adam, lamb, ...")],
+    optimizer: Optimizer,
     arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.")],
     layers: Annotated[str, typer.Option(help="Layers N (blocks) of the encoder, or of the single stack.")],
     decoder_layers: Annotated[str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.")] = None,
@@ -84,22 +88,23 @@ def rule(
     run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
 
 
-Optimizer = Annotated[str, typer.Option(help="sgd, adam, lamb, ...")]
-Scheme = Annotated[str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.")]
-Activation = Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.")]
-NormKind = Annotated[str, typer.Option(help="layernorm or rmsnorm.")]
+Scheme = Annotated[
+    str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.", metavar="NAME")
+]
+Activation = Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.", metavar="NAME")]
+NormKind = Annotated[str, typer.Option(help="layernorm or rmsnorm.", metavar="NAME")]
 GainsIn = Annotated[str | None, typer.Option("--w", help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")]
 GainsOut = Annotated[str | None, typer.Option("--v", help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")]
-Norm = Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.")]
-ResidualWeight = Annotated[str | None, typer.Option(help="a = C L^P of it.", metavar="C,P")]
-BranchWeight = Annotated[str | None, typer.Option(help="b = C L^P of it.", metavar="C,P")]
-Gain = Annotated[str | None, typer.Option(help="w = v = C L^P of it.", metavar="C,P")]
+Norm = Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.", metavar="NAME")]
+ResidualWeight = Annotated[str | None, typer.Option(help="With --norm: a = C L^P.", metavar="C,P")]
+BranchWeight = Annotated[str | None, typer.Option(help="With --norm: b = C L^P.", metavar="C,P")]
+Gain = Annotated[str | None, typer.Option(help="With --norm: the gains w = v = C L^P.", metavar="C,P")]
 
 
 @app.command(epilog="Example: depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000")
 def predict(
     optimizer: Optimizer,
-    sublayers: Annotated[str, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.")],
+    sublayers: Annotated[str, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")],
     scheme: Scheme = None,
     activation: Activation = "relu",
     norm_kind: NormKind = "layernorm",
@@ -142,9 +147,13 @@ depthlaw measure --scheme deepnorm --optimizer adam --attention --arch encoder-d
 @app.command(epilog=_MEASURE_EXAMPLES)
 def measure(
     optimizer: Optimizer,
-    sublayers: Annotated[str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.")] = None,
+    sublayers: Annotated[
+        str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")
+    ] = None,
     scheme: Scheme = None,
-    activation: Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity, leaky_relu or swiglu.")] = "relu",
+    activation: Annotated[
+        str, typer.Option(help="relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", metavar="NAME")
+    ] = "relu",
     norm_kind: NormKind = "layernorm",
     w: GainsIn = None,
     v: GainsOut = None,
@@ -152,53 +161,109 @@ def measure(
     residual_weight: ResidualWeight = None,
     branch_weight: BranchWeight = None,
     gain: Gain = None,
-    width: Annotated[str, typer.Option(help="d_model.", rich_help_panel=_NETWORK)] = "256",
-    seeds: Annotated[str, typer.Option(help="Independent networks of each depth.", rich_help_panel=_NETWORK)] = "8",
-    seed: Annotated[str, typer.Option(help="The first one's seed.", rich_help_panel=_NETWORK)] = "0",
+    width: Annotated[str, typer.Option(help="d_model.", metavar="D", rich_help_panel=_NETWORK)] = "256",
+    seeds: Annotated[
+        str, typer.Option(help="Independent networks of each depth.", metavar="K", rich_help_panel=_NETWORK)
+    ] = "8",
+    seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S", rich_help_panel=_NETWORK)] = "0",
     attention: Annotated[
         bool,
         typer.Option("--attention", help="A Transformer: attention and FFN in turn.", rich_help_panel=_ATTENTION),
     ] = False,
-    tokens: Annotated[str | None, typer.Option(help="Of each sequence: 16.", rich_help_panel=_ATTENTION)] = None,
-    batch: Annotated[str | None, typer.Option(help="Sequences: 1.", rich_help_panel=_ATTENTION)] = None,
-    causal: Annotated[
-        bool, typer.Option("--causal", help="Each token sees earlier ones.", rich_help_panel=_ATTENTION)
-    ] = False,
-    correlation: Annotated[
-        str | None, typer.Option(help="Of two input tokens, 0 to 1: 0.", rich_help_panel=_ATTENTION)
-    ] = None,
-    ffn_ratio: Annotated[
-        str | None, typer.Option(help="FFN width over d_model: 4.", rich_help_panel=_ATTENTION)
-    ] = None,
-    heads: Annotated[str | None, typer.Option(help="Attention heads: 1.", rich_help_panel=_ATTENTION)] = None,
-    readout: Annotated[
-        str | None, typer.Option(help="The last token, or all: last or sum.", rich_help_panel=_ATTENTION)
-    ] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="One logit, or cross-entropy: logit or ce.", rich_help_panel=_ATTENTION)
-    ] = None,
-    classes: Annotated[str | None, typer.Option(help="Of a cross-entropy: 16.", rich_help_panel=_ATTENTION)] = None,
     arch: Annotated[
-        str | None, typer.Option(help="encoder, decoder (causal) or encoder-decoder.", rich_help_panel=_ATTENTION)
+        str | None,
+        typer.Option(
+            help="encoder (if left out), decoder (causal) or encoder-decoder.",
+            metavar="NAME",
+            rich_help_panel=_ATTENTION,
+        ),
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(help="Layers N, comma-separated, instead of --sublayers.", rich_help_panel=_ATTENTION),
+        typer.Option(
+            help="Layers N of two sublayers each, instead of --sublayers: 6,12.",
+            metavar="LIST",
+            rich_help_panel=_ATTENTION,
+        ),
     ] = None,
     decoder_layers: Annotated[
-        str | None, typer.Option(help="Layers M of the decoder, as many entries.", rich_help_panel=_ATTENTION)
+        str | None,
+        typer.Option(
+            help="Layers M of an encoder-decoder's decoder, one for each of --layers.",
+            metavar="LIST",
+            rich_help_panel=_ATTENTION,
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(help="Attention heads; 1 if left out.", metavar="H", rich_help_panel=_ATTENTION),
+    ] = None,
+    ffn_ratio: Annotated[
+        str | None,
+        typer.Option(help="FFN width over d_model; 4 if left out.", metavar="R", rich_help_panel=_ATTENTION),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(help="Tokens of a sequence; 16 if left out.", metavar="T", rich_help_panel=_ATTENTION),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(help="Sequences of the batch; 1 if left out.", metavar="B", rich_help_panel=_ATTENTION),
+    ] = None,
+    correlation: Annotated[
+        str | None,
+        typer.Option(
+            help="Of any two input tokens; 0 if left out, 1 at most.", metavar="C", rich_help_panel=_ATTENTION
+        ),
+    ] = None,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="Each token attends to earlier ones only.", rich_help_panel=_ATTENTION)
+    ] = False,
+    readout: Annotated[
+        str | None,
+        typer.Option(
+            help="last (if left out): a logit of the last token. sum: of each token one, summed.",
+            metavar="NAME",
+            rich_help_panel=_ATTENTION,
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="What the step makes smaller: logit (if left out), or ce, a cross-entropy.",
+            metavar="NAME",
+            rich_help_panel=_ATTENTION,
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Classes of the cross-entropy; 16 if left out.", metavar="C", rich_help_panel=_ATTENTION),
     ] = None,
     roles: Annotated[bool, typer.Option("--roles", help="A line for each role.", rich_help_panel=_MORE)] = False,
     by_layer: Annotated[
-        bool, typer.Option("--by-layer", help="What each x_l is, and each sublayer's part.", rich_help_panel=_MORE)
+        bool,
+        typer.Option(
+            "--by-layer",
+            help="The stream and its gradient at each x_l, and each sublayer's part of the update.",
+            rich_help_panel=_MORE,
+        ),
     ] = False,
     changes: Annotated[
         bool,
-        typer.Option("--changes", help="What the step does to logit, label, hidden, loss.", rich_help_panel=_MORE),
+        typer.Option(
+            "--changes",
+            help="What the step of each role does to the logit, the last hidden state and, with --loss ce, the "
+            "label's logit and the loss.",
+            rich_help_panel=_MORE,
+        ),
     ] = False,
     learning_rate: Annotated[
         str | None,
-        typer.Option(help="Also take the real step of this size; up to where is it linear?", rich_help_panel=_MORE),
+        typer.Option(
+            help="Also take the optimizer's real step of this size, and find where linearity ends.",
+            metavar="RATE",
+            rich_help_panel=_MORE,
+        ),
     ] = None,
     plot: Annotated[
         str | None,
@@ -207,20 +272,34 @@ def measure(
     record: Annotated[
         str | None,
         typer.Option(
-            help="Keep it there, and go on from it; else in sims/records/local.", metavar="FILE", rich_help_panel=_MORE
+            help="Keep it there, and go on from it; sims/records/local/measure.jsonl if left out.",
+            metavar="FILE",
+            rich_help_panel=_MORE,
         ),
     ] = None,
-    keeps: Annotated[bool, typer.Option("--keep/--no-keep", help="Whether to keep it.", rich_help_panel=_MORE)] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=_MORE)] = "auto",
+    keeps: Annotated[
+        bool,
+        typer.Option("--keep/--no-keep", help="Whether to keep it where --record is left out.", rich_help_panel=_MORE),
+    ] = True,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.", metavar="NAME", rich_help_panel=_MORE)
+    ] = "auto",
     dtype: Annotated[
-        str, typer.Option(help="float64 or float32, which lies in deep stacks.", rich_help_panel=_MORE)
+        str,
+        typer.Option(
+            help="float64, or float32, which is faster and wrong of q and k in deep post-LN.",
+            metavar="NAME",
+            rich_help_panel=_MORE,
+        ),
     ] = "float64",
     as_json: Json = False,
 ) -> None:
     """Real networks: their update in one optimizer step, exact to first order, beside what `predict` says of it.
 
-    Independent networks of each depth, measured by autograd, with 95 % intervals. What was measured before, with the
-    same sources, is taken from the record: a run that was stopped goes on where it was.
+    Independent networks of each depth, measured by autograd: the mean, its
+    95 % interval, its ratio to the prediction, and the exponent in L of both.
+    What was measured before with the same sources is taken from the record, so
+    a run that was stopped goes on where it was.
     """
     from paper_checks.commands.asked import Attention, Stack
     from paper_checks.commands.measure import run
@@ -315,6 +394,8 @@ def main() -> None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     try:
         code = app(arguments, standalone_mode=False)
+        if code == _STOPPED:
+            code = _refuse("interrupted")
         sys.stdout.flush()
     except ClickError as error:
         code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]

@@ -157,8 +157,8 @@ def _summary(found: Sequence[Line]) -> str:
         f"{covered} of {len(cases)} intervals hold 1 (of as many at 95 %, {0.95 * len(cases):.0f} would).\n"
         f"- {near} of {len(fits)} measured exponents lie within 0.03 of the predicted curve's.\n"
         f"- LAMB divides its step by the norm of the signs. A relu network with one input leaves half of its "
-        f"gradient entries exactly 0, so the real first step moves the logit {real[0]:.2f} to {real[-1]:.2f} times as far "
-        f"as the step that is defined by all n entries, which is what the table is of.\n"
+        f"gradient entries exactly 0, so the real first step moves the logit {real[0]:.2f} to {real[-1]:.2f} times as "
+        f"far as the step that is defined by all n entries, which is what the table is of.\n"
         f"- rezero and skipinit begin with branches of weight 0: the update of their matrices is 0, measured and "
         f"predicted.\n"
     )

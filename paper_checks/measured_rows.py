@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.networks import Network
 from sims import stats
+from sims.model import BRANCH_ROLES, OTHER_ROLES
+from sims.optim import NORMALISATION, Normalisation
 from sims.record import Found
 
-_NOT_ROLES = ("real_step", "change/", "finite/", "linear_up_to", "layer/")
+if TYPE_CHECKING:
+    from theory.setting import Prediction
 
 
-def row(network: Network, optimizer: str, found: Found) -> dict[str, Any]:
+def row(network: Network, optimizer: str, prediction: Prediction | None, found: Found) -> dict[str, Any]:
     """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
-    prediction = network.prediction(optimizer)
     predicted = {} if prediction is None else {"update": prediction.update, **prediction.roles}
     total = _beside(found.values.get("update"), predicted.get("update"))
     sides = (
@@ -23,20 +25,31 @@ def row(network: Network, optimizer: str, found: Found) -> dict[str, Any]:
         if network.num_layers is None
         else dict(zip(("num_layers", "num_decoder_layers"), network.num_layers, strict=True))
     )
-    roles = [name for name in found.values if not name.startswith(_NOT_ROLES) and name != "update"]
+    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.values]
     return {
         "num_sublayers": network.depth,
         **sides,
         **total,
         "log10_update": None if prediction is None else _finite(prediction.log10_update),
         "roles": {} if prediction is None else {role: _finite(value) for role, value in prediction.roles.items()},
-        "by_role": {role: _beside(found.values[role], predicted.get(role)) for role in roles},
+        "by_role": {
+            role: _beside(_of_role(role, found, NORMALISATION[optimizer], network.d_model), predicted.get(role))
+            for role in roles
+        },
         "num_seeds": len(found.seeds),
         "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
         "unreliable": dict(found.unreliable),
         "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
         **_extras(found),
     }
+
+
+def _of_role(role: str, found: Found, unit: Normalisation, d_model: int) -> Sequence[float | None]:
+    """In the units of ``predict``: a scalar's part is O(1) in the width by itself, not divided by a power of it."""
+    values = found.values[role]
+    if role != "branch_weight":
+        return values
+    return [None if value is None else value * d_model**unit.power for value in values]
 
 
 def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
@@ -59,20 +72,22 @@ def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
 
 
 def _extras(found: Found) -> dict[str, Any]:
-    """changes: by reading and role. finite: at the learning rate that was asked for. layers: by side, then index."""
+    """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
+    updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
     extras: dict[str, Any] = {}
     for name, values in found.values.items():
-        kind, *rest = name.split("/")
-        if kind == "change":
-            extras.setdefault("changes", {}).setdefault(rest[0], {})[rest[1]] = _estimate(values)
-        elif kind == "finite":
-            extras.setdefault("finite", {})[rest[0]] = _estimate(values)
-        elif kind == "linear_up_to":
-            extras["linear_up_to"] = _estimate(values)
-        elif kind == "layer":
-            where, index, *what = rest
-            place = extras.setdefault("layers", {}).setdefault(where, {}).setdefault(index, {})
-            place[what[0] if what else "update"] = _estimate(values)["measured"]
+        match name.split("/"):
+            case ["change", reading, role]:
+                extras.setdefault("changes", {}).setdefault(reading, {})[role] = _estimate(values)
+            case ["finite", reading]:
+                extras.setdefault("finite", {})[reading] = _estimate(values)
+            case ["linear_up_to"]:
+                extras["linear_up_to"] = _estimate(values)
+            case ["layer", role, number]:
+                extras.setdefault("updates_by_layer", {}).setdefault(role, {})[number] = _estimate(values)["measured"]
+            case ["layer", side, index, quantity]:
+                stream = extras.setdefault("streams", {}).setdefault(side, {}).setdefault(index, {})
+                stream[quantity] = _estimate(values)["measured"]
     return extras
 
 

@@ -16,7 +16,7 @@ from paper_checks.networks import Network
 from sims import record
 
 if TYPE_CHECKING:
-    from sims.measure import Result
+    from sims.measure import Question, Result
 
 RECORDS = Path(__file__).resolve().parents[1] / "sims" / "records"
 LOCAL = RECORDS / "local" / "measure.jsonl"
@@ -75,7 +75,8 @@ def measure(
     for group in _groups(network, optimizers):
         share = len(group) / len(optimizers)
         before = {name: record.find(kept.runs, names[name]) for name in group}
-        missing = [seed for seed in seeds if any(seed not in one.seeds for one in before.values())]
+        there = set.intersection(*(set(one.seeds) for one in before.values()))
+        missing = [seed for seed in seeds if seed not in there]
         advance((len(seeds) - len(missing)) * share)
         for run in _make(network, group, missing, names, kept, extras, partial(_part, advance, share)):
             kept.add(run)
@@ -101,6 +102,29 @@ def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
     return [group for _, group in groups]
 
 
+def check_memory(networks: Sequence[Network], optimizer: str, kept: Kept, extras: Extras) -> None:
+    """ValueError, in one line, for the first that does not fit into memory: before any is measured."""
+    from sims.measure import check_memory as check
+
+    for network in networks:
+        check(_question(network, [optimizer], kept, extras))
+
+
+def _question(network: Network, group: Sequence[str], kept: Kept, extras: Extras) -> Question:
+    from sims.measure import Question
+
+    return Question(
+        config=network.config(group[0]),
+        task=network.task,
+        optimizers=tuple(group),
+        has_layers=extras.has_layers,
+        has_changes=extras.has_changes,
+        learning_rate=extras.learning_rate,
+        device=kept.device,
+        dtype=kept.dtype,
+    )
+
+
 def _make(
     network: Network,
     group: Sequence[str],
@@ -112,18 +136,9 @@ def _make(
 ) -> Iterator[record.Run]:
     if not seeds:
         return
-    from sims.measure import Question, device_name, run
+    from sims.measure import device_name, run
 
-    question = Question(
-        config=network.config(group[0]),
-        task=network.task,
-        optimizers=tuple(group),
-        has_layers=extras.has_layers,
-        has_changes=extras.has_changes,
-        learning_rate=extras.learning_rate,
-        device=kept.device,
-        dtype=kept.dtype,
-    )
+    question = _question(network, group, kept, extras)
     start = time.perf_counter()
     for result in run(question, seeds, advance):
         seconds, start = time.perf_counter() - start, time.perf_counter()
@@ -160,10 +175,11 @@ def _plain(result: Result) -> dict[int, dict[str, str | int]]:
 
 def _only(found: record.Found, seeds: Sequence[int]) -> record.Found:
     """Those seeds, in that order."""
-    at = [found.seeds.index(seed) for seed in seeds]
+    places = {seed: i for i, seed in enumerate(found.seeds)}
+    at = [places[seed] for seed in seeds]
     return record.Found(
         seeds=tuple(seeds),
         values={name: tuple(numbers[i] for i in at) for name, numbers in found.values.items()},
-        diverged={seed: place for seed, place in found.diverged.items() if seed in seeds},
+        diverged={seed: found.diverged[seed] for seed in seeds if seed in found.diverged},
         unreliable=found.unreliable,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -103,8 +104,13 @@ class Network:
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def named(self, optimizer: str) -> dict[str, Any]:
-        """Everything that the measurement is of, for a record: defaults of other architectures left out."""
+        """Everything that the measurement is of, for a record: defaults of other architectures left out.
+
+        numbers: a digest of the plain numbers that sims are given, so that a record of a scheme is one of that name
+        with these weights and gains, and of no earlier reading of it.
+        """
         found: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
+        found["numbers"] = hashlib.sha256(repr(self.config(optimizer)).encode()).hexdigest()[:16]
         sizes = {"num_sublayers": self.num_sublayers} if self.num_layers is None else {"num_layers": self.num_layers}
         found |= {"arch": self.arch, **sizes, "d_model": self.d_model}
         found |= {"activation": self.activation, "norm_kind": self.norm_kind}

@@ -12,6 +12,7 @@ from torch import Tensor
 from sims.ensemble import Ensemble, Member, bytes_of_member, members_at_once
 from sims.model import BRANCH_ROLES, ModelConfig
 from sims.optim import NORMALISATION
+from sims.record import is_of
 from sims.update import (
     Divergence,
     FirstOrder,
@@ -140,9 +141,13 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
 
 def _is_of(name: str, unreliable: Collection[str]) -> bool:
     """Whether a quantity, or what it is of, is among those that rounding decides: adam/q of adam/layer/q/3."""
-    optimizer, *rest = name.split("/")
-    roles = ["update" if part == "real_step" else part for part in rest]
-    return name in unreliable or any(f"{optimizer}/{role}" in unreliable for role in roles)
+    optimizer, _, quantity = name.partition("/")
+    return is_of(quantity, {one.removeprefix(f"{optimizer}/") for one in unreliable if one.startswith(f"{optimizer}/")})
+
+
+def check_memory(question: Question) -> None:
+    """NotEnoughMemoryError where not even one network fits."""
+    _chunk(question, 1)
 
 
 _MOST_AT_ONCE = 64

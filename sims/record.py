@@ -17,9 +17,10 @@ import math
 import os
 import platform
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -173,7 +174,7 @@ def make(
         },
         "device": device,
         "dtype": dtype,
-        "sources": sources_hash(),
+        "sources": _sources_now(),
         "seconds": rounded(seconds, 3),
         "created": datetime.now(UTC).replace(microsecond=0),
         "commit": commit,
@@ -197,6 +198,12 @@ def sources_hash(folder: Path = Path(__file__).parent) -> str:
             content = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n"))
             found.update(f"{path.name} {content.hexdigest()}\n".encode())
     return found.hexdigest()
+
+
+@cache
+def _sources_now() -> str:
+    """What this process runs, though a file be edited meanwhile."""
+    return sources_hash()
 
 
 def _version(package: str) -> str:
@@ -272,7 +279,7 @@ class Found:
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
     """Runs that a measurement made now would repeat: of these sources, this torch, dtype and kind of device."""
-    now, torch = sources_hash(), _version("torch")
+    now, torch = _sources_now(), _version("torch")
     return [
         run
         for run in runs
@@ -286,28 +293,35 @@ def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
 def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
     """What is there of exactly this configuration, in order; of a seed that stands in two runs, the first.
 
-    To resume: ``find(current(runs, device, dtype), config)``. ValueError where runs have different quantities.
+    To resume: ``find(current(runs, device, dtype), config)``. What rounding decides in one run has no values in any.
+    ValueError where runs have different quantities for no such reason.
     """
-    wanted, seeds = plain(config), list[int]()
+    wanted = plain(config)
+    chosen = [run for run in runs if run.config == wanted]
+    unreliable = {name: change for run in chosen for name, change in run.unreliable.items()}
+    kept = [{name: run.values[name] for name in run.values if not is_of(name, unreliable)} for run in chosen]
     values: dict[str, list[float | None]] = {}
+    seeds: dict[int, None] = {}
     diverged: dict[int, Divergence] = {}
-    unreliable: dict[str, float] = {}
-    for run in runs:
-        if run.config != wanted:
-            continue
-        if values and set(values) != set(run.values):
+    for run, quantities in zip(chosen, kept, strict=True):
+        if set(quantities) != set(kept[0]):
             raise ValueError(
-                f"runs of one configuration have different quantities: {_names(values)}; {_names(run.values)}"
+                f"runs of one configuration have different quantities: {_names(kept[0])}; {_names(quantities)}"
             )
-        unreliable |= run.unreliable
         new = [i for i, seed in enumerate(run.seeds) if seed not in seeds]
-        for name, numbers in run.values.items():
+        for name, numbers in quantities.items():
             values.setdefault(name, []).extend(numbers[i] for i in new)
         for i in new:
-            seeds.append(run.seeds[i])
+            seeds[run.seeds[i]] = None
             if run.seeds[i] in run.diverged:
                 diverged[run.seeds[i]] = run.diverged[run.seeds[i]]
     return Found(tuple(seeds), {name: tuple(numbers) for name, numbers in values.items()}, diverged, unreliable)
+
+
+def is_of(quantity: str, roles: Collection[str]) -> bool:
+    """Whether a quantity is one of these, or of one of these: layer/q/3 of q, and real_step of update."""
+    parts = ["update" if part == "real_step" else part for part in quantity.split("/")]
+    return quantity in roles or any(part in roles for part in parts)
 
 
 def _names(values: Values) -> str:

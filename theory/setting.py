@@ -91,9 +91,9 @@ def role_values(
     if functional in (Functional.L1, Functional.RMS_L1):
         fc1 = two_over_pi * t.fc1_abs_over_gaussian
         fc2 = root(two_over_pi) * t.fc2_abs_over_gaussian
-        scalar = root(two_over_pi * branch_square)
     else:
-        fc1, fc2, scalar = root(t.fc1_square), root(t.fc2_square), root(branch_square)
+        fc1, fc2 = root(t.fc1_square), root(t.fc2_square)
+    scalar = root(two_over_pi * branch_square)  # its mean absolute value: one number has no norm that averages
     if functional in (Functional.RMS_L1, Functional.FROBENIUS_PRODUCT):
         return {"fc1": gain_in * fc1, "fc2": gain_out * fc2, "branch_weight": t.branch_weight * scalar}
     return {"fc1": fc1, "fc2": fc2, "branch_weight": scalar}

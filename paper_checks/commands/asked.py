@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
@@ -31,8 +32,11 @@ class Stack:
     laws: Mapping[str, str | None]
 
     @property
-    def given_laws(self) -> dict[str, str]:
-        return {name: text for name, text in self.laws.items() if text is not None}
+    def given_laws(self) -> dict[str, tuple[Fraction, Fraction]]:
+        """(C, P) of each that is given."""
+        return {
+            name: power_law(text, f"--{name.replace('_', '-')}") for name, text in self.laws.items() if text is not None
+        }
 
     def lists(self, num_lengths: int) -> dict[str, list[float]]:
         """--w and --v, where they are given."""
@@ -43,12 +47,12 @@ class Stack:
 
     def scheme(self) -> Scheme:
         """The named one, or one's own. Everything is checked before sympy is imported."""
-        given = self.given_laws
+        given = [name for name, text in self.laws.items() if text is not None]
         if (self.scheme_name is None) == (self.norm is None):
             raise BadInputError("give one of --scheme NAME and --norm post|pre|sub|peri (a scheme of your own)")
         if given and self.norm is None:
-            raise BadInputError(f"--{next(iter(given)).replace('_', '-')} belongs to --norm, not to a named --scheme")
-        laws = {name: power_law(text, f"--{name.replace('_', '-')}") for name, text in given.items()}
+            raise BadInputError(f"--{given[0].replace('_', '-')} belongs to --norm, not to a named --scheme")
+        laws = self.given_laws
 
         from theory.schemes import custom_scheme, scheme
 
@@ -94,7 +98,7 @@ def networks(stack: Stack, attention: Attention, width: str) -> list[Network]:
         found = [
             Network(
                 scheme=scheme,
-                laws=stack.given_laws,
+                laws={name: f"{constant},{power}" for name, (constant, power) in stack.given_laws.items()},
                 d_model=d_model,
                 activation=stack.activation,
                 norm_kind=stack.norm_kind,
@@ -132,7 +136,7 @@ def _depths(stack: Stack, attention: Attention) -> list[dict]:
     return [{"num_sublayers": length} for length in lengths]
 
 
-def _buildable(lengths) -> None:
+def _buildable(lengths: Iterable[int]) -> None:
     for length in lengths:
         if length > _MOST_BUILT:
             raise BadInputError(

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import sympy as sp
+import torch
 
-from paper_checks import choices
+from paper_checks import choices, cli
 from paper_checks.commands import rule as rule_command
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
 from paper_checks.commands.output import as_text, write_atomically
+from theory.optimizers import OPTIMIZERS
 from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS
 
@@ -90,6 +92,146 @@ def test_refused_in_one_line(arguments: str) -> None:
     assert "Traceback" not in result.stderr
     assert REFUSED[arguments] in lines[0]
     assert not result.stdout
+
+
+MEASURE = "--scheme pre-ln --optimizer sgd --sublayers 4"
+MEASURE_REFUSED = {
+    f"{MEASURE} --width 0": "from 1 to",
+    f"{MEASURE} --width 1e3": "not '1e3'",
+    f"{MEASURE} --seeds 0": "--seeds must be",
+    f"{MEASURE} --seed -1": "--seed must be",
+    f"{MEASURE} --device tpu": "auto, cpu, cuda",
+    f"{MEASURE} --device cuda": "torch sees no GPU here",
+    f"{MEASURE} --dtype float16": "float64, float32",
+    f"{MEASURE} --activation rleu": "relu, gelu",
+    f"{MEASURE} --norm-kind batchnorm": "layernorm",
+    f"{MEASURE} --learning-rate 0": "--learning-rate lies between 1e-09 and 1e+09",
+    f"{MEASURE} --learning-rate 1e999": "--learning-rate lies between",
+    f"{MEASURE} --learning-rate fast": "not 'fast'",
+    f"{MEASURE} --plot it.gif": ".png, .svg, .pdf",
+    f"{MEASURE} --plot absent/it.png": "no folder absent",
+    f"{MEASURE} --plot FOLDER.png": "is not a file",
+    f"{MEASURE} --record absent/it.jsonl": "no folder absent",
+    f"{MEASURE} --record /dev/full": "is not a file",
+    f"{MEASURE} --record GARBAGE": "line 1 does not fit",
+    f"{MEASURE} --tokens 4": "--tokens needs --attention",
+    f"{MEASURE} --causal": "--causal needs --attention",
+    f"{MEASURE} --layers 2": "--layers needs --attention",
+    f"{MEASURE} --attention --layers 2": "give one of --sublayers",
+    f"{MEASURE} --attention --width 10 --heads 3": "d_model 10 is not a multiple of num_heads 3",
+    f"{MEASURE} --attention --tokens 0": "--tokens must be",
+    f"{MEASURE} --attention --correlation 1.5": "between 0 and 1",
+    f"{MEASURE} --attention --readout first": "last, sum",
+    f"{MEASURE} --attention --loss mse": "logit, ce",
+    f"{MEASURE} --attention --loss ce --classes 1": "at least 2 classes",
+    f"{MEASURE} --attention --arch encodr": "encoder, decoder, encoder-decoder",
+    f"{MEASURE} --attention --decoder-layers 2": "belongs to --arch encoder-decoder",
+    f"{MEASURE} --attention --arch encoder-decoder": "wants --layers and --decoder-layers",
+    f"{MEASURE} --width 60000": "needs",
+    f"{MEASURE} --width 60000 --seeds 1000000": "GiB are free",
+    "--scheme pre-ln --optimizer sgd --sublayers 20000 --width 20000": "20000 sublayers, d_model 20000",
+    "--scheme pre-ln --optimizer sgd --sublayers 1000000000000": "at most 100000",
+    "--scheme pre-ln --optimizer sgd --sublayers 0": "from 1 to",
+    "--scheme pre-ln --optimizer sgd": "--sublayers",
+    "--scheme pre-ln --optimizer adm --sublayers 4": "adam",
+    "--scheme deepnrom --optimizer sgd --sublayers 4": "did you mean deepnorm",
+    "--scheme sub-ln-gamma --optimizer sgd --sublayers 1": "not defined below",
+    "--scheme pre-ln --optimizer sgd --sublayers 2,4 --w 1,2": "exactly one",
+    "--scheme pre-ln --optimizer sgd --sublayers 2 --w 1,nan": "positive finite",
+    "--scheme post-ln --optimizer sgd --sublayers 2 --w 1e200,1e200": "range of floating-point",
+    "--norm pre --gain 0 --optimizer sgd --sublayers 2": "positive C",
+    "--scheme pre-ln --gain 1 --optimizer sgd --sublayers 2": "belongs to --norm",
+    "--scheme pre-ln --optimizer sgd --attention --layers 0": "from 1 to",
+    "--scheme gpt2 --optimizer sgd --attention --arch encoder-decoder --layers 2 --decoder-layers 2": "prints no",
+    "--scheme pre-ln --optimizer sgd --attention --arch encoder-decoder --layers 2,3 --decoder-layers 2": "pair them",
+}
+
+
+def refusal(
+    arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Of one command, in this process."""
+    (folder / "FOLDER.png").mkdir(exist_ok=True)
+    (folder / "GARBAGE").write_text("garbage\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["depthlaw", *arguments])
+    with pytest.raises(SystemExit) as refused:
+        cli.main()
+    shown = capsys.readouterr()
+    assert refused.value.code == 2
+    assert not shown.out
+    (line,) = shown.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("options", MEASURE_REFUSED)
+def test_measure_refuses_before_it_measures(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("sims.measure._measure", never)
+    if "--device cuda" in options:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sims.ensemble.available_bytes", lambda device: 2**33)
+    keeps = [] if "--record" in options else ["--no-keep"]
+    line = refusal(["measure", *options.split(), *keeps], tmp_path, monkeypatch, capsys)
+    assert MEASURE_REFUSED[options] in line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore about it."),
+    ],
+)
+def test_measure_refuses_what_memory_has_no_room_for(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sims.measure._measure", full)
+    line = refusal(["measure", *MEASURE.split(), "--no-keep"], tmp_path, monkeypatch, capsys)
+    assert "out of memory at 4 sublayers, d_model 256" in line
+    assert "More about it" not in line
+
+
+def test_measure_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("sims.measure._measure", broken)
+    monkeypatch.setattr("sys.argv", ["depthlaw", "measure", *MEASURE.split(), "--no-keep"])
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()
+
+
+def test_measure_where_its_own_record_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records").write_text("a file where the folder would be")
+    monkeypatch.setattr("paper_checks.measuring.LOCAL", tmp_path / "records" / "local.jsonl")
+    line = refusal(["measure", *MEASURE.split()], tmp_path, monkeypatch, capsys)
+    assert "cannot be written: give --record FILE, or --no-keep" in line
+
+
+def test_measure_tells_of_a_record_that_was_cut_off_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "it.jsonl"
+    path.write_text('{"kind":"measure","config":{"scheme"')
+    command = [*MEASURE.split(), "--width", "4", "--seeds", "1", "--record", str(path), "--json"]
+    monkeypatch.setattr("sys.argv", ["depthlaw", "measure", *command])
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    shown = capsys.readouterr()
+    assert done.value.code == 0
+    assert json.loads(shown.out)["rows"][0]["measured"] > 0
+    assert shown.err == "depthlaw: it.jsonl, line 1 is cut off: its run is left out\n"
 
 
 # --- rule
@@ -244,6 +386,7 @@ def test_help_names_what_theory_knows() -> None:
     for name in (*PLACEMENTS.keys() - {"peri"}, *rule_command.NORMS):
         assert name in choices.NORMS
     assert all(name in choices.ARCHITECTURES for name in ARCHITECTURES)
+    assert choices.OPTIMIZERS.replace(" or ", ", ").split(", ") == list(OPTIMIZERS)
     assert all(name in SELECTIONS for name in choices.SELECTIONS.replace(" or ", ", ").split(", "))
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import ttest_ind
 
 from sims import measure
-from sims.ensemble import Ensemble, Member, NotEnoughMemoryError
+from sims.ensemble import MOST, Ensemble, Member, NotEnoughMemoryError
 from sims.measure import Question, Result, choose_device, rounding, run
 from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from sims.update import Divergence, Inputs, Task, divergences, draw_inputs, first_order, layers_of, roles_of
@@ -79,7 +79,8 @@ def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPa
     plain = together(asked, range(4))
     need = measure.bytes_of_member(asked.full_config, 64, 64, 8)
     again = measure.bytes_of_member(replace(asked.full_config, recomputes=True), 64, 64, 8)
-    for free, sizes, recomputes in ((4 * need, [2, 2], False), (need, [1] * 4, False), (again, [1] * 4, True)):
+    alone, least = (math.ceil(one / MOST) for one in (need, again))
+    for free, sizes, recomputes in ((4 * need, [2, 2], False), (alone, [1] * 4, False), (least, [1] * 4, True)):
         monkeypatch.setattr("sims.ensemble.available_bytes", lambda _, free=free: free)
         assert measure._chunk(asked, 4) == (sizes[0], recomputes)
         assert [len(part.seeds) for part in run(asked, range(4))] == sizes

@@ -297,6 +297,20 @@ def test_what_is_there_is_found_by_its_configuration() -> None:
         find([runs[0], run(runs[0].config, [9], {"update": [1], "loss": [1]})], runs[0].config)
 
 
+def test_what_rounding_decides_in_one_run_has_no_values_in_any() -> None:
+    """A measurement that goes on may find other roles unreliable than the one before it; neither locks the other out."""
+    all_roles = {"update": [1.0], "q": [0.1], "layer/q/3": [0.01], "real_step": [1.4]}
+    runs = [
+        run(CONFIG, [0], all_roles),
+        run(CONFIG, [1], {"update": [2.0], "real_step": [2.8]}, unreliable={"q": 0.5}),
+    ]
+    found = find(runs, CONFIG)
+    assert found.values == {"update": (1.0, 2.0), "real_step": (1.4, 2.8)}
+    assert found.unreliable == {"q": 0.5}
+    with pytest.raises(ValueError, match="different quantities"):
+        find([runs[0], run(CONFIG, [1], {"update": [2.0], "real_step": [2.8]})], CONFIG)
+
+
 def changed(**changes: Any) -> Callable[[Run], Run]:
     return lambda one: one.model_copy(update=changes)
 

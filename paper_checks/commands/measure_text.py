@@ -1,0 +1,294 @@
+"""What ``depthlaw measure`` prints for people: a table, what its numbers mean, and what is odd about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_SHOWN_LAYERS = 16
+_IN_TITLE = ("scheme", "optimizer", "arch", "d_model", "activation", "norm_kind", "w", "v")
+_ROLES_OF_KINDS = {
+    "attention": ("q", "k", "v", "out"),
+    "cross": ("cross_q", "cross_k", "cross_v", "cross_out"),
+    "ffn": ("fc1", "fc2"),
+}
+"""The matrices that an update sums, by kind of sublayer."""
+
+
+def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None) -> None:
+    """answer: the JSON document. has_roles: a line for each role. target: the plot that was written."""
+    from rich.console import Console
+
+    console = Console()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, markup=False, highlight=False, style=style)
+
+    say(title(answer), "bold")
+    if rest := _rest(answer["network"]):
+        say(rest, "dim")
+    console.print(_table(answer, has_roles=has_roles))
+    for line in _meaning(answer, has_roles=has_roles):
+        say(line, "dim")
+    for line in _notes(answer):
+        say(line)
+    for one in answer["rows"]:
+        _show_changes(console, one, _unit(answer))
+        _show_layers(console, one)
+        if "finite" in one:
+            say(_finite(one, answer["learning_rate"]))
+    if target is not None:
+        say(f"Wrote {target}.")
+    if answer["record"] is not None:
+        console.print(f"Kept in {answer['record']}.", markup=False, highlight=False, style="dim", soft_wrap=True)
+
+
+def title(answer: Mapping[str, Any]) -> str:
+    """Of the table and of the plot."""
+    network = answer["network"]
+    kind = "" if network["arch"] == "ffn" else f", {network['arch']}"
+    seeds = "1 seed" if answer["seeds"] == 1 else f"{answer['seeds']} seeds"
+    return (
+        f"{answer['scheme']} under {answer['optimizer']}, {answer['activation']}, {answer['norm_kind']}{kind}, "
+        f"d_model {network['d_model']}, {seeds}"
+    )
+
+
+def exponent_text(found: Mapping[str, Any]) -> str:
+    """Empty where there is none."""
+    if found["measured"] is None:
+        return ""
+    text = f"exponent in L: measured {found['measured']:.3f}"
+    if found["low"] is not None:
+        text += f" [{found['low']:.3f}, {found['high']:.3f}]"
+    if found["predicted"] is not None:
+        text += f", predicted over the same L {found['predicted']:.3f}"
+    return text if not found["left_out"] else f"{text}, without L = {', '.join(found['left_out'])}"
+
+
+def _rest(network: Mapping[str, Any]) -> str:
+    """What the title does not say: a scheme of one's own, heads, tokens, ..."""
+    named = {name: value for name, value in network.items() if name not in _IN_TITLE}
+    words = {name: name.removeprefix("is_").removeprefix("num_").replace("_", " ") for name in named}
+    return "; ".join(f"{words[name]} {_plain(value)}" for name, value in named.items())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _table(answer: Mapping[str, Any], *, has_roles: bool) -> Any:
+    from rich.table import Table
+
+    rows = answer["rows"]
+    has_layers, has_predictions = "num_layers" in rows[0], any(one["update"] is not None for one in rows)
+    table = Table()
+    for name in (*(["layers"] if has_layers else []), "L"):
+        table.add_column(name, justify="right")
+    table.add_column("role")
+    for name in (*(["predicted"] if has_predictions else []), "measured", *(["ratio"] if has_predictions else [])):
+        table.add_column(name, justify="right")
+    for one in rows:
+        depth = [f"{one['num_layers']}-{one['num_decoder_layers']}"] if has_layers else []
+        first = [*depth, str(one["num_sublayers"])]
+        lines = [("update", one), *(one["by_role"].items() if has_roles else ())]
+        for index, (role, numbers) in enumerate(lines):
+            predicted, measured, ratio = _cells(numbers)
+            cells = (predicted, measured, ratio) if has_predictions else (measured,)
+            table.add_row(
+                *(first if index == 0 else [""] * len(first)),
+                role,
+                *cells,
+                end_section=has_roles and index == len(lines) - 1,
+            )
+    return table
+
+
+def _cells(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    predicted = "-" if one["update"] is None else f"{one['update']:.4g}"
+    if one["measured"] is None:
+        return predicted, "diverged", "-"
+    if one["ratio"] is None:
+        return predicted, _mean(one), "-"
+    ends = (one["ratio_low"], one["ratio_high"])
+    interval = "" if None in ends else rf" \[{_decimals(ends[0])}, {_decimals(ends[1])}]"
+    return predicted, _mean(one), _decimals(one["ratio"]) + interval
+
+
+def _decimals(number: float) -> str:
+    """Three of a number near 1, as ratios mostly are."""
+    return f"{number:.3f}" if 0.01 <= abs(number) < 1000 else f"{number:.2g}"
+
+
+def _mean(one: Mapping[str, Any], digits: int = 4) -> str:
+    if one["measured"] is None:
+        return "diverged"
+    error = one["standard_error"]
+    return f"{one['measured']:.{digits}g}" + (f" ± {error:.1g}" if error else "")
+
+
+# ---------------------------------------------------------------- what the numbers mean
+
+
+def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
+    rows, network = answer["rows"], answer["network"]
+    objective = _objective(network)
+    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
+    yield (
+        f"L: residual sublayers. update: what a first step of the branch matrices changes {objective} by, to first "
+        f"order, per unit learning rate, divided by {_unit(answer)}.{scatter}"
+    )
+    roles = {role for kind in _ROLES_OF_KINDS.values() for role in kind}
+    others = dict.fromkeys(role for one in rows for role in one["by_role"] if role not in roles)
+    if has_roles and others:
+        scalars = " branch_weight is not divided." if "branch_weight" in others else ""
+        yield f"Not in update: {', '.join(others)}.{scalars}"
+    if all(one["update"] is None for one in rows):
+        what = "attention" if network["arch"] != "ffn" else answer["activation"]
+        yield f"Nothing is predicted of {what}: measured only."
+
+
+def _objective(network: Mapping[str, Any]) -> str:
+    if network.get("loss") == "ce":
+        return "the loss"
+    return "the sum of a logit of each token" if network.get("readout") == "sum" else "one logit"
+
+
+def _unit(answer: Mapping[str, Any]) -> str:
+    """A power of the width, which makes it O(1)."""
+    power, constant = answer["unit"]["power"], answer["unit"]["constant"]
+    front = "" if constant == 1 else f"{constant:g} "
+    return f"{front}d_model" + ("" if power == 1 else f"^{power:g}")
+
+
+def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
+    found, rows = answer["exponent"], answer["rows"]
+    if text := exponent_text(found):
+        yield f"{text[0].upper()}{text[1:]}."
+    elif len(rows) > 1:
+        yield f"No exponent: {found['reason']}."
+    for one in rows:
+        depth = one["num_sublayers"]
+        if one["diverged"]:
+            count = f"{len(one['diverged'])} of {one['num_seeds']} seeds diverged"
+            yield f"L = {depth}: {count}; {_place(one['diverged'][0])}."
+        for role, change in one["unreliable"].items():
+            yield (
+                f"L = {depth}: {role} is left out. Noise of one unit in the last place changes it by "
+                f"{100 * change:.2g} %: rounding decides it in {answer['dtype']}."
+            )
+    if factors := list(_lengthened(rows)):
+        yield (
+            f"Real {answer['optimizer']} changes it {_range(factors)} times as much: it divides its step by the root "
+            f"of the number of nonzero entries of a gradient, and the definition of update by that of all entries; "
+            f"{answer['activation']} leaves zeros."
+        )
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    """Where a seed stopped being finite."""
+    if one["in_pass"] == "step":
+        return f"seed {one['seed']} after the real step"
+    if one["in_pass"] == "update":
+        return f"seed {one['seed']} in the update of {one['side']}, sublayer {one['index']}"
+    way = {"forward": "going forward", "backward": "going backward"}[one["in_pass"]]
+    return f"seed {one['seed']} first at x_{one['index']} of the {one['side']}, {way}"
+
+
+def _lengthened(rows: Sequence[Mapping[str, Any]]) -> Iterator[float]:
+    """Real step over update, where they differ."""
+    for one in rows:
+        step = (one["real_step"] or {}).get("measured")
+        if step and one["measured"] and abs(step / one["measured"] - 1) > 1e-3:
+            yield step / one["measured"]
+
+
+def _range(numbers: Sequence[float]) -> str:
+    low, high = (f"{end(numbers):.3f}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+# ---------------------------------------------------------------- what else was asked for
+
+
+def _finite(one: Mapping[str, Any], rate: float) -> str:
+    numbers = {name: _mean(value) for name, value in one["finite"].items()}
+    first = numbers.pop("first_order")
+    numbers["loss" if "loss" in numbers else "logit"] += f" (to first order {first})"
+    moved = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+    return (
+        f"L = {one['num_sublayers']}: a real step of learning rate {rate:g}, of all that trains, changes {moved}. "
+        f"Linear, to a tenth, up to a learning rate of {_mean(one['linear_up_to'])}."
+    )
+
+
+def _show_changes(console: Any, one: Mapping[str, Any], unit: str) -> None:
+    from rich.table import Table
+
+    if "changes" not in one:
+        return
+    table = Table()
+    table.add_column("role")
+    for reading in one["changes"]:
+        table.add_column(reading.replace("_", " "), justify="right")
+    for role in next(iter(one["changes"].values())):
+        table.add_row(role, *(_mean(numbers[role], 2) for numbers in one["changes"].values()))
+    heading = (
+        f"L = {one['num_sublayers']}: what a step of each role alone changes, per unit learning rate, divided by "
+        f"{unit}; hidden: root mean square"
+    )
+    console.print(heading, markup=False, highlight=False)
+    console.print(table)
+
+
+def _show_layers(console: Any, one: Mapping[str, Any]) -> None:
+    for side, streams in one.get("streams", {}).items():
+        names = list(dict.fromkeys(name for stream in streams.values() for name in stream))
+        columns = {name.replace("_", " "): {at: found.get(name) for at, found in streams.items()} for name in names}
+        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > _sublayers(one, side) else ""
+        _show_columns(console, f"L = {one['num_sublayers']}: x_l of the {side}{last}", "l", columns)
+    if parts := _by_kind(one.get("updates_by_layer", {})):
+        order = ", the encoder's first" if "num_layers" in one else ""
+        heading = f"L = {one['num_sublayers']}: update of the n-th sublayer of a kind{order}"
+        _show_columns(console, heading, "n", parts)
+
+
+def _sublayers(one: Mapping[str, Any], side: str) -> int:
+    """Of one side."""
+    if "num_layers" not in one:
+        return one["num_sublayers"]
+    return 2 * one["num_layers"] if side == "encoder" else 3 * one["num_decoder_layers"]
+
+
+def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
+    """The matrices of a sublayer together, by kind and number. None where one of them is missing."""
+    found: dict[str, dict[str, float | None]] = {}
+    for kind, roles in _ROLES_OF_KINDS.items():
+        present = [by_role[role] for role in roles if role in by_role]
+        for number in dict.fromkeys(number for values in present for number in values):
+            parts = [values.get(number) for values in present]
+            known = [part for part in parts if part is not None]
+            found.setdefault(kind, {})[number] = sum(known) if len(known) == len(roles) else None
+    return found
+
+
+def _show_columns(console: Any, heading: str, first: str, columns: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Few enough lines to read, evenly, and the last."""
+    from rich.table import Table
+
+    table = Table()
+    for name in (first, *columns):
+        table.add_column(name, justify="right")
+    lines = list(dict.fromkeys(line for values in columns.values() for line in values))
+    step = -(-len(lines) // _SHOWN_LAYERS)
+    for line in dict.fromkeys([*lines[::step], lines[-1]]):
+        values = (column.get(line) for column in columns.values())
+        table.add_row(line, *("-" if value is None else f"{value:.4g}" for value in values))
+    console.print(heading, markup=False, highlight=False)
+    console.print(table)

@@ -1,0 +1,328 @@
+"""``depthlaw measure``: its document, what people read of it, its record, and what it does when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paper_checks import cli, measured_rows, plots
+from paper_checks.networks import Network
+from sims import measure as sims_measure
+from sims import stats
+from sims.optim import NORMALISATION, Normalisation
+
+DEPTHLAW = Path(sys.executable).with_name("depthlaw")
+SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
+
+
+def printed(options: str, *, keeps: str = "--no-keep") -> str:
+    result = CliRunner().invoke(cli.app, ["measure", *options.split(), *keeps.split()], env={"COLUMNS": "80"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0
+    assert not result.stderr
+    return result.stdout
+
+
+def answer(options: str, **rest: str) -> dict[str, Any]:
+    return json.loads(printed(f"{options} --json", **rest))
+
+
+# ---------------------------------------------------------------- the document
+
+
+def check_shape() -> None:
+    found = answer(SMALL)
+    assert found["schema_version"] == 1
+    assert {"scheme", "optimizer", "activation", "norm_kind", "unit", "rows", "exponent"} <= set(found)
+    assert [row["num_sublayers"] for row in found["rows"]] == [2, 4, 8]
+    numbers = {"update", "measured", "standard_error", "low", "high", "ratio", "ratio_low", "ratio_high"}
+    for row in found["rows"]:
+        assert numbers | {"log10_update", "roles", "by_role", "diverged", "unreliable"} <= set(row)
+        assert all(set(one) == numbers for one in row["by_role"].values())
+        assert list(row["by_role"]) == ["fc1", "fc2", "head"]
+
+
+def check_what_is_predicted() -> None:
+    """The rows of ``predict``, number for number."""
+    asked = ["--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4,8", "--json"]
+    predicted = json.loads(CliRunner().invoke(cli.app, ["predict", *asked]).stdout)["rows"]
+    for row, wanted in zip(answer(SMALL)["rows"], predicted, strict=True):
+        assert {name: row[name] for name in wanted} == wanted
+        assert {role: one["update"] for role, one in row["by_role"].items() if one["update"]} == wanted["roles"]
+
+
+def check_ratios() -> None:
+    for row in answer(SMALL)["rows"]:
+        for one in (row, *row["by_role"].values()):
+            if one["update"] is None:
+                assert one["ratio"] is None
+                continue
+            for name, end in (("ratio", "measured"), ("ratio_low", "low"), ("ratio_high", "high")):
+                assert one[name] == pytest.approx(one[end] / one["update"])
+            assert one["ratio_low"] < one["ratio"] < one["ratio_high"]
+            half = 3.182446 * one["standard_error"]  # Student's t of 3 degrees of freedom, 97.5 %
+            assert one["high"] - one["measured"] == pytest.approx(half, rel=1e-6)
+
+
+def check_sum_over_roles() -> None:
+    for options in (SMALL, "--scheme post-ln --optimizer adam --sublayers 3 --width 16 --seeds 2 --attention"):
+        for row in answer(options)["rows"]:
+            branches = [row["by_role"].get(role) for role in ("q", "k", "v", "out", "fc1", "fc2")]
+            assert row["measured"] == pytest.approx(sum(one["measured"] for one in branches if one), rel=1e-6)
+
+
+def check_exponents() -> None:
+    """Both are slopes of the rows' logarithms."""
+    found = answer(SMALL)
+    lengths = np.log([row["num_sublayers"] for row in found["rows"]])
+    for name, column in (("measured", "measured"), ("predicted", "update")):
+        slope, _ = np.polyfit(lengths, np.log([row[column] for row in found["rows"]]), 1)
+        assert found["exponent"][name] == pytest.approx(slope)
+    exponent = found["exponent"]
+    assert exponent["difference"] == pytest.approx(exponent["measured"] - exponent["predicted"])
+    assert exponent["low"] < exponent["measured"] < exponent["high"]
+
+
+def check_branch_weights() -> None:
+    """A scalar's part is in ``predict``'s units: the prediction lies in the interval."""
+    found = answer("--scheme rezero --optimizer adam --sublayers 4 --width 64 --seeds 16")
+    one = found["rows"][0]["by_role"]["branch_weight"]
+    assert one["ratio_low"] < 1 < one["ratio_high"]
+
+
+def check_units() -> None:
+    """The first order of a real step, in units of the table: minus the sum over everything that trains."""
+    for optimizer in ("sgd", "rmsprop"):
+        rate, options = 0.001, f"--scheme post-ln --optimizer {optimizer} --sublayers 2 --width 16 --seeds 2"
+        found = answer(f"{options} --learning-rate {rate} --changes")
+        row, unit = found["rows"][0], found["unit"]["constant"] * 16 ** found["unit"]["power"]
+        total = row["measured"] + row["by_role"]["head"]["measured"]
+        assert row["finite"]["first_order"]["measured"] == pytest.approx(-rate * unit * total, rel=1e-6)
+        assert row["changes"]["logit"]["update"]["measured"] == pytest.approx(-row["measured"], rel=1e-6)
+
+
+def check_seeds() -> None:
+    assert answer(SMALL) == answer(SMALL)
+    first, other = (answer(f"{SMALL} --seed {seed}")["rows"][0]["measured"] for seed in (0, 4))
+    both = answer(f"{SMALL} --seeds 8")["rows"][0]
+    assert both["measured"] == pytest.approx((first + other) / 2, rel=1e-6)
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check
+    for check in (
+        check_shape,
+        check_what_is_predicted,
+        check_ratios,
+        check_sum_over_roles,
+        check_exponents,
+        check_branch_weights,
+        check_units,
+        check_seeds,
+    )
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_document(check: str) -> None:
+    CHECKS[check]()
+
+
+_prediction, _beside, _coefficients = Network.prediction, measured_rows._beside, stats._line_coefficients
+
+
+def _doubled(network: Network, optimizer: str) -> Any:
+    real = _prediction(network, optimizer)
+    assert real is not None
+    return replace(real, update=2 * real.update)
+
+
+def _upside_down(values: Any, predicted: float | None) -> Any:
+    found = _beside(values, predicted)
+    return found | {"ratio": None if found["ratio"] is None else 1 / found["ratio"]}
+
+
+def _no_seed(text: str, option: str, **_: int) -> int:
+    return 0 if option == "--seed" else int(text)
+
+
+_BARE = dict.fromkeys(NORMALISATION, Normalisation(0.0))
+MUTANTS: dict[str, tuple[str, Any]] = {
+    "check_shape": ("paper_checks.measured_rows.OTHER_ROLES", ()),
+    "check_what_is_predicted": ("paper_checks.networks.Network.prediction", _doubled),
+    "check_ratios": ("paper_checks.measured_rows._beside", _upside_down),
+    "check_sum_over_roles": ("paper_checks.measured_rows.BRANCH_ROLES", ("q", "k", "v", "out", "fc1")),
+    "check_exponents": ("sims.stats._line_coefficients", lambda x, weights: _coefficients(x, np.exp(x))),
+    "check_branch_weights": ("paper_checks.measured_rows.NORMALISATION", _BARE),
+    "check_units": ("sims.optim.NORMALISATION", _BARE),
+    "check_seeds": ("paper_checks.commands.measure.count", _no_seed),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_mutant_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[check])
+    with pytest.raises(AssertionError):
+        CHECKS[check]()
+
+
+# ---------------------------------------------------------------- what people read
+
+READ = {
+    SMALL: ["one logit by", "divided by d_model.", "[ ] 95 % interval", "Exponent in L: measured"],
+    f"{SMALL} --seeds 1": ["1 seed"],
+    "--scheme rezero --optimizer sgd --sublayers 2,4 --width 8": [
+        "branch_weight",  # it alone trains, so it is shown unasked
+        "branch_weight is not divided",
+        "No exponent: the update is 0 at every length.",
+    ],
+    "--scheme fixup --optimizer adam --sublayers 2,4 --width 8 --roles": ["d_model^1.5", "head", "branch_weight"],
+    "--scheme deepnorm --optimizer lamb --sublayers 2 --width 16 --seeds 2": ["Real lamb", "times as much", "nonzero"],
+    "--scheme pre-ln --optimizer rmsprop --sublayers 2 --width 8 --activation swiglu": [
+        "divided by 10 d_model^1.5",
+        "Nothing is predicted of swiglu",
+    ],
+    "--norm pre --residual-weight 10 --optimizer sgd --sublayers 2,4,170 --width 4 --seeds 2": [
+        "residual weight 10,0",
+        "diverged",
+        "L = 170: 2 of 2 seeds diverged; seed 0 first at x_154 of the encoder, going forward.",
+        "without L = 170",
+    ],
+    "--scheme t-fixup --optimizer sgd --sublayers 60 --width 4 --seeds 1 --learning-rate 1e9": [
+        "1 of 1 seeds diverged; seed 0 after the real step",
+        "logit diverged",
+    ],
+    "--scheme pre-ln --optimizer sgd --sublayers 2 --width 1 --seeds 2": ["first at x_1 of the encoder"],
+    "--scheme pre-ln --optimizer adam --attention --arch encoder-decoder --layers 1 --decoder-layers 2 --width 8 "
+    "--heads 2 --seeds 2 --loss ce --by-layer": [
+        "the loss by",
+        "1-2",
+        "heads 2; ffn ratio 4; tokens 16",
+        "Not in update: bias, norm_gain, norm_bias, head.",
+        "x_l of the decoder; x_7: behind the final norm",
+        "update of the n-th sublayer of a kind, the encoder's first",
+        "Nothing is predicted of attention",
+    ],
+    "--scheme gpt2 --optimizer adam --sublayers 2 --width 8 --seeds 2 --changes --learning-rate 0.01": [
+        "what a step of each role alone changes",
+        "a real step of learning rate 0.01",
+        "to first order",
+        "Linear, to a tenth",
+    ],
+    "--scheme post-ln --optimizer sgd --sublayers 2 --attention --width 16 --seeds 2 --correlation 1": [
+        "q is left out. Noise of one unit in the last place",
+        "rounding decides it in float64",
+    ],
+}
+
+
+@pytest.mark.parametrize("options", READ)
+def test_people_read_in_80_columns(options: str) -> None:
+    found = printed(options)
+    assert max(map(len, found.splitlines())) <= 80
+    in_one_line = " ".join(found.split())
+    for words in READ[options]:
+        assert words in in_one_line
+    assert not re.search(r"nan|None|\binf", found)
+
+
+def test_lamb_is_noted_only_where_its_step_differs() -> None:
+    assert "Real lamb" not in printed(f"{SMALL.replace('sgd', 'lamb')} --activation gelu")
+
+
+def test_lambs_step_is_longer_by_the_root_of_two() -> None:
+    """One relu input: half of the rows of either gradient are exactly 0, more or less."""
+    for row in answer("--scheme post-ln --optimizer lamb --sublayers 2,4 --width 64 --seeds 8")["rows"]:
+        assert row["real_step"]["measured"] / row["measured"] == pytest.approx(2**0.5, rel=0.05)
+
+
+# ---------------------------------------------------------------- the record, and being stopped
+
+
+def test_what_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, real, calls = tmp_path / "it.jsonl", sims_measure.run, []
+
+    def run(question: Any, seeds: Sequence[int], advance: Callable[[float], None]) -> Any:
+        calls.append(question.num_sublayers)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(question, seeds, advance)
+
+    monkeypatch.setattr(sims_measure, "run", run)
+    monkeypatch.setattr(sys, "argv", ["depthlaw", "measure", *SMALL.split(), "--record", str(path)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    shown = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert not shown.out
+    (line,) = shown.err.splitlines()
+    assert "interrupted" in line
+    assert str(path) in line
+    found = answer(SMALL, keeps=f"--record {path}")
+    assert calls == [2, 4, 8, 8], "what was finished is not measured again"
+    assert found["record"] == str(path)
+    assert found | {"record": None} == answer(SMALL) | {"record": None}
+
+
+def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paper_checks.commands.measure.run", stop)
+    monkeypatch.setattr(sys, "argv", ["depthlaw", "measure", *SMALL.split()])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "depthlaw: interrupted\n"
+
+
+def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    real = plots.figure_of
+    monkeypatch.setattr(plots, "figure_of", lambda rows, *rest: drawn.append(rows) or real(rows, *rest))
+    path = tmp_path / "it.svg"
+    assert drawn == []
+    found = answer(f"{SMALL} --plot {path}")
+    assert drawn == [found["rows"]]
+    text = path.read_text()
+    assert text.startswith("<?xml")
+    assert len(text) > 5000
+    assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
+
+
+# ---------------------------------------------------------------- as other programs meet it
+
+
+def test_two_processes_at_once_and_a_third(tmp_path: Path) -> None:
+    """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
+    command = [DEPTHLAW, "measure", *SMALL.split(), "--record", tmp_path / "it.jsonl", "--json"]
+    controller, terminal = pty.openpty()
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, text=True),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+    ]
+    os.close(terminal)
+    outputs = [one.communicate(timeout=120) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    documents = [json.loads(output) for output, _ in outputs]
+    assert documents[0] == documents[1] == answer(SMALL, keeps=f"--record {tmp_path / 'it.jsonl'}")
+    assert not outputs[1][1], "no progress where nobody looks"
+    seen = os.read(controller, 100_000).decode(errors="replace")
+    os.close(controller)
+    assert "measuring" in seen
+    assert re.search(r"\d+ %", seen)
