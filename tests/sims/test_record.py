@@ -298,7 +298,7 @@ def test_what_is_there_is_found_by_its_configuration() -> None:
 
 
 def test_what_rounding_decides_in_one_run_has_no_values_in_any() -> None:
-    """A measurement that goes on may find other roles unreliable than the one before it; neither locks the other out."""
+    """A measurement that goes on may find other roles unreliable than before; neither locks the other out."""
     all_roles = {"update": [1.0], "q": [0.1], "layer/q/3": [0.01], "real_step": [1.4]}
     runs = [
         run(CONFIG, [0], all_roles),
