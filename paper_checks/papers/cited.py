@@ -12,6 +12,7 @@ from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, check, derived, order_key, order_of, outcome
 from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route
 from paper_checks.papers.magneto_wide import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
+from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N
 
@@ -51,9 +52,19 @@ def _by_measuring(statement: Growth) -> Evidence:
 
 
 def _admin(
-    id_: str, corollary: str, scheme: str, order: Expr, share: Expr, own: Callable[[int], float], text: str
+    id_: str,
+    corollary: str,
+    scheme: str,
+    order: Expr,
+    share: Expr,
+    own: Callable[[int], float],
+    text: str,
+    *more: Check,
 ) -> Claim:
-    """A corollary of Admin: sum_l beta_ll^2, beta_ll^2 the share of branch l in its own sublayer's variance."""
+    """A corollary of Admin: sum_l beta_ll^2, beta_ll^2 the share of branch l in its own sublayer's variance.
+
+    more: routes besides to the true update.
+    """
 
     def closed(s: Values) -> list[bool | None]:
         return [order_key(order_of(share)) == order_key(order_of(s["order"]))]
@@ -85,6 +96,7 @@ def _admin(
                     Check(route=GROWTH[0].route, run=_with_relu),
                     GROWTH[1],
                     Check(route=Route.MEASURED, run=_by_measuring, is_direct=True),
+                    *more,
                 ),
                 mutants=(
                     Mutant(name="flat", statement=growth.with_(order=S.One)),
@@ -118,7 +130,16 @@ CLAIMS: tuple[Claim, ...] = (
         lambda length: sum(1 / (1 + i) for i in range(1, length + 1)),
         "equal branches: beta_ll^2 = 1/(l + 1)",
     ),
-    _admin("LI-02", "Corollary 2", "post-ln", L, L / 2, lambda length: length / 2, "equal branches: beta_ll^2 = 1/2"),
+    _admin(
+        "LI-02",
+        "Corollary 2",
+        "post-ln",
+        L,
+        L / 2,
+        lambda length: length / 2,
+        "equal branches: beta_ll^2 = 1/2",
+        STACKS_ON_RECORD,
+    ),
     Claim(
         id="LI-05",
         source="fixup",
@@ -146,7 +167,7 @@ CLAIMS: tuple[Claim, ...] = (
             Part(
                 name="the true update under SGD, m = 2, relu, does not grow",
                 statement=_FLAT,
-                checks=GROWTH,
+                checks=(*GROWTH, STACKS_ON_RECORD),
                 mutants=(
                     Mutant(name="grows", statement=_FLAT.with_(order=log(L))),
                     Mutant(name="without it", statement=_FLAT.with_(scheme="post-ln")),

@@ -21,6 +21,7 @@ from paper_checks.checks import GROWTH, all_of, check, derived, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.deepnet_parts import BETWEEN, Scales, deepnet_scales, exponent, is_below, one_token
 from paper_checks.papers.deepnet_runs import COUNTS, GROWTH_ON_RECORD, encoder_share
+from paper_checks.recorded import recorded_too
 from paper_checks.statements import Decimals, Growth, Values
 from theory.symbols import L, M, N, init_gain
 from theory.symbols import residual_weight as alpha
@@ -121,7 +122,7 @@ def _row(id_: str, which: str, quote: str, *more: Part, extra: tuple[Cell, ...] 
 
 def _flat(activation: str) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
-    return Part(
+    part = Part(
         name=f"the true update under SGD does not grow, {activation}",
         statement=statement,
         checks=(*GROWTH, GROWTH_ON_RECORD),
@@ -130,6 +131,7 @@ def _flat(activation: str) -> Part:
             Mutant(name="without alpha and beta", statement=statement.with_(scheme="post-ln")),
         ),
     )
+    return recorded_too(part) if activation == "relu" else part
 
 
 # ---------------------------------------------------------------- DN-07: the encoder of two

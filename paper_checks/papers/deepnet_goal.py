@@ -32,6 +32,7 @@ from paper_checks.papers.deepnet_runs import (
     layers,
     power_between,
 )
+from paper_checks.recorded import recorded_too
 from paper_checks.statements import Growth
 from theory.symbols import L
 
@@ -151,7 +152,7 @@ def _by_measuring(s: RoleOrders) -> Evidence:
 
 def _matrices(activation: str) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
-    return Part(
+    part = Part(
         name=f"the weights that the theory covers, {activation}",
         statement=statement,
         checks=(*GROWTH, GROWTH_ON_RECORD),
@@ -160,6 +161,7 @@ def _matrices(activation: str) -> Part:
             Mutant(name="post-ln", statement=statement.with_(scheme="post-ln")),
         ),
     )
+    return recorded_too(part) if activation == "relu" else part
 
 
 _ALL = RoleOrders(tuple((name, L**-HALF if name == "query biases" else S.One) for name in GROUPS))

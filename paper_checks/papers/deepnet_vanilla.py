@@ -16,6 +16,7 @@ from paper_checks.papers.deepnet_runs import GROWTH_ON_RECORD
 from paper_checks.papers.magneto_orders import EQUAL_MOMENTS
 from paper_checks.papers.magneto_parts import growth_part
 from paper_checks.papers.magneto_wide import measured_too
+from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, displacements, l, scratch
 from theory.symbols import gain_in as w
@@ -215,7 +216,7 @@ _DN_09 = Claim(
         Part(
             name="in a wide network, relu: the true update under SGD",
             statement=_POST_RELU,
-            checks=(*GROWTH, GROWTH_ON_RECORD),
+            checks=(*GROWTH, GROWTH_ON_RECORD, STACKS_ON_RECORD),
             mutants=(
                 Mutant(name="O(log L)", statement=_POST_RELU.with_(order=log(L))),
                 Mutant(name="O(L^(1/2))", statement=_POST_RELU.with_(order=L**HALF)),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import mpmath
-from sympy import Expr, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
+from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
 
 from paper_checks import direct, exact, uneven
 from paper_checks.checks import GROWTH, check, order_key, order_of
@@ -17,6 +17,7 @@ from paper_checks.papers.magneto_inequality import PRINTED, Inequality, inequali
 from paper_checks.papers.magneto_measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto_orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, gelu_part
 from paper_checks.papers.magneto_parts import PRE_UNIFORM, from_three, growth_part, v, w
+from paper_checks.recorded import at_most, recorded_too
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, l
 
@@ -33,6 +34,19 @@ def _gelu_order(name: str, statement: Growth, condition: str) -> Part:
     """O(log L) at gains 1, which GELU breaks by a power of 0.072; the mutant is O(1), as O(L^(1/2)) would hold."""
     part = gelu_part(name, statement, instead=GELU_RMS, condition=condition)
     return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
+
+
+def _most(statement: Inequality) -> tuple[str, str, Callable[[int], float]]:
+    """The bound at gains 1, by length."""
+    if (statement.activation, statement.norm_kind, statement.has_head) != ("relu", "layernorm", False):
+        raise LookupError(f"not in the record: {statement.text}")
+
+    at_ones = statement.bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
+    return statement.scheme, "sgd", lambdify(L, at_ones, modules="math")
+
+
+STACKS_BELOW = at_most(_most)
+"""The bounds at gains 1 by the record."""
 
 
 def _with_head(name: str, statement: Inequality) -> Part:
@@ -64,10 +78,13 @@ _S2_08 = Claim(
     summary="the update of Pre-LN is at most (10), for any gains",
     uses=("S2-09",),
     parts=(
-        inequality(
-            "equal gains, relu",
-            _PRE.with_(is_equal=True),
-            more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
+        recorded_too(
+            inequality(
+                "equal gains, relu",
+                _PRE.with_(is_equal=True),
+                more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
+            ),
+            STACKS_BELOW,
         ),
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
@@ -95,11 +112,14 @@ _S2_13 = Claim(
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
     uses=("S2-14",),
     parts=(
-        inequality(
-            "equal gains, relu, LayerNorm",
-            _SUB.with_(is_equal=True),
-            expected=_REFUTED,
-            condition=f"{KAPPA}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+        recorded_too(
+            inequality(
+                "equal gains, relu, LayerNorm",
+                _SUB.with_(is_equal=True),
+                expected=_REFUTED,
+                condition=f"{KAPPA}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+            ),
+            STACKS_BELOW,
         ),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
@@ -215,13 +235,17 @@ _S2_11 = Claim(
     "l=1 v2\nl+w2\nl)\n.\nFpre\nis much\nsmaller than\nFpost\nwith the same model depth\nL",
     summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
     parts=(
-        inequality(
-            "Post-LN, any gains, relu (as in Figure 1)",
-            _O_POST,
-            more=lambda s: (
-                Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
-                Mutant(name="gelu", statement=s.with_(activation="gelu")),
+        recorded_too(
+            inequality(
+                "Post-LN, any gains, relu (as in Figure 1)",
+                _O_POST,
+                more=lambda s: (
+                    Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
+                    Mutant(name="a quarter of it", statement=s.with_(bound=_POST / 4)),
+                    Mutant(name="gelu", statement=s.with_(activation="gelu")),
+                ),
             ),
+            STACKS_BELOW,
         ),
         growth_part(
             "Post-LN, gelu, at gains 1, where the sum is O(L)",

@@ -40,6 +40,7 @@ from paper_checks.papers.magneto_parts import (
     w,
 )
 from paper_checks.papers.magneto_wide import measured_too
+from paper_checks.recorded import recorded_too
 from paper_checks.statements import Growth, Sublayer, Values
 from theory.symbols import L, N, k, l
 
@@ -259,7 +260,7 @@ _S3_10 = Claim(
             "the true update, Sub without phi (the slide's sublayer)",
             Growth(scheme="sub-ln", activation="identity", order=log(L)),
         ),
-        growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L)),
+        recorded_too(growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L))),
         measured_too(
             growth_part(
                 "the true update, Post, gelu",

@@ -18,6 +18,7 @@ from paper_checks.checks import GROWTH, check, derived, order_key, order_of, out
 from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route, claim
 from paper_checks.papers import su_nets
 from paper_checks.papers.su_measured import MEASURED_GROWTH
+from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.search import search
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N, eta, scratch
@@ -200,7 +201,7 @@ _S1_03 = Claim(
         Part(
             name="that one can make them so: vanilla Post-LN, relu, gain 1, in proportion to depth",
             statement=_POST,
-            checks=(*GROWTH, MEASURED_GROWTH),
+            checks=(*GROWTH, MEASURED_GROWTH, STACKS_ON_RECORD),
             mutants=(
                 Mutant(name="log L", statement=_POST.with_(order=log(L))),
                 Mutant(name="the root of L", statement=_POST.with_(order=sqrt(L))),

@@ -30,6 +30,7 @@ from paper_checks.letters import (
 )
 from paper_checks.papers import deepnet
 from paper_checks.papers.su_measured import flat_sums
+from paper_checks.recorded import recorded_too
 from paper_checks.statements import Growth, Values
 from theory.symbols import L, N, eta
 from theory.symbols import init_gain as lam
@@ -219,16 +220,18 @@ def rule_relatives() -> dict[str, Expr]:
 def flat(scheme: str, optimizer: str, activation: str = "relu", name: str = "") -> Part:
     """The true update of a network with these gains does not grow with depth."""
     statement = Growth(scheme=scheme, optimizer=optimizer, activation=activation, order=S.One)
-    return Part(
+    part = Part(
         name=name or f"the true update does not grow, {activation}",
         statement=statement,
         checks=GROWTH,
         mutants=(
             Mutant(name="grows as log L", statement=statement.with_(order=log(L))),
             Mutant(name="grows as L^(1/2)", statement=statement.with_(order=L**HALF)),
+            Mutant(name="grows as L^(1/4)", statement=statement.with_(order=L**QUARTER)),
             Mutant(name="a scheme that is not flat", statement=statement.with_(scheme="post-ln")),
         ),
     )
+    return recorded_too(part) if activation == "relu" else part
 
 
 def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str, ...], *more: Part) -> Claim:

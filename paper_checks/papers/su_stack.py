@@ -15,6 +15,7 @@ from paper_checks.attention import Interval
 from paper_checks.checks import GROWTH, all_of, awaits, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.su_parts import HALF, QUARTER, TABLE
+from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.statements import Growth
 from theory.symbols import L, N
 
@@ -351,7 +352,7 @@ def _under_adam(scheme: str) -> Part:
     return Part(
         name=f"not universal: the update of {scheme} under Adam, relu",
         statement=statement,
-        checks=GROWTH,
+        checks=(*GROWTH, STACKS_ON_RECORD),
         mutants=(
             Mutant(name="flat, as under SGD", statement=statement.with_(order=S.One)),
             Mutant(name="as L", statement=statement.with_(order=L)),

@@ -14,6 +14,7 @@ from paper_checks import records
 from paper_checks.papers.deepnet_parts import exponent, exponent_of_means, interval, is_below
 from paper_checks.papers.deepnet_runs import DEPTHS, PLANS, encoder_decoders
 from paper_checks.records import FOLDER, Plan, make, read, record
+from paper_checks.sweeps import SWEEPS
 
 RUN: dict[str, Any] = {
     "config": {"n": 1},
@@ -82,7 +83,9 @@ def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> 
 
 
 def test_every_record_has_its_plan_and_all_that_it_asks_for() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(PLANS)
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(PLANS)
+    assert {path.stem for path in FOLDER.glob("*.jsonl")} <= set(SWEEPS)
+    assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} <= {".json", ".jsonl"}
     for name, plan in PLANS.items():
         assert record(name).about == plan.about
         for config, num_seeds in plan.configs:

@@ -1,0 +1,56 @@
+"""MEASURED.md is what the record says, and a record that says something else makes another page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from paper_checks.measured_page import PAGE, Index, Line, lines, page
+from paper_checks.measuring import RECORDS
+from paper_checks.networks import Network
+from paper_checks.sweeps import OPTIMIZERS, SWEEPS
+from sims import record
+from theory.schemes import SCHEMES, scheme
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Line]:
+    return lines()
+
+
+def test_the_page_is_in_step(found: list[Line]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(found)
+
+
+def test_a_line_of_each_scheme_and_optimizer(found: list[Line]) -> None:
+    assert [(line.scheme, line.optimizer) for line in found] == [(s, o) for s in SCHEMES for o in OPTIMIZERS]
+
+
+def test_another_ratio_makes_another_page(found: list[Line]) -> None:
+    first = found[0]
+    off = replace(first, ratios={length: replace(one, mean=1.2 * one.mean) for length, one in first.ratios.items()})
+    assert page([off, *found[1:]]) != page(found)
+
+
+def test_ratios_are_of_the_record(found: list[Line]) -> None:
+    """By hand, for one."""
+    network = Network(scheme=scheme("su-adam"), num_sublayers=16, d_model=512)
+    config = record.plain(network.named("adam"))
+    runs = [run for run in record.read(RECORDS / "ffn-stacks.jsonl") if run.config == config]
+    values = [x for run in runs for x in run.values["update"] if x is not None]
+    prediction = network.prediction("adam")
+    assert prediction is not None
+    [line] = [line for line in found if (line.scheme, line.optimizer) == ("su-adam", "adam")]
+    assert line.ratios[16].mean == pytest.approx(math.fsum(values) / len(values) / prediction.update, rel=1e-12)
+
+
+def test_every_network_of_the_sweep_is_in_its_record() -> None:
+    sweep = SWEEPS["ffn-stacks"]
+    index = Index(record.read(RECORDS / "ffn-stacks.jsonl"))
+    for network in sweep.networks:
+        for optimizer in sweep.optimizers:
+            assert len(index.find(network, optimizer).seeds) >= 32
+    with pytest.raises(LookupError, match="no run of post-ln under muon"):
+        index.find(sweep.networks[0], "muon")

@@ -1,0 +1,236 @@
+"""The recorded FFN stacks: intervals told again from the raw lines, what the route rejects, and networks made anew."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+from sympy import Expr, Rational, S, log
+
+from paper_checks import recorded
+from paper_checks.claim import Evidence, Verdict, perform
+from paper_checks.measuring import Kept, measure
+from paper_checks.networks import Network
+from paper_checks.papers.magneto_bounds import STACKS_BELOW
+from paper_checks.recorded import LENGTHS, PATH, STACKS_ON_RECORD, WIDTHS, at_infinite_width, exponent, growth
+from paper_checks.registry import claims
+from paper_checks.statements import Growth
+from sims import record, stats
+from theory.schemes import scheme
+from theory.symbols import L
+
+CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
+PARTS = [
+    pytest.param(part, check, id=f"{id_}, {part.name}")
+    for id_, one in claims().items()
+    for part in one.parts
+    for check in part.checks
+    if check in (STACKS_ON_RECORD, STACKS_BELOW)
+]
+
+
+@cache
+def raw() -> dict[tuple[Any, ...], dict[int, float]]:
+    """(scheme, optimizer, length, width) to each seed's update, by json alone."""
+    found: dict[tuple[Any, ...], dict[int, float]] = {}
+    for line in PATH.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        where = tuple(run["config"][name] for name in ("scheme", "optimizer", "num_sublayers", "d_model"))
+        for seed, value in zip(run["seeds"], run["values"]["update"], strict=True):
+            found.setdefault(where, {}).setdefault(seed, value)
+    return found
+
+
+def by_seed(name: str, optimizer: str) -> list[list[list[float]]]:
+    """Updates [seed][width][length] of the seeds that are everywhere."""
+    cells = [[raw()[name, optimizer, length, d] for length in LENGTHS] for d in WIDTHS]
+    seeds = sorted(set.intersection(*(set(cell) for row in cells for cell in row)))
+    return [[[cell[seed] for cell in row] for row in cells] for seed in seeds]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    mean, error = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
+    half = student.ppf(0.99995, len(values) - 1) * error
+    return float(mean - half), float(mean + half)
+
+
+# ---------------------------------------------------------------- the record that is there
+
+
+@pytest.mark.parametrize(("part", "check"), PARTS)
+def test_the_record_decides_as_the_claim_expects_and_rejects_a_mutant(part: Any, check: Any) -> None:
+    assert perform(check, part.statement).verdict is part.expected
+    assert any(perform(check, mutant.statement).verdict is REFUTED for mutant in part.mutants)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"), [("post-ln", "sgd"), ("su-adam", "adam"), ("su-lamb", "lamb"), ("sub-ln", "sgd")]
+)
+def test_intervals_are_those_of_lines_through_the_raw_numbers(name: str, optimizer: str) -> None:
+    powers, means = [], []
+    inverse = [1 / d for d in WIDTHS]
+    for seed in by_seed(name, optimizer):
+        pairs = list(zip(*seed, strict=True))
+        logs = [np.polyfit(inverse, np.log(pair), 1)[1] for pair in pairs]
+        powers.append(float(np.polyfit(np.log(LENGTHS), logs, 1)[0]))
+        means.append([float(np.polyfit(inverse, pair, 1)[1]) for pair in pairs])
+    found = exponent(name, optimizer)
+    assert (found.low, found.high) == pytest.approx(interval(powers), rel=1e-6, abs=1e-9)
+    for i, one in enumerate(at_infinite_width(name, optimizer).values()):
+        assert (one.low, one.high) == pytest.approx(interval([row[i] for row in means]), rel=1e-6)
+
+
+def test_flat_is_no_word_for_what_grows() -> None:
+    """Real networks that grow as log L, as L^(1/2) and as L, called flat; and a flat one called as log L."""
+    for name, optimizer in (("pre-ln", "sgd"), ("deepnorm", "adam"), ("deepnorm", "lamb"), ("post-ln", "sgd")):
+        assert perform(growth(), Growth(scheme=name, optimizer=optimizer, order=S.One)).verdict is REFUTED
+    for order in (log(L), 1 / log(L), L ** Rational(1, 4), L ** -Rational(1, 4)):
+        assert perform(growth(), Growth(scheme="deepnorm", order=order)).verdict is REFUTED
+
+
+# ---------------------------------------------------------------- records that are made up
+
+
+def made_up(
+    path: Path,
+    order: Expr,
+    *,
+    scatter: float = 0.2,
+    per_width: float = 0.0,
+    num_seeds: int = 64,
+    lacks: int = 0,
+    diverged: tuple[int, ...] = (),
+    other: tuple[str, ...] = (),
+) -> Path:
+    """U = order (1 + per_width L/d) times log-normal scatter, of one scheme; without the last ``lacks`` networks.
+
+    other: digests of numbers, of which each network has a run.
+    """
+    draws, runs = np.random.default_rng(0), []
+    for d in WIDTHS:
+        for length in LENGTHS:
+            config = Network(scheme=scheme("su-sgd"), num_sublayers=length, d_model=d).named("sgd")
+            mean = float(order.subs(L, length)) * (1 + per_width * length / d)
+            updates = mean * np.exp(scatter * math.sqrt(length / d) * draws.standard_normal(num_seeds))
+            values = {"update": [None if i in diverged else x for i, x in enumerate(updates.tolist())]}
+            why = {seed: {"side": "encoder", "index": 1, "in_pass": "forward"} for seed in diverged}
+            rest: dict[str, Any] = {"device": "cpu", "dtype": "float64", "seconds": 0, "diverged": why}
+            runs.append(record.make(config, range(num_seeds), values, **rest))
+    for run in runs[: len(runs) - lacks]:
+        digests = other or (run.config.get("numbers"),)
+        for digest in digests:
+            record.append(path, run.model_copy(update={"config": {**run.config, "numbers": digest}}))
+    return path
+
+
+def told(path: Path, order: Expr, *, is_upper: bool = False, name: str = "su-sgd") -> Evidence:
+    return perform(growth(path), Growth(scheme=name, order=order, is_upper=is_upper))
+
+
+@pytest.mark.parametrize("true", [S.One, L ** Rational(1, 4), L ** Rational(1, 2), L, 1 / L])
+def test_an_order_is_told_from_its_neighbours(tmp_path: Path, true: Expr) -> None:
+    path = made_up(tmp_path / "it.jsonl", true)
+    assert told(path, true).verdict is CONFIRMED
+    for factor in (L ** Rational(1, 4), log(L)):
+        assert told(path, true * factor).verdict is REFUTED
+        assert told(path, true / factor).verdict is REFUTED
+        assert told(path, true * factor, is_upper=True).verdict is CONFIRMED
+        assert told(path, true / factor, is_upper=True).verdict is REFUTED
+
+
+def test_too_few_seeds_leave_it_open(tmp_path: Path) -> None:
+    found = told(made_up(tmp_path / "it.jsonl", S.One, scatter=2, num_seeds=4), S.One)
+    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
+
+
+def test_what_is_due_to_the_width_is_no_growth(tmp_path: Path) -> None:
+    """A term of 2 L/d, which at one width is an exponent of 0.07, and the same at every length, which is none."""
+    path = made_up(tmp_path / "it.jsonl", S.One, scatter=0.01, per_width=2)
+    assert abs(exponent("su-sgd", "sgd", path).mean) < 0.02
+    wide = np.log(recorded.table("su-sgd", "sgd", path)[:, 0])
+    assert float((wide @ recorded.slope_weights()).mean()) > 0.05
+
+
+def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
+    """Without scatter, whatever its constant and the terms in 1/d of its lengths."""
+    for power in (S.Zero, Rational(1, 4), S.One):
+        path = made_up(tmp_path / f"{power.p}{power.q}.jsonl", 7 * L**power, scatter=0)
+        found = exponent("su-sgd", "sgd", path)
+        assert (found.low, found.mean, found.high) == pytest.approx([float(power)] * 3, abs=1e-6)
+    terms = np.outer([1 / d for d in WIDTHS], [3, -1, 4, 1, -5])
+    assert np.abs(recorded.width_weights() @ terms).max() < 1e-12
+
+
+def test_what_the_record_lacks_is_undecided(tmp_path: Path) -> None:
+    assert told(made_up(tmp_path / "it.jsonl", S.One), S.One, name="su-adam").detail.startswith("gave up: LookupError")
+    for found in (
+        told(made_up(tmp_path / "a.jsonl", S.One, lacks=1), S.One),
+        told(made_up(tmp_path / "b.jsonl", S.Zero), S.One),
+        told(made_up(tmp_path / "c.jsonl", S.One, diverged=(3,)), S.One),
+        told(made_up(tmp_path / "d.jsonl", S.One, other=("a", "b")), S.One),
+        told(tmp_path / "none.jsonl", S.One),
+        perform(growth(), Growth(scheme="deepnorm", activation="gelu", order=S.One)),
+        perform(growth(), Growth(scheme="deepnorm", norm_kind="rmsnorm", order=S.One)),
+    ):
+        assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
+
+
+# ---------------------------------------------------------------- the same networks, and others
+
+NEW_SEEDS = range(10_000, 10_006)
+CASES = [
+    ("post-ln", "sgd", 4),
+    ("pre-ln", "adam", 8),
+    ("sub-ln", "lamb", 8),
+    ("deepnorm", "adam", 16),
+    ("fixup", "sgd", 16),
+    ("su-pre-lamb", "lamb", 16),
+    ("su-sgd", "sgd", 32),
+    ("su-adam", "adam", 32),
+]
+TELLING = CASES[-2:]
+"""Those whose scatter is so small that six networks show a gain that is wrong by a fifth."""
+
+
+@cache
+def made_now(name: str, optimizer: str, length: int, factor: float) -> dict[int, float]:
+    """By seed, the update of networks 256 wide, every gain times the factor; the record's first seed is one of them."""
+    net = Network(scheme=scheme(name), num_sublayers=length, d_model=256)
+    if factor != 1:
+        gains = [layer.gains for layer in net.config(optimizer).encoder]
+        w, v = (tuple(factor * one[role] for one in gains) for role in ("fc1", "fc2"))
+        net = replace(net, w=w, v=v)
+    seeds = [recorded.runs(name, optimizer, length, 256)[0].seeds[0], *NEW_SEEDS]
+    found = measure(net, [optimizer], seeds, Kept(None))[optimizer].values["update"]
+    return {seed: value for seed, value in zip(seeds, found, strict=True) if value is not None}
+
+
+def agree(name: str, optimizer: str, length: int, factor: float) -> bool:
+    found, kept = made_now(name, optimizer, length, factor), recorded.updates(name, optimizer, length, 256)
+    assert not set(kept) & set(NEW_SEEDS)
+    return stats.agrees(list(kept.values()), [found[seed] for seed in NEW_SEEDS]).is_agreed
+
+
+@pytest.mark.parametrize(("name", "optimizer", "length"), CASES)
+def test_the_record_is_seen_again(name: str, optimizer: str, length: int) -> None:
+    """Other seeds agree with it; its own give its numbers, to rounding, where torch is the recorded one, on a CPU."""
+    assert agree(name, optimizer, length, 1.0)
+    run = recorded.runs(name, optimizer, length, 256)[0]
+    if (run.versions.torch, run.device) == (version("torch").partition("+")[0], "cpu"):
+        first, second = run.values["update"][:2]
+        digits = 10.0 ** (1 - record.DIGITS)
+        assert made_now(name, optimizer, length, 1.0)[run.seeds[0]] == pytest.approx(first, rel=digits)
+        assert second != pytest.approx(first, rel=digits)
+
+
+@pytest.mark.parametrize(("name", "optimizer", "length"), TELLING)
+def test_a_wrong_gain_does_not_agree(name: str, optimizer: str, length: int) -> None:
+    assert not agree(name, optimizer, length, 1.2)
