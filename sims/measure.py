@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,12 +108,16 @@ def run(
         raise ValueError("no seeds to measure")
     size, recomputes = _chunk(question, len(seeds))
     question = replace(question, config=replace(question.config, recomputes=recomputes))
-    unreliable = rounding(question, seeds[: min(_PROBED, size)]) if _can_lie(question) else {}
-    for first in range(0, len(seeds), size):
-        found = _measure(question, seeds[first : first + size], advance)
-        found.unreliable = unreliable
+    probed = seeds[: min(_PROBED, size)] if _can_lie(question) else seeds[:0]
+    unreliable: dict[str, float] = {}
+    for chunk in (probed, *(seeds[first : first + size] for first in range(len(probed), len(seeds), size))):
+        if not chunk:
+            continue
+        found = _measure(question, chunk, advance, probes=chunk is probed)
+        unreliable = found.unreliable = found.unreliable or unreliable
         found.values = {name: values for name, values in found.values.items() if not _is_of(name, unreliable)}
         yield found
+        gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
 
 
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
@@ -154,7 +159,9 @@ _MOST_AT_ONCE = 64
 """More gain nothing, and progress is told and saved by chunks."""
 
 
-def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float], None]) -> Result:
+def _measure(
+    question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
+) -> Result:
     config, task, kind = question.full_config, question.task, DTYPES[question.dtype]
     model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
     inputs = draw_inputs(config, task, seeds, kind, question.device)
@@ -182,6 +189,7 @@ def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float]
             values |= _finite(question, model, inputs, order, optimizer)
     if question.has_layers:
         values |= _streams(order)
+    unreliable = rounding(question, model, inputs, order) if probes else {}
     advance(len(seeds) - told)
     found = divergences(order)
     listed = {name: value.double().cpu().tolist() for name, value in values.items()}
@@ -193,7 +201,8 @@ def _measure(question: Question, seeds: Sequence[int], advance: Callable[[float]
         for member, value in enumerate(column):
             if not math.isfinite(value):
                 found.setdefault(member, Divergence(side, len(sublayers), "step"))
-    return Result(list(seeds), listed, {seeds[member]: place for member, place in sorted(found.items())})
+    places = {seeds[member]: place for member, place in sorted(found.items())}
+    return Result(list(seeds), listed, places, unreliable)
 
 
 def _by_role(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, Tensor]:
@@ -279,20 +288,17 @@ def _can_lie(question: Question) -> bool:
     return kinds != {"ffn"} or question.dtype != "float64"
 
 
-def rounding(question: Question, seeds: Sequence[int]) -> dict[str, float]:
+def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder) -> dict[str, float]:
     """The quantities that rounding decides, each with the relative change that noise of one unit in the last place
-    makes of it, put on every x_l of the first networks."""
-    config, kind = question.full_config, DTYPES[question.dtype]
-    inputs = draw_inputs(config, question.task, seeds, kind, question.device)
-    model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
+    makes of it, put on every x_l of the first networks. order: theirs without noise."""
+    model.rounding = torch.finfo(DTYPES[question.dtype]).eps
     runs = []
-    for size in (0.0, torch.finfo(kind).eps):
-        model.rounding = size
-        order = first_order(model, inputs, question.task, question.optimizers)
+    for one in (order, first_order(model, inputs, question.task, question.optimizers)):
         runs.append({})
         for optimizer in question.optimizers:
-            runs[-1] |= _by_role(model, order, optimizer)
-            runs[-1] |= _by_layer(model, order, optimizer) if question.has_layers else {}
+            runs[-1] |= _by_role(model, one, optimizer)
+            runs[-1] |= _by_layer(model, one, optimizer) if question.has_layers else {}
+    model.rounding = 0.0
     found = {}
     for name, exact in runs[0].items():
         # A member that diverged has no change, and hides no other's.

@@ -183,7 +183,7 @@ MUTANTS: list[tuple[str, str, Any]] = [
     ("learning_rates_are_the_optimizers_own", "paper_checks.measuring._groups", lambda network, names: [list(names)]),
     ("a_divergence_stays", "sims.measure.divergences", lambda order: {}),
     ("a_divergence_stays", "paper_checks.measuring._plain", lambda result: {}),
-    ("rounding_is_told", "sims.measure.rounding", lambda question, seeds: {}),
+    ("rounding_is_told", "sims.measure.rounding", lambda *_: {}),
 ]
 
 

@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 
 from sims import measure
 from sims.ensemble import MOST, Ensemble, Member, NotEnoughMemoryError
-from sims.measure import Question, Result, choose_device, rounding, run
+from sims.measure import Question, Result, choose_device, run
 from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from sims.update import Divergence, Inputs, Task, divergences, draw_inputs, first_order, layers_of, roles_of
 from tests import realnet
@@ -254,6 +254,11 @@ def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------- what rounding decides
 
 
+def probed(asked: Question, seeds: range) -> dict[str, float]:
+    """What the first of these networks lose to rounding."""
+    return next(run(asked, seeds)).unreliable
+
+
 def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """By quantity, in float32 and, with the same weights and inputs, in float64."""
     config = asked.full_config
@@ -284,7 +289,7 @@ def test_what_rounding_decides_is_found_and_nothing_else(num_sublayers: int, som
         num_sublayers, task=Task(num_tokens=8), optimizers=("sgd", "adam"), dtype="float32", has_layers=True
     )
     seeds = range(8)
-    flagged = rounding(asked, seeds[: measure._PROBED])
+    flagged = probed(asked, seeds[: measure._PROBED])
     short, exact = in_both(asked, seeds)
     errors = {name: (short[name] / exact[name] - 1).abs() for name in exact}
     assert bool(flagged) == some
@@ -309,9 +314,9 @@ def test_what_rounding_decides_is_found_and_nothing_else(num_sublayers: int, som
 
 def test_a_comparison_without_noise_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(60, task=Task(num_tokens=8), dtype="float32", has_layers=True)
-    assert rounding(asked, range(2))
+    assert probed(asked, range(2))
     monkeypatch.setattr(Ensemble, "on_stream", lambda self, side, index, x: x)
-    assert not rounding(asked, range(2))
+    assert not probed(asked, range(2))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +341,7 @@ def test_tokens_that_are_the_same_lose_q_and_k_altogether(correlation: float, dt
 def test_float64_is_enough_until_tokens_are_the_same() -> None:
     def lost(num_sublayers: int) -> set[str]:
         asked = question(num_sublayers, task=Task(num_tokens=8), has_layers=True)
-        return set(rounding(asked, range(2)))
+        return set(probed(asked, range(2)))
 
     assert not lost(60)
     deep = lost(160)
@@ -345,9 +350,10 @@ def test_float64_is_enough_until_tokens_are_the_same() -> None:
 
 
 def test_a_diverged_network_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = iter([{"sgd/q": torch.tensor([1.0, math.nan])}, {"sgd/q": torch.tensor([1.5, math.nan])}])
+    plain, noisy = ({"sgd/q": torch.tensor([value, math.nan])} for value in (1.0, 1.5))
+    runs = iter([plain, plain, noisy])
     monkeypatch.setattr(measure, "_by_role", lambda *_: next(runs))
-    assert rounding(question(), range(2)) == {"sgd/q": 0.5}
+    assert probed(question(), range(2)) == {"sgd/q": 0.5}
 
 
 def test_an_ffn_stack_in_float64_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
