@@ -92,7 +92,11 @@ def _extras(found: Found) -> dict[str, Any]:
 
 
 def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float | None]]) -> dict[str, Any]:
-    """Of the mean update in L, beside that of the predicted curve over the same L."""
+    """Of the mean update in L, beside that of the predicted curve over the same L.
+
+    A seed draws partly the same numbers at every depth; the interval takes them for independent, so it is wider than it
+    need be.
+    """
     lengths = [int(one["num_sublayers"]) for one in rows]
     predictions = [one["update"] for one in rows]
     known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
