@@ -159,6 +159,7 @@ def _sublayers(
 ) -> tuple[SublayerConfig, ...]:
     """``layer`` over and over, one sublayer for each entry of ``letters``."""
     rate = _lr_multiplier(scheme, optimizer, len(letters))
+    beside = (*(["bias"] if shape.has_bias else []), *(["norm_gain", "norm_bias"] if shape.has_affine else []))
     sublayers, admin = [], 1.0
     for kind, (a, b, c, w, v) in zip(islice(cycle(layer), len(letters)), letters, strict=True):
         sublayers.append(
@@ -168,7 +169,9 @@ def _sublayers(
                 branch_weight=b,
                 input_scale=c,
                 gains=dict(zip(SCALED_ROLES[kind], (w, v), strict=True)),
-                lr_multipliers={} if rate == 1 else dict.fromkeys((*UNSCALED_ROLES[kind], *SCALED_ROLES[kind]), rate),
+                lr_multipliers={}
+                if rate == 1
+                else dict.fromkeys((*UNSCALED_ROLES[kind], *SCALED_ROLES[kind], *beside), rate),
                 trains_branch_weight=scheme.stack.trains_branch_weight,
             )
         )

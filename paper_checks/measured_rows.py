@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, found: 
             for role in roles
         },
         "num_seeds": len(found.seeds),
+        "log_scatter": _log_scatter(found.values.get("update", ())),
         "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
         "unreliable": dict(found.unreliable),
         "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
@@ -62,6 +64,12 @@ def _beside(values: Sequence[float | None] | None, predicted: float | None) -> d
         for name, end in zip(names, ends, strict=True)
     }
     return {"update": None if predicted is None else _finite(predicted), **measured, **ratios}
+
+
+def _log_scatter(values: Sequence[float | None]) -> float | None:
+    """Standard deviation of log U over the seeds: of 0.8 and more, a t interval of the mean is too short."""
+    numbers = [x for x in values if x is not None and x > 0]
+    return statistics.stdev(map(math.log, numbers)) if len(numbers) > 1 and len(numbers) == len(values) else None
 
 
 def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
@@ -97,6 +105,9 @@ def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float
     A seed draws partly the same numbers at every depth; the interval takes them for independent, so it is wider than it
     need be.
     """
+    decided = {int(one["num_sublayers"]) for one in rows if "update" in one["unreliable"]}
+    samples = [values for one, values in zip(rows, samples, strict=True) if "update" not in one["unreliable"]]
+    rows = [one for one in rows if "update" not in one["unreliable"]]
     lengths = [int(one["num_sublayers"]) for one in rows]
     predictions = [one["update"] for one in rows]
     known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
@@ -115,7 +126,9 @@ def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float
         "difference_low": None if difference is None else difference.low,
         "difference_high": None if difference is None else difference.high,
         "lengths": list(found.lengths),
-        "left_out": {str(length): why for length, why in found.left_out.items()},
+        "left_out": {
+            str(one): why for one, why in [*found.left_out.items(), *((d, "rounding decides") for d in decided)]
+        },
         "reason": found.reason or None,
     }
 

@@ -191,16 +191,14 @@ def _at_most(path: Path, most: Most, statement: Any) -> Evidence:
     scheme, optimizer, bound = most(statement)
     answers: list[bool | None] = []
     numbers: dict[str, str] = {}
-    num = 0
     for length, found in at_infinite_width(scheme, optimizer, path).items():
         assert found.low is not None and found.high is not None
         value = float(bound(length))
         answers.append(True if found.high <= value else False if found.low > value else None)
         numbers[f"L = {length}"] = f"{_ends(found)} against {_short(value)}"
-        num += found.num * len(WIDTHS)
     return Evidence(
         route=Route.MEASURED,
-        num_effective=0 if all_of(answers) is None else num,
+        num_effective=0 if all_of(answers) is None else len(answers),
         verdict=outcome(all_of(answers)),
         detail=f"recorded FFN stacks at gains 1, {_and(WIDTHS)} wide, the line in 1/d through both: the interval of "
         "the mean update at infinite width",

@@ -108,11 +108,9 @@ def run(
         raise ValueError("no seeds to measure")
     size, recomputes = _chunk(question, len(seeds))
     question = replace(question, config=replace(question.config, recomputes=recomputes))
-    probed = seeds[: min(_PROBED, size)] if _can_lie(question) else seeds[:0]
+    probed = seeds[: min(_PROBED, size)]
     unreliable: dict[str, float] = {}
     for chunk in (probed, *(seeds[first : first + size] for first in range(len(probed), len(seeds), size))):
-        if not chunk:
-            continue
         found = _measure(question, chunk, advance, probes=chunk is probed)
         unreliable = found.unreliable = found.unreliable or unreliable
         found.values = {name: values for name, values in found.values.items() if not _is_of(name, unreliable)}
@@ -282,15 +280,13 @@ _LIMIT = 0.01
 """A quantity that rounding changes by more than this in one of them is not reported."""
 
 
-def _can_lie(question: Question) -> bool:
-    """Gradients of q and k live on the differences between tokens, which deep post-LN makes smaller than rounding."""
-    kinds = {sublayer.kind for _, side in question.config.sides for sublayer in side}
-    return kinds != {"ffn"} or question.dtype != "float64"
-
-
 def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder) -> dict[str, float]:
     """The quantities that rounding decides, each with the relative change that noise of one unit in the last place
-    makes of it, put on every x_l of the first networks. order: theirs without noise."""
+    makes of it, put on every x_l of the first networks. order: theirs without noise.
+
+    Gradients of q and k live on the differences between tokens, which deep post-LN makes smaller than rounding; those
+    behind a norm of two numbers are 0.
+    """
     model.rounding = torch.finfo(DTYPES[question.dtype]).eps
     runs = []
     for one in (order, first_order(model, inputs, question.task, question.optimizers)):

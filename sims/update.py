@@ -171,19 +171,19 @@ def first_order(
     on_stream: Callable[[], None] = lambda: None,
 ) -> FirstOrder:
     """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held."""
-    found = FirstOrder()
-    for table in (found.values, found.functionals, found.steps):
-        table.update({name: {} for name in optimizers})
+    parameters = model.tagged()
+    found = _empty(model, tuple(optimizers))
+    reduced: set[str] = set()
 
     def reduce(name: str) -> Callable[[Tensor], None]:
         def on_gradient(parameter: Tensor) -> None:
             grad, parameter.grad = parameter.grad, None
             assert grad is not None
             _reduce(model, name, grad, parameter.detach(), found, keeps_steps)
+            reduced.add(name)
 
         return on_gradient
 
-    parameters = model.tagged()
     handles = [p.register_post_accumulate_grad_hook(reduce(name)) for name, p, _ in parameters]
     try:
         first: dict[str, Tensor] = {}
@@ -203,9 +203,20 @@ def first_order(
             handle.remove()
     found.readings = {name: value.detach() for name, value in found.readings.items()}
     for name, parameter, _ in parameters:  # what the objective does not depend on has no gradient
-        if any(name not in table for table in found.values.values()):
+        if name not in reduced:
             _reduce(model, name, torch.zeros_like(parameter), parameter.detach(), found, keeps_steps)
     return found
+
+
+def _empty(model: Ensemble, optimizers: Sequence[str]) -> FirstOrder:
+    """Room for every result beforehand. One that is allocated between two gradients would stay where the first was, and
+    the next, of the same size, would no longer fit there: the process grew by a copy of all weights."""
+    names = [name for name, _, _ in model.tagged()]
+    tables = []
+    for _ in range(2):
+        rooms = [model.lr_multiplier(names[0], 0).new_empty(len(names), model.num_members) for _ in optimizers]
+        tables.append({one: dict(zip(names, room, strict=True)) for one, room in zip(optimizers, rooms, strict=True)})
+    return FirstOrder(values=tables[0], functionals=tables[1], steps={optimizer: {} for optimizer in optimizers})
 
 
 def _no_norm_overflowed(model: Ensemble, side: str, index: int, found: FirstOrder) -> None:
@@ -228,15 +239,14 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, found: Fir
     for optimizer in found.values:
         power, constant = NORMALISATION[optimizer]
         rate = model.lr_multiplier(name, 0) / model.config.d_model**power
-        found.functionals[optimizer][name] = rate * norms.functional(optimizer)
+        torch.mul(rate, norms.functional(optimizer), out=found.functionals[optimizer][name])
         if not keeps_steps:
-            found.values[optimizer][name] = rate * norms.alignment(optimizer)
+            torch.mul(rate, norms.alignment(optimizer), out=found.values[optimizer][name])
             continue
         step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
         found.steps[optimizer][name] = step
-        found.values[optimizer][name] = (
-            (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
-        )
+        along = (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
+        found.values[optimizer][name].copy_(along)
 
 
 class _Norms:
@@ -303,11 +313,12 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> 
         is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
     )
     found.streams[side, index] = stream
-
-    def on_gradient(grad: Tensor) -> None:
-        stream.gradient_square = grad.square().flatten(1).sum(1)
-
     if x.requires_grad:
+        room = stream.gradient_square = torch.zeros_like(second_moment)
+
+        def on_gradient(grad: Tensor) -> None:
+            room.copy_(grad.square().flatten(1).sum(1))
+
         x.register_hook(on_gradient)
 
 

@@ -21,7 +21,7 @@ import mpmath
 from theory.closedform import ClosedForm, closed_form
 from theory.evaluate import evaluate
 from theory.recursion import LONGEST, by_leap, by_recursion, prediction
-from theory.schemes import Scheme
+from theory.schemes import OWN, Scheme
 from theory.setting import Prediction, Setting
 from theory.symbols import L
 
@@ -59,12 +59,14 @@ def predict_setting(
     for name, gains in (("w", w), ("v", v)):
         if gains is not None:
             check_gains(name, gains, num_sublayers)
-    if w is not None or v is not None:
+    is_short = num_sublayers <= LONGEST // 50
+    # A closed form of numbers of one's own can have thousands of digits, and take minutes to write.
+    if w is not None or v is not None or (is_short and setting.scheme.source == OWN):
         return _by_recursion(setting, num_sublayers, w=w, v=v)
     form = cached_closed_form(setting)
     if form is not None:
         return from_closed_form(setting, form, num_sublayers)
-    if num_sublayers <= LONGEST // 50:
+    if is_short:
         return _by_recursion(setting, num_sublayers)
     return by_leap(setting, num_sublayers)
 

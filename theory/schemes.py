@@ -127,6 +127,8 @@ def scheme(name: str) -> Scheme:
     return SCHEMES[name]
 
 
+OWN = "user"
+"""The source of a scheme of one's own."""
 PowerLaw = tuple[Fraction, Fraction]
 """(C, P), meaning C L^P."""
 
@@ -149,4 +151,4 @@ def custom_scheme(
         Rational(c.numerator, c.denominator) * L ** Rational(p.numerator, p.denominator) for c, p in laws.values()
     )
     stack = Stack(placement=PLACEMENTS[norm], residual_weight=a, branch_weight=b, gain_in=g, gain_out=g)
-    return Scheme(name=f"custom-{norm}", source="user", stack=stack)
+    return Scheme(name=f"custom-{norm}", source=OWN, stack=stack)

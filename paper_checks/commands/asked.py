@@ -122,6 +122,8 @@ def _depths(stack: Stack, attention: Attention) -> list[dict]:
         if len(sides[0]) != len(sides[1]):
             raise BadInputError(f"--layers has {len(sides[0])} entries and --decoder-layers {len(sides[1])}: pair them")
         pairs = list(zip(*sides, strict=True))
+        if attention.causal:
+            raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
         _buildable(2 * n + 3 * m for n, m in pairs)
         return [{"num_layers": pair} for pair in pairs]
     if attention.decoder_layers is not None:

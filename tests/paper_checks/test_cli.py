@@ -127,6 +127,9 @@ MEASURE_REFUSED = {
     f"{MEASURE} --attention --arch encodr": "encoder, decoder, encoder-decoder",
     f"{MEASURE} --attention --decoder-layers 2": "belongs to --arch encoder-decoder",
     f"{MEASURE} --attention --arch encoder-decoder": "wants --layers and --decoder-layers",
+    f"{MEASURE} --attention --arch encoder-decoder --layers 2 --decoder-layers 2 --causal": "no --sublayers",
+    "--scheme pre-ln --optimizer sgd --attention --arch encoder-decoder --layers 2 --decoder-layers 2 "
+    "--causal": "the decoder is causal as it is",
     f"{MEASURE} --width 60000": "needs",
     f"{MEASURE} --width 60000 --seeds 1000000": "GiB are free",
     "--scheme pre-ln --optimizer sgd --sublayers 20000 --width 20000": "20000 sublayers, d_model 20000",
@@ -191,7 +194,7 @@ def test_measure_refuses_before_it_measures(
 def test_measure_refuses_what_memory_has_no_room_for(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("sims.measure._measure", full)
@@ -201,7 +204,7 @@ def test_measure_refuses_what_memory_has_no_room_for(
 
 
 def test_measure_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("sims.measure._measure", broken)

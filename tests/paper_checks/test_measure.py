@@ -226,6 +226,17 @@ READ = {
         "q is left out. Noise of one unit in the last place",
         "rounding decides it in float64",
     ],
+    "--scheme post-ln --optimizer adam --sublayers 2,4 --width 2 --seeds 8": [
+        "none",
+        "update is left out. Noise of one unit in the last place",
+        "No exponent: an exponent needs two lengths, and 0 can be fitted",
+    ],
+    "--scheme post-ln --optimizer sgd --sublayers 32 --width 8 --seeds 8": [
+        "L = 32: log U scatters by 0.8 or more between seeds",
+        "interval is too short",
+    ],
+    "--scheme admin --optimizer sgd --attention --sublayers 2 --width 8 --seeds 2": ["attention to equal tokens"],
+    "--norm pre --gain 1e-10,0 --optimizer sgd --sublayers 2 --width 16 --seeds 2": ["2e-20"],
 }
 
 
@@ -237,6 +248,19 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf", found)
+
+
+def test_lengths_that_rounding_decides_are_left_out_of_the_exponent() -> None:
+    rows = [
+        {"num_sublayers": n, "update": float(n), "unreliable": {"update": 0.5} if n == 4 else {}} for n in (2, 4, 8)
+    ]
+    found = measured_rows.exponent(rows, [[2.0, 2.1], [], [8.0, 8.1]])
+    assert found["lengths"] == [2, 8]
+    assert found["left_out"] == {"4": "rounding decides"}
+
+
+def test_little_scatter_is_not_noted() -> None:
+    assert "log U" not in printed("--scheme deepnorm --optimizer adam --sublayers 4 --width 32 --seeds 8")
 
 
 def test_lamb_is_noted_only_where_its_step_differs() -> None:
