@@ -5,10 +5,11 @@ A run is written as soon as its chunk of seeds is done, so a measurement that wa
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,19 @@ def _make(
                 seconds=seconds / len(group),
                 diverged=_plain(result),
                 unreliable=unreliable,
+                commit=_commit(),
             )
+
+
+@cache
+def _commit() -> str | None:
+    """Of this checkout, where git knows it."""
+    try:
+        command = ["git", "-C", str(RECORDS), "rev-parse", "HEAD"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
 
 
 def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[str, Any]:

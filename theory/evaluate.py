@@ -32,7 +32,7 @@ from sympy import (
 )
 
 from theory.moments import activation, exact
-from theory.special import GaussianMoment, GrowthSum, RootRatioSum, moment_value, root_ratio_sum
+from theory.special import GaussianMoment, GrowthSum, LongPsi, RootRatioSum, moment_value, root_ratio_sum
 
 
 def _rising(z: mpmath.mpf, k: mpmath.mpf) -> mpmath.mpf:
@@ -70,6 +70,7 @@ _FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
     atan: mpmath.atan,
     ceiling: mpmath.ceil,
     RisingFactorial: _rising,
+    LongPsi: mpmath.digamma,
     GrowthSum: lambda z1, z2, s: (_rising(z1, s) / _rising(z2, s) - 1) / s,
     RootRatioSum: lambda length, eps, kappa: root_ratio_sum(int(length), eps, kappa),
 }

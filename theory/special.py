@@ -1,6 +1,7 @@
-"""Three functions that closed forms of the mean field need and sympy lacks. Each evaluates; ``orders`` expands them.
+"""Functions that closed forms of the mean field need and sympy lacks. Each evaluates; ``orders`` expands them.
 
 GaussianMoment    a moment of an activation at a preactivation scale, kept unevaluated while the scale is symbolic
+LongPsi           digamma of a large whole number
 GrowthSum         the same sum without the roots, which telescopes
 RootRatioSum      sum_{l=1}^{L} sqrt( Gamma(l + eps) / Gamma(l + eps + kappa) ), which does not telescope
 """
@@ -12,6 +13,7 @@ import functools
 import mpmath
 from sympy import Expr, Float, Function, digamma, sympify
 from sympy.core.symbol import Str
+from sympy.printing.printer import Printer
 
 from theory.moment_values import precise
 from theory.moments import Kind, activation, exact
@@ -78,6 +80,31 @@ def with_moment_values(expr: Expr, digits: int = 30) -> Expr:
     return expr.replace(lambda e: isinstance(e, GaussianMoment), lambda e: Float(e.evalf(digits), digits))
 
 
+class LongPsi(Function):
+    """digamma of a large whole number, kept as it is: sympy would write it as a sum of fractions, 10^4 digits and more.
+
+    That is what a stream has whose branches are small: at gain 1/10, psi(20001).
+    """
+
+    nargs = 1
+    is_positive = True
+
+    def _eval_evalf(self, prec: int) -> Expr:
+        with mpmath.workprec(prec + 20):
+            return Float(mpmath.digamma(int(self.args[0])), precision=prec)
+
+    def _sympystr(self, printer: Printer) -> str:
+        return f"polygamma(0, {printer.doprint(self.args[0])})"
+
+    def _latex(self, printer: Printer) -> str:
+        return rf"\psi\left({printer.doprint(self.args[0])}\right)"
+
+
+def psi(z: Expr) -> Expr:
+    """digamma(z)."""
+    return LongPsi(z) if z.is_Integer and z > 100 else digamma(z)
+
+
 class GrowthSum(Function):
     """GrowthSum(z1, z2, s) = ( Gamma(z1+s) Gamma(z2) / (Gamma(z1) Gamma(z2+s)) - 1 ) / s,  psi(z1) - psi(z2) at s = 0.
 
@@ -90,7 +117,7 @@ class GrowthSum(Function):
 
     @classmethod
     def eval(cls, z1: Expr, z2: Expr, s: Expr) -> Expr | None:
-        return digamma(z1) - digamma(z2) if s.is_zero else None
+        return psi(z1) - psi(z2) if s.is_zero else None
 
 
 class RootRatioSum(Function):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks import measured_rows
+from paper_checks import measured_rows, measuring
 from paper_checks.measuring import Extras, Kept, measure
 from paper_checks.networks import Network
 from sims import measure as sims_measure
@@ -257,3 +257,18 @@ def test_a_record_that_was_cut_off_loses_that_run_alone(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert [run.seeds for run in record.read(path)] == [[0, 1], [2]]
+
+
+def test_a_run_says_which_commit_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(tmp_path / "it.jsonl")
+    measure(network(num_sublayers=2, d_model=8), ["sgd"], range(2), kept)
+    (run,) = kept.runs
+    assert run.commit is None or len(run.commit) == 40
+
+    def absent(*_: object, **__: object) -> None:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr("subprocess.run", absent)
+    measuring._commit.cache_clear()
+    assert measuring._commit() is None
+    measuring._commit.cache_clear()

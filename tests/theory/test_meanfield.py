@@ -14,11 +14,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import S
+from sympy import Rational, S, sympify
 
 import theory.closedform as closedform
 import theory.recursion as recursion
 from tests.scalarnet import ACTIVATIONS, NORM_KINDS, OPTIMIZERS, Net, net, reference
+from theory.growth import update_order
 from theory.meanfield import from_closed_form, predict, predict_setting
 from theory.recursion import by_leap, by_recursion
 from theory.schemes import SCHEMES, custom_scheme
@@ -427,3 +428,20 @@ def test_an_input_that_is_not_counted_is_seen(monkeypatch):
         closedform, "_growing_stream_sum", lambda eps, kappa, p: (eps * GrowthSum(L_ + 1, S.One, kappa - 1), "")
     )
     assert ("pre-ln", "sgd") in red_closed()
+
+
+@pytest.mark.parametrize("gain", ["1/10", "1/100", "1/10000000000"])
+def test_small_branches_of_one_s_own_take_no_digits(gain: str) -> None:
+    """1/s is then a large whole number, whose digamma sympy writes out: 8,000 digits at 1/10, and no end at 1/10^10."""
+    own = custom_scheme("pre", gain=(Fraction(gain), Fraction(0)))
+    setting = Setting.of(own, "sgd", "relu", "layernorm")
+    form = closedform.closed_form(setting)
+    assert form is not None
+    short, long = (from_closed_form(setting, form, length) for length in (50, 10**6))
+    assert short.update == pytest.approx(predict_setting(setting, 50).update, rel=1e-12)
+    order = update_order(setting)
+    assert sympify(str(order.coefficient)) == 2 / Rational(gain) ** 2
+    assert len(str(form.roles["fc1"])) < 200
+    s = float(Fraction(gain)) ** 4 / 2  # what a branch adds to a stream of 1
+    exact = float(Fraction(gain)) ** 2 / s * math.log1p(1e6 * s)  # the sum over l of g^2/(1 + s l), as an integral
+    assert long.update == pytest.approx(exact, rel=2 * s + 1e-5)
