@@ -336,9 +336,10 @@ def test_two_processes_at_once_and_a_third(tmp_path: Path) -> None:
     """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
     command = [DEPTHLAW, "measure", *SMALL.split(), "--record", tmp_path / "it.jsonl", "--json"]
     controller, terminal = pty.openpty()
+    settings = {**os.environ, "TERM": "xterm"}  # without one no bar can be drawn
     both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, text=True),
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=settings)
+        for stderr in (terminal, subprocess.PIPE)
     ]
     os.close(terminal)
     outputs = [one.communicate(timeout=120) for one in both]
