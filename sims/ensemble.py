@@ -169,7 +169,7 @@ def _control_group(name: str) -> int | None:
 
 SHARE, MOST = 0.5, 0.7
 """Of what is free: what several members together may take, and one alone. Allocators keep more than they are asked for:
-1,000 layers of width 256 took 1.3 times what is counted."""
+1,000 layers of width 256 took 1.1 times what is counted where they recompute, and 1.4 times where not."""
 
 
 def members_at_once(bytes_each: int, device: torch.device | str, what: str) -> int:
