@@ -1,0 +1,90 @@
+r"""The kernel rung: the update of a real Transformer with softmax attention, by role, at infinite width.
+
+The same second moments as ``theory.meanfield``, token by token: the Gram matrix of the tokens goes through the
+sublayers (``kernel_walk``; an activation, ``kernel_duals``; a softmax, ``kernel_softmax``), that of the gradients comes
+back, and what reaches a matrix from both sides is its part of the update (``kernel_update``). Nothing is fitted.
+
+    x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
+    ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(q k^T / sqrt(K)) v))
+
+Each matrix is Xavier normal times its gain, Var = gain^2 2 / (fan_in + fan_out). Linear in the number of sublayers.
+
+Exact as d_model and the number of heads go to infinity, but for the softmax averages, which are over fixed quasi-random
+points; each answer has their error. Gradients are taken to be independent of the signal (the weights that the signal
+passed are as good as drawn anew on the way back), which holds in this limit for a random head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from theory.kernel_setting import Inputs, Sublayer, Transformer
+from theory.kernel_update import functional_of, unit_power
+from theory.kernel_walk import Totals, Walk
+from theory.optimizers import Functional
+
+__all__ = ["Inputs", "KernelUpdate", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
+
+REPLICATES = 4
+"""Independent sets of points, whose spread is the stated error."""
+_MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "cross_q", "cross_k", "cross_v", "cross_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelUpdate:
+    """update: of the branch matrices together. roles: each in the unit that ``unit_power`` names. error: relative
+    standard error of the quasi-random averages, by role and of "update". Infinite where it is beyond the floats."""
+
+    update: float
+    log10_update: float
+    roles: Mapping[str, float]
+    error: Mapping[str, float]
+
+
+def predict_kernel(
+    network: Transformer,
+    inputs: Inputs,
+    optimizers: Sequence[str],
+    *,
+    advance: Callable[[float], None] = lambda _: None,
+    effort: float = 1.0,
+) -> dict[str, KernelUpdate]:
+    """The update of the first step by optimizer, with the sublayers' learning-rate multipliers inside.
+
+    advance: told how many sublayers were passed, two for each (forward and backward). effort: how many quasi-random
+    points, in units of what is usual. ValueError, in one line, for adafactor (rank one only) and unknown optimizers.
+    """
+    functionals = {name: functional_of(name) for name in optimizers}
+    runs = []
+    for replicate in range(REPLICATES):
+        walk = Walk(network, inputs, frozenset(functionals.values()), replicate, effort)
+        walk.run(lambda: advance(1 / REPLICATES))
+        runs.append(walk.totals())
+    return {name: _answer(functional, runs) for name, functional in functionals.items()}
+
+
+def _answer(functional: Functional, runs: Sequence[Totals]) -> KernelUpdate:
+    """The mean over the replicates, in units of the largest exponent of any."""
+    exponent = max(run[functional].exponent for run in runs)
+    by_role = {
+        role: np.array([run[functional].values[role] * math.exp(run[functional].exponent - exponent) for run in runs])
+        for role in runs[0][functional].values
+    }
+    samples = {"update": sum(x for role, x in by_role.items() if role in _MATRICES) + np.zeros(len(runs)), **by_role}
+    means = {role: float(x.mean()) for role, x in samples.items()}
+    with np.errstate(over="ignore"):
+        size = float(np.exp(exponent))
+    log10 = math.log10(means["update"]) + exponent / math.log(10) if means["update"] > 0 else -math.inf
+    return KernelUpdate(
+        update=means["update"] * size if means["update"] else 0.0,
+        log10_update=log10,
+        roles={role: means[role] * size if means[role] else 0.0 for role in by_role},
+        error={
+            role: float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role] if means[role] else 0.0
+            for role, x in samples.items()
+        },
+    )
