@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -91,6 +91,7 @@ def rule(
 Scheme = Annotated[
     str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.", metavar="NAME")
 ]
+Sublayers = Annotated[str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")]
 Activation = Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.", metavar="NAME")]
 NormKind = Annotated[str, typer.Option(help="layernorm or rmsnorm.", metavar="NAME")]
 GainsIn = Annotated[str | None, typer.Option("--w", help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")]
@@ -101,10 +102,56 @@ BranchWeight = Annotated[str | None, typer.Option(help="With --norm: b = C L^P."
 Gain = Annotated[str | None, typer.Option(help="With --norm: the gains w = v = C L^P.", metavar="C,P")]
 
 
-@app.command(epilog="Example: depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000")
+_NETWORK, _ATTENTION, _MORE = "The network", "With --attention", "What is shown, and where it goes"
+
+
+def _of_attention(text: str, metavar: str) -> Any:
+    return typer.Option(help=text, metavar=metavar, rich_help_panel=_ATTENTION)
+
+
+IsAttention = Annotated[
+    bool, typer.Option("--attention", help="A Transformer: attention and FFN in turn.", rich_help_panel=_ATTENTION)
+]
+Arch = Annotated[str | None, _of_attention("encoder (if left out), decoder (causal) or encoder-decoder.", "NAME")]
+Layers = Annotated[str | None, _of_attention("Layers N of two sublayers each, instead of --sublayers: 6,12.", "LIST")]
+DecoderLayers = Annotated[
+    str | None, _of_attention("Layers M of an encoder-decoder's decoder, one for each of --layers.", "LIST")
+]
+FfnRatio = Annotated[str | None, _of_attention("FFN width over d_model; 4 if left out.", "R")]
+Tokens = Annotated[str | None, _of_attention("Tokens of a sequence; 16 if left out.", "T")]
+Batch = Annotated[str | None, _of_attention("Sequences of the batch; 1 if left out.", "B")]
+Correlation = Annotated[str | None, _of_attention("Of any two input tokens; 0 if left out, 1 at most.", "C")]
+Causal = Annotated[
+    bool, typer.Option("--causal", help="Each token attends to earlier ones only.", rich_help_panel=_ATTENTION)
+]
+Readout = Annotated[
+    str | None,
+    _of_attention("last (if left out): a logit of the last token. sum: of each token one, summed.", "NAME"),
+]
+Loss = Annotated[
+    str | None, _of_attention("What the step makes smaller: logit (if left out), or ce, a cross-entropy.", "NAME")
+]
+Classes = Annotated[str | None, _of_attention("Classes of the cross-entropy; 16 if left out.", "C")]
+Roles = Annotated[
+    bool, typer.Option("--roles", help="A line for each role, and a panel of --plot.", rich_help_panel=_MORE)
+]
+Plot = Annotated[
+    str | None, typer.Option(help="Draw it, log-log: .png, .svg or .pdf.", metavar="FILE", rich_help_panel=_MORE)
+]
+
+_PREDICT_EXAMPLES = """Examples:
+
+depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000
+
+depthlaw predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg
+
+depthlaw predict --scheme pre-ln --optimizer adam --attention --arch decoder --layers 24 --heads 16 --width 1024"""
+
+
+@app.command(epilog=_PREDICT_EXAMPLES)
 def predict(
     optimizer: Optimizer,
-    sublayers: Annotated[str, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")],
+    sublayers: Sublayers = None,
     scheme: Scheme = None,
     activation: Activation = "relu",
     norm_kind: NormKind = "layernorm",
@@ -114,10 +161,36 @@ def predict(
     residual_weight: ResidualWeight = None,
     branch_weight: BranchWeight = None,
     gain: Gain = None,
+    attention: IsAttention = False,
+    arch: Arch = None,
+    layers: Layers = None,
+    decoder_layers: DecoderLayers = None,
+    heads: Annotated[
+        str | None, _of_attention("Attention heads, with --width; infinitely many and large if left out.", "H")
+    ] = None,
+    width: Annotated[
+        str | None, _of_attention("d_model, for the size of a head; the prediction is at infinite width.", "D")
+    ] = None,
+    ffn_ratio: FfnRatio = None,
+    tokens: Tokens = None,
+    batch: Batch = None,
+    correlation: Correlation = None,
+    causal: Causal = False,
+    readout: Readout = None,
+    loss: Loss = None,
+    classes: Classes = None,
+    roles: Roles = False,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """The update of an FFN-only stack in one optimizer step, exact at infinite width, and its leading order in L."""
-    from paper_checks.commands.asked import Stack
+    """The update in one optimizer step, at infinite width and with no fitted constant.
+
+    Without --attention the network is that of the theorems, an FFN-only stack
+    with one input: exact at any depth, and its leading order in L. With it, a
+    real Transformer by role (q, k, v, out, fc1, fc2, biases, norms, embedding,
+    head): how each grows with depth, and what learning rate would undo it.
+    """
+    from paper_checks.commands.asked import Attention, Stack
     from paper_checks.commands.predict import run
 
     stack = Stack(
@@ -131,15 +204,29 @@ def predict(
         norm=norm,
         laws={"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain},
     )
-    run(stack, as_json=as_json)
+    transformer = Attention(
+        is_on=attention,
+        tokens=tokens,
+        batch=batch,
+        causal=causal,
+        correlation=correlation,
+        ffn_ratio=ffn_ratio,
+        heads=heads,
+        readout=readout,
+        loss=loss,
+        classes=classes,
+        arch=arch,
+        layers=layers,
+        decoder_layers=decoder_layers,
+    )
+    run(stack, transformer, width, has_roles=roles, plot=plot, as_json=as_json)
 
 
-_NETWORK, _ATTENTION, _MORE = "The network", "With --attention", "What is measured, and where it goes"
 _MEASURE_EXAMPLES = """Examples:
 
 depthlaw measure --scheme post-ln --optimizer sgd --sublayers 4,8,16,32,64 --width 512 --seeds 32 --plot post.png
 
-depthlaw measure --scheme deepnorm --optimizer adam --layers 6,12,24 --attention --width 64 --heads 4 --by-layer
+depthlaw measure --scheme deepnorm --optimizer adam --layers 6,12,24 --attention --width 64 --heads 4 --roles
 
 depthlaw measure --scheme deepnorm --optimizer adam --attention --arch encoder-decoder --layers 6 --decoder-layers 6"""
 
@@ -147,9 +234,7 @@ depthlaw measure --scheme deepnorm --optimizer adam --attention --arch encoder-d
 @app.command(epilog=_MEASURE_EXAMPLES)
 def measure(
     optimizer: Optimizer,
-    sublayers: Annotated[
-        str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")
-    ] = None,
+    sublayers: Sublayers = None,
     scheme: Scheme = None,
     activation: Annotated[
         str, typer.Option(help="relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", metavar="NAME")
@@ -166,80 +251,22 @@ def measure(
         str, typer.Option(help="Independent networks of each depth.", metavar="K", rich_help_panel=_NETWORK)
     ] = "8",
     seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S", rich_help_panel=_NETWORK)] = "0",
-    attention: Annotated[
-        bool,
-        typer.Option("--attention", help="A Transformer: attention and FFN in turn.", rich_help_panel=_ATTENTION),
-    ] = False,
-    arch: Annotated[
-        str | None,
-        typer.Option(
-            help="encoder (if left out), decoder (causal) or encoder-decoder.",
-            metavar="NAME",
-            rich_help_panel=_ATTENTION,
-        ),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Layers N of two sublayers each, instead of --sublayers: 6,12.",
-            metavar="LIST",
-            rich_help_panel=_ATTENTION,
-        ),
-    ] = None,
-    decoder_layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Layers M of an encoder-decoder's decoder, one for each of --layers.",
-            metavar="LIST",
-            rich_help_panel=_ATTENTION,
-        ),
-    ] = None,
+    attention: IsAttention = False,
+    arch: Arch = None,
+    layers: Layers = None,
+    decoder_layers: DecoderLayers = None,
     heads: Annotated[
-        str | None,
-        typer.Option(help="Attention heads; 1 if left out.", metavar="H", rich_help_panel=_ATTENTION),
+        str | None, _of_attention("Attention heads; 1 if left out. Predicted with heads of the same size.", "H")
     ] = None,
-    ffn_ratio: Annotated[
-        str | None,
-        typer.Option(help="FFN width over d_model; 4 if left out.", metavar="R", rich_help_panel=_ATTENTION),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(help="Tokens of a sequence; 16 if left out.", metavar="T", rich_help_panel=_ATTENTION),
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(help="Sequences of the batch; 1 if left out.", metavar="B", rich_help_panel=_ATTENTION),
-    ] = None,
-    correlation: Annotated[
-        str | None,
-        typer.Option(
-            help="Of any two input tokens; 0 if left out, 1 at most.", metavar="C", rich_help_panel=_ATTENTION
-        ),
-    ] = None,
-    causal: Annotated[
-        bool, typer.Option("--causal", help="Each token attends to earlier ones only.", rich_help_panel=_ATTENTION)
-    ] = False,
-    readout: Annotated[
-        str | None,
-        typer.Option(
-            help="last (if left out): a logit of the last token. sum: of each token one, summed.",
-            metavar="NAME",
-            rich_help_panel=_ATTENTION,
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            help="What the step makes smaller: logit (if left out), or ce, a cross-entropy.",
-            metavar="NAME",
-            rich_help_panel=_ATTENTION,
-        ),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Classes of the cross-entropy; 16 if left out.", metavar="C", rich_help_panel=_ATTENTION),
-    ] = None,
-    roles: Annotated[bool, typer.Option("--roles", help="A line for each role.", rich_help_panel=_MORE)] = False,
+    ffn_ratio: FfnRatio = None,
+    tokens: Tokens = None,
+    batch: Batch = None,
+    correlation: Correlation = None,
+    causal: Causal = False,
+    readout: Readout = None,
+    loss: Loss = None,
+    classes: Classes = None,
+    roles: Roles = False,
     by_layer: Annotated[
         bool,
         typer.Option(
@@ -265,10 +292,7 @@ def measure(
             rich_help_panel=_MORE,
         ),
     ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(help="Draw it, log-log: .png, .svg or .pdf.", metavar="FILE", rich_help_panel=_MORE),
-    ] = None,
+    plot: Plot = None,
     record: Annotated[
         str | None,
         typer.Option(

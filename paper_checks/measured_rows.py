@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.networks import Network
+from paper_checks.predicted_rows import predicted_row
 from sims import stats
 from sims.model import BRANCH_ROLES, OTHER_ROLES
-from sims.optim import NORMALISATION, Normalisation
 from sims.record import Found
 
 if TYPE_CHECKING:
@@ -19,23 +19,15 @@ if TYPE_CHECKING:
 
 def row(network: Network, optimizer: str, prediction: Prediction | None, found: Found) -> dict[str, Any]:
     """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
-    predicted = {} if prediction is None else {"update": prediction.update, **prediction.roles}
-    total = _beside(found.values.get("update"), predicted.get("update"))
-    sides = (
-        {}
-        if network.num_layers is None
-        else dict(zip(("num_layers", "num_decoder_layers"), network.num_layers, strict=True))
-    )
+    nothing = {"update": None, "log10_update": None, "roles": {}}
+    predicted = nothing if prediction is None else predicted_row(prediction)
     roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.values]
     return {
-        "num_sublayers": network.depth,
-        **sides,
-        **total,
-        "log10_update": None if prediction is None else _finite(prediction.log10_update),
-        "roles": {} if prediction is None else {role: _finite(value) for role, value in prediction.roles.items()},
+        **network.lengths,
+        **predicted,
+        **_beside(found.values.get("update"), predicted["update"]),
         "by_role": {
-            role: _beside(_of_role(role, found, NORMALISATION[optimizer], network.d_model), predicted.get(role))
-            for role in roles
+            role: _beside(_of_role(role, found, network, optimizer), predicted["roles"].get(role)) for role in roles
         },
         "num_seeds": len(found.seeds),
         "log_scatter": _log_scatter(found.values.get("update", ())),
@@ -46,24 +38,20 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, found: 
     }
 
 
-def _of_role(role: str, found: Found, unit: Normalisation, d_model: int) -> Sequence[float | None]:
-    """In the units of ``predict``: a scalar's part is O(1) in the width by itself, not divided by a power of it."""
-    values = found.values[role]
-    if role != "branch_weight":
-        return values
-    return [None if value is None else value * d_model**unit.power for value in values]
+def _of_role(role: str, found: Found, network: Network, optimizer: str) -> Sequence[float | None]:
+    """In the units of ``predict``: times the power of the width that makes it O(1)."""
+    factor = network.d_model ** network.role_power(optimizer, role)
+    return [None if value is None else value * factor for value in found.values[role]]
 
 
 def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
     measured = _estimate(values)
     names = ("ratio", "ratio_low", "ratio_high")
     ends = (measured["measured"], measured["low"], measured["high"])
-    has_ratio = bool(predicted) and math.isfinite(predicted or 0)
     ratios = {
-        name: end / predicted if has_ratio and predicted is not None and end is not None else None
-        for name, end in zip(names, ends, strict=True)
+        name: end / predicted if predicted and end is not None else None for name, end in zip(names, ends, strict=True)
     }
-    return {"update": None if predicted is None else _finite(predicted), **measured, **ratios}
+    return {"update": predicted, **measured, **ratios}
 
 
 def _log_scatter(values: Sequence[float | None]) -> float | None:
@@ -131,7 +119,3 @@ def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float
         },
         "reason": found.reason or None,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,18 @@ FFN = "ffn"
 ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
 
 
+class NoTheoryError(ValueError):
+    """No theory of this network is there; the text says of what, in one line."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """One depth of one scheme.
 
     laws: of a scheme of one's own, the text of each C,P. num_sublayers: of the single stack. num_layers: (encoder,
     decoder) of an encoder-decoder. w, v: gains by sublayer in place of the scheme's. arch: ``FFN`` or one of
-    ``ARCHITECTURES``; all fields below it are of these alone.
+    ``ARCHITECTURES``; all fields below it are of these alone. has_wide_heads: predicted with infinitely large heads,
+    and not with those that are built.
     """
 
     scheme: Scheme
@@ -41,6 +46,7 @@ class Network:
     arch: str = FFN
     is_causal: bool = False
     num_heads: int = 1
+    has_wide_heads: bool = False
     ffn_ratio: int = 4
     num_tokens: int = 16
     batch_size: int = 1
@@ -59,6 +65,17 @@ class Network:
     def depth(self) -> int:
         """L, all sublayers."""
         return self.num_sublayers if self.num_layers is None else 2 * self.num_layers[0] + 3 * self.num_layers[1]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The depth as rows of a document have it: both sides of an encoder-decoder beside L."""
+        sides = zip(("num_layers", "num_decoder_layers"), self.num_layers or (), strict=False)
+        return {"num_sublayers": self.depth, **dict(sides)}
+
+    @property
+    def predicted_head_size(self) -> int | None:
+        """None for infinite."""
+        return None if self.has_wide_heads else self.d_model // self.num_heads
 
     def config(self, optimizer: str) -> ModelConfig:
         """Plain numbers. The optimizer matters where the scheme has learning rates of its own for it."""
@@ -91,17 +108,56 @@ class Network:
             readout=self.readout,
             objective=self.loss,
             num_classes=self.num_classes,
+            trains_inputs=True,
         )
 
     def prediction(self, optimizer: str) -> Prediction | None:
-        """At infinite width. None where no theory of it is there: attention, or an activation that has two inputs."""
+        """At infinite width. None where no theory of it is there (``theory`` says why)."""
+        try:
+            return self.theory(optimizer)
+        except NoTheoryError:
+            return None
+
+    def theory(self, optimizer: str, advance: Callable[[float], None] = lambda _: None) -> Prediction:
+        """At infinite width: of the FFN-only stack its second moments, of the others the kernel rung.
+
+        advance: of the kernel rung, told how many passes over a sublayer were done, two of each. NoTheoryError, in one
+        line, where there is none: an activation of two inputs, or what the kernel rung does not know.
+        """
+        if self.arch != FFN:
+            return self._kernel_prediction(optimizer, advance)
         from theory.meanfield import predict_setting
         from theory.setting import Setting
 
-        if self.arch != FFN or self.activation not in ACTIVATIONS:
-            return None
+        if self.activation not in ACTIVATIONS:
+            raise NoTheoryError(f"there is no theory of {self.activation}, an activation of two inputs")
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
+
+    def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None]) -> Prediction:
+        from paper_checks.kernel_network import as_inputs, as_transformer, predict
+
+        config = self.config(optimizer)
+        try:
+            network = as_transformer(config, head_size=self.predicted_head_size)
+            return predict(network, as_inputs(self.task), optimizer, advance)
+        except (ValueError, ArithmeticError) as error:
+            raise NoTheoryError(str(error) or type(error).__name__) from error
+
+    def role_power(self, optimizer: str, role: str) -> float:
+        """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.
+
+        It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch weight
+        of the FFN-only stack is O(1) by itself, so the division is undone; so too where there is no theory.
+        """
+        from sims.optim import NORMALISATION
+        from theory.optimizers import optimizer as optimizer_named
+
+        if self.arch != FFN and not optimizer_named(optimizer).assumes_rank_one:
+            from theory.kernel import unit_power
+
+            return unit_power(optimizer, role)
+        return NORMALISATION[optimizer].power if role == "branch_weight" else 0.0
 
     def named(self, optimizer: str) -> dict[str, Any]:
         """Everything that the measurement is of, for a record: defaults of other architectures left out.

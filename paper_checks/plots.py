@@ -1,4 +1,4 @@
-"""Figures of measurements, for people who would rather look than read."""
+"""Figures of predictions and measurements, for people who would rather look than read."""
 
 from __future__ import annotations
 
@@ -9,54 +9,122 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def update_against_depth(rows: Sequence[Mapping[str, Any]], title: str, note: str, path: Path) -> None:
+Point = Mapping[str, Any]
+"""num_sublayers, update (predicted) and, where there are measurements, measured, low and high; each may be None."""
+_COLUMNS = 4
+_FIRST = "update"
+_LEAST_SPAN = 10.0
+"""Of a vertical axis, top over bottom: what is flat looks flat."""
+
+
+def panels(rows: Sequence[Mapping[str, Any]], role_units: Mapping[str, float]) -> dict[str, list[Point]]:
+    """By what is drawn, its points: the update, and each role of ``role_units``, the powers of d_model that theirs are
+    multiplied by. rows: as `depthlaw predict` and `depthlaw measure` have them."""
+    found: dict[str, list[Point]] = {_FIRST: list(rows)}
+    for role, power in role_units.items():
+        unit = "" if not power else ", times d_model" + ("" if power == 1 else f"^{power:g}")
+        found[role + unit] = [_of_role(row, role) for row in rows]
+    return found
+
+
+def _of_role(row: Mapping[str, Any], role: str) -> Point:
+    point = {"num_sublayers": row["num_sublayers"], "update": row["roles"].get(role)}
+    if "by_role" not in row:
+        return point
+    nothing = dict.fromkeys(("measured", "low", "high"))
+    return {**nothing, **row["by_role"].get(role, {}), **point}
+
+
+def update_against_depth(found: Mapping[str, Sequence[Point]], title: str, note: str, path: Path) -> None:
     """Draw it and write it; path ends in one of ``SUFFIXES``."""
-    save(figure_of(rows, title, note), path)
+    save(figure_of(found, title, note), path)
 
 
-def figure_of(rows: Sequence[Mapping[str, Any]], title: str, note: str) -> Figure:
-    """Log-log: predicted line, measured points with their 95 % intervals. rows: as `depthlaw measure` has them.
+def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str) -> Figure:
+    """Log-log: predicted line, measured points with their 95 % intervals. found: as ``panels`` has it, one panel each.
 
-    A row whose networks diverged, or whose update is 0, has no place on a logarithmic axis, and is named below the
-    title. An interval that reaches 0 runs off the lower edge.
+    All panels span as many decades, so that equal slopes look equal. A point whose networks diverged, or that is 0, has
+    no place on a logarithmic axis, and is named above its panel. An interval that comes near 0 runs off the lower edge.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator
 
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.subplots()
-    predicted = [(row["num_sublayers"], row["update"]) for row in rows if row["update"]]
+    is_single = len(found) == 1
+    columns = 1 if is_single else min(_COLUMNS, len(found))
+    rows = -(-len(found) // columns)
+    size = (6.4, 4.4) if is_single else (1 + 2.5 * columns, 1 + 2.1 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes, (name, points) in zip(grid, found.items(), strict=False):
+        missing = _draw(axes, points, most_ticks=12 if is_single else 4)
+        lines = [note, missing] if is_single else [name, missing]
+        axes.set_title("\n".join(line for line in lines if line), fontsize=8, wrap=True)
+    for axes in grid[len(found) :]:
+        axes.remove()
+    shown = list(grid[: len(found)])
+    _limit(shown, list(found.values()))
+    for axes in shown[-columns:]:
+        axes.set_xlabel("residual sublayers L")
+    for axes in shown[::columns]:
+        axes.set_ylabel("update U per unit learning rate", fontsize=None if is_single else 8)
+    figure.suptitle(title if is_single else "\n".join(line for line in (title, note) if line), fontsize=10, wrap=True)
+    labelled = [axes for axes in shown if axes.get_legend_handles_labels()[1]]
+    if labelled:
+        labelled[0].legend(loc="best", fontsize=8 if is_single else 6)
+    return figure
+
+
+def _draw(axes: Axes, points: Sequence[Point], most_ticks: int) -> str:
+    """One panel. Returns what it lacks, as a line; empty where it has everything."""
+    from matplotlib.ticker import NullLocator
+
+    predicted = [(point["num_sublayers"], point["update"]) for point in points if point["update"]]
     if predicted:
         axes.plot(*zip(*sorted(predicted), strict=True), "-", color="C0", label="predicted, infinite width")
-    shown = [row for row in rows if row["measured"] and row["measured"] > 0]
+    is_measured = any("measured" in point for point in points)
+    shown = [point for point in points if point["measured"] and point["measured"] > 0] if is_measured else []
     if shown:
-        lengths, means = ([row[name] for row in shown] for name in ("num_sublayers", "measured"))
-        ends = [_ends(row) for row in shown]
+        lengths, means = ([point[name] for point in shown] for name in ("num_sublayers", "measured"))
+        ends = [_ends(point) for point in shown]
         label = "measured, 95 % interval" if any(end != (0, 0) for end in ends) else "measured"
         axes.errorbar(lengths, means, list(zip(*ends, strict=True)), fmt="o", color="C1", capsize=3, label=label)
-    left_out = [str(row["num_sublayers"]) for row in rows if row not in shown]
-    axes.set(xscale="log", yscale="log", xlabel="residual sublayers L", ylabel="update U per unit learning rate")
-    axes.set_xticks(sorted({row["num_sublayers"] for row in rows}), minor=False)
+    there = shown if is_measured else [point for point in points if point["update"]]
+    missing = [str(point["num_sublayers"]) for point in points if point not in there]
+    axes.set(xscale="log", yscale="log")
+    lengths = sorted({point["num_sublayers"] for point in points})
+    axes.set_xticks(lengths[:: -(-len(lengths) // most_ticks)], minor=False)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
-    if positive := [y for row in rows for y in (row["update"], row["measured"], row["low"]) if y and y > 0]:
-        axes.set_ylim(bottom=min(positive) / 1.3)
-    if _is_narrow(axes.get_ylim()):
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
-    figure.suptitle(title, fontsize=10, wrap=True)
-    notes = [note, f"not shown, 0 or diverged: L = {', '.join(left_out)}" if left_out else ""]
-    axes.set_title("\n".join(line for line in notes if line), fontsize=8, wrap=True)
     axes.grid(visible=True, which="both", alpha=0.25)
-    if predicted or shown:
-        axes.legend(loc="best", fontsize=8)
-    return figure
+    return f"no point, 0 or diverged, at L = {', '.join(missing)}" if missing else ""
+
+
+def _limit(shown: Sequence[Axes], found: Sequence[Sequence[Point]]) -> None:
+    """The range of each vertical axis: its own middle, and as many decades as the panel that needs most."""
+    from matplotlib.ticker import LogLocator
+
+    spans = [_span(points) for points in found]
+    factor = max(_LEAST_SPAN, *(high / low for low, high in spans))
+    for axes, (low, high) in zip(shown, spans, strict=True):
+        middle = low**0.5 * high**0.5
+        axes.set_ylim(middle / factor**0.5, middle * factor**0.5)
+        if _is_narrow(axes.get_ylim()):
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+
+
+def _span(points: Sequence[Point]) -> tuple[float, float]:
+    """Lowest and highest of what is drawn, with some room; not the foot of an interval far below its mean."""
+    drawn = [y for point in points for y in map(point.get, ("update", "measured", "high"))]
+    drawn += [point["low"] for point in points if point.get("low") and point["low"] > point["measured"] / 10]
+    positive = [y for y in drawn if y and y > 0] or [1.0]
+    return min(positive) / 1.3, max(positive) * 1.3
 
 
 def _is_narrow(limits: tuple[float, float]) -> bool:

@@ -35,6 +35,8 @@ class Task:
     num_tokens: T, of either side. batch_size: B; the objective is the mean over it. correlation: of any two input
     tokens of a sequence, whose entries are standard normal. readout: the last token, or all: of a logit then the sum
     over tokens, each with a head of its own; of a cross-entropy the mean. num_classes: of a cross-entropy.
+    trains_inputs: whether each input vector is the row of an embedding, a table of its own on either side, whose update
+    is role "embedding". What a step moves is found with the inputs where they are.
     """
 
     num_tokens: int = 1
@@ -43,6 +45,7 @@ class Task:
     readout: str = "last"
     objective: str = "logit"
     num_classes: int = 16
+    trains_inputs: bool = False
 
     def __post_init__(self) -> None:
         if self.readout not in READOUTS:
@@ -59,6 +62,8 @@ class Task:
 
     def on(self, config: ModelConfig) -> ModelConfig:
         """The config with the head that the task reads."""
+        if self.trains_inputs and config.vocab_size:
+            raise ValueError("trains_inputs is of input vectors: a vocabulary has a table that trains already")
         each = self.num_tokens if self.readout == "sum" else 1
         return replace(config, num_outputs=self.num_classes if self.objective == "ce" else each)
 
@@ -119,6 +124,9 @@ def objective(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> Te
 
 # ---------------------------------------------------------------- first order
 
+INPUTS = ("encoder_inputs", "decoder_inputs")
+"""Names of the input vectors, where they train: tables (E, B T, D)."""
+
 
 @dataclass(frozen=True)
 class Divergence:
@@ -171,29 +179,30 @@ def first_order(
     on_stream: Callable[[], None] = lambda: None,
 ) -> FirstOrder:
     """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held."""
-    parameters = model.tagged()
-    found = _empty(model, tuple(optimizers))
+    x, y = _leaf(inputs.x), None if inputs.y is None else _leaf(inputs.y)
+    trained: dict[str, Tensor] = {name: parameter for name, parameter, _ in model.tagged()}
+    if task.trains_inputs:
+        trained |= {name: leaf for name, leaf in zip(INPUTS, (x, y), strict=True) if leaf is not None}
+    found = _empty(trained, model.num_members, tuple(optimizers))
     reduced: set[str] = set()
 
     def reduce(name: str) -> Callable[[Tensor], None]:
-        def on_gradient(parameter: Tensor) -> None:
-            grad, parameter.grad = parameter.grad, None
+        def on_gradient(leaf: Tensor) -> None:
+            grad, leaf.grad = leaf.grad, None
             assert grad is not None
-            _reduce(model, name, grad, parameter.detach(), found, keeps_steps)
+            _reduce(model, name, grad, leaf.detach(), found, keeps_steps)
             reduced.add(name)
 
         return on_gradient
 
-    handles = [p.register_post_accumulate_grad_hook(reduce(name)) for name, p, _ in parameters]
+    handles = [leaf.register_post_accumulate_grad_hook(reduce(name)) for name, leaf in trained.items()]
     try:
         first: dict[str, Tensor] = {}
-        hidden = inputs.x
-        y = None if inputs.y is None else _leaf(inputs.y)
+        hidden = x
         model.overflowed = {}
-        for side, index, x in model.walk(_leaf(inputs.x), y):
-            _watch(side, index, x, first.setdefault(side, x.detach()), found)
+        for side, index, hidden in model.walk(x, y):
+            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), found)
             on_stream()
-            hidden = x
             _no_norm_overflowed(model, side, index, found)
         found.readings = readings(model, hidden, inputs, task)
         objective(model, hidden, inputs, task).sum().backward()
@@ -202,20 +211,20 @@ def first_order(
         for handle in handles:
             handle.remove()
     found.readings = {name: value.detach() for name, value in found.readings.items()}
-    for name, parameter, _ in parameters:  # what the objective does not depend on has no gradient
+    for name, leaf in trained.items():  # what the objective does not depend on has no gradient
         if name not in reduced:
-            _reduce(model, name, torch.zeros_like(parameter), parameter.detach(), found, keeps_steps)
+            _reduce(model, name, torch.zeros_like(leaf), leaf.detach(), found, keeps_steps)
     return found
 
 
-def _empty(model: Ensemble, optimizers: Sequence[str]) -> FirstOrder:
+def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str]) -> FirstOrder:
     """Room for every result beforehand. One that is allocated between two gradients would stay where the first was, and
     the next, of the same size, would no longer fit there: the process grew by a copy of all weights."""
-    names = [name for name, _, _ in model.tagged()]
+    one_of_them = next(iter(trained.values())).detach()
     tables = []
     for _ in range(2):
-        rooms = [model.lr_multiplier(names[0], 0).new_empty(len(names), model.num_members) for _ in optimizers]
-        tables.append({one: dict(zip(names, room, strict=True)) for one, room in zip(optimizers, rooms, strict=True)})
+        rooms = [one_of_them.new_empty(len(trained), num_members) for _ in optimizers]
+        tables.append({one: dict(zip(trained, room, strict=True)) for one, room in zip(optimizers, rooms, strict=True)})
     return FirstOrder(values=tables[0], functionals=tables[1], steps={optimizer: {} for optimizer in optimizers})
 
 
@@ -234,14 +243,17 @@ def _leaf(x: Tensor) -> Tensor:
 
 
 def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, found: FirstOrder, keeps_steps: bool) -> None:
-    num_dims = model.num_dims[name]
+    is_input = name in INPUTS
+    if is_input:
+        grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
+    num_dims = 2 if is_input else model.num_dims[name]
     norms = _Norms(grad, weight, num_dims)
     for optimizer in found.values:
         power, constant = NORMALISATION[optimizer]
-        rate = model.lr_multiplier(name, 0) / model.config.d_model**power
-        torch.mul(rate, norms.functional(optimizer), out=found.functionals[optimizer][name])
-        if not keeps_steps:
-            torch.mul(rate, norms.alignment(optimizer), out=found.values[optimizer][name])
+        rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
+        torch.mul(norms.functional(optimizer), rate, out=found.functionals[optimizer][name])
+        if not keeps_steps or is_input:
+            torch.mul(norms.alignment(optimizer), rate, out=found.values[optimizer][name])
             continue
         step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
         found.steps[optimizer][name] = step
@@ -328,8 +340,9 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> 
 def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """(E,) by role, and "update": the branch matrices together."""
     sums: dict[str, Tensor] = {}
-    for name, _, role in model.tagged():
-        sums[role] = sums[role] + by_name[name] if role in sums else by_name[name]
+    for name, value in by_name.items():
+        role = "embedding" if name in INPUTS else model.roles[name]
+        sums[role] = sums[role] + value if role in sums else value
     of_branches = [value for role, value in sums.items() if role in BRANCH_ROLES]
     return {"update": torch.stack(of_branches).sum(0), **sums}
 

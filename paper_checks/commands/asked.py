@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
 
@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from paper_checks.networks import Network
     from theory.schemes import Scheme
 
-_MOST_BUILT = 100_000
-"""Sublayers of a network that is built and not only predicted."""
+
+class Limit(NamedTuple):
+    """The most sublayers, and of what."""
+
+    most: int
+    text: str
+
+
+BUILT = Limit(100_000, "a network that is built (predict without --attention has no such limit)")
+_OF_ONE_DEPTH = ("num_sublayers", "num_layers", "numbers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +87,18 @@ class Attention:
     decoder_layers: str | None = None
 
 
-def networks(stack: Stack, attention: Attention, width: str) -> list[Network]:
-    """One for each length, in the order given."""
-    d_model = count(width, "--width", most=100_000)
+def check_given(attention: Attention) -> None:
+    """Options of a Transformer without --attention are refused."""
     given = [name for name, value in vars(attention).items() if name != "is_on" and value]
     if given and not attention.is_on:
         raise BadInputError(f"--{given[0].replace('_', '-')} needs --attention: without it the stack has FFNs alone")
-    depths = _depths(stack, attention)
+
+
+def networks(stack: Stack, attention: Attention, width: str, limit: Limit = BUILT) -> list[Network]:
+    """One for each length, in the order given."""
+    d_model = count(width, "--width", most=100_000)
+    check_given(attention)
+    depths = _depths(stack, attention, limit)
     lists = {name: tuple(numbers) for name, numbers in stack.lists(len(depths)).items()}
     rest = _shape(attention) if attention.is_on else {}
     scheme = stack.scheme()
@@ -113,7 +126,12 @@ def networks(stack: Stack, attention: Attention, width: str) -> list[Network]:
     return found
 
 
-def _depths(stack: Stack, attention: Attention) -> list[dict]:
+def in_common(network: Network, optimizer: str) -> dict[str, Any]:
+    """What a network has in common with those of other depths, named."""
+    return {name: value for name, value in network.named(optimizer).items() if name not in _OF_ONE_DEPTH}
+
+
+def _depths(stack: Stack, attention: Attention, limit: Limit) -> list[dict]:
     arch = attention.arch or "encoder"
     if arch == "encoder-decoder":
         if stack.sublayers is not None or attention.layers is None or attention.decoder_layers is None:
@@ -124,7 +142,7 @@ def _depths(stack: Stack, attention: Attention) -> list[dict]:
         pairs = list(zip(*sides, strict=True))
         if attention.causal:
             raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
-        _buildable(2 * n + 3 * m for n, m in pairs)
+        _check_lengths((2 * n + 3 * m for n, m in pairs), limit)
         return [{"num_layers": pair} for pair in pairs]
     if attention.decoder_layers is not None:
         raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
@@ -134,16 +152,14 @@ def _depths(stack: Stack, attention: Attention) -> list[dict]:
         lengths = [2 * n for n in counts(attention.layers, "--layers")]
     else:
         lengths = counts(str(stack.sublayers), "--sublayers")
-    _buildable(lengths)
+    _check_lengths(lengths, limit)
     return [{"num_sublayers": length} for length in lengths]
 
 
-def _buildable(lengths: Iterable[int]) -> None:
+def _check_lengths(lengths: Iterable[int], limit: Limit) -> None:
     for length in lengths:
-        if length > _MOST_BUILT:
-            raise BadInputError(
-                f"a network of {length} sublayers is not built; at most {_MOST_BUILT} are (see predict)"
-            )
+        if length > limit.most:
+            raise BadInputError(f"{length} sublayers: at most {limit.most} has {limit.text}")
 
 
 def _shape(attention: Attention) -> dict:

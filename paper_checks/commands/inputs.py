@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -95,6 +96,27 @@ def gains(text: str, option: str) -> list[float]:
     if not numbers:
         raise BadInputError(f"{option} is empty; one positive number per sublayer is wanted")
     return numbers
+
+
+def plot_file(text: str) -> Path:
+    """Where a figure can be written."""
+    from paper_checks.plots import SUFFIXES
+
+    path = Path(text)
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInputError(f"--plot wants a file that ends in {', '.join(SUFFIXES)}, not {text!r}")
+    return writable(path, "--plot")
+
+
+def writable(path: Path, option: str) -> Path:
+    """What could not be written after an hour of work is refused before it."""
+    if not path.parent.is_dir():
+        raise BadInputError(f"{option}: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{option}: {path} is not a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInputError(f"{option}: {path} cannot be written")
+    return path
 
 
 def _reason(error: Exception) -> str:

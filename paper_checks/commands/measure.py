@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from paper_checks.commands.asked import Attention, Stack, networks
-from paper_checks.commands.inputs import BadInputError, count, fraction, refusing
+from paper_checks.commands.asked import Attention, Stack, in_common, networks
+from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing, writable
 from paper_checks.commands.measure_text import exponent_text, show, title
-from paper_checks.commands.output import document, print_json
+from paper_checks.commands.output import document, print_json, progress
 
 if TYPE_CHECKING:
     from paper_checks.measuring import Extras, Kept
     from paper_checks.networks import Network
     from sims.record import Found
+    from theory.setting import Prediction
 
-_OF_ONE_DEPTH = ("num_sublayers", "num_layers", "numbers")
 _RATES = (Fraction(1, 10**9), Fraction(10**9))
 """Learning rates of a real step: below, it is lost in rounding, and above, in overflow."""
 
@@ -48,11 +47,10 @@ def run(
     first = count(seed, "--seed", least=0, most=2**31)
     chosen = range(first, first + count(seeds, "--seeds", most=1_000_000))
     rate = None if learning_rate is None else _rate(learning_rate)
-    target = None if plot is None else _plot_file(plot)
+    target = None if plot is None else plot_file(plot)
     kept_in = _record_file(record) if keeps or record else None
     asked = networks(stack, attention, width)
-    with refusing():
-        predictions = [network.prediction(stack.optimizer) for network in asked]
+    predictions, reason = _predicted(asked, stack.optimizer)
 
     from paper_checks.measured_rows import exponent, row
     from paper_checks.measuring import Extras
@@ -75,7 +73,7 @@ def run(
         optimizer=stack.optimizer,
         activation=stack.activation,
         norm_kind=stack.norm_kind,
-        network={name: value for name, value in asked[0].named(stack.optimizer).items() if name not in _OF_ONE_DEPTH},
+        network=in_common(asked[0], stack.optimizer),
         unit=NORMALISATION[stack.optimizer]._asdict(),
         learning_rate=rate,
         seeds=len(chosen),
@@ -83,18 +81,44 @@ def run(
         device=device_name(where),
         dtype=dtype,
         rows=rows,
+        role_units=_role_units(asked[0], stack.optimizer, rows),
+        not_predicted=reason,
         exponent=exponent(rows, [one.values.get("update", ()) for one in found]),
         record=None if kept.path is None else str(kept.path),
     )
     if target is not None:
-        from paper_checks.plots import update_against_depth
+        from paper_checks.plots import panels, update_against_depth
 
-        update_against_depth(rows, title(answer), exponent_text(answer["exponent"]), target)
+        shown = panels(rows, answer["role_units"] if has_roles else {})
+        update_against_depth(shown, title(answer), exponent_text(answer["exponent"]), target)
     if as_json:
         print_json(answer)
     else:
         show(answer, has_roles=has_roles or attention.is_on or not any(one["measured"] for one in rows), target=target)
     return 0
+
+
+def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
+    """Of each network. None where there is no theory of it, and why."""
+    from paper_checks.networks import FFN, NoTheoryError
+
+    predictions: list[Prediction | None] = []
+    reason = None
+    passes = sum(2 * network.depth for network in asked if network.arch != FFN)
+    with progress("predicting", passes) as advance, refusing():
+        for network in asked:
+            try:
+                predictions.append(network.theory(optimizer, advance))
+            except NoTheoryError as error:
+                predictions.append(None)
+                reason = str(error)
+    return predictions, reason
+
+
+def _role_units(network: Network, optimizer: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By role, predicted or measured, the power of d_model that it is multiplied by."""
+    roles = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
+    return {role: network.role_power(optimizer, role) for role in roles}
 
 
 def _rate(text: str) -> float:
@@ -104,36 +128,16 @@ def _rate(text: str) -> float:
     return float(rate)
 
 
-def _plot_file(text: str) -> Path:
-    from paper_checks.plots import SUFFIXES
-
-    path = Path(text)
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadInputError(f"--plot wants a file that ends in {', '.join(SUFFIXES)}, not {text!r}")
-    return _writable(path, "--plot")
-
-
 def _record_file(text: str | None) -> Path:
     from paper_checks.measuring import LOCAL
 
     if text is not None:
-        return _writable(Path(text), "--record")
+        return writable(Path(text), "--record")
     try:
         LOCAL.parent.mkdir(parents=True, exist_ok=True)
-        return _writable(LOCAL, "the record")
+        return writable(LOCAL, "the record")
     except (OSError, BadInputError) as error:
         raise BadInputError(f"{LOCAL.parent} cannot be written: give --record FILE, or --no-keep") from error
-
-
-def _writable(path: Path, option: str) -> Path:
-    """What could not be written after an hour of measuring is refused before it."""
-    if not path.parent.is_dir():
-        raise BadInputError(f"{option}: there is no folder {path.parent}")
-    if path.exists() and not path.is_file():
-        raise BadInputError(f"{option}: {path} is not a file")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise BadInputError(f"{option}: {path} cannot be written")
-    return path
 
 
 def _read(path: Path | None, device: str, dtype: str) -> Kept:
@@ -160,7 +164,7 @@ def _measured(
     with refusing():
         check_memory(asked, optimizer, kept, extras)
     found = []
-    with _stoppable(kept.path), _bar(sum(network.depth for network in asked) * len(seeds)) as advance:
+    with _stoppable(kept.path), progress("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:
             with refusing(), _enough_memory(network):
 
@@ -195,20 +199,3 @@ def _enough_memory(network: Network) -> Iterator[None]:
         raise BadInputError(
             f"out of memory at {size}: {text.splitlines()[0] if text else 'no more is there'}"
         ) from error
-
-
-@contextmanager
-def _bar(total: float) -> Iterator[Callable[[float], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("measuring"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.advance(task, done)

@@ -26,8 +26,8 @@ def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None) -> Non
         console.print(text, markup=False, highlight=False, style=style)
 
     say(title(answer), "bold")
-    if rest := _rest(answer["network"]):
-        say(rest, "dim")
+    if line := rest(answer["network"]):
+        say(line, "dim")
     console.print(_table(answer, has_roles=has_roles))
     for line in _meaning(answer, has_roles=has_roles):
         say(line, "dim")
@@ -67,9 +67,9 @@ def exponent_text(found: Mapping[str, Any]) -> str:
     return text if not found["left_out"] else f"{text}, without L = {', '.join(found['left_out'])}"
 
 
-def _rest(network: Mapping[str, Any]) -> str:
+def rest(network: Mapping[str, Any]) -> str:
     """What the title does not say: a scheme of one's own, heads, tokens, ..."""
-    named = {name: value for name, value in network.items() if name not in _IN_TITLE}
+    named = {name: value for name, value in network.items() if name not in _IN_TITLE and value is not None}
     words = {name: name.removeprefix("is_").removeprefix("num_").replace("_", " ") for name in named}
     return "; ".join(f"{words[name]} {_plain(value)}" for name, value in named.items())
 
@@ -138,20 +138,42 @@ def _mean(one: Mapping[str, Any], digits: int = 4) -> str:
 
 def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
     rows, network = answer["rows"], answer["network"]
-    objective = _objective(network)
     scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
-    yield (
-        f"L: residual sublayers. update: what a first step of the branch matrices changes {objective} by, to first "
-        f"order, per unit learning rate, divided by {_unit(answer)}.{scatter}"
+    yield f"{update_text(answer)}{scatter}"
+    if has_roles and (line := others_text(answer["role_units"])):
+        yield line
+    if answer["not_predicted"] is not None:
+        yield f"Nothing is predicted: {answer['not_predicted']}."
+    elif network["arch"] != "ffn":
+        size = network["d_model"] // network["num_heads"]
+        yield f"predicted: at infinite width, with heads of size {size} as they are measured. {error_text(rows)}"
+
+
+def update_text(answer: Mapping[str, Any]) -> str:
+    """What the numbers are, of a prediction too."""
+    return (
+        "L: residual sublayers. update: what a first step of the branch matrices changes "
+        f"{_objective(answer['network'])} by, to first order, per unit learning rate, divided by {_unit(answer)}."
     )
-    roles = {role for kind in _ROLES_OF_KINDS.values() for role in kind}
-    others = dict.fromkeys(role for one in rows for role in one["by_role"] if role not in roles)
-    if has_roles and others:
-        scalars = " branch_weight is not divided." if "branch_weight" in others else ""
-        yield f"Not in update: {', '.join(others)}.{scalars}"
-    if all(one["update"] is None for one in rows):
-        what = "attention" if network["arch"] != "ffn" else answer["activation"]
-        yield f"Nothing is predicted of {what}: measured only."
+
+
+def others_text(role_units: Mapping[str, float]) -> str:
+    """Roles beside the branch matrices, and the power of the width that each is multiplied by; empty without any."""
+    branches = {role for kind in _ROLES_OF_KINDS.values() for role in kind}
+    others = [role for role in role_units if role not in branches]
+    if not others:
+        return ""
+    text = f"Not in update: {', '.join(others)}."
+    for power in sorted({role_units[role] for role in others} - {0}):
+        roles = ", ".join(role for role in others if role_units[role] == power)
+        text += f" Shown times {_power_of_width(power)}: {roles}."
+    return text
+
+
+def error_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The largest of the kernel rung's own errors."""
+    errors = [value for row in rows for value in row["error"].values() if value is not None]
+    return f"Standard error of its quasi-random points: {100 * max(errors, default=0):.2g} % at most."
 
 
 def _objective(network: Mapping[str, Any]) -> str:
@@ -163,8 +185,11 @@ def _objective(network: Mapping[str, Any]) -> str:
 def _unit(answer: Mapping[str, Any]) -> str:
     """A power of the width, which makes it O(1)."""
     power, constant = answer["unit"]["power"], answer["unit"]["constant"]
-    front = "" if constant == 1 else f"{constant:g} "
-    return f"{front}d_model" + ("" if power == 1 else f"^{power:g}")
+    return ("" if constant == 1 else f"{constant:g} ") + _power_of_width(power)
+
+
+def _power_of_width(power: float) -> str:
+    return "d_model" + ("" if power == 1 else f"^{power:g}")
 
 
 _SCATTERED = 0.8
@@ -183,8 +208,8 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
             f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
             "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
         )
-    if answer["scheme"] == "admin" and answer["network"]["arch"] != "ffn":
-        yield "admin: its residual weights are those of attention to equal tokens; profiled on these it would be less."
+    if line := admin_text(answer):
+        yield line
     for one in rows:
         depth = one["num_sublayers"]
         if one["diverged"]:
@@ -201,6 +226,13 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
             f"of the number of nonzero entries of a gradient, and the definition of update by that of all entries; "
             f"{answer['activation']} leaves zeros."
         )
+
+
+def admin_text(answer: Mapping[str, Any]) -> str:
+    """Empty of other networks."""
+    if answer["scheme"] != "admin" or answer["network"]["arch"] == "ffn":
+        return ""
+    return "admin: its residual weights are those of attention to equal tokens; profiled on these it would be less."
 
 
 def _place(one: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Writing answers: one JSON document, or tables for people; files atomically."""
+"""Writing answers: one JSON document, or tables for people; files atomically; progress on standard error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +42,22 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def progress(doing: str, total: float) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, where somebody looks at it and there is something to do. Yields what advances it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    is_hidden = not total or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=is_hidden) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,21 +1,34 @@
-"""``depthlaw predict``: the mean field of a named scheme, or of one's own."""
+"""``depthlaw predict``: the mean field of a named scheme, or of one's own; with --attention the kernel rung."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from paper_checks.commands.asked import Stack
-from paper_checks.commands.inputs import counts, refusing
+from paper_checks.commands.asked import Attention, Stack, check_given
+from paper_checks.commands.inputs import BadInputError, counts, plot_file, refusing
 from paper_checks.commands.output import document, print_json
 
 
-def run(stack: Stack, *, as_json: bool) -> None:
+def run(
+    stack: Stack, attention: Attention, width: str | None, *, has_roles: bool, plot: str | None, as_json: bool
+) -> None:
     """Check everything that can be checked before sympy is imported, then predict."""
-    lengths = counts(str(stack.sublayers), "--sublayers")
+    target = None if plot is None else plot_file(plot)
+    if attention.is_on:
+        from paper_checks.commands.predict_attention import run as run_attention
+
+        run_attention(stack, attention, width, has_roles=has_roles, target=target, as_json=as_json)
+        return
+    check_given(attention)
+    if width is not None:
+        raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
+    if stack.sublayers is None:
+        raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
+    lengths = counts(stack.sublayers, "--sublayers")
     lists = stack.lists(len(lengths))
     chosen = stack.scheme()
 
+    from paper_checks.predicted_rows import predicted_row
     from theory.meanfield import predict_setting
     from theory.setting import HOLDS, Setting
 
@@ -27,27 +40,21 @@ def run(stack: Stack, *, as_json: bool) -> None:
         optimizer=stack.optimizer,
         activation=stack.activation,
         norm_kind=stack.norm_kind,
-        rows=[
-            {
-                "num_sublayers": row.num_sublayers,
-                "update": _finite(row.update),
-                "log10_update": _finite(row.log10_update),
-                "roles": {role: _finite(value) for role, value in row.roles.items()},
-            }
-            for row in rows
-        ],
+        rows=[{"num_sublayers": row.num_sublayers, **predicted_row(row)} for row in rows],
         leading_order=None if lists else leading_order(setting),
         holds=HOLDS,
     )
+    if target is not None:
+        from paper_checks.plots import panels, update_against_depth
+
+        shown = panels(found["rows"], dict.fromkeys(found["rows"][0]["roles"], 0.0) if has_roles else {})
+        update_against_depth(shown, title(found), "", target)
     if as_json:
         print_json(found)
     else:
         show(found)
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: an update beyond the floats is null there, and its log10 stands beside it."""
-    return value if math.isfinite(value) else None
+        if target is not None:
+            print(f"Wrote {target}.")
 
 
 def leading_order(setting: Any) -> dict[str, Any]:
@@ -69,13 +76,16 @@ def leading_order(setting: Any) -> dict[str, Any]:
     return cells
 
 
+def title(found: dict[str, Any]) -> str:
+    return f"{found['scheme']} under {found['optimizer']}, {found['activation']}, {found['norm_kind']}"
+
+
 def show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    title = f"{found['scheme']} under {found['optimizer']}, {found['activation']}, {found['norm_kind']}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title(found), title_justify="left")
     roles = list(found["rows"][0]["roles"])
     for name in ("sublayers", "update", *roles):
         table.add_column(name, justify="right")

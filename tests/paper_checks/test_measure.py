@@ -211,7 +211,7 @@ READ = {
         "the loss by",
         "1-2",
         "heads 2; ffn ratio 4; tokens 16",
-        "Not in update: bias, norm_gain, norm_bias, head.",
+        "Not in update: bias, norm_gain, norm_bias, embedding, head.",
         "x_l of the decoder; x_7: behind the final norm",
         "update of the n-th sublayer of a kind, the encoder's first",
         "Nothing is predicted of attention",

@@ -43,7 +43,7 @@ def together(asked: Question, seeds: range) -> Result:
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(
         2,
-        task=Task(num_tokens=2, objective="ce", num_classes=3),
+        task=Task(num_tokens=2, objective="ce", num_classes=3, trains_inputs=True),
         optimizers=("lamb",),
         has_layers=True,
         has_changes=True,
@@ -52,6 +52,8 @@ def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         placement="pre",
     )
     whole = together(asked, range(3))
+    assert "lamb/embedding" in whole.values
+    assert not any("/change/" in name and "embedding" in name for name in whole.values)  # nothing moves the inputs
     for most in (1, 2):
         monkeypatch.setattr(measure, "_MOST_AT_ONCE", most)
         sizes = [len(part.seeds) for part in run(asked, range(3))]
@@ -68,10 +70,13 @@ def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_quantities_whether_or_not_steps_are_kept() -> None:
-    asked = question(optimizers=("sgd", "lamb", "lars", "muon", "adafactor"))
+    task = Task(num_tokens=4, trains_inputs=True)
+    asked = question(task=task, optimizers=("sgd", "lamb", "lars", "muon", "adafactor"))
     (bare,), (kept,) = run(asked, [1, 2]), run(replace(asked, has_changes=True), [1, 2])
     assert bare.values == {name: values for name, values in kept.values.items() if "/change/" not in name}
     assert [name for name in bare.values if "real_step" in name] == ["lamb/real_step"]
+    unasked = set(bare.values) - set(next(run(replace(asked, task=Task(num_tokens=4)), [1, 2])).values)
+    assert unasked == {f"{optimizer}/embedding" for optimizer in asked.optimizers}
 
 
 def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +102,7 @@ def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPa
 def test_memory_that_is_asked_for_is_enough_and_not_much_more(
     num_tokens: int, extra: dict[str, Any], optimizers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = question(2, task=Task(num_tokens=num_tokens), optimizers=optimizers, **extra)
+    asked = question(2, task=Task(num_tokens=num_tokens, trains_inputs=True), optimizers=optimizers, **extra)
     said: list[int] = []
     monkeypatch.setattr(measure, "members_at_once", lambda need, *_: said.append(need) or 1)
     measure._chunk(asked, 1)

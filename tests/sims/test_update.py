@@ -290,6 +290,79 @@ def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> 
     assert ((longer > 1.2) & (longer < 1.7)).all()  # half the relus are shut
 
 
+# ---------------------------------------------------------------- input vectors that train
+
+VECTORS = replace(TASKS["ce, sum"], trains_inputs=True)
+
+
+def as_definitions(grad_ND: Tensor, x_ND: Tensor) -> dict[str, float]:
+    """Of one table, by the definition of the update."""
+    size, length = float(grad_ND.abs().sum()), float(x_ND.norm())
+    square, nuclear = float(grad_ND.square().sum()), float(torch.linalg.svdvals(grad_ND).sum())
+    return {
+        "sgd": square / D,
+        "adam": size / D**1.5,
+        "lamb": length * size / math.sqrt(grad_ND.numel()) / D,
+        "lars": length * math.sqrt(square) / D,
+        "muon": nuclear / math.sqrt(D),
+    }
+
+
+def test_input_vectors_are_a_table_on_either_side() -> None:
+    model, inputs = setting(VECTORS)
+    names = ("sgd", "adam", "lamb", "lars", "muon")
+    found, kept = (first_order(model, inputs, VECTORS, names, keeps_steps=keeps) for keeps in (False, True))
+    assert inputs.y is not None
+    x, y = inputs.x.clone().requires_grad_(), inputs.y.clone().requires_grad_()
+    grads = torch.autograd.grad(objective(model, model(x, y), inputs, VECTORS).sum(), (x, y))
+    for member in range(len(SEEDS)):
+        pairs = [
+            (grad[member].flatten(0, 1), side[member].flatten(0, 1)) for grad, side in zip(grads, (x, y), strict=True)
+        ]
+        for optimizer in names:
+            of_sides = [as_definitions(grad, side.detach())[optimizer] for grad, side in pairs]
+            for order in (found, kept):
+                roles = roles_of(model, order.functionals[optimizer])
+                assert float(roles["embedding"][member]) == pytest.approx(sum(of_sides), rel=1e-9), optimizer
+                assert float(roles["embedding"][member]) != pytest.approx(of_sides[0], rel=1e-3)  # nor one side alone
+    assert not any("inputs" in name for steps in kept.steps.values() for name in steps)
+    without = first_order(model, inputs, replace(VECTORS, trains_inputs=False), names)
+    for optimizer in names:
+        roles = roles_of(model, found.functionals[optimizer])
+        del roles["embedding"]
+        torch.testing.assert_close(roles, roles_of(model, without.functionals[optimizer]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice(repeats: bool) -> None:
+    model, inputs = setting(VECTORS)
+    assert inputs.y is not None
+    size, plain = B * T, replace(VECTORS, trains_inputs=False)
+    with_table, _ = setting(plain, vocab_size=size)
+    own, tables = dict(model.named_parameters()), dict(with_table.named_parameters())
+    tokens, of_decoder = (torch.arange(size).reshape(1, B, T).repeat(len(SEEDS), 1, 1) for _ in range(2))
+    with torch.no_grad():
+        for name, table in tables.items():
+            side = {"_weights.encoder_embedding": inputs.x, "_weights.decoder_embedding": inputs.y}.get(name)
+            table.copy_(own[name] if side is None else side.flatten(1, 2))
+        if repeats:  # two rows to us, of the same gradient, which a vocabulary adds up
+            tokens[:, 0, 1] = 0
+            inputs.x[:, 0, 1] = inputs.x[:, 0, 0]
+    names = ("sgd", "lars", "muon") if repeats else ("sgd", "adam", "lars", "muon")  # a sum of signs would not tell
+    ours = first_order(model, inputs, VECTORS, names)
+    theirs = first_order(with_table, Inputs(tokens, of_decoder, inputs.labels), plain, names)
+    for optimizer in names:
+        roles = roles_of(with_table, theirs.functionals[optimizer])
+        for role, value in roles_of(model, ours.functionals[optimizer]).items():
+            is_same = torch.allclose(value, roles[role], rtol=1e-9, atol=0)
+            assert is_same is not (repeats and role == "embedding"), (optimizer, role)
+
+
+def test_a_vocabulary_has_a_table_already() -> None:
+    with pytest.raises(ValueError, match=r"^trains_inputs is of input vectors: a vocabulary has a table"):
+        VECTORS.on(ModelConfig(encoder=alternating(1), vocab_size=8))
+
+
 # ---------------------------------------------------------------- what goes in
 
 

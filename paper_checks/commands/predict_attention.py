@@ -1,0 +1,176 @@
+"""``depthlaw predict --attention``: real Transformers at infinite width, by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.commands.asked import Attention, Limit, Stack, in_common, networks
+from paper_checks.commands.inputs import BadInputError, refusing
+from paper_checks.commands.measure_text import admin_text, error_text, others_text, rest, update_text
+from paper_checks.commands.output import document, print_json, progress
+
+if TYPE_CHECKING:
+    from paper_checks.networks import Network
+    from theory.setting import Prediction
+
+_WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)")
+_ANY_WIDTH = "64"
+"""Without --width only ratios to it are read."""
+_SHOWN_DEPTHS = 4
+_ORDER = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
+NO_ORDER = dict.fromkeys(_ORDER) | {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
+
+
+def run(
+    stack: Stack, attention: Attention, width: str | None, *, has_roles: bool, target: Path | None, as_json: bool
+) -> None:
+    """Everything that can be wrong with the input is said before anything is predicted."""
+    if attention.heads is not None and width is None:
+        raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
+    asked = [
+        replace(network, has_wide_heads=attention.heads is None)
+        for network in networks(stack, attention, width or _ANY_WIDTH, _WALKED)
+    ]
+    predictions = _predicted(asked, stack.optimizer)
+    answer = _document(stack, asked, predictions, has_width=width is not None)
+    if target is not None:
+        from paper_checks.plots import panels, update_against_depth
+
+        shown = panels(answer["rows"], answer["role_units"] if has_roles else {})
+        update_against_depth(shown, title(answer), "", target)
+    if as_json:
+        print_json(answer)
+    else:
+        show(answer, has_roles=has_roles, target=target)
+
+
+def _predicted(asked: Sequence[Network], optimizer: str) -> list[Prediction]:
+    with progress("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
+        return [network.theory(optimizer, advance) for network in asked]
+
+
+def _document(
+    stack: Stack, asked: Sequence[Network], predictions: Sequence[Prediction], *, has_width: bool
+) -> dict[str, Any]:
+    from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row
+    from sims.optim import NORMALISATION
+
+    first = asked[0]
+    infinite = ({} if has_width else {"d_model": None}) | ({"num_heads": None} if first.has_wide_heads else {})
+    rows = [
+        {**network.lengths, **predicted_row(prediction)} for network, prediction in zip(asked, predictions, strict=True)
+    ]
+    roles = dict.fromkeys(role for row in rows for role in row["roles"])
+    return document(
+        scheme=first.scheme.name,
+        optimizer=stack.optimizer,
+        activation=stack.activation,
+        norm_kind=stack.norm_kind,
+        network=in_common(first, stack.optimizer) | infinite,
+        unit=NORMALISATION[stack.optimizer]._asdict(),
+        rows=rows,
+        leading_order=NO_ORDER,
+        exponents=exponents(rows),
+        lr_multiplier=lr_multipliers(rows),
+        role_units={role: first.role_power(stack.optimizer, role) for role in roles},
+        holds=predictions[0].holds,
+    )
+
+
+# ---------------------------------------------------------------- for people
+
+
+def title(answer: Mapping[str, Any]) -> str:
+    names = (f"{answer['scheme']} under {answer['optimizer']}", answer["activation"], answer["norm_kind"])
+    return ", ".join((*names, answer["network"]["arch"]))
+
+
+def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None) -> None:
+    from rich.console import Console
+
+    console = Console()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, markup=False, highlight=False, style=style)
+
+    say(title(answer), "bold")
+    say(rest(answer["network"]), "dim")
+    console.print(_roles_table(answer) if has_roles else _updates_table(answer["rows"]))
+    for line in _meaning(answer, has_roles=has_roles):
+        say(line, "dim")
+    if not has_roles and (exponent := answer["exponents"]["update"]) is not None:
+        say(f"Exponent in L, over these: {exponent:.3f}.")
+    if line := admin_text(answer):
+        say(line)
+    if target is not None:
+        say(f"Wrote {target}.")
+
+
+def _updates_table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table()
+    has_layers = "num_layers" in rows[0]
+    for name in (*(["layers"] if has_layers else []), "sublayers", "update"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        layers = [_layers(row)] if has_layers else []
+        table.add_row(*layers, str(row["num_sublayers"]), _number(row["update"], 6))
+    return table
+
+
+def _roles_table(answer: Mapping[str, Any]) -> Any:
+    """A line for each role; of many depths a few, and the first and last of them."""
+    from rich.table import Table
+
+    from paper_checks.predicted_rows import by_role
+
+    rows = answer["rows"]
+    table = Table()
+    table.add_column("role")
+    shown = _evenly(len(rows), _SHOWN_DEPTHS)
+    for index in shown:
+        depth = _layers(rows[index]) if "num_layers" in rows[index] else f"L = {rows[index]['num_sublayers']}"
+        table.add_column(depth, justify="right")
+    for name in ("exponent", "lr ×") if len(rows) > 1 else ():
+        table.add_column(name, justify="right")
+    for role, values in by_role(rows).items():
+        cells = [_number(values[index], 4) for index in shown]
+        if len(rows) > 1:
+            cells.append(_number(answer["exponents"][role], 3))
+            cells.append(_number(answer["lr_multiplier"].get(role, [None])[-1], 3))
+        table.add_row(role, *cells, end_section=role == "update")
+    return table
+
+
+def _evenly(num: int, most: int) -> list[int]:
+    """Indices below ``num``, the first and the last among them."""
+    if num <= most:
+        return list(range(num))
+    return [round(index * (num - 1) / (most - 1)) for index in range(most)]
+
+
+def _layers(row: Mapping[str, Any]) -> str:
+    return f"{row['num_layers']}-{row['num_decoder_layers']}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
+    rows = answer["rows"]
+    yield update_text(answer)
+    if has_roles and (line := others_text(answer["role_units"])):
+        yield line
+    if has_roles and len(rows) > 1:
+        yield (
+            "exponent: of the role in L, by least squares over all depths asked for. lr ×: times this, a learning rate "
+            "of the role alone keeps its part at the last depth what it is at the first."
+        )
+    width, last = answer["network"]["d_model"], rows[-1]["num_sublayers"]
+    correction = "" if width is None else f", {last / width:.2g} for L = {last} at d = {width}"
+    yield f"Holds at {answer['holds']}{correction}. {error_text(rows)}"
