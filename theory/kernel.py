@@ -27,7 +27,7 @@ from theory.kernel_update import functional_of, unit_power
 from theory.kernel_walk import Totals, Walk
 from theory.optimizers import Functional
 
-__all__ = ["Inputs", "KernelUpdate", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
+__all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
 REPLICATES = 4
 """Independent sets of points, whose spread is the stated error."""
@@ -35,14 +35,26 @@ _MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "cross_q", "cross_k", "cross_v"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Of one x_l. second_moment: E x^2, the mean over tokens. token_correlation: the mean cosine of two tokens of a
+    sequence, 1 where there is one. gradient_square: ||d objective / d x||^2, as its logarithm to base 10."""
+
+    second_moment: float
+    token_correlation: float
+    log10_gradient_square: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelUpdate:
     """update: of the branch matrices together. roles: each in the unit that ``unit_power`` names. error: relative
-    standard error of the quasi-random averages, by role and of "update". Infinite where it is beyond the floats."""
+    standard error of the quasi-random averages, by role and of "update". Infinite where it is beyond the floats.
+    streams: by side, of x_0, x_1, ...; of the last set of points."""
 
     update: float
     log10_update: float
     roles: Mapping[str, float]
     error: Mapping[str, float]
+    streams: Mapping[str, Sequence[Stream]]
 
 
 def predict_kernel(
@@ -60,14 +72,35 @@ def predict_kernel(
     """
     functionals = {name: functional_of(name) for name in optimizers}
     runs = []
+    streams: dict[str, list[Stream]] = {}
     for replicate in range(REPLICATES):
         walk = Walk(network, inputs, frozenset(functionals.values()), replicate, effort)
         walk.run(lambda: advance(1 / REPLICATES))
         runs.append(walk.totals())
-    return {name: _answer(functional, runs) for name, functional in functionals.items()}
+        streams = _streams(walk, inputs)
+    return {name: _answer(functional, runs, streams) for name, functional in functionals.items()}
 
 
-def _answer(functional: Functional, runs: Sequence[Totals]) -> KernelUpdate:
+def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
+    pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
+    found: dict[str, list[Stream]] = {}
+    for side, grams, gradients in zip(("encoder", "decoder"), walk.streams, walk.gradients, strict=False):
+        found[side] = []
+        for gram, gradient in zip(grams, gradients, strict=True):
+            total = float(np.trace(gradient.matrix))
+            found[side].append(
+                Stream(
+                    second_moment=float(gram.diagonal.mean()),
+                    token_correlation=float(gram.normalised().full[pairs].mean()) if pairs.any() else 1.0,
+                    log10_gradient_square=(gradient.exponent + math.log(total)) / math.log(10)
+                    if total > 0
+                    else -math.inf,
+                )
+            )
+    return found
+
+
+def _answer(functional: Functional, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
     exponent = max(run[functional].exponent for run in runs)
     by_role = {
@@ -87,4 +120,5 @@ def _answer(functional: Functional, runs: Sequence[Totals]) -> KernelUpdate:
             role: float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role] if means[role] else 0.0
             for role, x in samples.items()
         },
+        streams=streams,
     )

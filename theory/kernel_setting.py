@@ -21,6 +21,10 @@ PLACES: Mapping[str, frozenset[str]] = {
 """A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an attention no inner one."""
 
 
+MOST_TOKENS = 256
+"""Of all sequences together: the cost of a sublayer grows as the fourth power."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sublayer:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent."""
@@ -77,14 +81,19 @@ class Inputs:
     num_classes: int = 16
 
     @property
+    def num_all(self) -> int:
+        """n, tokens of all sequences."""
+        return self.batch_size * self.num_tokens
+
+    @property
     def groups(self) -> Array:
-        """The sequence of each of the n = batch_size num_tokens tokens."""
+        """(n,), the sequence of each token."""
         return np.repeat(np.arange(self.batch_size), self.num_tokens)
 
     @property
     def read(self) -> Array:
         """Places of the tokens that are read."""
-        every = np.arange(self.batch_size * self.num_tokens)
+        every = np.arange(self.num_all)
         return every if self.readout == "sum" else every[self.num_tokens - 1 :: self.num_tokens]
 
     def allowed(self, *, is_causal: bool) -> Array:
@@ -103,6 +112,10 @@ class Inputs:
         for name, number in (("num_tokens", self.num_tokens), ("batch_size", self.batch_size)):
             if number < 1:
                 raise ValueError(f"{name} is at least 1, not {number}")
+        if self.num_all > MOST_TOKENS:
+            raise ValueError(
+                f"the kernel rung takes at most {MOST_TOKENS} tokens in all, not {self.batch_size} x {self.num_tokens}"
+            )
         if not 0 <= self.correlation <= 1:
             raise ValueError(f"correlation lies between 0 and 1, not at {self.correlation:g}")
         if self.readout not in ("last", "sum"):

@@ -301,12 +301,18 @@ class Walk:
         self.network, self.inputs, self.needs = network, inputs, needs
         num_sublayers = sum(len(side) for side in network.sides)
         has_roots = bool(needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
-        # Errors of many sublayers average out, so each needs fewer points.
-        num_points = (_power(effort * 2048 / num_sublayers, 4, 128), _power(effort * 16384 / num_sublayers, 128, 1024))
+        # Errors of many sublayers, and of many tokens, average out, so each needs fewer points.
+        crowd = max(1.0, inputs.num_all / 32) ** 2
+        num_points = (
+            _power(effort * 2048 / num_sublayers / crowd, 4, 128),
+            _power(effort * 16384 / num_sublayers, 128, 1024),
+        )
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)
         self.has_final = "final" in PLACES[network.placement]
         self.parts: list[tuple[Part, float]] = []
         self.streams: list[list[Gram]] = []
+        self.gradients: list[list[Gradient]] = []
+        """At x_0, x_1, ... of each side, as ``streams``."""
         self.shrink = 1.0
 
     def run(self, advance: Callable[[], None]) -> None:
@@ -325,6 +331,7 @@ class Walk:
         for found, stream in zip(reversed(passages), reversed(self.streams), strict=True):
             assert gradient is not None
             gradient = self._backward(found, stream[-1], gradient, advance)
+        self.gradients.reverse()
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[], None]
@@ -350,14 +357,17 @@ class Walk:
             self._add(self.asked.norm(gradient.matrix, x.normalised()), gradient.exponent)
             gradient = Gradient(_behind_norm(gradient.matrix, x), gradient.exponent).settled()
         to_memory: Gradient | None = None
+        below = [gradient]
         for passage in reversed(passages):
             exponent = gradient.exponent
             gradient, more, parts = passage.backward(gradient)
+            below.append(gradient)
             self._add(parts, exponent)
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
             advance()
         self._add([_embedding(gradient.matrix, self.asked)], gradient.exponent)
+        self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
     def _add(self, parts: Iterable[Part], exponent: float) -> None:
