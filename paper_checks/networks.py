@@ -147,8 +147,8 @@ class Network:
     def role_power(self, optimizer: str, role: str) -> float:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.
 
-        It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch weight
-        of the FFN-only stack is O(1) by itself, so the division is undone; so too where there is no theory.
+        It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch
+        weight of the FFN-only stack is O(1) by itself, so the division is undone; so too where there is no theory.
         """
         from sims.optim import NORMALISATION
         from theory.optimizers import optimizer as optimizer_named

@@ -102,7 +102,7 @@ def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None) -> 
     for line in _meaning(answer, has_roles=has_roles):
         say(line, "dim")
     if not has_roles and (exponent := answer["exponents"]["update"]) is not None:
-        say(f"Exponent in L, over these: {exponent:.3f}.")
+        say(f"Exponent in L, over these: {_exponent(exponent)}.")
     if line := admin_text(answer):
         say(line)
     if target is not None:
@@ -140,7 +140,7 @@ def _roles_table(answer: Mapping[str, Any]) -> Any:
     for role, values in by_role(rows).items():
         cells = [_number(values[index], 4) for index in shown]
         if len(rows) > 1:
-            cells.append(_number(answer["exponents"][role], 3))
+            cells.append(_exponent(answer["exponents"][role]))
             cells.append(_number(answer["lr_multiplier"].get(role, [None])[-1], 3))
         table.add_row(role, *cells, end_section=role == "update")
     return table
@@ -159,6 +159,11 @@ def _layers(row: Mapping[str, Any]) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
+
+
+def _exponent(value: float | None) -> str:
+    """Rounding leaves -1e-17 of what is flat."""
+    return "-" if value is None else f"{round(value, 3) + 0.0:.3f}"
 
 
 def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:

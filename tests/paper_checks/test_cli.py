@@ -65,7 +65,8 @@ REFUSED = {
     "predict --norm pre --gain 1,2,3 --optimizer sgd --sublayers 2": "C,P",
     "predict --norm pst --optimizer sgd --sublayers 2": "post",
     "predict --norm sub --gain 1,90 --optimizer adam --sublayers 1000": "10^270",
-    "predict --scheme pre-ln --optimizer sgd": "Missing option",
+    "predict --scheme pre-ln --optimizer sgd": "--sublayers is wanted",
+    "predict --scheme pre-ln --sublayers 4": "Missing option",
     "rule --norm post --optimizer sgd --arch encoder --layers 0": "from 1 to",
     "rule --norm post --optimizer sgd --arch encoder --layers ten": "not 'ten'",
     "rule --norm layer --optimizer sgd --arch encoder --layers 4": "post, pre, sub",
@@ -165,6 +166,42 @@ def refusal(
     assert not shown.out
     (line,) = shown.err.splitlines()
     return line
+
+
+PREDICT = "--scheme pre-ln --optimizer sgd --sublayers 4"
+PREDICT_REFUSED = {
+    f"{PREDICT} --tokens 4": "--tokens needs --attention",
+    f"{PREDICT} --causal": "--causal needs --attention",
+    f"{PREDICT} --width 64": "--width needs --attention",
+    f"{PREDICT} --heads 2 --width 64": "--heads needs --attention",
+    "--scheme pre-ln --optimizer sgd --layers 2": "--layers needs --attention",
+    f"{PREDICT} --plot it.gif": ".png, .svg, .pdf",
+    f"{PREDICT} --attention --plot absent/it.svg": "no folder absent",
+    f"{PREDICT} --attention --heads 2": "--heads needs --width",
+    f"{PREDICT} --attention --heads 3 --width 10": "d_model 10 is not a multiple of num_heads 3",
+    f"{PREDICT} --attention --width 0": "--width must be",
+    f"{PREDICT} --attention --layers 2": "give one of --sublayers",
+    f"{PREDICT} --attention --tokens 0": "--tokens must be",
+    f"{PREDICT} --attention --tokens 129 --batch 2": "at most 256 tokens",
+    f"{PREDICT} --attention --correlation 1.5": "between 0 and 1",
+    f"{PREDICT} --attention --activation swiglu": "swiglu has two",
+    f"{PREDICT} --attention --activation rleu": "relu, gelu",
+    f"{PREDICT} --attention --norm-kind batchnorm": "layernorm",
+    f"{PREDICT} --attention --w 1,2": "2 gains for 4 sublayers",
+    "--scheme pre-ln --optimizer sgd --sublayers 10001 --attention": "at most 10000 has --attention",
+    "--scheme pre-ln --optimizer adafactor --sublayers 4 --attention": "rank one",
+    "--scheme pre-ln --optimizer adm --sublayers 4 --attention": "adam",
+    "--scheme pre-ln --optimizer sgd --attention": "give one of --sublayers",
+    "--scheme gpt2 --optimizer sgd --attention --arch encoder-decoder --layers 2 --decoder-layers 2": "prints no",
+}
+
+
+@pytest.mark.parametrize("options", PREDICT_REFUSED)
+def test_predict_refuses(
+    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(["predict", *options.split()], tmp_path, monkeypatch, capsys)
+    assert PREDICT_REFUSED[options] in line
 
 
 @pytest.mark.parametrize("options", MEASURE_REFUSED)

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 from paper_checks import cli, measured_rows, plots
-from paper_checks.networks import Network
 from sims import measure as sims_measure
 from sims import stats
 from sims.optim import NORMALISATION, Normalisation
 
 DEPTHLAW = Path(sys.executable).with_name("depthlaw")
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
+TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
 
 
 def printed(options: str, *, keeps: str = "--no-keep") -> str:
@@ -56,16 +55,20 @@ def check_shape() -> None:
 
 
 def check_what_is_predicted() -> None:
-    """The rows of ``predict``, number for number."""
-    asked = ["--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4,8", "--json"]
-    predicted = json.loads(CliRunner().invoke(cli.app, ["predict", *asked]).stdout)["rows"]
-    for row, wanted in zip(answer(SMALL)["rows"], predicted, strict=True):
-        assert {name: row[name] for name in wanted} == wanted
-        assert {role: one["update"] for role, one in row["by_role"].items() if one["update"]} == wanted["roles"]
+    """The rows of ``predict``, number for number; of a Transformer with heads of the size that is measured."""
+    for options, asked in ((SMALL, SMALL.partition("--width")[0]), (TOKENS, TOKENS.partition("--seeds")[0])):
+        predicted = json.loads(CliRunner().invoke(cli.app, ["predict", *asked.split(), "--json"]).stdout)
+        found = answer(options)
+        assert found["not_predicted"] is None
+        for row, wanted in zip(found["rows"], predicted["rows"], strict=True):
+            assert {name: row[name] for name in wanted} == wanted
+            assert {role: one["update"] for role, one in row["by_role"].items() if one["update"]} == wanted["roles"]
 
 
 def check_ratios() -> None:
-    for row in answer(SMALL)["rows"]:
+    rows = [*answer(SMALL)["rows"], *answer(TOKENS)["rows"]]
+    assert all(one["ratio"] for one in rows[-1]["by_role"].values()), "every role of a Transformer is predicted"
+    for row in rows:
         for one in (row, *row["by_role"].values()):
             if one["update"] is None:
                 assert one["ratio"] is None
@@ -96,11 +99,20 @@ def check_exponents() -> None:
     assert exponent["low"] < exponent["measured"] < exponent["high"]
 
 
-def check_branch_weights() -> None:
-    """A scalar's part is in ``predict``'s units: the prediction lies in the interval."""
-    found = answer("--scheme rezero --optimizer adam --sublayers 4 --width 64 --seeds 16")
-    one = found["rows"][0]["by_role"]["branch_weight"]
-    assert one["ratio_low"] < 1 < one["ratio_high"]
+def check_units_of_roles() -> None:
+    """What is measured is in ``predict``'s units: the predictions lie in the intervals."""
+    for options, roles in (
+        ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
+        ("--scheme rezero --optimizer adam --sublayers 4 --attention", ["branch_weight", "embedding", "head"]),
+        ("--scheme pre-ln --optimizer lamb --sublayers 1 --attention", ["norm_gain", "embedding", "head", "q", "out"]),
+        ("--scheme pre-ln --optimizer sgd --sublayers 1 --attention", ["bias", "norm_gain", "norm_bias", "embedding"]),
+    ):
+        tokens = " --tokens 4 --heads 2" if "attention" in options else ""
+        found = answer(f"{options}{tokens} --width 64 --seeds 16")
+        for role in roles:
+            one = found["rows"][0]["by_role"][role]
+            assert one["ratio_low"] < 1 < one["ratio_high"]
+            assert found["role_units"][role] == 0 or role not in ("q", "out")
 
 
 def check_units() -> None:
@@ -129,7 +141,7 @@ CHECKS: dict[str, Callable[[], None]] = {
         check_ratios,
         check_sum_over_roles,
         check_exponents,
-        check_branch_weights,
+        check_units_of_roles,
         check_units,
         check_seeds,
     )
@@ -141,13 +153,12 @@ def test_document(check: str) -> None:
     CHECKS[check]()
 
 
-_prediction, _beside, _coefficients = Network.prediction, measured_rows._beside, stats._line_coefficients
+_row, _beside, _coefficients = measured_rows.predicted_row, measured_rows._beside, stats._line_coefficients
 
 
-def _doubled(network: Network, optimizer: str) -> Any:
-    real = _prediction(network, optimizer)
-    assert real is not None
-    return replace(real, update=2 * real.update)
+def _doubled(prediction: Any) -> Any:
+    found = _row(prediction)
+    return found | {"update": 2 * found["update"]}
 
 
 def _upside_down(values: Any, predicted: float | None) -> Any:
@@ -162,11 +173,11 @@ def _no_seed(text: str, option: str, **_: int) -> int:
 _BARE = dict.fromkeys(NORMALISATION, Normalisation(0.0))
 MUTANTS: dict[str, tuple[str, Any]] = {
     "check_shape": ("paper_checks.measured_rows.OTHER_ROLES", ()),
-    "check_what_is_predicted": ("paper_checks.networks.Network.prediction", _doubled),
+    "check_what_is_predicted": ("paper_checks.measured_rows.predicted_row", _doubled),
     "check_ratios": ("paper_checks.measured_rows._beside", _upside_down),
     "check_sum_over_roles": ("paper_checks.measured_rows.BRANCH_ROLES", ("q", "k", "v", "out", "fc1")),
     "check_exponents": ("sims.stats._line_coefficients", lambda x, weights: _coefficients(x, np.exp(x))),
-    "check_branch_weights": ("paper_checks.measured_rows.NORMALISATION", _BARE),
+    "check_units_of_roles": ("paper_checks.networks.Network.role_power", lambda *_: 0.0),
     "check_units": ("sims.optim.NORMALISATION", _BARE),
     "check_seeds": ("paper_checks.commands.measure.count", _no_seed),
 }
@@ -186,14 +197,14 @@ READ = {
     f"{SMALL} --seeds 1": ["1 seed"],
     "--scheme rezero --optimizer sgd --sublayers 2,4 --width 8": [
         "branch_weight",  # it alone trains, so it is shown unasked
-        "branch_weight is not divided",
+        "Not in update: branch_weight, head. Shown times d_model: branch_weight.",
         "No exponent: the update is 0 at every length.",
     ],
     "--scheme fixup --optimizer adam --sublayers 2,4 --width 8 --roles": ["d_model^1.5", "head", "branch_weight"],
     "--scheme deepnorm --optimizer lamb --sublayers 2 --width 16 --seeds 2": ["Real lamb", "times as much", "nonzero"],
     "--scheme pre-ln --optimizer rmsprop --sublayers 2 --width 8 --activation swiglu": [
         "divided by 10 d_model^1.5",
-        "Nothing is predicted of swiglu",
+        "Nothing is predicted: there is no theory of swiglu",
     ],
     "--norm pre --residual-weight 10 --optimizer sgd --sublayers 2,4,170 --width 4 --seeds 2": [
         "residual weight 10,0",
@@ -211,10 +222,13 @@ READ = {
         "the loss by",
         "1-2",
         "heads 2; ffn ratio 4; tokens 16",
-        "Not in update: bias, norm_gain, norm_bias, embedding, head.",
+        "Not in update: bias, norm_gain, norm_bias, embedding, head. Shown times d_model^0.5: head.",
+        "with heads of size 4 as they are measured. Standard error of its quasi-random points:",
         "x_l of the decoder; x_7: behind the final norm",
         "update of the n-th sublayer of a kind, the encoder's first",
-        "Nothing is predicted of attention",
+    ],
+    "--scheme pre-ln --optimizer adafactor --sublayers 2 --width 8 --attention --tokens 2 --seeds 2": [
+        "Nothing is predicted: adafactor"
     ],
     "--scheme gpt2 --optimizer adam --sublayers 2 --width 8 --seeds 2 --changes --learning-rate 0.01": [
         "what a step of each role alone changes",
@@ -247,7 +261,7 @@ def test_people_read_in_80_columns(options: str) -> None:
     in_one_line = " ".join(found.split())
     for words in READ[options]:
         assert words in in_one_line
-    assert not re.search(r"nan|None|\binf", found)
+    assert not re.search(r"nan|None|\binf\b", found)
 
 
 def test_lengths_that_rounding_decides_are_left_out_of_the_exponent() -> None:
@@ -318,15 +332,21 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     real = plots.figure_of
-    monkeypatch.setattr(plots, "figure_of", lambda rows, *rest: drawn.append(rows) or real(rows, *rest))
+    monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
     path = tmp_path / "it.svg"
     assert drawn == []
     found = answer(f"{SMALL} --plot {path}")
-    assert drawn == [found["rows"]]
+    assert drawn == [{"update": found["rows"]}]
     text = path.read_text()
     assert text.startswith("<?xml")
     assert len(text) > 5000
     assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
+    by_role = [row["by_role"] for row in answer(f"{TOKENS} --roles --plot {path}")["rows"]]
+    panels = drawn[-1]
+    assert [name.partition(",")[0] for name in panels] == ["update", *by_role[0]]
+    for points, role in (panels["q"], "q"), (panels["embedding, times d_model"], "embedding"):
+        for name in ("update", "measured", "low", "high"):
+            assert [point[name] for point in points] == [one[role][name] for one in by_role]
 
 
 # ---------------------------------------------------------------- as other programs meet it

@@ -25,7 +25,7 @@ ROWS = [row(16, 4.0, 4.2, 0.5), row(4, 1.0, 1.1, 0.2), row(8, 2.0, 2.2, 5.0), ro
 
 def drawn(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, list[Any], list[ErrorbarContainer]]:
     """(axes, lines that are no part of an errorbar, errorbars)."""
-    (axes,) = plots.figure_of(rows, "title", "note").axes
+    (axes,) = plots.figure_of({"update": rows}, "title", "note").axes
     bars = [found for found in axes.containers if isinstance(found, ErrorbarContainer)]
     parts = [part for bar in bars for part in (bar.lines[0], *bar.lines[1])]
     return axes, [line for line in axes.lines if line not in parts], bars
@@ -70,8 +70,92 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     assert not lines
     assert not bars
     assert "L = 4, 8" in axes.get_title()
-    plots.update_against_depth([row(4, 0.0, 0.0, 0)], "title", "", tmp_path / "empty.png")
+    plots.update_against_depth({"update": [row(4, 0.0, 0.0, 0)]}, "title", "", tmp_path / "empty.png")
 
+
+# ---------------------------------------------------------------- by role
+
+BY_ROLE = [
+    {
+        **row(length, 2.0 * length, 2.1 * length, 0.1),
+        "roles": {"q": 0.01, "bias": 0.1 * length**2},
+        "by_role": {"bias": row(length, None, 0.2 * length**2, 0.01), "head": row(length, None, 3.0)},
+    }
+    for length in (4, 8, 16)
+]
+
+
+def check_panels() -> None:
+    """One for each role, in its unit: what is predicted, what is measured, both or neither."""
+    found = plots.panels(BY_ROLE, {"q": 0.0, "bias": 1.0, "head": 0.5})
+    assert list(found) == ["update", "q", "bias, times d_model", "head, times d_model^0.5"]
+    figure = plots.figure_of(found, "title", "note")
+    titles = [axes.get_title().partition("\n") for axes in figure.axes]
+    assert [title for title, _, _ in titles] == list(found)
+    assert [bool(missing) for _, _, missing in titles] == [False, True, False, False]
+    lines = [[line for line in axes.lines if line.get_label() == "predicted, infinite width"] for axes in figure.axes]
+    drawn = [np.asarray(line.get_xydata()).tolist() for found in lines for line in found]
+    assert drawn == [[[n, f(n)] for n in (4, 8, 16)] for f in (lambda n: 2.0 * n, lambda n: 0.01, lambda n: 0.1 * n**2)]
+    bars = [bar for axes in figure.axes for bar in axes.containers if isinstance(bar, ErrorbarContainer)]
+    functions = (lambda n: 2.1 * n, lambda n: 0.2 * n**2, lambda n: 3.0)
+    measured = [np.asarray(bar.lines[0].get_xydata()).tolist() for bar in bars]
+    assert measured == [[[n, f(n)] for n in (4, 8, 16)] for f in functions]
+    assert sum(axes.get_legend() is not None for axes in figure.axes) == 1
+
+
+def check_slopes() -> None:
+    """Equal slopes look equal: all panels span as many decades, what is flat looks flat, and nothing is cut off."""
+    found = plots.panels(BY_ROLE, {"q": 0.0, "bias": 1.0, "head": 0.5})
+    limits = [axes.get_ylim() for axes in plots.figure_of(found, "title", "note").axes]
+    assert [high / low for low, high in limits] == pytest.approx([limits[0][1] / limits[0][0]] * len(limits))
+    for (low, high), points in zip(limits, found.values(), strict=True):
+        drawn = [y for point in points for y in (point["update"], point["measured"], point["high"]) if y]
+        assert low < min(drawn)
+        assert max(drawn) < high
+    (flat,) = plots.figure_of({"update": [row(4, 1.0, None), row(8, 1.0, None)]}, "title", "").axes
+    assert flat.get_ylim() == pytest.approx((10**-0.5, 10**0.5))
+
+
+PANEL_CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (check_panels, check_slopes)}
+
+
+@pytest.mark.parametrize("check", PANEL_CHECKS)
+def test_by_role(check: str) -> None:
+    PANEL_CHECKS[check]()
+
+
+PANEL_MUTANTS: list[tuple[str, str, Any]] = [
+    ("check_panels", "_of_role", lambda row, role: row),
+    ("check_panels", "_draw", lambda *_, **__: ""),
+    ("check_slopes", "_limit", lambda *_: None),
+    ("check_slopes", "_span", lambda points: (1.0, 2.0)),
+    ("check_slopes", "_LEAST_SPAN", 1.0),
+]
+
+
+@pytest.mark.parametrize(("check", "name", "mutant"), PANEL_MUTANTS)
+def test_a_mutant_of_the_panels_is_found(check: str, name: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, name, mutant)
+    with pytest.raises(AssertionError):
+        PANEL_CHECKS[check]()
+
+
+def test_what_is_predicted_alone_has_no_points() -> None:
+    rows = [{"num_sublayers": n, "update": y, "roles": {"q": 1.0}} for n, y in ((2, 1.0), (4, 0.0), (8, None))]
+    (axes,) = plots.figure_of(plots.panels(rows, {}), "title", "").axes
+    assert [np.asarray(line.get_xydata()).tolist() for line in axes.lines] == [[[2, 1]]]
+    assert "at L = 4, 8" in axes.get_title()
+    assert axes.get_legend_handles_labels()[1] == ["predicted, infinite width"]
+
+
+@pytest.mark.parametrize("num", [1, 5, 12, 13, 300])
+def test_labels_of_many_depths_have_room(num: int) -> None:
+    points = [row(n, 1.0, None) for n in range(1, num + 1)]
+    (axes,) = plots.figure_of({"update": points}, "title", "").axes
+    assert 1 <= len(axes.get_xticks()) <= 12
+
+
+# ---------------------------------------------------------------- files
 
 BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
@@ -79,7 +163,7 @@ BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 @pytest.mark.parametrize("suffix", plots.SUFFIXES)
 def test_files_are_of_the_kind_that_their_name_says(suffix: str, tmp_path: Path) -> None:
     for name in (f"it{suffix}", f"it{suffix.upper()}"):
-        plots.update_against_depth(ROWS, "title", "note", tmp_path / name)
+        plots.update_against_depth({"update": ROWS}, "title", "note", tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(BEGINNINGS[suffix])
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -105,6 +189,6 @@ def test_a_figure_that_fails_leaves_the_old_one(
     path.write_text("old")
     monkeypatch.setattr(target, broken)
     with pytest.raises(OSError, match="no room"):
-        plots.update_against_depth(ROWS, "title", "note", path)
+        plots.update_against_depth({"update": ROWS}, "title", "note", path)
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["it.png"]

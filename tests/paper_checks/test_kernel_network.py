@@ -1,0 +1,116 @@
+"""What the kernel rung is asked about is what sims build: every number, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from paper_checks import kernel_network
+from paper_checks.lower import KINDS, lower_encoder_decoder, lower_transformer
+from sims.model import ModelConfig, SublayerConfig
+from sims.update import Task
+from theory import kernel
+from theory.schemes import SCHEMES
+from theory.stack import SublayerKind
+
+SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_ratio": 3, "has_affine": True}
+CONFIGS: dict[str, ModelConfig] = {
+    **{name: lower_transformer(name, "adam", 4, 8, is_causal=True, **SHAPE) for name in SCHEMES},
+    **{f"{name}, two sides": lower_encoder_decoder(name, "sgd", 1, 2, 8) for name in ("deepnorm", "t-fixup")},
+    "uneven": lower_transformer("gpt2", "sgd", 3, 8, w=[1.0, 2.0, 3.0], ffn_width=12),
+}
+PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
+REFUSED: dict[str, ModelConfig] = {
+    "has_qk_norm": replace(PLAIN, has_qk_norm=True),
+    "attention_scale": replace(PLAIN, attention_scale=0.5),
+    "norm_eps": replace(PLAIN, norm_eps=1e-5),
+}
+HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
+NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
+"""Fields that no prediction depends on: roles that do not train are predicted all the same."""
+
+
+def check_numbers() -> None:
+    """Each field, by its name."""
+    for config in CONFIGS.values():
+        found = kernel_network.as_transformer(config, head_size=4)
+        for name in ("placement", "norm_kind", "activation", "is_causal"):
+            assert vars(found)[name] == vars(config)[name]
+        assert found.ffn_ratio * config.d_model == config.hidden
+        assert found.head_size == 4
+        for side, other in zip((found.encoder, found.decoder), (config.encoder, config.decoder), strict=True):
+            assert [vars(one) | {"kind": KINDS[one.kind]} for one in side] == [vars(one) for one in other]
+
+
+def check_task() -> None:
+    task = Task(num_tokens=3, batch_size=2, correlation=0.25, readout="sum", objective="ce", num_classes=5)
+    found = vars(kernel_network.as_inputs(task))
+    assert found == {name: value for name, value in vars(task).items() if name in found} | {"loss": "ce"}
+
+
+def check_fields() -> None:
+    """One that is new to sims has to be heard of, refused, or known not to matter."""
+    assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(kernel.Sublayer)}
+    refused = [name for name, config in REFUSED.items() if is_refused(config)]
+    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *refused, *NO_MATTER}
+
+
+def check_swiglu() -> None:
+    assert is_refused(replace(PLAIN, activation="swiglu"))
+    assert not is_refused(PLAIN)
+
+
+def is_refused(config: ModelConfig) -> bool:
+    """In one line."""
+    try:
+        kernel_network.as_transformer(config, head_size=None)
+    except ValueError as error:
+        return "\n" not in str(error)
+    return False
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check for check in (check_numbers, check_task, check_fields, check_swiglu)
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_translation(check: str) -> None:
+    CHECKS[check]()
+
+
+_sublayer, _inputs = kernel_network._sublayer, kernel_network.as_inputs
+WRONG: dict[str, Any] = {
+    "kind": SublayerKind.CROSS,
+    "residual_weight": 7.0,
+    "branch_weight": 7.0,
+    "input_scale": 7.0,
+    "gains": {},
+    "lr_multipliers": {},
+    "trains_branch_weight": None,
+}
+
+
+@pytest.mark.parametrize("field", [one.name for one in fields(kernel.Sublayer)])
+def test_a_number_of_a_sublayer_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_network, "_sublayer", lambda one: replace(_sublayer(one), **{field: WRONG[field]}))
+    with pytest.raises((AssertionError, ValueError)):
+        check_numbers()
+
+
+@pytest.mark.parametrize("field", [one.name for one in fields(kernel.Inputs)])
+def test_a_number_of_the_task_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = vars(kernel.Inputs())
+    monkeypatch.setattr(kernel_network, "as_inputs", lambda task: replace(_inputs(task), **{field: bare[field]}))
+    with pytest.raises(AssertionError):
+        check_task()
+
+
+@pytest.mark.parametrize("check", ["check_fields", "check_swiglu"])
+def test_what_is_not_refused_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_network, "as_transformer", lambda config, *, head_size: None)
+    with pytest.raises(AssertionError):
+        CHECKS[check]()

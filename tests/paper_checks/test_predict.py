@@ -1,0 +1,303 @@
+"""``depthlaw predict --attention``: its document, that every option counts, what people read, and its figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paper_checks import cli, kernel_network, plots, predicted_rows
+from paper_checks.commands.predict_attention import NO_ORDER, _evenly
+from paper_checks.lower import lower_transformer
+from paper_checks.networks import Network, NoTheoryError
+from sims.model import BRANCH_ROLES, OTHER_ROLES
+from sims.optim import NORMALISATION
+from theory.kernel import Inputs, predict_kernel, unit_power
+from theory.schemes import scheme
+
+ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
+SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
+BOTH_SIDES = "--scheme pre-ln --optimizer lamb --arch encoder-decoder --layers 1,2 --decoder-layers 1,1 --attention"
+
+
+def printed(options: str) -> str:
+    result = CliRunner().invoke(cli.app, ["predict", *options.split()], env={"COLUMNS": "80"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0
+    assert not result.stderr
+    return result.stdout
+
+
+def answer(options: str) -> dict[str, Any]:
+    return json.loads(printed(f"{options} --json"))
+
+
+# ---------------------------------------------------------------- the document
+
+
+def check_shape() -> None:
+    found = answer(SEVERAL)
+    keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
+    assert set(found) == {*(keys + "lr_multiplier role_units holds").split()}
+    assert found["leading_order"] == NO_ORDER
+    order = answer("--scheme pre-ln --optimizer sgd --sublayers 2 --activation gelu")["leading_order"]
+    assert set(NO_ORDER) <= set(order), "the keys of an order that is there"
+    for row in found["rows"]:
+        assert set(row) == {"num_sublayers", "update", "log10_update", "roles", "error"}
+        assert list(row["roles"]) == [*BRANCH_ROLES[:4], "fc1", "fc2", *(r for r in OTHER_ROLES if "branch" not in r)]
+        assert set(row["error"]) == {"update", *row["roles"]}
+        assert math.log10(row["update"]) == pytest.approx(row["log10_update"])
+    assert found["network"]["d_model"] is found["network"]["num_heads"] is None
+    assert found["unit"] == NORMALISATION["adam"]._asdict()
+
+
+def check_rows() -> None:
+    """Those of the kernel rung, number for number."""
+    for row in answer(SEVERAL)["rows"]:
+        config = lower_transformer("deepnorm", "adam", row["num_sublayers"], 64)
+        asked = kernel_network.as_transformer(config, head_size=None)
+        found = predict_kernel(asked, Inputs(num_tokens=3), ["adam"])["adam"]
+        assert (row["update"], row["roles"], row["error"]) == (found.update, found.roles, found.error)
+
+
+def check_exponents() -> None:
+    """Slopes of the logarithms; the learning rates undo what the depth does."""
+    found = answer(SEVERAL)
+    lengths = np.log([row["num_sublayers"] for row in found["rows"]])
+    for name, exponent in found["exponents"].items():
+        values = [row["update"] if name == "update" else row["roles"][name] for row in found["rows"]]
+        slope, _ = np.polyfit(lengths, np.log(values), 1)
+        assert exponent == pytest.approx(slope, abs=1e-12)
+    assert list(found["lr_multiplier"]) == list(found["rows"][0]["roles"])
+    for role, factors in found["lr_multiplier"].items():
+        kept = [row["roles"][role] * factor for row, factor in zip(found["rows"], factors, strict=True)]
+        assert kept == pytest.approx([found["rows"][0]["roles"][role]] * 3)
+
+
+def check_units() -> None:
+    for options, optimizer in ((SEVERAL, "adam"), (BOTH_SIDES, "lamb")):
+        units = answer(options)["role_units"]
+        assert units == {role: unit_power(optimizer, role) for role in units}
+        assert {"norm_gain", "embedding", "head", "fc2"} <= set(units)
+    assert {"q", "cross_k"} <= set(units)
+
+
+def check_both_sides() -> None:
+    rows = answer(BOTH_SIDES)["rows"]
+    assert [(row["num_sublayers"], row["num_layers"], row["num_decoder_layers"]) for row in rows] == [
+        (5, 1, 1),
+        (7, 2, 1),
+    ]
+    assert all({"cross_q", "cross_out"} <= set(row["roles"]) for row in rows)
+
+
+def check_progress() -> None:
+    """Two passes over each sublayer."""
+    totals, done = [], []
+
+    @contextmanager
+    def progress(doing: str, total: float) -> Any:
+        totals.append(total)
+        yield done.append
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paper_checks.commands.predict_attention.progress", progress)
+        answer(SEVERAL)
+    assert totals == [28]
+    assert sum(done) == pytest.approx(28)
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check
+    for check in (check_shape, check_rows, check_exponents, check_units, check_both_sides, check_progress)
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_document(check: str) -> None:
+    CHECKS[check]()
+
+
+_theory, _row = Network.theory, predicted_rows.predicted_row
+
+
+def _doubled(network: Network, *rest: Any) -> Any:
+    found = _theory(network, *rest)
+    return replace(found, update=2 * found.update)
+
+
+MUTANTS: list[tuple[str, str, Any]] = [
+    ("check_shape", "paper_checks.predicted_rows.predicted_row", lambda found: _row(found) | {"error": {}}),
+    ("check_shape", "paper_checks.networks.Network.theory", _doubled),
+    ("check_rows", "paper_checks.networks.Network.theory", _doubled),
+    ("check_rows", "paper_checks.networks.Network.predicted_head_size", 4),
+    ("check_exponents", "paper_checks.predicted_rows._slope", lambda lengths, values: 0.5),
+    ("check_exponents", "paper_checks.predicted_rows.lr_multipliers", lambda rows: {}),
+    ("check_units", "paper_checks.networks.Network.role_power", lambda *_: 0.0),
+    ("check_both_sides", "paper_checks.networks.Network.lengths", {"num_sublayers": 5}),
+    ("check_progress", "paper_checks.networks.Network.theory", lambda network, optimizer, _: _theory(network, "sgd")),
+]
+
+
+@pytest.mark.parametrize(("check", "target", "mutant"), MUTANTS, ids=[f"{i}-{one[0]}" for i, one in enumerate(MUTANTS)])
+def test_a_mutant_is_found(check: str, target: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, mutant)
+    with pytest.raises((AssertionError, KeyError)):
+        CHECKS[check]()
+
+
+# ---------------------------------------------------------------- every option counts
+
+COUNTING = (
+    "--tokens 4",
+    "--batch 2",
+    "--causal",
+    "--correlation 0.5",
+    "--ffn-ratio 2",
+    "--width 8 --heads 2",
+    "--readout sum",
+    "--loss ce",
+    "--loss ce --classes 3",
+    "--activation gelu",
+    "--norm-kind rmsnorm",
+    "--w 1,2,1",
+    "--v 2,1,1",
+    "--optimizer adam",
+    "--scheme post-ln",
+    "--sublayers 4",
+)
+SAME = {
+    ONE: f"{ONE.replace('--tokens 3', '')} --tokens 3 --batch 1 --correlation 0 --ffn-ratio 4 --readout last "
+    "--loss logit --classes 16 --arch encoder --width 32",
+    f"{ONE} --causal": f"{ONE} --arch decoder",
+    ONE.replace("--sublayers 2", "--sublayers 4"): ONE.replace("--sublayers 2", "--layers 2"),
+    f"{ONE} --width 8 --heads 2": f"{ONE} --width 16 --heads 4",
+    "--scheme pre-ln --optimizer sgd --sublayers 2 --attention": "--scheme pre-ln --optimizer sgd --sublayers 2 "
+    "--attention --tokens 16",
+}
+
+
+def test_every_option_counts() -> None:
+    two_attentions = ONE.replace("--sublayers 2", "--sublayers 3")  # in one, the last token sees all others anyway
+    found = [answer(f"{two_attentions} {option}")["rows"] for option in ("", *COUNTING)]
+    for index, rows in enumerate(found):
+        assert rows not in found[:index]
+
+
+@pytest.mark.parametrize("options", SAME)
+def test_the_same_asked_in_other_words(options: str) -> None:
+    assert answer(options)["rows"] == answer(SAME[options])["rows"]
+
+
+def test_one_depth_has_neither_exponent_nor_multiplier() -> None:
+    found = answer(ONE)
+    assert set(found["exponents"].values()) == {None}
+    assert found["lr_multiplier"] == {}
+
+
+def test_what_is_0_or_beyond_the_floats_has_no_exponent_and_no_multiplier() -> None:
+    found = answer("--scheme rezero --optimizer sgd --sublayers 2,4 --attention --tokens 2")
+    assert found["exponents"]["update"] is found["exponents"]["q"] is None
+    assert found["exponents"]["branch_weight"] is not None
+    assert found["lr_multiplier"]["q"] == [None, None]
+    rows = [{"num_sublayers": n, "update": 1.0, "roles": {"q": None if n == 4 else 1.0}} for n in (2, 4)]
+    assert predicted_rows.exponents(rows) == {"update": 0.0, "q": None}
+    assert predicted_rows.lr_multipliers(rows) == {"q": [1.0, None]}
+
+
+def test_two_networks_of_one_length_have_no_exponent() -> None:
+    rows = [{"num_sublayers": 4, "update": 1.0, "roles": {}}] * 2
+    assert predicted_rows.exponents(rows) == {"update": None}
+
+
+# ---------------------------------------------------------------- what there is no theory of
+
+NO_THEORY: dict[str, tuple[dict[str, Any], str]] = {
+    "swiglu": ({"activation": "swiglu"}, "sgd"),
+    "rank one": ({}, "adafactor"),
+    "at most 256 tokens": ({"num_tokens": 129, "batch_size": 2}, "sgd"),
+    "an activation of two inputs": ({"activation": "swiglu", "arch": "ffn"}, "sgd"),
+}
+
+
+@pytest.mark.parametrize("said", NO_THEORY)
+def test_no_prediction_says_why(said: str) -> None:
+    shape, optimizer = NO_THEORY[said]
+    network = Network(scheme=scheme("pre-ln"), num_sublayers=2, d_model=8, **{"arch": "encoder", **shape})
+    assert network.prediction(optimizer) is None
+    with pytest.raises(NoTheoryError, match=said) as refused:
+        network.theory(optimizer)
+    assert "\n" not in str(refused.value)
+
+
+# ---------------------------------------------------------------- what people read
+
+READ = {
+    ONE: ["pre-ln under sgd, relu, layernorm, encoder", "causal no; ffn ratio 4; tokens 3", "one logit by"],
+    f"{ONE} --roles": ["norm_gain", "Not in update: bias,", "Shown times d_model: bias, norm_gain, norm_bias"],
+    SEVERAL: ["Exponent in L, over these:", "d_model^1.5", "infinitely large heads", "quasi-random points"],
+    f"{SEVERAL} --roles": ["L = 2", "exponent", "lr ×", "0.000 │ 1 │", "Shown times d_model^0.5: head."],
+    f"{SEVERAL} --width 8 --heads 2": ["heads 2", "heads of size 4", "1 for L = 8 at d = 8"],
+    BOTH_SIDES: ["encoder-decoder", "layers", "1-1", "2-1"],
+    f"{BOTH_SIDES} --roles": ["1-1", "2-1", "cross_out"],
+    "--scheme admin --optimizer sgd --sublayers 2 --attention --loss ce": ["the loss by", "equal tokens"],
+    "--scheme rezero --optimizer sgd --sublayers 2,4 --attention --roles": ["branch_weight"],
+    "--scheme pre-ln --optimizer sgd --sublayers 1,2,3,4,5,6 --attention --tokens 2 --roles": ["L = 1", "L = 6"],
+}
+
+
+@pytest.mark.parametrize("options", READ)
+def test_people_read_in_80_columns(options: str) -> None:
+    found = printed(options)
+    assert max(map(len, found.splitlines())) <= 80
+    in_one_line = " ".join(found.split())
+    for words in READ[options]:
+        assert words in in_one_line
+    assert not re.search(r"nan|None|\binf\b", found)
+
+
+def test_of_many_depths_the_first_and_the_last_are_shown() -> None:
+    assert _evenly(3, 4) == [0, 1, 2]
+    for num in range(5, 40):
+        shown = _evenly(num, 4)
+        assert (shown[0], shown[-1], len(set(shown))) == (0, num - 1, 4)
+
+
+# ---------------------------------------------------------------- figures
+
+
+@pytest.mark.parametrize(
+    ("options", "num_panels"),
+    [
+        (SEVERAL, 1),
+        (f"{SEVERAL} --roles", 12),
+        ("--scheme pre-ln --optimizer sgd --sublayers 4,8,1000000", 1),
+        ("--scheme rezero --optimizer sgd --sublayers 4,8 --roles", 4),
+    ],
+)
+def test_a_plot_is_of_the_document(
+    options: str, num_panels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    real = plots.figure_of
+    monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
+    path = tmp_path / "it.svg"
+    rows = answer(f"{options} --plot {path}")["rows"]
+    (panels,) = drawn
+    assert len(panels) == num_panels
+    assert panels["update"] == rows
+    if num_panels == 12:
+        wanted = [row["roles"]["norm_gain"] for row in rows]
+        assert [point["update"] for point in panels["norm_gain, times d_model"]] == wanted
+    assert path.read_text().startswith("<?xml")
+    assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")
