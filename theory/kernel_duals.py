@@ -22,6 +22,7 @@ from theory.moments import activation
 from theory.symbols import u
 
 _TERMS = 128
+_MOST_LEFT = 1e-3
 _NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -103,16 +104,15 @@ def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: 
 def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
     """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (n, terms)."""
     chosen = coefficients[:, first:]
-    powers = np.arange(first, coefficients.shape[1])
-    ends = chosen @ chosen.T
-    level = float(ends.max())
+    powers = np.arange(first, coefficients.shape[1])[:, None, None]
+    own = (chosen**2).sum(1)
+    level = float(own.max())
+    # level - c_i . c_j, exactly 0 for equal rows of the largest: a product of matrices rounds equal entries differently
+    short = (level - np.add.outer(own, own) / 2) + ((chosen[:, None] - chosen) ** 2).sum(-1) / 2
     is_near = gap < 0.5
-    missing = np.zeros_like(gap)  # sum_k c_ik c_jk (1 - rho^k)
     logs = np.log1p(-np.where(is_near, gap, 0.0))
-    for k, column in zip(powers, chosen.T, strict=True):
-        lost = np.where(is_near, -np.expm1(k * logs), 1 - (1 - gap) ** k)
-        missing += np.multiply.outer(column, column) * lost
-    return Gram(level, (level - ends) + missing)
+    lost = np.where(is_near, -np.expm1(powers * logs), 1 - (1 - gap) ** powers)  # 1 - rho^k, (terms, n, n)
+    return Gram(level, short + np.einsum("ik,jk,kij->ij", chosen, chosen, lost))
 
 
 _kept: dict[tuple[str, float], Array] = {}
@@ -120,25 +120,34 @@ _kept: dict[tuple[str, float], Array] = {}
 
 
 def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -> Array:
-    """c_k(s) of each token, (n, terms). The last takes what is left of E phi^2, which is nothing for a smooth phi."""
+    """c_k(s) of each token, (n, terms). The last takes what is left of E phi^2.
+
+    ArithmeticError where that is more than a thousandth: phi(s z) of a large s has a kink.
+    """
     rows = []
     for s in scale.tolist():
         key = (name, s)
         if key not in _kept:
             if len(_kept) > 4096:
                 _kept.clear()
-            _kept[key] = _expand(function, s)
+            _kept[key] = _expand(name, function, s)
         rows.append(_kept[key])
     return np.array(rows)
 
 
-def _expand(function: Callable[[Array], Array], scale: float) -> Array:
+def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
     values = function(scale * _NODES) * np.ones_like(_NODES)
     found = np.empty(_TERMS)
     before, now = np.zeros_like(_NODES), np.ones_like(_NODES)
     for k in range(_TERMS):
         found[k] = (_WEIGHTS * values * now).sum()
         before, now = now, (_NODES * now - np.sqrt(k) * before) / np.sqrt(k + 1)
-    rest = float((_WEIGHTS * values**2).sum() - (found**2).sum())
+    second = float((_WEIGHTS * values**2).sum())
+    rest = second - float((found**2).sum())
+    if rest > _MOST_LEFT * second:
+        raise ArithmeticError(
+            f"{name} of preactivations of standard deviation {scale:.3g}: {_TERMS} Hermite terms leave out "
+            f"{rest / second:.1%} of its square, and at most {_MOST_LEFT:.1%} may be"
+        )
     found[-1] = np.copysign(np.sqrt(max(found[-1] ** 2 + rest, 0.0)), found[-1])
     return found

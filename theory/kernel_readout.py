@@ -66,7 +66,7 @@ class Reading:
             role="head",
             square=float((gram * self._hidden).sum((1, 2)).mean()),
             root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-            nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:64]])),
+            nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
             weight=1.0,
             size=math.sqrt(classes),
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from theory.kernel_duals import dual
-from theory.kernel_gram import Array, Gram, factor, mean_root, nuclear
+from theory.kernel_gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
 from theory.kernel_points import normals
 from theory.kernel_readout import Reading
 from theory.kernel_setting import PLACES, Inputs, Sublayer, Transformer
@@ -42,7 +42,7 @@ class Gradient:
     exponent: float = 0.0
 
     def settled(self) -> Gradient:
-        """Symmetric again, and of size 1: what rounding makes antisymmetric would grow by itself."""
+        """Symmetric, as it is but for rounding, and of size 1."""
         matrix = (self.matrix + self.matrix.T) / 2
         size = float(np.abs(matrix).max())
         return Gradient(matrix / size, self.exponent + math.log(size)) if size > 0 else Gradient(matrix, self.exponent)
@@ -197,7 +197,8 @@ class Attending:
         u, sources = self.u.full, self.sources.full
         parts += [
             asked.matrix(f"{prefix}q", found.q, u, gains.q, roots and roots.q),
-            asked.matrix(f"{prefix}k", found.k, sources, gains.k, roots and roots.k),
+            # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
+            asked.matrix(f"{prefix}k", found.k, self.sources.centred(self.sides.groups), gains.k, roots and roots.k),
             asked.matrix(f"{prefix}v", found.v, sources, gains.v, roots and roots.v),
             asked.matrix(f"{prefix}out", gradient, self.mixed.full, gains.out, roots and roots.out),
             asked.bias(found.q, roots and roots.q_bias),
@@ -257,8 +258,10 @@ class Passage:
             at = _behind_norm(at, self.sum)
         if sublayer.trains_branch_weight:
             square = _over(at, self.branch.full)
+            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
+            weight = abs(sublayer.branch_weight)
             parts.append(
-                Part(role="branch_weight", square=square, root=math.sqrt(square), weight=abs(sublayer.branch_weight))
+                Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
             )
         at_branch = sublayer.branch_weight**2 * at
         if "branch" in self.places:
@@ -304,8 +307,8 @@ class Walk:
         # Errors of many sublayers, and of many tokens, average out, so each needs fewer points.
         crowd = max(1.0, inputs.num_all / 32) ** 2
         num_points = (
-            _power(effort * 2048 / num_sublayers / crowd, 4, 128),
-            _power(effort * 16384 / num_sublayers, 128, 1024),
+            _power(effort * min(2048 / num_sublayers / crowd, 128), 4),
+            _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)
         self.has_final = "final" in PLACES[network.placement]
@@ -402,6 +405,6 @@ def _embedding(gradient: Array, asked: Asked) -> Part:
     )
 
 
-def _power(number: float, least: int, most: int) -> int:
-    """The power of 2 below ``number``, between these."""
-    return int(min(max(2 ** math.floor(math.log2(number)), least), most))
+def _power(number: float, least: int) -> int:
+    """The power of 2 below ``number``, at least this."""
+    return max(2 ** math.floor(math.log2(number)), least)

@@ -1,0 +1,159 @@
+"""Deep stacks: tokens that become parallel, updates beyond the floats, and a cost that is linear in depth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import theory.kernel as kernel
+import theory.kernel_walk as kernel_walk
+from theory.kernel import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel_gram import Gram
+from theory.kernel_walk import Sums, Walk
+from theory.meanfield import predict
+from theory.optimizers import Functional
+from theory.stack import SublayerKind
+
+SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
+NUM_LAYERS = 500
+"""1,000 sublayers."""
+
+
+def post_ln(num_layers: int, activation: str = "relu") -> Transformer:
+    return Transformer(encoder=tuple(Sublayer(kind=k) for k in (SELF, FFN) * num_layers), activation=activation)
+
+
+def walked(network: Transformer, num_tokens: int = 8) -> Walk:
+    walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({Functional.FROBENIUS_SQUARED}), 0, 1.0)
+    walk.run(lambda: None)
+    return walk
+
+
+def log_parts(walk: Walk, role: str) -> np.ndarray:
+    """log of the squared gradient of each layer, from the last to the first."""
+    return np.array([math.log(p.square) + e if p.square else -math.inf for p, e in walk.parts if p.role == role])
+
+
+def by_division(gram: Gram) -> Gram:
+    """A Gram matrix in which small gaps are lost."""
+    root = np.sqrt(gram.diagonal)
+    gap = 1 - gram.full / np.outer(root, root)
+    np.fill_diagonal(gap, 0.0)
+    return Gram(1.0, gap)
+
+
+def is_geometric(logs: np.ndarray) -> bool:
+    """Whether each layer beyond the first hundred has the same fraction of the one before it."""
+    if not np.isfinite(logs).all():
+        return False
+    steps = np.diff(logs[::-1][100:450])
+    return bool(steps.std() < 1e-3 * abs(steps.mean()) and steps.mean() < -0.5)
+
+
+def test_collapsed_tokens_leave_nothing_for_queries_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens come together by the same factor in each layer, and so do the updates of q and k: to 1e-300."""
+    walk = walked(post_ln(NUM_LAYERS))
+    q, k, v = (log_parts(walk, role) for role in ("q", "k", "v"))
+    assert len(q) == NUM_LAYERS
+    assert q.min() < math.log(1e-250)
+    assert is_geometric(q)
+    assert np.allclose(q, k, rtol=1e-9), "of infinitely large heads"
+    assert np.allclose(np.exp(v[:400]), 0.5, rtol=1e-10), "one token's"
+    gaps = np.log([stream.gap.max() for stream in walk.streams[0][1::2]])
+    assert np.diff(gaps[100:450]).std() < 1e-3
+    monkeypatch.setattr(Gram, "normalised", by_division)
+    assert not is_geometric(log_parts(walked(post_ln(NUM_LAYERS)), "q"))
+
+
+@pytest.mark.parametrize("num_tokens", [5, 12])
+def test_a_smooth_activation_keeps_gaps_as_well(num_tokens: int) -> None:
+    walk = walked(post_ln(60, "gelu"), num_tokens)
+    gaps = np.log([stream.gap.max() for stream in walk.streams[0][1::2]])
+    assert gaps[-1] < math.log(1e-16)
+    steps = np.diff(gaps[20:])
+    assert steps.std() < 1e-2 * abs(steps.mean())
+
+
+def test_gradients_stay_bounded_and_grow_no_mode() -> None:
+    walk = walked(post_ln(NUM_LAYERS))
+    exponents = np.array([exponent for _, exponent in walk.parts])
+    assert abs(exponents).max() < 10
+    assert all(math.isfinite(part.square) for part, _ in walk.parts)
+
+
+def test_the_update_of_post_ln_is_linear_in_depth() -> None:
+    v, fc2 = (np.exp(log_parts(walked(post_ln(NUM_LAYERS)), role)) for role in ("v", "fc2"))
+    for parts in (v, fc2):
+        assert parts[:250].sum() == pytest.approx(parts[:125].sum() * 2, rel=1e-10)
+        assert parts.sum() == pytest.approx(parts[:250].sum() * 2, rel=0.02), (
+            "the first layers have tokens of their own"
+        )
+
+
+# ---------------------------------------------------------------- beyond the floats
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_gradients_that_grow_with_depth_are_the_scalar_rungs(optimizer: str) -> None:
+    """tanh behind a norm, with gains in which gradients grow by half in each sublayer."""
+    gain, count = 1.5, 60
+    sublayers = (Sublayer(kind=FFN, gains={"fc1": gain, "fc2": gain}),) * count
+    network = Transformer(encoder=sublayers, ffn_ratio=1.0, activation="tanh")
+    found = predict_kernel(network, Inputs(num_tokens=1), (optimizer,), effort=0.1)[optimizer]
+    scalar = predict("post-ln", optimizer, count, activation="tanh", w=[gain] * count, v=[gain] * count)
+    assert found.log10_update == pytest.approx(scalar.log10_update, rel=1e-9)
+    assert found.update == pytest.approx(scalar.update, rel=1e-6)
+    assert scalar.log10_update > 2
+
+
+@pytest.mark.parametrize(("exponent", "update"), [(0.0, 12.0), (2000.0, math.inf), (-2000.0, 0.0)])
+def test_an_update_beyond_the_floats_has_a_logarithm(exponent: float, update: float) -> None:
+    runs = [{Functional.L1: Sums({"q": 4.0, "fc1": 8.0, "head": 5.0, "k": 0.0}, exponent)} for _ in range(REPLICATES)]
+    found = kernel._answer(Functional.L1, [*runs[1:], {Functional.L1: _shifted(runs[0][Functional.L1], 3.0)}], {})
+    assert found.log10_update == pytest.approx(math.log10(12) + exponent / math.log(10))
+    assert found.update == pytest.approx(update)
+    assert found.roles["k"] == 0
+    assert found.error["fc1"] == pytest.approx(0, abs=1e-15)
+
+
+def _shifted(sums: Sums, by: float) -> Sums:
+    """The same numbers in another unit."""
+    return Sums({role: value * math.exp(by) for role, value in sums.values.items()}, sums.exponent - by)
+
+
+# ---------------------------------------------------------------- cost
+
+
+class Counting:
+    """How often something is made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.count = 0
+        real = vars(kernel_walk)[name]
+
+        def made(*args: object, **rest: object) -> object:
+            self.count += 1
+            return real(*args, **rest)
+
+        monkeypatch.setattr(kernel_walk, name, made)
+
+
+def test_cost_is_linear_in_depth_and_one_walk_serves_all_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    passages, attentions = Counting(monkeypatch, "Passage"), Counting(monkeypatch, "Attention")
+    for num_layers in (1, 4, 16):
+        passages.count = attentions.count = 0
+        told: list[float] = []
+        optimizers = ("sgd", "adam", "lamb") if num_layers == 4 else ("sgd",)
+        predict_kernel(post_ln(num_layers), Inputs(num_tokens=3), optimizers, advance=told.append)
+        assert passages.count == REPLICATES * 2 * num_layers
+        assert attentions.count == 2 * REPLICATES * num_layers, "forward and backward"
+        assert sum(told) == pytest.approx(2 * 2 * num_layers)
+
+
+def test_points_get_no_more_with_depth() -> None:
+    points = [Walk(post_ln(n), Inputs(), frozenset(), 0, 1.0).asked.num_points for n in (1, 8, 64, 500)]
+    assert all(one >= other for one, other in itertools.pairwise(points))
+    assert min(points[-1]) >= 4

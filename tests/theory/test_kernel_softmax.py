@@ -1,0 +1,315 @@
+"""One attention, forward and backward, against heads that are drawn: queries, keys, values, gradients as numbers.
+
+The derivative of a softmax is taken by a complex step, keys and values are not centred, and what the theory has in
+closed form (products of gradients, values, keys) is drawn. Nothing of ``theory`` is used but what is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from theory.kernel_gram import Gram
+from theory.kernel_softmax import Attention, Backward, Gains, Roots
+
+FAMILY_ERROR = 1e-3
+"""The chance that a right theory is rejected anywhere in this file, had the seeds not been fixed."""
+NUM_COMPARISONS = 1_000
+REPLICATES = 8
+Numbers = dict[str, np.ndarray]
+
+
+GAINS = Gains(1.3, 1.6, 0.9, 1.2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """n queries of ``queries`` over m sources. seed: of the draws."""
+
+    name: str
+    batch: int = 1
+    num_queries: int = 3
+    num_sources: int = 3
+    is_causal: bool = False
+    is_cross: bool = False
+    head_size: int | None = None
+    has_scale: bool = False
+    correlation: float = 0.3
+    gains: Gains = GAINS
+
+    @property
+    def seed(self) -> int:
+        return sum(map(ord, self.name))
+
+    @property
+    def groups(self) -> np.ndarray:
+        return np.repeat(np.arange(self.batch), self.num_sources)
+
+    @property
+    def allowed(self) -> np.ndarray:
+        rows = np.repeat(np.arange(self.batch), self.num_queries)
+        same = rows[:, None] == self.groups
+        return np.tril(same) if self.is_causal else same
+
+    def gram(self, num: int, seed: int) -> np.ndarray:
+        """Of tokens of unequal lengths that have something in common, those of other sequences too."""
+        generator = np.random.default_rng(seed)
+        x = generator.normal(size=(num * self.batch, 5)) + math.sqrt(self.correlation) * generator.normal(size=5) * 1.5
+        return x @ x.T / 5
+
+    @property
+    def queries(self) -> np.ndarray:
+        return self.gram(self.num_queries, 1)
+
+    @property
+    def sources(self) -> np.ndarray:
+        return self.gram(self.num_sources, 2) if self.is_cross else self.queries
+
+    @property
+    def at_out(self) -> np.ndarray:
+        return self.gram(self.num_queries, 3)
+
+    @property
+    def scale(self) -> np.ndarray:
+        num = self.num_queries * self.batch
+        return np.linspace(0.7, 1.5, num) if self.has_scale else np.ones(num)
+
+
+CASES = [
+    Case(name="full"),
+    Case(name="causal", is_causal=True, num_queries=4, num_sources=4),
+    Case(name="cross", is_cross=True, num_queries=2, num_sources=4),
+    Case(name="two sequences", batch=2, num_queries=2, num_sources=2, has_scale=True),
+    Case(name="many keys", is_cross=True, num_queries=2, num_sources=6, gains=Gains(0.7, 0.8, 1.0, 1.0)),
+    Case(name="small heads", head_size=8),
+    Case(name="small heads, causal", head_size=8, num_queries=4, num_sources=4, is_causal=True),
+    Case(name="small heads, cross", head_size=8, is_cross=True, num_queries=3, num_sources=2, has_scale=True),
+]
+
+
+# ---------------------------------------------------------------- what the theory says
+
+
+@cache
+def predicted(case: Case, num_points: int = 4096) -> tuple[Numbers, Numbers]:
+    """Means and squares of standard errors over sets of points."""
+    runs: list[Numbers] = []
+    for replicate in range(REPLICATES):
+        u, sources = (Gram(float(x.max()), x.max() - x) for x in (case.queries, case.sources))
+        attention = Attention(
+            u,
+            sources,
+            case.allowed,
+            case.groups,
+            case.gains,
+            head_size=case.head_size,
+            num_points=num_points,
+            which=(0, replicate),
+        )
+        found = attention.backward(case.at_out, case.scale, with_roots=True)
+        assert found.roots is not None
+        runs.append({"mixed": attention.mixed.full, **numbers(found, found.roots)})
+    stacked = {name: np.array([run[name] for run in runs]) for name in runs[0]}
+    return (
+        {name: x.mean(0) for name, x in stacked.items()},
+        {name: x.var(0, ddof=1) / REPLICATES for name, x in stacked.items()},
+    )
+
+
+def numbers(found: Backward, roots: Roots) -> Numbers:
+    by_root = {f"root of {one.name}": np.array(vars(roots)[one.name]) for one in fields(roots)}
+    return {"at q": found.q, "at k": found.k, "at v": found.v, **by_root}
+
+
+# ---------------------------------------------------------------- what heads say
+
+
+def normal(generator: np.random.Generator, number: int, covariance: np.ndarray, units: int) -> np.ndarray:
+    """(number, tokens, units), independent over units."""
+    root = np.linalg.cholesky(covariance + 1e-13 * np.eye(len(covariance)))
+    return root @ generator.normal(size=(number, len(covariance), units))
+
+
+def softmax(scores: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    powers = np.where(allowed, np.exp(scores), 0)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def slopes(scores: np.ndarray, allowed: np.ndarray, at_weights: np.ndarray) -> np.ndarray:
+    """d (sum of at_weights * softmax) / d scores, one score at a time by a complex step."""
+    found = np.zeros_like(scores)
+    for t, s in np.argwhere(allowed):
+        moved = scores[:, t].astype(complex)
+        moved[:, s] += 1e-30j
+        found[:, t, s] = (at_weights[:, t] * softmax(moved, allowed[t])).sum(-1).imag / 1e-30
+    return found
+
+
+NUM_DRAWS = 40_000
+
+
+def drawn(case: Case, number: int = NUM_DRAWS) -> dict[str, np.ndarray]:
+    """Of each head what the theory has the mean of; a root as a gradient's entry over sqrt(2 / pi)."""
+    generator = np.random.default_rng(case.seed)
+    gains, allowed, scale = case.gains, case.allowed, case.scale[:, None]
+    units = 1 if case.head_size is None else case.head_size
+    n, m = allowed.shape
+    inputs, sources = case.queries, case.sources
+    if case.head_size is None:
+        roots = [np.linalg.cholesky(x + 1e-13 * np.eye(len(x))) for x in (inputs, sources)]
+        scores = gains.q * gains.k * (roots[0] @ generator.normal(size=(number, n, m)) @ roots[1].T)
+        # of units beside the many that made the scores
+        query, key = (normal(generator, number, g**2 * x, 1) for g, x in ((gains.q, inputs), (gains.k, sources)))
+    else:
+        query, key = (normal(generator, number, g**2 * x, units) for g, x in ((gains.q, inputs), (gains.k, sources)))
+        scores = query @ key.mT / math.sqrt(units)
+    weights = softmax(scores, allowed)
+    value = normal(generator, number, gains.v**2 * sources, units)
+    at_out = normal(generator, number, case.at_out, units)
+    at_mixed = gains.out * at_out / scale  # as many units as the value has
+    mixed = weights @ value
+    if case.head_size is None:
+        # The sum over many units of at_mixed value^T is Gaussian, and independent of any one.
+        roots = [np.linalg.cholesky(x + 1e-13 * np.eye(len(x))) for x in (case.at_out, sources)]
+        at_weights = gains.out * gains.v / scale * (roots[0] @ generator.normal(size=(number, n, m)) @ roots[1].T)
+    else:
+        at_weights = at_mixed @ value.mT / math.sqrt(units)
+    at_scores = slopes(scores, allowed, at_weights)
+    at_q, at_k, at_v = at_scores @ key, at_scores.mT @ query, weights.mT @ at_mixed
+    # one unit's gradient against one coordinate of the inputs
+    u, source = normal(generator, number, inputs, 1), normal(generator, number, sources, 1)
+    variance = weights @ (gains.v**2 * sources) @ weights.mT / (scale * scale.T)
+    entries = {
+        "q": (at_q * u).sum(1),
+        "k": (at_k * source).sum(1),
+        "v": (at_v * source).sum(1),
+        "out": (at_out * mixed / scale).sum(1),
+        "q_bias": at_q.sum(1),
+        "v_bias": at_v.sum(1),
+        "inner_gain": (gains.out * at_out * mixed / scale).sum(1),
+    }
+    found = {f"root of {name}": abs(x).mean(-1) / math.sqrt(2 / math.pi) for name, x in entries.items()}
+    found["root of head_scale"] = gains.out * np.sqrt((case.at_out * variance).sum((1, 2)))
+    grams = {"mixed": mixed, "at q": at_q, "at k": at_k, "at v": at_v}
+    return found | {name: x @ x.mT / x.shape[-1] for name, x in grams.items()}
+
+
+@cache
+def sampled(case: Case) -> tuple[Numbers, Numbers]:
+    """Means and squares of standard errors."""
+    found = drawn(case)
+    return {name: x.mean(0) for name, x in found.items()}, {name: x.var(0) / len(x) for name, x in found.items()}
+
+
+def outside(case: Case, found: Numbers) -> set[str]:
+    """The numbers that heads reject, at an error of FAMILY_ERROR over all comparisons together."""
+    one = FAMILY_ERROR / NUM_COMPARISONS / 2
+    few, many = -float(stdtrit(REPLICATES - 1, one)), -float(stdtrit(NUM_DRAWS - 1, one))
+    means, squares = sampled(case)
+    _, own = predicted(case)
+    missed = set()
+    for name, value in found.items():
+        rounding = 1e-12 * abs(means[name]).max()
+        allowance = np.sqrt(many**2 * squares[name] + few**2 * own[name]) + rounding
+        if (abs(value - means[name]) > allowance).any():
+            missed.add(name)
+    return missed
+
+
+# ---------------------------------------------------------------- the comparison
+
+IDS = [case.name for case in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
+    found, _ = predicted(case)
+    assert outside(case, found) == set()
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_each_number_is_seen_when_it_is_off(case: Case) -> None:
+    found, _ = predicted(case)
+    assert outside(case, {name: 1.15 * value for name, value in found.items()}) == set(found)
+
+
+def test_other_heads_are_seen() -> None:
+    """One thing changed at a time, of what is drawn: every number that it should change is rejected."""
+    case = CASES[1]
+    found, _ = predicted(case)
+    unsteered = {"mixed", "at v", "root of v", "root of out", "root of inner_gain", "root of head_scale"}
+    steered = {"at q", "at k", "root of q", "root of k", "root of q_bias"}
+    gains = case.gains
+    full = outside(replace(case, is_causal=False), found)
+    assert full >= {"mixed", "at q", "at k", "at v"}
+    assert outside(replace(case, gains=replace(gains, q=1.3 * gains.q)), found) >= steered
+    assert outside(replace(case, gains=replace(gains, v=1.2 * gains.v)), found) >= steered | (
+        unsteered - {"at v", "root of v"}
+    )
+    assert outside(replace(case, gains=replace(gains, out=1.2 * gains.out)), found) >= steered | {"at v", "root of v"}
+    assert outside(replace(case, has_scale=True), found) >= {"at q", "at k", "at v", "root of v_bias"}
+
+
+def test_queries_and_keys_are_not_each_other() -> None:
+    case = CASES[2]
+    found, _ = predicted(case)
+    swapped = {**found, "root of q": found["root of v"], "root of k": found["root of out"]}
+    assert outside(case, swapped) == {"root of q", "root of k"}
+    square = CASES[1]
+    found, _ = predicted(square)
+    assert {"at q", "at k"} <= outside(square, {**found, "at q": found["at k"], "at k": found["at q"]})
+
+
+# ---------------------------------------------------------------- heads of some size
+
+
+def at_heads(head_size: int | None, num_tokens: int = 4) -> dict[str, np.ndarray]:
+    """Updates of q and k of tokens that are as good as drawn, over sets of points."""
+    same = np.eye(num_tokens)
+    found: dict[str, list[float]] = {"q": [], "k": []}
+    for replicate in range(REPLICATES):
+        attention = Attention(
+            Gram(1.0, 1 - same),
+            Gram(1.0, 1 - same),
+            same > -1,
+            np.zeros(num_tokens),
+            Gains(1.0, 1.0, 1.0, 1.0),
+            head_size=head_size,
+            num_points=4096,
+            which=(1, replicate),
+        )
+        backward = attention.backward(same, np.ones(num_tokens), with_roots=False)
+        found["q"].append(float(backward.q.trace()))
+        found["k"].append(float(backward.k.trace()))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    reach = -float(stdtrit(len(values) - 1, 5e-4)) * values.std(ddof=1) / math.sqrt(len(values))
+    return values.mean() - reach, values.mean() + reach
+
+
+def test_small_heads_update_keys_more_than_queries() -> None:
+    """By a fraction of about 1 / head size, and not at all in infinitely large ones."""
+    wide = at_heads(None)
+    assert wide["k"] == pytest.approx(wide["q"], rel=1e-12)
+    for head_size in (2, 4, 8):
+        found = at_heads(head_size)
+        low, high = interval(found["k"] / found["q"] - 1)
+        assert low > 0
+        assert high < 1 / head_size
+    found = at_heads(2)
+    assert interval(found["q"] / found["k"] - 1)[1] < 0, "the other way round is seen"
+
+
+def test_large_heads_are_infinitely_large_ones() -> None:
+    wide = at_heads(None)["q"].mean()
+    misses = {head_size: interval(at_heads(head_size)["q"] / wide - 1) for head_size in (2, 128)}
+    assert misses[128][0] < 0 < misses[128][1] or max(map(abs, misses[128])) < 0.02
+    assert misses[2][1] < -0.05
