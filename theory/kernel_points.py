@@ -38,4 +38,18 @@ def _base(number: int, dimensions: int) -> tuple[Array, Array]:
         sequence = qmc.Sobol(size, scramble=True, rng=_SCRAMBLE + len(columns)).random_base2(exponent)
         columns.append(sequence[:number])
         left -= size
-    return np.concatenate(columns, axis=1), np.sqrt(np.arange(2, dimensions + 2)) % 1.0
+    return np.concatenate(columns, axis=1), np.sqrt(_primes(dimensions)) % 1.0
+
+
+@cache
+def _primes(number: int) -> Array:
+    """The first so many. Their roots are independent over the rationals: no coordinate stays where it was, and no two
+    move together, as those of 4, or of 2 and 8, would."""
+    least = max(number, 6)
+    end = int(least * (np.log(least) + np.log(np.log(least)))) + 1  # Rosser's bound on the n-th prime
+    is_prime = np.ones(end + 1, dtype=bool)
+    is_prime[:2] = False
+    for n in range(2, int(np.sqrt(end)) + 1):
+        if is_prime[n]:
+            is_prime[n * n :: n] = False
+    return np.flatnonzero(is_prime)[:number]
