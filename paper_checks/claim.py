@@ -84,12 +84,14 @@ class Check:
 
     is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
     is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either.
+    is_slow: a quick look leaves it out, as it does what is measured.
     """
 
     route: Route
     run: Callable[[Any], Evidence]
     is_direct: bool = False
     is_open: bool = False
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,8 +263,8 @@ def judge_part(part: Part) -> PartResult:
 
 
 def judge_quickly(part: Part) -> PartResult:
-    """Without the measured checks, where the others reach the expected verdict; else with all."""
-    kept = tuple(check for check in part.checks if check.route is not Route.MEASURED)
+    """Without the measured and the slow checks, where the others reach the expected verdict; else with all."""
+    kept = tuple(check for check in part.checks if check.route is not Route.MEASURED and not check.is_slow)
     if kept:
         found = judge_part(replace(part, checks=kept))
         if found.verdict is part.expected and found.instead_holds:

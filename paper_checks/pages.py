@@ -9,6 +9,7 @@ from typing import Any
 
 from paper_checks.claim import Verdict
 from paper_checks.findings import FINDINGS
+from paper_checks.kernel_route import BY_ROLE, GROWING, NETWORK
 from paper_checks.sources import sources
 from paper_checks.verify import reasons
 
@@ -74,7 +75,7 @@ def claims_markdown(found: Found) -> str:
         f"{LEGEND}. {MEANINGS} {LETTERS}",
         "",
         "The true update of a network is that of its stack of FFN sublayers at infinite width, for one input: exact "
-        "second moments, nothing fitted.",
+        "second moments, nothing fitted. A part in a real Transformer is of softmax attention and FFN in turn.",
         "",
     ]
     with _section(lines, "What is not confirmed"):
@@ -89,6 +90,14 @@ def claims_markdown(found: Found) -> str:
             "| --- | --- | --- | --- | --- | --- | --- |",
         ]
         lines += map(_cell_line, merged(found["tables"]))
+    with _section(lines, "Real Transformers, by role"):
+        lines += [
+            f"What each role of a default model adds to the update of the first step: {BY_ROLE}; softmax attention "
+            "over 16 tokens and FFN in turn, infinite width, nothing fitted. Bold is what grows, by more than half of "
+            "what log L would; - gets no update. 'update' is all matrices together.",
+            "",
+            *_role_lines(found),
+        ]
     with _section(lines, "The sources beside one another"):
         lines += ["| what | where | | |", "| --- | --- | --- | --- |"]
         lines += map(_beside_line, found["sources_beside"])
@@ -149,6 +158,23 @@ def _claim_lines(entry: Mapping[str, Any]) -> list[str]:
             example = f"; `{part['counterexample']['command']}`" if part["counterexample"] else ""
             lines.append(f"| | | {_plain(part['name'])}{example} | {part['verdict']} |")
     return lines
+
+
+def _role_lines(found: Found) -> list[str]:
+    """A row for each network of which the kernel rung judges a claim, in the order of their names."""
+    evidence = (item["numbers"] for entry in found["claims"] for item in entry["evidence"])
+    networks = {numbers[NETWORK]: numbers for numbers in evidence if NETWORK in numbers}
+    roles = list(dict.fromkeys(role for numbers in networks.values() for role in numbers[BY_ROLE]))
+    lines = [f"| network | {' | '.join(roles)} |", "| --- " * (len(roles) + 1) + "|"]
+    for name, numbers in sorted(networks.items()):
+        cells = [_power(numbers[BY_ROLE].get(role), role in numbers[GROWING]) for role in roles]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _power(power: float | None, is_growing: bool) -> str:
+    text = "-" if power is None else f"{power:.2f}"
+    return f"**{text}**" if is_growing else text
 
 
 def _beside_line(one: Mapping[str, Any]) -> str:

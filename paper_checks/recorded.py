@@ -131,18 +131,20 @@ def stated_exponent(order: Expr) -> float:
     return float(slope_weights() @ [float(value(length)) for length in LENGTHS])
 
 
-def halfway(order: Expr) -> float:
+def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent) -> float:
     """Half of the way from an order's exponent to that of the nearest order that it is told from."""
-    own = stated_exponent(order)
+    own = exponent_of(order)
     powers = (L ** Rational(k, 4) for k in range(math.floor(4 * own) - 1, math.ceil(4 * own) + 2))
-    others = (stated_exponent(other) for other in (*powers, log(L), order * log(L), order / log(L)))
+    others = (exponent_of(other) for other in (*powers, log(L), order * log(L), order / log(L)))
     return min(abs(other - own) for other in others if not math.isclose(other, own, abs_tol=1e-9)) / 2
 
 
-def holds(found: Estimate, order: Expr, is_upper: bool) -> bool | None:
+def holds(
+    found: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
+) -> bool | None:
     """Whether the interval is nearer to the order (or below it) than to any other; None where it has the middle."""
     assert found.low is not None and found.high is not None
-    own, edge = stated_exponent(order), halfway(order)
+    own, edge = exponent_of(order), halfway(order, exponent_of)
     if found.high < own + edge and (is_upper or found.low > own - edge):
         return True
     is_beyond = found.low > own + edge or (not is_upper and found.high < own - edge)

@@ -307,7 +307,7 @@ class Walk:
         # Errors of many sublayers, and of many tokens, average out, so each needs fewer points.
         crowd = max(1.0, inputs.num_all / 32) ** 2
         num_points = (
-            _power(effort * min(2048 / num_sublayers / crowd, 128), 4),
+            _power(effort * min(2048 / num_sublayers / crowd, 512), 4),
             _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)

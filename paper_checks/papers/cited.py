@@ -11,6 +11,7 @@ from sympy import Expr, Rational, S, harmonic, log, sympify
 from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, check, derived, order_key, order_of, outcome
 from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.kernel_route import GROWTH_BY_KERNEL, GROWTH_BY_KERNEL_ANEW
 from paper_checks.papers.magneto_wide import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
 from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.statements import Growth, Values
@@ -129,6 +130,7 @@ CLAIMS: tuple[Claim, ...] = (
         harmonic(L + 1) - 1,
         lambda length: sum(1 / (1 + i) for i in range(1, length + 1)),
         "equal branches: beta_ll^2 = 1/(l + 1)",
+        GROWTH_BY_KERNEL_ANEW,
     ),
     _admin(
         "LI-02",
@@ -139,6 +141,7 @@ CLAIMS: tuple[Claim, ...] = (
         lambda length: length / 2,
         "equal branches: beta_ll^2 = 1/2",
         STACKS_ON_RECORD,
+        GROWTH_BY_KERNEL_ANEW,
     ),
     Claim(
         id="LI-05",
@@ -167,7 +170,7 @@ CLAIMS: tuple[Claim, ...] = (
             Part(
                 name="the true update under SGD, m = 2, relu, does not grow",
                 statement=_FLAT,
-                checks=(*GROWTH, STACKS_ON_RECORD),
+                checks=(*GROWTH, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
                 mutants=(
                     Mutant(name="grows", statement=_FLAT.with_(order=log(L))),
                     Mutant(name="without it", statement=_FLAT.with_(scheme="post-ln")),

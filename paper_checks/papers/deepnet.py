@@ -19,6 +19,7 @@ from paper_checks import direct, exact
 from paper_checks.cells import read
 from paper_checks.checks import GROWTH, all_of, check, derived, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.kernel_route import GROWTH_BY_KERNEL_ANEW, kernel_too
 from paper_checks.papers.deepnet_parts import BETWEEN, Scales, deepnet_scales, exponent, is_below, one_token
 from paper_checks.papers.deepnet_runs import COUNTS, GROWTH_ON_RECORD, encoder_share
 from paper_checks.recorded import recorded_too
@@ -131,7 +132,7 @@ def _flat(activation: str) -> Part:
             Mutant(name="without alpha and beta", statement=statement.with_(scheme="post-ln")),
         ),
     )
-    return recorded_too(part) if activation == "relu" else part
+    return kernel_too(recorded_too(part), GROWTH_BY_KERNEL_ANEW) if activation == "relu" else kernel_too(part)
 
 
 # ---------------------------------------------------------------- DN-07: the encoder of two

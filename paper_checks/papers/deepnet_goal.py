@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -11,9 +12,12 @@ from sympy import Expr, Rational, S, cancel
 from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, all_of, awaits, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.kernel_route import UPDATE, curve, follows, kernel_too, law, roles_beside
+from paper_checks.kernel_route import exponent as power_of
 from paper_checks.papers.contests import Words
 from paper_checks.papers.deepnet_parts import (
     BETWEEN,
+    Interval,
     exponent,
     exponent_of_means,
     interval,
@@ -150,6 +154,39 @@ def _by_measuring(s: RoleOrders) -> Evidence:
     )
 
 
+_KERNEL_ROLES: Mapping[str, tuple[str, ...]] = {
+    UPDATE: ("matrices",),
+    "norm_gain": ("norm gains",),
+    "norm_bias": ("norm biases",),
+    "bias": ("output biases", "inner biases", "query biases"),
+}
+"""The kernel rung's roles, and the kinds of which each is the sum: it goes as the largest."""
+
+
+_DEEPNORM = Growth(scheme="deepnorm", order=S.One)
+
+
+def _by_kernel(s: RoleOrders) -> Evidence:
+    """Each role of a real Transformer, at infinite width in units in which it is O(1)."""
+    of_deepnorm = law(_DEEPNORM)
+    answers = []
+    numbers: dict[str, object] = {}
+    for role, kinds in _KERNEL_ROLES.items():
+        order = max((s[kind] for kind in kinds), key=lambda order: float(order.subs(L, 10**6)))
+        found = follows(curve(of_deepnorm, role), order, is_upper=False)
+        answers.append(found.answer)
+        numbers |= {f"{role}, {name}": text for name, text in found.numbers.items()}
+    return Evidence(
+        route=Route.KERNEL,
+        num_effective=sum(answer is not None for answer in answers),
+        verdict=outcome(all_of(answers)),
+        detail="DeepNorm Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = 4 to "
+        "1,000: each role's power of L, over all depths and over the deeper half; all linear biases are one role, "
+        "which goes as its largest kind. Embedding and head are flat",
+        numbers=numbers | roles_beside(_DEEPNORM, of_deepnorm),
+    )
+
+
 def _matrices(activation: str) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
     part = Part(
@@ -161,7 +198,7 @@ def _matrices(activation: str) -> Part:
             Mutant(name="post-ln", statement=statement.with_(scheme="post-ln")),
         ),
     )
-    return recorded_too(part) if activation == "relu" else part
+    return kernel_too(recorded_too(part) if activation == "relu" else part)
 
 
 _ALL = RoleOrders(tuple((name, L**-HALF if name == "query biases" else S.One) for name in GROUPS))
@@ -188,6 +225,7 @@ _DN_10 = Claim(
                 ),
                 check(Route.NUMERIC, "by kind, summed at 10^2, 10^4, 10^6", _by_sums, is_direct=True),
                 Check(route=Route.MEASURED, run=_by_measuring, is_direct=True),
+                Check(route=Route.KERNEL, run=_by_kernel),
             ),
             mutants=(
                 Mutant(name="output biases as L", statement=_FOUND.with_(output_biases=L)),
@@ -279,6 +317,30 @@ def _depths_by_record(s: Depths) -> Evidence:
     )
 
 
+_KERNEL_NAMES = {"deepnet": "deepnorm"}
+
+
+def _depths_by_kernel(s: Depths) -> Evidence:
+    """Real encoder-decoders of N and N layers: the power of N, held against what the record is held against."""
+    answers: list[bool | None] = []
+    numbers = {}
+    for scheme, how in s.entries:
+        statement = Growth(scheme=_KERNEL_NAMES.get(scheme, scheme), order=S.One)
+        found = power_of(curve(law(statement, "encoder-decoder")))
+        assert found.low is not None and found.high is not None
+        stays = is_below(Interval(found.low, found.high), BETWEEN)
+        answers.append(None if stays is None else stays is (how == "stays"))
+        numbers[f"power of N, {scheme}"] = f"{found.low:.3f} to {found.high:.3f}"
+    return Evidence(
+        route=Route.KERNEL,
+        num_effective=sum(answer is not None for answer in answers),
+        verdict=outcome(all_of(answers)),
+        detail="encoder-decoders at infinite width, softmax attention over 16 tokens, cross-attention and FFN of 4 d, "
+        "N = M = 4 to 250: the update's power of N, stays below 1/8, grows above",
+        numbers=numbers,
+    )
+
+
 _INIT = Depths((("post-ln-init", "stays"),))
 _TRAINING = "logged 18L-18L runs of Post-LN and Post-LN-init on one translation task"
 
@@ -353,6 +415,7 @@ _DN_14 = Claim(
             checks=(
                 Check(route=Route.MEANFIELD, run=_depths_by_closed_form, is_direct=True),
                 Check(route=Route.MEASURED, run=_depths_by_record, is_direct=True),
+                Check(route=Route.KERNEL, run=_depths_by_kernel),
             ),
             mutants=(
                 Mutant(name="Post-LN stays", statement=Depths((("post-ln", "stays"), ("deepnet", "stays")))),

@@ -12,6 +12,7 @@ from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, lim
 from paper_checks import exact
 from paper_checks.checks import GROWTH, check, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.kernel_route import GROWTH_BY_KERNEL
 from paper_checks.papers.deepnet_runs import GROWTH_ON_RECORD
 from paper_checks.papers.magneto_orders import EQUAL_MOMENTS
 from paper_checks.papers.magneto_parts import growth_part
@@ -216,7 +217,7 @@ _DN_09 = Claim(
         Part(
             name="in a wide network, relu: the true update under SGD",
             statement=_POST_RELU,
-            checks=(*GROWTH, GROWTH_ON_RECORD, STACKS_ON_RECORD),
+            checks=(*GROWTH, GROWTH_ON_RECORD, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
             mutants=(
                 Mutant(name="O(log L)", statement=_POST_RELU.with_(order=log(L))),
                 Mutant(name="O(L^(1/2))", statement=_POST_RELU.with_(order=L**HALF)),

@@ -14,6 +14,7 @@ from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
 from paper_checks import direct, exact
 from paper_checks.checks import awaits, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.kernel_route import GROWTH_BY_KERNEL, InTransformer
 from paper_checks.papers.magneto_orders import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.papers.magneto_parts import bracket_value, growth_part
 from paper_checks.papers.magneto_wide import measured_too
@@ -44,7 +45,7 @@ def _theta_one_summed(s: Values) -> list[bool | None]:
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 
 
-def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str]) -> Claim:
+def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part) -> Claim:
     return Claim(
         id=id_,
         source=source,
@@ -85,10 +86,44 @@ def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str]) 
             growth_part(
                 "the true update, relu, RMSNorm", Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One)
             ),
+            *more,
         ),
         expected=_REFUTED,
     )
 
+
+_FLAT_REAL = InTransformer(scheme="sub-ln-gamma", order=S.One, is_upper=True)
+
+
+def _part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
+    """What the kernel rung decides alone."""
+    mutants = (
+        Mutant(name="falls as 1/log L", statement=replace(statement, order=1 / log(L))),
+        Mutant(name="at gain 1", statement=replace(statement, scheme="sub-ln")),
+    )
+    return Part(name=name, statement=statement, checks=(GROWTH_BY_KERNEL,), mutants=mutants, **rest)
+
+
+_REAL_MODEL = _part_of_real(
+    "in a real Transformer, softmax attention over 16 tokens and an FFN in turn: the matrices (relu, LayerNorm)",
+    _FLAT_REAL,
+    expected=_REFUTED,
+    condition=KAPPA,
+    instead=Amendment(
+        statement=replace(_FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
+        text="between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power 0.2 "
+        "of L, as the model of one token has it, 1/(2(pi - 1)) = 0.233",
+    ),
+)
+_REAL_RMS = _part_of_real(
+    "in a real Transformer: the matrices (relu, RMSNorm)", replace(_FLAT_REAL, norm_kind="rmsnorm")
+)
+_REAL_NORMS = _part_of_real(
+    "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
+    replace(_FLAT_REAL, role="norm_gain"),
+    expected=_REFUTED,
+    condition="they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is 0.3 to 0.25",
+)
 
 _S2_20 = _goal(
     "S2-20",
@@ -104,6 +139,9 @@ _S3_12 = _goal(
     r"- **GOAL:**  $F(x, \theta)$  is updated by  $\Theta(\eta)$  per SGD step after initialization as  "
     r"$\eta \rightarrow 0$ . That is  $\Delta F^{sub} = \Theta(\eta d)$",
     ("S3-13",),
+    _REAL_MODEL,
+    _REAL_RMS,
+    _REAL_NORMS,
 )
 
 
@@ -268,6 +306,8 @@ _S2_24 = Claim(
             replace(_FLAT, norm_kind="rmsnorm"),
             wrong=1 / log(L),
         ),
+        _REAL_MODEL,
+        _REAL_RMS,
         Part(
             name="from the first step to training",
             statement=Stability(

@@ -11,6 +11,7 @@ from sympy import Expr, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
 from paper_checks import direct, exact
 from paper_checks.checks import check, order_key, order_of
 from paper_checks.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.kernel_route import kernel_too
 from paper_checks.papers.magneto_orders import (
     EQUAL_MOMENTS,
     GAMMA_GELU,
@@ -244,10 +245,12 @@ _S3_10 = Claim(
             instead=(L ** (_KAPPA_SUB - 1), "Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = 1.32 of GELU at w = 1"),
             condition=KAPPA,
         ),
-        measured_too(
-            growth_part(
-                "the true update, Sub, relu, RMSNorm",
-                Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+        kernel_too(
+            measured_too(
+                growth_part(
+                    "the true update, Sub, relu, RMSNorm",
+                    Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+                )
             )
         ),
         gelu_part(
@@ -260,7 +263,9 @@ _S3_10 = Claim(
             "the true update, Sub without phi (the slide's sublayer)",
             Growth(scheme="sub-ln", activation="identity", order=log(L)),
         ),
-        recorded_too(growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L))),
+        kernel_too(
+            recorded_too(growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L)))
+        ),
         measured_too(
             growth_part(
                 "the true update, Post, gelu",
@@ -274,7 +279,7 @@ _S3_10 = Claim(
                 condition=EQUAL_MOMENTS,
             )
         ),
-        growth_part("the true update, Pre, relu", Growth(scheme="pre-ln", order=log(L))),
+        kernel_too(growth_part("the true update, Pre, relu", Growth(scheme="pre-ln", order=log(L)))),
         gelu_part(
             "the true update, Pre, gelu",
             Growth(scheme="pre-ln", activation="gelu", order=log(L)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from paper_checks.attention import Interval
 from paper_checks.averages import Average
 from paper_checks.checks import all_of, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.direct import NETWORKS
+from paper_checks.papers.su_shares import DEEP, DEEP_UNSCALED, SHARES, SHARES_OF_SCALED, SHRINKING, DeepShare
 
 _LOCATOR = "Self-Attention"
 _EXPLAIN = "depthlaw explain S1-18"
@@ -173,92 +172,7 @@ _SMALL_WHERE = (
 )
 
 
-# ---------------------------------------------------------------- S1-18: stacks, and the cause
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeepShare:
-    """The share of q and k in the squared gradients of all matrices falls with depth; ``power``: as L^power.
-
-    most: that it is at most at ``_DEPTHS[1]`` sublayers. is_scaled: logits over sqrt(d).
-    """
-
-    schemes: tuple[str, ...]
-    is_scaled: bool
-    power: Expr | None = None
-    most: Expr | None = None
-
-    def with_(self, **changes: Any) -> DeepShare:
-        return replace(self, **changes)
-
-    @property
-    def text(self) -> str:
-        logits = "logits over sqrt(d)" if self.is_scaled else "logits not scaled"
-        law = "falls with depth" if self.power is None else f"goes as L^({self.power})"
-        law += "" if self.most is None else f", to at most {self.most} at L = {_DEPTHS[1]}"
-        return f"{logits}: the share of q and k in the squared gradients {law}: {', '.join(self.schemes)}"
-
-    def allows(self, slope: Interval) -> bool | None:
-        if self.power is not None:
-            return slope.low <= float(self.power) <= slope.high
-        return True if slope.high < 0 else False if slope.low >= 0 else None
-
-
-_DEPTHS = (4, attention.DEEPEST)
-
-
-def _measured_shares(s: DeepShare) -> Evidence:
-    answers, numbers, over = [], {}, {}
-    for scheme in s.schemes:
-        shares = [attention.query_shares(scheme, length, is_scaled=s.is_scaled) for length in _DEPTHS]
-        steps = [(b - a) / math.log(_DEPTHS[1] / _DEPTHS[0]) for a, b in zip(*shares, strict=True)]
-        slope, deep = attention.interval(steps), attention.of_logs(shares[1])
-        answers.append(s.allows(slope))
-        numbers[scheme] = {f"L = {n}": attention.of_logs(logs).text for n, logs in zip(_DEPTHS, shares, strict=True)}
-        numbers[scheme]["power"] = slope.text
-        if s.most is not None:
-            answers.append(deep.within(0.0, float(s.most)))
-            over |= {scheme: deep.text} if answers[-1] is False else {}
-    example = {
-        "printed": "insignificant in the update",
-        "found": f"shares of the squared gradients at L = {_DEPTHS[1]}: "
-        + ", ".join(f"{found} in {scheme}" for scheme, found in over.items()),
-        "command": _EXPLAIN,
-    }
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=len(answers),
-        verdict=outcome(all_of(answers)),
-        detail="real Transformers, width 32, 16 tokens, q and k at gain 1: the share at both depths, and its power",
-        numbers=numbers,
-        counterexample=example if over else None,
-    )
-
-
-def _share_powers(s: DeepShare) -> list[bool | None]:
-    """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
-    out: list[bool | None] = []
-    for scheme in s.schemes:
-        gain = NETWORKS[scheme].gain
-        power = 2 * math.log(gain(10**6) / gain(10**4)) / math.log(100)
-        if power < 0:
-            out.append(s.allows(Interval(power - 1e-9, power + 1e-9)))
-    return out
-
-
-_SHRINKING = ("deepnorm", "su-sgd", "su-adam", "su-lamb")
-_SCHEMES = ("post-ln", *_SHRINKING, "pre-ln", "sub-ln")
-_DEEP = DeepShare(schemes=_SCHEMES, is_scaled=True, most=_QUARTER)
-_DEEP_UNSCALED = _DEEP.with_(is_scaled=False)
-_SHARES = (
-    check(
-        Route.PROOF,
-        "gains that shrink: the share's power is that of the gain squared, -1/2 or -1; nothing is said of gain 1",
-        _share_powers,
-        is_direct=True,
-    ),
-    Check(route=Route.MEASURED, run=_measured_shares, is_direct=True),
-)
+# ---------------------------------------------------------------- S1-18: the cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,27 +310,27 @@ _S1_18 = Claim(
         ),
         Part(
             name="stacks of each scheme, logits over sqrt(d): the share of q and k in the update",
-            statement=_DEEP,
-            checks=_SHARES,
+            statement=DEEP,
+            checks=SHARES_OF_SCALED,
             mutants=(
-                Mutant(name="a constant share", statement=_DEEP.with_(power=S.Zero, most=None)),
-                Mutant(name="as L^(-2)", statement=_DEEP.with_(power=Integer(-2), most=None)),
+                Mutant(name="a constant share", statement=DEEP.with_(power=S.Zero, most=None)),
+                Mutant(name="as L^(-2)", statement=DEEP.with_(power=Integer(-2), most=None)),
             ),
         ),
         Part(
             name="stacks of each scheme, the text's unscaled softmax: the share of q and k in the update",
-            statement=_DEEP_UNSCALED,
-            checks=_SHARES,
+            statement=DEEP_UNSCALED,
+            checks=SHARES,
             mutants=(
-                Mutant(name="a constant share", statement=_DEEP_UNSCALED.with_(power=S.Zero)),
-                Mutant(name="as L^(-2)", statement=_DEEP_UNSCALED.with_(power=Integer(-2), most=None)),
+                Mutant(name="a constant share", statement=DEEP_UNSCALED.with_(power=S.Zero)),
+                Mutant(name="as L^(-2)", statement=DEEP_UNSCALED.with_(power=Integer(-2), most=None)),
             ),
             expected=Verdict.REFUTED,
             condition="gains of v and out that vanish with depth while q and k stay at 1: the share goes as the gain "
             "squared; or logits over sqrt(d). At gain 1, in Post-LN, Pre-LN and Sub-LN, q and k have about half of the "
             "squared gradients at every depth measured",
             instead=Amendment(
-                statement=DeepShare(schemes=_SHRINKING, is_scaled=False),
+                statement=DeepShare(schemes=SHRINKING, is_scaled=False),
                 text="in DeepNorm and the three rows it falls with depth, as the gain squared in the end",
             ),
         ),

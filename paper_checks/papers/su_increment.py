@@ -16,6 +16,7 @@ from sympy import Expr, Rational, S, expand, lambdify, log, sqrt, sympify
 from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, check, derived, order_key, order_of, outcome
 from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route, claim
+from paper_checks.kernel_route import GROWTH_BY_KERNEL
 from paper_checks.papers import su_nets
 from paper_checks.papers.su_measured import MEASURED_GROWTH
 from paper_checks.recorded import STACKS_ON_RECORD
@@ -201,7 +202,7 @@ _S1_03 = Claim(
         Part(
             name="that one can make them so: vanilla Post-LN, relu, gain 1, in proportion to depth",
             statement=_POST,
-            checks=(*GROWTH, MEASURED_GROWTH, STACKS_ON_RECORD),
+            checks=(*GROWTH, MEASURED_GROWTH, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
             mutants=(
                 Mutant(name="log L", statement=_POST.with_(order=log(L))),
                 Mutant(name="the root of L", statement=_POST.with_(order=sqrt(L))),

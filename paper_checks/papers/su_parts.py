@@ -15,6 +15,7 @@ from paper_checks import exact
 from paper_checks.cells import read
 from paper_checks.checks import GROWTH, check, derived
 from paper_checks.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.kernel_route import kernel_too
 from paper_checks.letters import (
     GRADIENT,
     PARAMETER,
@@ -231,7 +232,7 @@ def flat(scheme: str, optimizer: str, activation: str = "relu", name: str = "") 
             Mutant(name="a scheme that is not flat", statement=statement.with_(scheme="post-ln")),
         ),
     )
-    return recorded_too(part) if activation == "relu" else part
+    return kernel_too(recorded_too(part)) if activation == "relu" else part
 
 
 def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str, ...], *more: Part) -> Claim:

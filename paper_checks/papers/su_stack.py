@@ -14,6 +14,7 @@ from paper_checks import attention, direct
 from paper_checks.attention import Interval
 from paper_checks.checks import GROWTH, all_of, awaits, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.kernel_route import GROWTH_BY_KERNEL
 from paper_checks.papers.su_parts import HALF, QUARTER, TABLE
 from paper_checks.recorded import STACKS_ON_RECORD
 from paper_checks.statements import Growth
@@ -352,7 +353,7 @@ def _under_adam(scheme: str) -> Part:
     return Part(
         name=f"not universal: the update of {scheme} under Adam, relu",
         statement=statement,
-        checks=(*GROWTH, STACKS_ON_RECORD),
+        checks=(*GROWTH, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
         mutants=(
             Mutant(name="flat, as under SGD", statement=statement.with_(order=S.One)),
             Mutant(name="as L", statement=statement.with_(order=L)),
