@@ -88,3 +88,29 @@ def test_a_sequence_is_not_asked_for_more_than_it_has() -> None:
     points = normals(4, (2, 8200), (0, 0))
     assert points.shape == (4, 2, 8200)
     assert np.isfinite(points).all()
+
+
+def coordinates_that_stand_still() -> int:
+    """Of 300, those that are the same points in the averages of neighbouring sublayers."""
+    here, there = normals(4, (300,), (0, 0)), normals(4, (300,), (1, 0))
+    return int(np.isclose(here, there, atol=1e-9).all(0).sum())
+
+
+def test_no_coordinate_stands_still() -> None:
+    """One that does has the same error in every sublayer, which the replicates do not see."""
+    assert coordinates_that_stand_still() == 0
+
+
+def test_standing_coordinates_find_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roots of all whole numbers: those of squares are whole."""
+    kernel_points._base.cache_clear()
+    monkeypatch.setattr(kernel_points, "_primes", lambda number: np.arange(2, number + 2))
+    assert coordinates_that_stand_still() == 16
+    kernel_points._base.cache_clear()
+
+
+@pytest.mark.parametrize("number", [1, 2, 6, 1000])
+def test_primes_are_prime(number: int) -> None:
+    found = kernel_points._primes(number)
+    assert len(found) == number
+    assert [n for n in range(2, int(found[-1]) + 1) if all(n % k for k in range(2, n))] == found.tolist()

@@ -1,0 +1,269 @@
+"""The route of the kernel rung: exponents told again from the kept file, laws that are made up, and what rejects it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Expr, Rational, S, log
+
+from paper_checks import kernel_laws, kernel_route
+from paper_checks.claim import Check, Evidence, Mutant, Part, Route, Verdict, judge_part, judge_quickly, perform
+from paper_checks.kernel_laws import LAWS, LENGTHS, Law
+from paper_checks.kernel_route import (
+    DEEP,
+    FIRST,
+    GROWTH_BY_KERNEL,
+    GROWTH_BY_KERNEL_ANEW,
+    UPDATE,
+    Curve,
+    InTransformer,
+    Promise,
+    curve,
+    exponent,
+    follows,
+    kernel_too,
+    law,
+    promises,
+    rise_exponent,
+)
+from paper_checks.registry import claims
+from paper_checks.statements import Growth
+from theory.kernel import REPLICATES
+from theory.symbols import L
+
+CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
+PARTS = [
+    pytest.param(part, check, id=f"{id_}, {part.name}")
+    for id_, one in claims().items()
+    for part in one.parts
+    for check in part.checks
+    if check.route is Route.KERNEL and not check.is_slow
+]
+FROM_FIRST = tuple(n for n in LENGTHS if n >= FIRST)
+
+
+@cache
+def raw() -> dict[tuple[Any, ...], dict[int, dict[str, list[float]]]]:
+    """(scheme, optimizer) to N to each role's value and error, by json alone; relu and layernorm, encoders."""
+    found: dict[tuple[Any, ...], dict[int, dict[str, list[float]]]] = {}
+    for answer in json.loads(LAWS.read_text(encoding="utf-8"))["answers"]:
+        about = answer["about"]
+        if (about["arch"], about["activation"], about["norm_kind"]) == ("encoder", "relu", "layernorm"):
+            for optimizer, roles in answer["by_optimizer"].items():
+                found.setdefault((about["scheme"], optimizer), {})[about["num_layers"]] = roles
+    return found
+
+
+def slope(xs: Any, ys: Any) -> float:
+    return float(np.polyfit(xs, ys, 1)[0])
+
+
+# ---------------------------------------------------------------- the laws that are kept
+
+
+@pytest.mark.parametrize(("part", "check"), PARTS)
+def test_the_laws_decide_as_the_claim_expects_and_reject_a_mutant(part: Any, check: Check) -> None:
+    assert perform(check, part.statement).verdict is part.expected
+    assert any(perform(check, mutant.statement).verdict is REFUTED for mutant in part.mutants)
+    if part.instead is not None:
+        assert perform(check, part.instead.statement).verdict is CONFIRMED
+
+
+@pytest.mark.parametrize(("name", "optimizer", "role"), [("post-ln", "sgd", "update"), ("su-adam", "adam", "bias")])
+def test_an_exponent_is_the_slope_of_the_raw_numbers(name: str, optimizer: str, role: str) -> None:
+    found = curve(law(Growth(scheme=name, optimizer=optimizer, order=S.One)), role)
+    numbers = [raw()[name, optimizer][n][role][0] for n in FROM_FIRST]
+    told = exponent(found)
+    assert told.mean == pytest.approx(slope(np.log(FROM_FIRST), np.log(numbers)), rel=1e-9)
+    assert told.low is not None and told.high is not None
+    assert told.low < told.mean < told.high
+
+
+def test_rises_are_those_of_the_raw_numbers() -> None:
+    found = curve(law(Growth(scheme="pre-ln", order=S.One)))
+    x, numbers = np.log(FROM_FIRST), [raw()["pre-ln", "sgd"][n]["update"][0] for n in FROM_FIRST]
+    rises, middles = np.diff(numbers) / np.diff(x), (x[1:] + x[:-1]) / 2
+    assert rise_exponent(found).mean == pytest.approx(slope(middles, np.log(rises)), rel=1e-9)
+
+
+def test_errors_are_of_as_many_sets_of_points_as_the_kernel_rung_has() -> None:
+    assert kernel_route._REPLICATES == REPLICATES
+
+
+def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
+    for role, order in ((UPDATE, S.One), ("norm_gain", L), ("norm_bias", L), ("embedding", S.One)):
+        for stated in (S.One, L):
+            found = perform(GROWTH_BY_KERNEL, InTransformer(scheme="deepnorm", role=role, order=stated))
+            assert found.verdict is (CONFIRMED if stated == order else REFUTED)
+
+
+def test_what_is_not_kept_is_undecided() -> None:
+    flat = Growth(scheme="su-sgd", order=S.One)
+    for statement in (
+        flat.with_(activation="gelu"),
+        flat.with_(optimizer="muon"),
+        flat.with_(scheme="nonesuch"),
+        InTransformer(scheme="su-lamb", optimizer="lamb", role="bias", order=S.One),  # 0 at initialisation
+    ):
+        found = perform(GROWTH_BY_KERNEL, statement)
+        assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
+        assert found.detail.startswith("gave up: ")
+
+
+def test_a_law_that_lacks_a_depth_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kernel_laws.law("su-sgd", "sgd")
+    short = replace(whole, updates={n: x for n, x in whole.updates.items() if n != 500})
+    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: short)
+    found = perform(GROWTH_BY_KERNEL, Growth(scheme="su-sgd", order=S.One))
+    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
+    assert "N = 500" in found.detail
+
+
+# ---------------------------------------------------------------- laws that are made up
+
+
+def made_up(value: Callable[[float], float], *, error: float = 1e-4, roles: Any = None) -> Law:
+    """By L = 2N."""
+    by_role: dict[str, Callable[[float], float]] = {"update": value, **(roles or {})}
+    lengths: list[int] = list(LENGTHS)
+    numbers = {role: {n: f(2 * n) for n in lengths} for role, f in by_role.items()}
+    errors = {role: dict.fromkeys(lengths, error) for role in by_role}
+    return Law(updates=numbers.pop("update"), roles=numbers, errors=errors)
+
+
+def told(value: Callable[[float], float], order: Expr, *, is_upper: bool = False, **rest: Any) -> bool | None:
+    return follows(curve(made_up(value, **rest)), order, is_upper, lambda _: 0.0).answer
+
+
+@pytest.mark.parametrize("power", [Rational(0), Rational(1, 4), Rational(1, 2), Rational(1)])
+def test_an_order_is_told_from_its_neighbours(power: Rational) -> None:
+    def value(length: float) -> float:
+        return 7 * length ** float(power)
+
+    assert told(value, L**power) is True
+    for factor in (L ** Rational(1, 4), L ** Rational(-1, 4)):
+        assert told(value, L**power * factor) is False
+    assert told(value, L ** (power + Rational(1, 2)), is_upper=True) is True
+    assert told(value, L ** (power - Rational(1, 2)), is_upper=True) is False
+
+
+@pytest.mark.parametrize("beside", [-0.9, 0.0, 1.0, 20.0])
+def test_a_constant_beside_a_logarithm_does_not_hide_it(beside: float) -> None:
+    """Of the whole update the exponent is then anything between 0.05 and 0.5."""
+
+    def logarithm(length: float) -> float:
+        return beside + math.log(length)
+
+    def power(length: float) -> float:
+        return beside + length**0.25
+
+    assert told(logarithm, log(L)) is True
+    assert told(logarithm, L ** Rational(1, 4)) is False
+    assert told(power, L ** Rational(1, 4)) is True
+    assert told(power, log(L)) is False
+
+
+def test_one_that_no_longer_rises_is_no_logarithm() -> None:
+    for sign in (1, -1):
+        assert told(lambda length, sign=sign: 5 + sign / length, log(L), error=1e-7) is False
+        assert told(lambda length, sign=sign: 5 + sign / length, log(L), is_upper=True, error=1e-7) is True
+
+
+def test_large_errors_leave_it_open() -> None:
+    assert told(lambda _: 1.0, S.One, error=0.01) is True
+    assert told(lambda _: 1.0, S.One, error=0.3) is None
+    assert told(math.log, log(L), error=0.1) is None
+
+
+def test_a_law_that_bends_halfway_is_open() -> None:
+    """Flat over the deeper half, and not over all depths; in proportion to L over neither."""
+    assert told(lambda length: min(length, 128), S.One) is None
+    assert told(lambda length: min(length, 128), L) is False
+
+
+def test_an_update_without_errors_is_a_point() -> None:
+    found = exponent(Curve(np.array([2.0, 4.0, 8.0]), np.log([1.0, 2.0, 4.0]), np.zeros(3)))
+    assert found.low == found.high == pytest.approx(1)
+
+
+# ---------------------------------------------------------------- derived anew
+
+
+def anew(changed: Callable[[Law], Law], monkeypatch: pytest.MonkeyPatch) -> Evidence:
+    kept = changed(kernel_laws.law("su-sgd", "sgd"))
+    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: kept)
+    return perform(GROWTH_BY_KERNEL_ANEW, Growth(scheme="su-sgd", order=S.One))
+
+
+def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert anew(lambda kept: kept, monkeypatch).verdict is CONFIRMED
+
+
+def test_a_number_that_is_not_derived_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(kept: Law) -> Law:
+        return replace(kept, roles={**kept.roles, "fc1": {**kept.roles["fc1"], 2: 1.001 * kept.roles["fc1"][2]}})
+
+    found = anew(changed, monkeypatch)
+    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
+    assert "fc1 at N = 2" in found.detail
+
+
+def test_a_quick_look_leaves_that_out() -> None:
+    def refuse(_: Any) -> Evidence:
+        raise AssertionError("asked in a quick look")
+
+    statement = Growth(scheme="su-sgd", order=S.One)
+    mutant = Mutant(name="L", statement=statement.with_(order=L))
+    part = Part(name="it", statement=statement, checks=(GROWTH_BY_KERNEL,), mutants=(mutant,))
+    slow = kernel_too(part, replace(GROWTH_BY_KERNEL_ANEW, run=refuse))
+    assert [found.verdict for found in judge_quickly(slow).evidence] == [CONFIRMED]
+    assert [found.verdict for found in judge_part(slow).evidence] == [CONFIRMED, UNDECIDED]
+
+
+# ---------------------------------------------------------------- who keeps the promise
+
+
+@cache
+def kept() -> list[Promise]:
+    return promises()
+
+
+def by_role(scheme: str, optimizer: str) -> dict[str, Promise]:
+    return {one.role: one for one in kept() if (one.scheme, one.optimizer) == (scheme, optimizer)}
+
+
+def test_promises_are_of_every_scheme_and_role() -> None:
+    found = kept()
+    assert {(one.scheme, one.optimizer) for one in found} == set(raw())
+    for scheme, optimizer in raw():
+        assert set(by_role(scheme, optimizer)) == set(raw()[scheme, optimizer][DEEP])
+
+
+def test_the_matrices_of_deepnorm_keep_it_and_the_norms_do_not() -> None:
+    found = by_role("deepnorm", "sgd")
+    assert {role for role, one in found.items() if one.is_flat is False} == {"norm_gain", "norm_bias", "bias"}
+    assert found["norm_gain"].exponent == pytest.approx(1, abs=0.01)
+    assert found["bias"].exponent == pytest.approx(1 / 2, abs=0.01)
+    of_post = by_role("post-ln", "sgd")
+    assert of_post["update"].is_flat is False
+    assert of_post["head"].is_flat is True
+
+
+def test_what_gets_no_update_keeps_it() -> None:
+    found = by_role("su-lamb", "lamb")["bias"]
+    assert (found.exponent, found.is_flat) == (None, True)
+
+
+@pytest.mark.parametrize(("power", "is_flat"), [(-0.5, True), (0.0, True), (0.02, True), (0.25, False)])
+def test_flat_is_what_does_not_grow(power: float, is_flat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = made_up(lambda _: 1.0, roles={"fc1": lambda length: length**power})
+    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: made)
+    (found,) = (one for one in promises() if one[:3] == ("deepnorm", "sgd", "fc1"))
+    assert found.is_flat is is_flat

@@ -1,0 +1,267 @@
+"""TRANSFORMERS.md is what the records, the kept predictions and the kept laws say; a number that is off is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from paper_checks import transformers_figures as figures
+from paper_checks.kernel_kept import Number
+from paper_checks.kernel_laws import LENGTHS, Law
+from paper_checks.measuring import RECORDS
+from paper_checks.networks import Network
+from paper_checks.transformers_cells import Cell, Name, combined, holds, limit, part, width_fit
+from paper_checks.transformers_growth import (
+    VECTORS,
+    advice,
+    crossing,
+    growing,
+    growth,
+    laws,
+    overtakes,
+    overtaking,
+    share,
+)
+from paper_checks.transformers_page import PAGE, Study, drawings, page, study
+from paper_checks.transformers_text import LAYERS, NARROW, WIDE, by_role, interval, total, variants
+from sims import record, stats
+from theory.kernel import REPLICATES
+from theory.schemes import SCHEMES, scheme
+
+
+@cache
+def found() -> Study:
+    return study()
+
+
+def test_the_page_is_in_step() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(found())
+
+
+def test_the_figures_are_in_step() -> None:
+    for name, (_, curves) in drawings(found()).items():
+        path = figures.FOLDER / f"{name}.svg"
+        assert figures.is_current(curves, path)
+        moved = {**curves, "post-ln": {"update": [(1, 7.0, None, None, None)]}}
+        assert not figures.is_current(moved, path)
+
+
+def test_every_scheme_optimizer_and_depth_is_there() -> None:
+    assert {name for name, cell in found().cells.items() if cell.num_seeds != 1} >= {
+        (name, optimizer, layers, width)
+        for name in SCHEMES
+        for optimizer in ("sgd", "adam", "lamb")
+        for layers in LAYERS
+        for width in (WIDE, NARROW)
+    }
+
+
+# ---------------------------------------------------------------- numbers, by hand
+
+
+def values_of(network: Network, optimizer: str, quantity: str) -> list[float]:
+    """Straight from the file."""
+    config = record.plain(network.named(optimizer))
+    lines = map(json.loads, (RECORDS / "transformers.jsonl").read_text().splitlines())
+    return [x for line in lines if line["config"] == config for x in line["values"][quantity]]
+
+
+HAND = [
+    ("deepnorm", "sgd", 4, "update", 0),
+    ("gpt2", "adam", 2, "norm_gain", 1),
+    ("t-fixup", "lamb", 8, "embedding", 0.5),
+]
+
+
+@pytest.mark.parametrize(("name", "optimizer", "layers", "role", "power"), HAND)
+def test_ratios_are_of_the_record(name: str, optimizer: str, layers: int, role: str, power: float) -> None:
+    network = Network(scheme=scheme(name), arch="encoder", num_sublayers=2 * layers, d_model=WIDE, num_heads=8)
+    cell = found().cells[name, optimizer, layers, WIDE]
+    values = np.array(values_of(network, optimizer, role)) * WIDE**power / cell.predicted[role].value
+    shown = cell.estimates[role]
+    assert shown.mean == pytest.approx(values.mean(), rel=1e-9)
+    error = np.array([values.std(ddof=1) / math.sqrt(len(values)), shown.mean * cell.predicted[role].error])
+    degrees = (error**2).sum() ** 2 / (error**4 / [len(values) - 1, REPLICATES - 1]).sum()
+    half = scipy_stats.t.ppf(0.975, degrees) * np.hypot(*error)
+    assert [shown.low, shown.high] == pytest.approx([values.mean() - half, values.mean() + half], rel=1e-9)
+
+
+def test_a_prediction_is_that_of_the_kernel_rung() -> None:
+    network = Network(scheme=scheme("su-lamb"), arch="encoder", num_sublayers=2, d_model=WIDE, num_heads=8)
+    prediction = network.prediction("sgd")
+    assert prediction is not None
+    kept = found().cells["su-lamb", "sgd", 1, WIDE].predicted
+    assert {role: number.value for role, number in kept.items()} == pytest.approx(
+        {"update": prediction.update, **prediction.roles}, rel=1e-5
+    )
+
+
+def test_multipliers_are_ratios_of_the_law() -> None:
+    """One column of the page: norm gains of deepnorm under sgd."""
+    one = laws()["deepnorm", "sgd"].roles["norm_gain"]
+    lines = advice(laws()).partition("Under sgd")[2].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("| deepnorm |"))
+    column = [cell.strip() for cell in next(line for line in lines if "norm_gain" in line).split("|")].index(
+        "norm_gain"
+    )
+    shown = [float(line.split("|")[column]) for line in lines[first : first + 4]]
+    deep = [n for n in LENGTHS if n >= 4]
+    slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
+    now = [np.exp(np.interp(np.log(n), np.log(LENGTHS), np.log(list(one.values())))) for n in (24, 100, 1000)]
+    assert shown == [pytest.approx(-slope, abs=5e-3), *(pytest.approx(one[8] / x, rel=0.05) for x in now)]
+
+
+# ---------------------------------------------------------------- what is off is named
+
+
+def changed(cells: Mapping[Name, Cell], name: Name, role: str, factor: float) -> dict[Name, Cell]:
+    """One prediction is another: its ratios follow."""
+    cell = cells[name]
+    number = cell.predicted[role]
+    predicted = {**cell.predicted, role: Number(number.value * factor, number.error)}
+    ratios = {**cell.ratios, role: {seed: ratio / factor for seed, ratio in cell.ratios[role].items()}}
+    return {**cells, name: replace(cell, predicted=predicted, ratios=ratios)}
+
+
+def test_a_prediction_that_is_off_is_named() -> None:
+    """Ten percent in total, thirty of a role, whose intervals are wider."""
+    cells = found().cells
+    after = total(changed(cells, ("pre-ln", "adam", 1, WIDE), "update", 1.1))
+    beyond = re.compile(r"Beyond 3 % by their whole interval: \d+ \(.*pre-ln adam N = 1: 0\.9")
+    assert beyond.search(after)
+    assert not beyond.search(total(cells))
+    after = by_role(changed(cells, ("pre-ln", "adam", 1, WIDE), "fc1", 1.3))
+    beyond = re.compile(r"Beyond 10 % by their whole interval: \d+ \(.*fc1 of pre-ln adam N = 1: 0\.7")
+    assert beyond.search(after)
+    assert not beyond.search(by_role(cells))
+
+
+def test_a_zero_that_is_none_is_named() -> None:
+    cells = dict(found().cells)
+    name = "rezero", "sgd", 2, WIDE
+    assert "Measured: 0." in total(cells)
+    cells[name] = replace(cells[name], wrong_zeros=("update",))
+    assert "Measured: not 0 in rezero sgd 2 512." in total(cells)
+
+
+def test_a_network_with_fewer_seeds_or_none_makes_a_page() -> None:
+    cells = dict(found().cells)
+    del cells["post-ln", "sgd", 16, WIDE]
+    name = "post-ln", "sgd", 8, WIDE
+    one = cells[name]
+    cells[name] = replace(one, ratios={role: dict(list(ratios.items())[:1]) for role, ratios in one.ratios.items()})
+    text = page(replace(found(), cells=cells, variants=[]))
+    [line] = [line for line in text.splitlines() if line.startswith("| post-ln | sgd |") and line.count("|") == 10]
+    assert line.endswith("| - |")
+    assert re.search(r"\| (\*\*)?\d\.\d{3}(\*\*)? \| - \|$", line)
+    assert "Nothing of these is in the record yet." in text
+    assert "## In total" in page(Study({}, [], found().laws))
+
+
+# ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
+
+
+def made(layers: int, width: int, seeds: int, error: float = 0.0, slope: float = 0.0, offset: float = 0.0) -> Cell:
+    """ratio = 1 + offset / d + slope 2N / d, with some scatter of mean 0."""
+    network = Network(scheme=scheme("pre-ln"), arch="encoder", num_sublayers=2 * layers, d_model=width, num_heads=8)
+    mean = 1 + (offset + slope * 2 * layers) / width
+    noise = np.random.default_rng(layers * width).normal(0, 1e-3, seeds)
+    values = mean + noise - noise.mean()
+    return Cell(
+        network=network,
+        optimizer="sgd",
+        predicted={"update": Number(2.0, error)},
+        ratios={"update": dict(enumerate(values.tolist()))},
+    )
+
+
+def test_limits_and_terms() -> None:
+    cells = [made(n, d, 8, slope=0.5, offset=-2.0) for n in LAYERS for d in (WIDE, NARROW)]
+    fit = width_fit(cells)
+    assert [fit.slope.mean, fit.offset.mean] == pytest.approx([0.5, -2.0])
+    assert holds(fit.slope, 0.5)
+    assert not holds(fit.slope, 1.0)
+    assert limit(cells[-2], cells[-1]).mean == pytest.approx(1)
+    assert holds(limit(cells[-2], cells[-1]))
+    assert not holds(cells[-2].estimates["update"])
+    with pytest.raises(ValueError, match="two depths"):
+        width_fit(cells[:2])
+
+
+def test_an_interval_counts_the_error_of_the_prediction() -> None:
+    alone, both = made(4, WIDE, 16), made(4, WIDE, 16, error=0.01)
+    assert alone.estimates["update"].standard_error == pytest.approx(
+        stats.estimate(list(alone.ratios["update"].values())).standard_error
+    )
+    assert both.estimates["update"].standard_error == pytest.approx(0.01, rel=0.01)
+    assert holds(both.estimates["update"], 1.01)
+    assert not holds(alone.estimates["update"], 1.01)
+    assert interval(combined(1.0, [(None, 3.0)], 1)) == "1.000"
+    assert part(stats.Estimate(1.0, 0.5, None, None, 3), -2) == (1.0, 2)
+
+
+# ---------------------------------------------------------------- the laws
+
+
+def test_a_crossing_is_where_two_powers_meet() -> None:
+    depth = crossing(lambda n: n / 100)
+    assert depth == pytest.approx(100)
+    assert crossing(lambda n: n / 2000) is None
+    assert crossing(lambda n: 2.0) == LENGTHS[0]
+
+
+def test_norm_gains_overtake_where_the_page_says() -> None:
+    one = laws()["deepnorm", "sgd"]
+    [line] = [line for line in overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
+    depth = int(line.split(" | ")[2 + VECTORS.index("norm_gain")])
+    assert share(one, "sgd", "norm_gain", 512, depth) >= 1 > share(one, "sgd", "norm_gain", 512, depth - 1)
+    flat, linear = {n: 2.0 for n in LENGTHS}, {n: 1e-3 * n for n in LENGTHS}
+    other = Law(
+        updates=flat, roles={"bias": linear, "norm_gain": flat, "norm_bias": {n: 0.0 for n in LENGTHS}}, errors={}
+    )
+    assert overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
+    assert [overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [None] * 3
+
+
+def test_exponents_are_of_the_law() -> None:
+    """One cell: v of post-ln under sgd."""
+    one = laws()["post-ln", "sgd"].roles["v"]
+    deep = [n for n in LENGTHS if n >= 4]
+    slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
+    lines = growth(laws()).partition("Under sgd:")[2].splitlines()
+    column = next(line for line in lines if "norm_gain" in line).split(" | ").index("v")
+    [cells] = [line.split(" | ") for line in lines[: len(SCHEMES) + 5] if line.startswith("| post-ln |")]
+    assert cells[column] == f"{slope:.2f}"
+    assert "v, out, fc1, fc2" in cells[-1]
+
+
+def test_what_grows_is_told_from_what_is_flat() -> None:
+    flat, steep = ({n: 2.0 * n**power for n in LENGTHS} for power in (0.04, 0.06))
+    assert growing(Law(updates=flat, roles={"q": flat, "k": steep}, errors={})) == ["k"]
+
+
+def test_a_variant_says_what_it_is() -> None:
+    plain = made(4, WIDE, 4)
+    asked = replace(plain, network=replace(plain.network, is_causal=True, loss="ce", batch_size=4))
+    assert "| causal, batch 4, cross-entropy | pre-ln | sgd | 2 | 1.000 [" in variants([asked])
+
+
+def test_a_figure_has_a_panel_for_each_scheme(tmp_path: Path) -> None:
+    curves = figures.of_schemes(found().cells, "sgd")
+    path = tmp_path / "drawn.svg"
+    figure = figures.draw_schemes(dict(list(curves.items())[:3]), "title")
+    assert [axes.get_title() for axes in figure.axes] == list(curves)[:3]
+    figures.write(figure, curves, path)
+    assert figures.is_current(curves, path)
+    before = path.read_bytes()
+    figures.write(figures.draw_schemes(dict(list(curves.items())[:3]), "title"), curves, path)
+    assert path.read_bytes() == before
