@@ -157,3 +157,23 @@ def test_points_get_no_more_with_depth() -> None:
     points = [Walk(post_ln(n), Inputs(), frozenset(), 0, 1.0).asked.num_points for n in (1, 8, 64, 500)]
     assert all(one >= other for one, other in itertools.pairwise(points))
     assert min(points[-1]) >= 4
+
+
+# ---------------------------------------------------------------- errors of many sublayers
+
+
+def out_of_one_layer(num_layers: int) -> tuple[float, float]:
+    """U_out over N, and its standard error, of branches that start at 0: every layer sees the same tokens."""
+    gains = {"out": 0.0, "fc2": 0.0}
+    kinds = (SublayerKind.SELF, SublayerKind.FFN)
+    stack = tuple(Sublayer(kind=kind, gains=gains) for _ in range(num_layers) for kind in kinds)
+    found = predict_kernel(Transformer(encoder=stack, placement="none"), Inputs(num_tokens=8), ("sgd",))["sgd"]
+    return found.roles["out"] / num_layers, found.error["out"] * found.roles["out"] / num_layers
+
+
+def test_errors_of_sublayers_do_not_add_up() -> None:
+    """At 160 layers each attention has few points; that many of them average out."""
+    one, error = out_of_one_layer(160)
+    few, error_few = out_of_one_layer(4)
+    assert abs(one - few) < 5.84 * math.hypot(error, error_few), "t of 3 degrees of freedom at 99 %"
+    assert error < 0.01 * one
