@@ -57,11 +57,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A network and the optimizers that share one walk over it."""
+    """A network and the optimizers that share one walk over it. effort: as ``predict_kernel`` has it."""
 
     network: Network
     optimizers: tuple[str, ...]
     numbers: str
+    effort: float = 1.0
 
     @property
     def key(self) -> Key:
@@ -177,15 +178,16 @@ def read(path: Path) -> Kept:
 # ---------------------------------------------------------------- making it
 
 
-def questions(networks: Sequence[Network], optimizers: Sequence[str]) -> list[Question]:
+def questions(networks: Sequence[Network], optimizers: Sequence[str], effort: float = 1.0) -> list[Question]:
     """Each once. Learning rates of one's own for some optimizers split them."""
+    suffix = "" if effort == 1 else f" with {effort:g} times the points"
     found: dict[Key, Question] = {}
     for network in networks:
         by_numbers: dict[str, list[str]] = {}
         for optimizer in optimizers:
-            by_numbers.setdefault(digest_of(network, optimizer), []).append(optimizer)
+            by_numbers.setdefault(digest_of(network, optimizer) + suffix, []).append(optimizer)
         for numbers, group in by_numbers.items():
-            question = Question(network, tuple(group), numbers)
+            question = Question(network, tuple(group), numbers, effort)
             found.setdefault(question.key, question)
     return list(found.values())
 
@@ -196,7 +198,7 @@ def ask(question: Question) -> Answer:
 
     network = question.network
     asked = as_transformer(network.config(question.optimizers[0]), head_size=network.predicted_head_size)
-    found = predict_kernel(asked, as_inputs(network.task), question.optimizers)
+    found = predict_kernel(asked, as_inputs(network.task), question.optimizers, effort=question.effort)
     by_optimizer = {}
     for optimizer, one in found.items():
         values = {"update": one.update, **one.roles}
