@@ -134,7 +134,8 @@ Measured over predicted at d = {WIDE}, by N; bold where it is more than 3 % from
 - {close} of {len(ratios)} ratios lie within 3 % of 1, and {sum(holds(one) for _, one in ratios)} intervals hold 1.
   Beyond 3 % by their whole interval: {len(far)} ({_named(far)}).
 - A second opinion, that of random networks of growing width: on the line in 1/d through d = {NARROW} and {WIDE}, at
-  1/d = 0, {sum(map(holds, limits))} of {len(limits)} intervals hold 1. The others: {_named(outside)}.
+  1/d = 0, {sum(map(holds, limits))} of {len(limits)} intervals hold 1.
+  The others: {_named(outside, has_intervals=False)}.
 - {_zeros(found)}
 
 {table(heads, rows)}
@@ -166,11 +167,12 @@ def _is_beyond(found: Estimate, by: float) -> bool:
     return found.low is not None and found.high is not None and (found.low > 1 + by or found.high < 1 - by)
 
 
-def _named(found: Sequence[tuple[Cell, Estimate]]) -> str:
+def _named(found: Sequence[tuple[Cell, Estimate]], *, has_intervals: bool = True) -> str:
     """By scheme and optimizer, each N with its interval."""
     parts = []
     for (name, optimizer), group in groupby(sorted(found, key=_place), key=lambda pair: pair[0].name[:2]):
-        parts.append(f"{name} {optimizer} " + ", ".join(f"N = {cell.name[2]}: {interval(one)}" for cell, one in group))
+        numbers = [f"{cell.name[2]}" + f": {interval(one)}" * has_intervals for cell, one in group]
+        parts.append(f"{name} {optimizer} N = {', '.join(numbers)}")
     return "; ".join(parts) or "none"
 
 

@@ -75,7 +75,7 @@ def predict_kernel(
     streams: dict[str, list[Stream]] = {}
     for replicate in range(REPLICATES):
         walk = Walk(network, inputs, frozenset(functionals.values()), replicate, effort)
-        walk.run(lambda: advance(1 / REPLICATES))
+        walk.run(lambda share: advance(share / REPLICATES))
         runs.append(walk.totals())
         streams = _streams(walk, inputs)
     return {name: _answer(functional, runs, streams) for name, functional in functionals.items()}

@@ -147,7 +147,7 @@ def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Arra
     if rest > _MOST_LEFT * second:
         raise ArithmeticError(
             f"{name} of preactivations of standard deviation {scale:.3g}: {_TERMS} Hermite terms leave out "
-            f"{rest / second:.1%} of its square, and at most {_MOST_LEFT:.1%} may be"
+            f"{rest / second:.2g} of its square, and at most {_MOST_LEFT:g} may be"
         )
     found[-1] = np.copysign(np.sqrt(max(found[-1] ** 2 + rest, 0.0)), found[-1])
     return found

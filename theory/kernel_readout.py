@@ -19,22 +19,25 @@ from theory.kernel_setting import Inputs
 from theory.kernel_update import Part
 
 _NUM_DRAWS = 512
+_NUM_CARRIED = 8
 
 
 class Reading:
-    """gradient: (n, n), G. head: its part. shrink: E sqrt(tr G) / sqrt(E tr G), by which the mean ||g||_1 differs from
-    that of the average G: exact where a draw only scales G, and 1 for a logit."""
+    """gradient: (n, n), G, its mean over logits and labels. head: its part.
+
+    carried: single draws of G, for what is not linear in it, such as ||g||_1; of a logit, where G is one, G itself.
+    Their sizes sqrt(tr G) are scaled together, so that their mean is that of many draws: what only scales G is exact.
+    """
 
     def __init__(self, inputs: Inputs, last: Gram, replicate: int) -> None:
         read = inputs.read
         self._hidden = last.full[np.ix_(read, read)]
-        self.gradient = np.zeros_like(last.gap)
-        self.shrink = 1.0
         if inputs.loss == "ce":
-            found, self.head = self._cross_entropy(inputs, replicate)
+            found, drawn, self.head = self._cross_entropy(inputs, replicate)
         else:
             found, self.head = self._logit(inputs)
-        self.gradient[np.ix_(read, read)] = found
+            drawn = [found]
+        self.gradient, *self.carried = (_among(len(last.gap), read, one) for one in (found, *drawn))
 
     def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
         """Rows of the head: one for each place in a sequence that is read."""
@@ -52,7 +55,7 @@ class Reading:
             size=math.sqrt(len(rows)),
         )
 
-    def _cross_entropy(self, inputs: Inputs, replicate: int) -> tuple[Array, Part]:
+    def _cross_entropy(self, inputs: Inputs, replicate: int) -> tuple[Array, list[Array], Part]:
         n, classes = len(self._hidden), inputs.num_classes
         points = normals(_NUM_DRAWS, (n, classes + 1), (0, replicate, 7))
         logits = factor(self._hidden) @ points[..., :classes]
@@ -60,13 +63,28 @@ class Reading:
         errors = (softmax(logits, axis=-1) - np.eye(classes)[labels]) / n
         gram = errors @ errors.mT
         sizes = np.sqrt(np.trace(gram, axis1=1, axis2=2))
-        self.shrink = float(sizes.mean() / np.sqrt((sizes**2).mean()))
+        half, number = _NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
+        chosen = [place for i in range((number + 1) // 2) for place in (i, half + i)][:number]
+        drawn = gram[chosen] * (sizes.mean() / sizes[chosen].mean()) ** 2
         by_class = errors.mT[:, :, None, :] @ self._hidden @ errors.mT[..., None]
-        return gram.mean(0), Part(
-            role="head",
-            square=float((gram * self._hidden).sum((1, 2)).mean()),
-            root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-            nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
-            weight=1.0,
-            size=math.sqrt(classes),
+        squares = (gram * self._hidden).sum((1, 2)).clip(min=0.0)
+        return (
+            gram.mean(0),
+            list(drawn),
+            Part(
+                role="head",
+                square=float(squares.mean()),
+                length=float(np.sqrt(squares).mean()),
+                root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
+                nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
+                weight=1.0,
+                size=math.sqrt(classes),
+            ),
         )
+
+
+def _among(number: int, read: Array, found: Array) -> Array:
+    """The same among all tokens: what is not read has no gradient."""
+    whole = np.zeros((number, number))
+    whole[np.ix_(read, read)] = found
+    return whole

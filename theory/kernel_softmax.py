@@ -159,7 +159,7 @@ class Attention:
     def _roots(self, at_out: Array, at_mixed: Array, mixed_scale: Array) -> Roots:
         """An entry of a gradient is sum_t g_t u_t over tokens, u Gaussian over the inputs: its mean size over these is
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
-        (at head size 2 the roots of q come out 1 to 2 % low, at 8 no difference shows)."""
+        (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
         weights, out = self.weights, self.gains.out
         root_out, root_mixed = factor(at_out), factor(at_mixed)
         mixed = (self.values.level - weights @ self.values.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)

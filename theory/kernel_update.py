@@ -19,7 +19,8 @@ class Part:
     """One parameter's gradient g, and the parameter theta itself.
 
     square: ||g||^2. root: ||g||_1 / sqrt(2/pi). nuclear: the sum of g's singular values, of a matrix. weight: root mean
-    square of theta's entries. size: square root of their number. root and nuclear are None where nobody asked.
+    square of theta's entries. size: square root of their number. root and nuclear are None where nobody asked. length:
+    the mean of ||g||, where that is not the root of ``square``.
     """
 
     role: str
@@ -29,13 +30,15 @@ class Part:
     weight: float = 0.0
     size: float = 1.0
     lr_multiplier: float = 1.0
+    length: float | None = None
 
     def value(self, functional: Functional) -> float:
         """Of ||g||^2, ||g||_1, ... by the definition of the update. A vector has no singular values: by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
             return self.lr_multiplier * self.square
         if functional is Functional.FROBENIUS_PRODUCT:
-            return self.lr_multiplier * self.weight * self.size * self.square**0.5
+            length = self.square**0.5 if self.length is None else self.length
+            return self.lr_multiplier * self.weight * self.size * length
         if functional is Functional.NUCLEAR and self.nuclear is not None:
             return self.lr_multiplier * self.nuclear
         assert self.root is not None, "asked for roots"

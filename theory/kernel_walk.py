@@ -292,10 +292,21 @@ def _places(placement: str, kind: SublayerKind) -> frozenset[str]:
 # ---------------------------------------------------------------- the whole network
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A part in units of e^exponent, and how often it counts: in what is linear in the gradient's Gram matrix, and in
+    what goes as its root."""
+
+    part: Part
+    exponent: float
+    linear: float = 1.0
+    root: float = 1.0
+
+
 class Walk:
     """Forward and backward once, with one set of quasi-random points.
 
-    parts: every parameter's, and with which exponent its gradient came. streams: by side, x_0, x_1, ...
+    parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... gradients: the mean one at these.
     """
 
     def __init__(
@@ -304,22 +315,22 @@ class Walk:
         self.network, self.inputs, self.needs = network, inputs, needs
         num_sublayers = sum(len(side) for side in network.sides)
         has_roots = bool(needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
-        # Errors of many sublayers, and of many tokens, average out, so each needs fewer points.
+        # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
+        # to norms and products is a bias, so few tokens, which cost little, get more.
         crowd = max(1.0, inputs.num_all / 32) ** 2
+        least = min(4 * max(1.0, 16 / inputs.num_all) ** 2, 512)
         num_points = (
-            _power(effort * min(2048 / num_sublayers / crowd, 512), 4),
+            _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
             _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)
         self.has_final = "final" in PLACES[network.placement]
-        self.parts: list[tuple[Part, float]] = []
+        self.parts: list[Counted] = []
         self.streams: list[list[Gram]] = []
         self.gradients: list[list[Gradient]] = []
-        """At x_0, x_1, ... of each side, as ``streams``."""
-        self.shrink = 1.0
 
-    def run(self, advance: Callable[[], None]) -> None:
-        """advance: called at every sublayer, forward and backward."""
+    def run(self, advance: Callable[[float], None]) -> None:
+        """advance: told 1 for each sublayer, forward and backward. ArithmeticError where the stream overflows."""
         passages: list[list[Passage]] = []
         last: Gram | None = None
         for side, sublayers in enumerate(self.network.sides):
@@ -328,16 +339,35 @@ class Walk:
             last = x.normalised() if self.has_final else x
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.replicate)
-        self.shrink = reading.shrink
-        self.parts.append((reading.head, 0.0))
-        gradient: Gradient | None = Gradient(reading.gradient).settled()
+        self.parts.append(Counted(reading.head, 0.0))
+        is_one = self.inputs.loss == "logit"
+        has_others = self.needs != {Functional.FROBENIUS_SQUARED}
+        drawn = reading.carried if has_others and not is_one else []
+        share = 1 / (1 + len(drawn))
+        self._all_back(passages, reading.gradient, lambda: advance(share), linear=1.0, root=float(is_one))
+        for one in drawn:
+            self._all_back(passages, one, lambda: advance(share), linear=0.0, root=1 / len(drawn))
+        self.gradients = self.gradients[: len(passages)][::-1]
+
+    def _all_back(
+        self,
+        passages: Sequence[Sequence[Passage]],
+        at_end: Array,
+        advance: Callable[[], None],
+        *,
+        linear: float,
+        root: float,
+    ) -> None:
+        """Through both sides. linear, root: what its parts count, see ``Counted``."""
+        gradient: Gradient | None = Gradient(at_end).settled()
+        first = len(self.parts)
         for found, stream in zip(reversed(passages), reversed(self.streams), strict=True):
             assert gradient is not None
             gradient = self._backward(found, stream[-1], gradient, advance)
-        self.gradients.reverse()
+        self.parts[first:] = [replace(one, linear=linear, root=root) for one in self.parts[first:]]
 
     def _forward(
-        self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[], None]
+        self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
         found: list[Passage] = []
@@ -346,9 +376,12 @@ class Walk:
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is SublayerKind.SELF)
             sides = _Sides(allowed, self.inputs.groups)
             which = place + side * len(self.network.encoder)
-            found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
+            with np.errstate(over="ignore", invalid="ignore"):
+                found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
             stream.append(found[-1].next)
-            advance()
+            if not np.isfinite(stream[-1].full).all():
+                raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
+            advance(1.0)
         self.streams.append(stream)
         return found
 
@@ -374,19 +407,20 @@ class Walk:
         return None if to_memory is None else to_memory.settled()
 
     def _add(self, parts: Iterable[Part], exponent: float) -> None:
-        self.parts += [(part, exponent) for part in parts]
+        self.parts += [Counted(part, exponent) for part in parts]
 
     def totals(self) -> Totals:
         """By functional and role."""
         found: Totals = {}
         for functional in self.needs:
-            degree = 1.0 if functional is Functional.FROBENIUS_SQUARED else 0.5
-            top = degree * max(exponent for _, exponent in self.parts)
+            is_linear = functional is Functional.FROBENIUS_SQUARED
+            degree = 1.0 if is_linear else 0.5
+            counted = [(one, weight) for one in self.parts if (weight := one.linear if is_linear else one.root)]
+            top = degree * max(one.exponent for one, _ in counted)
             values: dict[str, float] = {}
-            for part, exponent in self.parts:
-                shrink = 1.0 if degree == 1 or part.role == "head" else self.shrink
-                value = shrink * part.value(functional) * math.exp(degree * exponent - top)
-                values[part.role] = values.get(part.role, 0.0) + value
+            for one, weight in counted:
+                value = weight * one.part.value(functional) * math.exp(degree * one.exponent - top)
+                values[one.part.role] = values.get(one.part.role, 0.0) + value
             found[functional] = Sums(values, top)
         return found
 

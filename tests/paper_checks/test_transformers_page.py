@@ -110,9 +110,8 @@ def test_multipliers_are_ratios_of_the_law() -> None:
     one = laws()["deepnorm", "sgd"].roles["norm_gain"]
     lines = advice(laws()).partition("Under sgd")[2].splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("| deepnorm |"))
-    column = [cell.strip() for cell in next(line for line in lines if "norm_gain" in line).split("|")].index(
-        "norm_gain"
-    )
+    heads = next(line for line in lines if line.startswith("| scheme |"))
+    column = [cell.strip() for cell in heads.split("|")].index("norm_gain")
     shown = [float(line.split("|")[column]) for line in lines[first : first + 4]]
     deep = [n for n in LENGTHS if n >= 4]
     slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
@@ -135,12 +134,12 @@ def changed(cells: Mapping[Name, Cell], name: Name, role: str, factor: float) ->
 def test_a_prediction_that_is_off_is_named() -> None:
     """Ten percent in total, thirty of a role, whose intervals are wider."""
     cells = found().cells
-    after = total(changed(cells, ("pre-ln", "adam", 1, WIDE), "update", 1.1))
-    beyond = re.compile(r"Beyond 3 % by their whole interval: \d+ \(.*pre-ln adam N = 1: 0\.9")
+    after = total(changed(cells, ("deepnorm", "adam", 16, WIDE), "update", 1.1))
+    beyond = re.compile(r"Beyond 3 % by their whole interval: \d+ \(.*deepnorm adam N = 16: 0\.9")
     assert beyond.search(after)
     assert not beyond.search(total(cells))
-    after = by_role(changed(cells, ("pre-ln", "adam", 1, WIDE), "fc1", 1.3))
-    beyond = re.compile(r"Beyond 10 % by their whole interval: \d+ \(.*fc1 of pre-ln adam N = 1: 0\.7")
+    after = by_role(changed(cells, ("deepnorm", "adam", 16, WIDE), "fc1", 1.3))
+    beyond = re.compile(r"Beyond 10 % by their whole interval: \d+ \(.*fc1 of deepnorm adam N = 16: 0\.7")
     assert beyond.search(after)
     assert not beyond.search(by_role(cells))
 
@@ -238,7 +237,7 @@ def test_exponents_are_of_the_law() -> None:
     deep = [n for n in LENGTHS if n >= 4]
     slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
     lines = growth(laws()).partition("Under sgd:")[2].splitlines()
-    column = next(line for line in lines if "norm_gain" in line).split(" | ").index("v")
+    column = next(line for line in lines if line.startswith("| scheme |")).split(" | ").index("v")
     [cells] = [line.split(" | ") for line in lines[: len(SCHEMES) + 5] if line.startswith("| post-ln |")]
     assert cells[column] == f"{slope:.2f}"
     assert "v, out, fc1, fc2" in cells[-1]

@@ -12,7 +12,7 @@ import theory.kernel as kernel
 import theory.kernel_walk as kernel_walk
 from theory.kernel import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
 from theory.kernel_gram import Gram
-from theory.kernel_walk import Sums, Walk
+from theory.kernel_walk import Counted, Sums, Walk
 from theory.meanfield import predict
 from theory.optimizers import Functional
 from theory.stack import SublayerKind
@@ -28,13 +28,17 @@ def post_ln(num_layers: int, activation: str = "relu") -> Transformer:
 
 def walked(network: Transformer, num_tokens: int = 8) -> Walk:
     walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({Functional.FROBENIUS_SQUARED}), 0, 1.0)
-    walk.run(lambda: None)
+    walk.run(lambda _: None)
     return walk
 
 
 def log_parts(walk: Walk, role: str) -> np.ndarray:
     """log of the squared gradient of each layer, from the last to the first."""
-    return np.array([math.log(p.square) + e if p.square else -math.inf for p, e in walk.parts if p.role == role])
+    return np.array([_log_square(one) for one in walk.parts if one.part.role == role])
+
+
+def _log_square(one: Counted) -> float:
+    return math.log(one.part.square) + one.exponent if one.part.square else -math.inf
 
 
 def by_division(gram: Gram) -> Gram:
@@ -79,9 +83,9 @@ def test_a_smooth_activation_keeps_gaps_as_well(num_tokens: int) -> None:
 
 def test_gradients_stay_bounded_and_grow_no_mode() -> None:
     walk = walked(post_ln(NUM_LAYERS))
-    exponents = np.array([exponent for _, exponent in walk.parts])
+    exponents = np.array([one.exponent for one in walk.parts])
     assert abs(exponents).max() < 10
-    assert all(math.isfinite(part.square) for part, _ in walk.parts)
+    assert all(math.isfinite(one.part.square) for one in walk.parts)
 
 
 def test_the_update_of_post_ln_is_linear_in_depth() -> None:

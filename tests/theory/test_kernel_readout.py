@@ -99,15 +99,24 @@ def test_a_cross_entropy_is_that_of_drawn_logits(inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("inputs", CROSS_ENTROPIES)
-def test_one_draw_has_a_smaller_gradient_than_the_root_of_the_mean(inputs: Inputs) -> None:
+def test_carried_draws_have_the_mean_size_of_all(inputs: Inputs) -> None:
+    """Which is smaller than the root of the mean square."""
     sizes = np.sqrt(np.trace(drawn(inputs)["gradient"], axis1=1, axis2=2))
-    found = np.array([reading(inputs, replicate).shrink for replicate in range(REPLICATES)])
-    wanted = sizes.mean() / math.sqrt((sizes**2).mean())
-    pieces = sizes.reshape(20, -1)
-    spread = pieces.mean(1) / np.sqrt((pieces**2).mean(1))
-    assert agree(found, spread)
-    assert wanted < 1
-    assert not agree(found**2, spread)
+    runs = [reading(inputs, replicate) for replicate in range(REPLICATES)]
+    found = np.array([np.mean([math.sqrt(np.trace(one)) for one in run.carried]) for run in runs])
+    roots = np.array([math.sqrt(np.trace(run.gradient)) for run in runs])
+    assert agree(found, sizes)
+    assert (found < roots).all()
+    assert not agree(1.25 * found, sizes)
+
+
+@pytest.mark.parametrize("inputs", CROSS_ENTROPIES)
+def test_carried_draws_have_the_rank_of_one(inputs: Inputs) -> None:
+    """Errors of a token sum to 0 over classes."""
+    most = min(len(inputs.read), inputs.num_classes - 1)
+    for one in reading(inputs).carried:
+        assert np.linalg.matrix_rank(one, tol=1e-9 * one.max()) <= most
+    assert len(reading(inputs).carried) == (1 if len(inputs.read) == 1 else 8)
 
 
 def test_labels_that_are_never_drawn_are_seen() -> None:
@@ -143,7 +152,8 @@ def test_a_logit_is_a_row_of_the_head_for_each_place(readout: str, batch_size: i
     at_hidden, at_head = of_logits(inputs, head)
     found = reading(inputs)
     assert np.allclose(found.gradient, at_hidden @ at_hidden.T, rtol=0, atol=1e-12)
-    assert found.shrink == 1
+    assert len(found.carried) == 1
+    assert (found.carried[0] == found.gradient).all()
     assert found.head.square == pytest.approx((at_head**2).sum() / WIDTH)
     assert found.head.root == pytest.approx(np.linalg.norm(at_head, axis=1).sum() / math.sqrt(WIDTH))
     assert found.head.size == pytest.approx(math.sqrt(rows))
