@@ -87,5 +87,8 @@ def predict(
 
 def holds(head_size: int | None) -> str:
     """Where the numbers hold, as one line."""
-    heads = "infinitely large heads" if head_size is None else f"heads of size {head_size}"
-    return f"infinite width, {heads}; at width d the relative correction is of order L/d"
+    heads = "large heads" if head_size is None else f"heads of size {head_size}"
+    return (
+        f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and of order "
+        "1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at one head)"
+    )

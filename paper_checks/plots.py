@@ -85,7 +85,7 @@ def _draw(axes: Axes, points: Sequence[Point], most_ticks: int) -> str:
 
     predicted = [(point["num_sublayers"], point["update"]) for point in points if point["update"]]
     if predicted:
-        axes.plot(*zip(*sorted(predicted), strict=True), "-", color="C0", label="predicted, infinite width")
+        axes.plot(*zip(*sorted(predicted), strict=True), ".-", color="C0", label="predicted, infinite width")
     is_measured = any("measured" in point for point in points)
     shown = [point for point in points if point["measured"] and point["measured"] > 0] if is_measured else []
     if shown:

@@ -62,6 +62,21 @@ def _slope(lengths: Sequence[int], values: Sequence[float | None]) -> float | No
     return linear_regression([math.log(length) for length in lengths], [math.log(value) for value in known]).slope
 
 
+def shares(
+    rows: Sequence[Mapping[str, Any]], units: Mapping[str, float], d_model: int
+) -> dict[str, list[float | None]]:
+    """Row by row, a role's part over that of all branch matrices at this width: the power of it that ``units`` has is
+    undone. None where either is beyond the floats, or the matrices' is 0."""
+    return {
+        role: [
+            None if value is None or not row["update"] else value * d_model ** -units[role] / row["update"]
+            for row, value in zip(rows, values, strict=True)
+        ]
+        for role, values in by_role(rows).items()
+        if role != "update"
+    }
+
+
 def lr_multipliers(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
     """What a learning rate of that role alone is multiplied by, row by row, to keep its part of the update what it is
     in the first row: U is per unit learning rate, so it is the first row's U over this one's.

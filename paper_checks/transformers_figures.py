@@ -101,7 +101,9 @@ def draw_roles(curves: Curves, title: str) -> Figure:
             _draw(axes, points, color, line, color)
         axes.set_title(name, fontsize=9)
     _scale(panels, [list(by_curve.values()) for by_curve in curves.values()])
-    _label(panels, columns, "U of a role")
+    _label(panels, columns, "U of a matrix role")
+    for axes in panels[columns::columns]:
+        axes.set_ylabel("U times its power of d", fontsize=9)
     for first in range(0, len(panels), columns):
         by_role = {}
         for axes, by_curve in zip(panels[first:], list(curves.values())[first : first + columns], strict=False):

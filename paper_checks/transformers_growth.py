@@ -21,6 +21,8 @@ SMALL = 0.02
 START = 8
 """Layers for which a user has tuned a learning rate."""
 ASKED = (24, 100, 1000)
+MODEL, MATTERS = 1024, 0.05
+"""The width at which shares are told, and the least that matters."""
 USED = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "gpt2")
 VECTORS = ("norm_gain", "norm_bias", "bias")
 WIDTHS = (512, 4096)
@@ -133,9 +135,12 @@ def advice(found: Laws) -> str:
     tables = ""
     for optimizer in ("adam", "sgd"):
         roles = [role for role in SHOWN_ROLES if any(role in found[name, optimizer].roles for name in USED)]
-        rows = [row for name in USED for row in _multipliers(name, found[name, optimizer], roles)]
-        most = ", ".join(f"{name} {_to_turn_down(found[name, optimizer])}" for name in USED)
-        tables += f"Under {optimizer}; the role to turn down most at {ASKED[1]} layers: {most}.\n\n"
+        rows = [row for name in USED for row in _multipliers(name, optimizer, found, roles)]
+        most = ", ".join(f"{name} {_to_turn_down(found[name, optimizer], optimizer)}" for name in USED)
+        tables += (
+            f"Under {optimizer}. Of the roles whose share is {100 * MATTERS:g} % or more, the one to turn down most at "
+            f"{ASKED[1]} layers: {most}.\n\n"
+        )
         tables += table(["scheme", "N", *roles], rows) + "\n"
     return f"""## What to do about it
 
@@ -143,7 +148,13 @@ A step is proportional to its learning rate. So a role whose U grows as N^p move
 did at N0 if its learning rate is multiplied by U(N0)/U(N), near (N/N0)^-p. The tables have this multiplier for each
 role of a model whose learning rate was tuned at N0 = {START} layers: first the power -p, over N = {FIRST} to
 {LENGTHS[-1]:,}, then numbers of the curve itself (between kept N, along the straight line of the logarithms).
-A role with a multiplier above 1 falls behind the others in depth; to leave it at 1 is safe.
+A role with a multiplier above 1 falls behind the others in depth; to leave it at 1 is safe. It is the first step that
+this holds for; training is another matter.
+
+How much a role matters at all is in the rows "share": its part of the update beside that of all matrices, at
+{ASKED[1]} layers and d = {MODEL:,}. Norms and biases are 1/d of the numbers above, so in a wide model their learning
+rate hardly matters. Of other schemes, optimizers, depths and widths:
+`depthlaw predict --attention --scheme NAME --optimizer NAME --layers 8,100 --width {MODEL} --roles`.
 
 {tables}"""
 
@@ -154,17 +165,25 @@ def multiplier(found: Law, role: str, layers: int) -> float | None:
     return at(found, role, START) / now if now else None
 
 
-def _to_turn_down(found: Law) -> str:
-    known = {role: x for role in SHOWN_ROLES if (x := multiplier(found, role, ASKED[1])) is not None}
+def _to_turn_down(found: Law, optimizer: str) -> str:
+    known = {
+        role: x
+        for role in SHOWN_ROLES
+        if (x := multiplier(found, role, ASKED[1])) is not None
+        and share(found, optimizer, role, MODEL, ASKED[1]) >= MATTERS
+    }
     role = min(known, key=known.__getitem__)
     return f"{role} ({known[role]:.2g})"
 
 
-def _multipliers(name: str, found: Law, roles: Sequence[str]) -> Iterator[list[str]]:
+def _multipliers(name: str, optimizer: str, laws_: Laws, roles: Sequence[str]) -> Iterator[list[str]]:
+    found = laws_[name, optimizer]
     yield [name, "(N/N0)^", *(_power(found, role) for role in roles)]
     for layers in ASKED:
         numbers = [multiplier(found, role, layers) for role in roles]
         yield ["", f"{layers:,}", *("-" if x is None else f"{x:.2g}" for x in numbers)]
+    parts = [share(found, optimizer, role, MODEL, ASKED[1]) if role in found.roles else None for role in roles]
+    yield ["", "share", *("-" if x is None else f"{100 * x:.2g} %" for x in parts)]
 
 
 def _power(found: Law, role: str) -> str:
@@ -182,16 +201,19 @@ def overtaking(found: Laws) -> str:
             one = found[name, optimizer]
             depths = [overtakes(one, optimizer, role, d_model) for d_model in WIDTHS for role in VECTORS]
             if any(depths):
-                rows.append([name, optimizer, *map(_depth, depths)])
+                together = [overtakes_together(one, optimizer, d_model) for d_model in WIDTHS]
+                rows.append([name, optimizer, *map(_depth, [*depths, *together])])
                 first.append(min(depth for depth in depths if depth is not None))
     heads = ["scheme", "optimizer", *(f"{role}, d = {d_model:,}" for d_model in WIDTHS for role in VECTORS)]
+    heads += [f"together, d = {d_model:,}" for d_model in WIDTHS]
     return f"""## When norms and biases move the model more than its matrices
 
 At width d the part of a norm's gain or bias, or of a linear bias, is 1/d of its number here (under lamb, where biases
 at 0 do not move, a gain's is d^(-1/2) of it): little in a wide and shallow model. Where it grows faster than the
 matrices' update, it is the larger of the two from some N on, which is in the table: within {LENGTHS[-1]:,} layers for
 {sum(depth <= LENGTHS[-1] for depth in first)} of {len(found)} schemes and optimizers.
-~: beyond {LENGTHS[-1]:,} layers, by the exponents from {LENGTHS[-2]} to {LENGTHS[-1]:,}.
+"together": all three; within {LENGTHS[-1]:,} layers.
+~: beyond these, by the exponents from {LENGTHS[-2]} to {LENGTHS[-1]:,}.
 -: not below {FARTHEST:,} layers, or there is no such role, or it does not move. Lines of these alone are left out.
 
 {table(heads, rows)}"""
@@ -219,6 +241,12 @@ def overtakes(found: Law, optimizer: str, role: str, d_model: int) -> float | No
     farther = (FARTHEST / deepest) ** (ends[0] - ends[1])
     missing = 1 / share(found, optimizer, role, d_model, deepest)
     return deepest * missing ** (1 / (ends[0] - ends[1])) if missing <= farther else None
+
+
+def overtakes_together(found: Law, optimizer: str, d_model: int) -> float | None:
+    """The same of all vectors together; None beyond what is kept."""
+    known = [role for role in VECTORS if role in found.roles]
+    return crossing(lambda layers: sum(share(found, optimizer, role, d_model, layers) for role in known))
 
 
 def share(found: Law, optimizer: str, role: str, d_model: int, layers: float) -> float:

@@ -378,8 +378,9 @@ class Walk:
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
                 found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
-            stream.append(found[-1].next)
-            if not np.isfinite(stream[-1].full).all():
+                stream.append(found[-1].next)
+                is_finite = np.isfinite(stream[-1].full).all()
+            if not is_finite:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)

@@ -183,7 +183,9 @@ def _shape(attention: Attention) -> dict:
         if value not in allowed:
             raise BadInputError(f"{option} is one of {', '.join(allowed)}, not {value!r}")
         found[name] = value
+    if attention.classes is not None and found["loss"] != "ce":
+        raise BadInputError("--classes belongs to --loss ce: a logit has none")
     correlation = fraction(attention.correlation or "0", "--correlation")
     if not 0 <= correlation <= 1:
         raise BadInputError(f"--correlation lies between 0 and 1, not at {attention.correlation}")
-    return {**found, "correlation": float(correlation), "is_causal": attention.causal}
+    return {**found, "correlation": float(correlation), "is_causal": attention.causal or found["arch"] == "decoder"}

@@ -69,7 +69,9 @@ def exponent_text(found: Mapping[str, Any]) -> str:
 
 def rest(network: Mapping[str, Any]) -> str:
     """What the title does not say: a scheme of one's own, heads, tokens, ..."""
-    named = {name: value for name, value in network.items() if name not in _IN_TITLE and value is not None}
+    # Of an encoder-decoder one side is causal and the other is not, as always.
+    left_out = {*_IN_TITLE, *(["is_causal"] if network["arch"] == "encoder-decoder" else [])}
+    named = {name: value for name, value in network.items() if name not in left_out and value is not None}
     words = {name: name.removeprefix("is_").removeprefix("num_").replace("_", " ") for name in named}
     return "; ".join(f"{words[name]} {_plain(value)}" for name, value in named.items())
 

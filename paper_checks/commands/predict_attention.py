@@ -55,7 +55,7 @@ def _predicted(asked: Sequence[Network], optimizer: str) -> list[Prediction]:
 def _document(
     stack: Stack, asked: Sequence[Network], predictions: Sequence[Prediction], *, has_width: bool
 ) -> dict[str, Any]:
-    from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row
+    from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row, shares
     from sims.optim import NORMALISATION
 
     first = asked[0]
@@ -64,6 +64,7 @@ def _document(
         {**network.lengths, **predicted_row(prediction)} for network, prediction in zip(asked, predictions, strict=True)
     ]
     roles = dict.fromkeys(role for row in rows for role in row["roles"])
+    units = {role: first.role_power(stack.optimizer, role) for role in roles}
     return document(
         scheme=first.scheme.name,
         optimizer=stack.optimizer,
@@ -75,7 +76,8 @@ def _document(
         leading_order=NO_ORDER,
         exponents=exponents(rows),
         lr_multiplier=lr_multipliers(rows),
-        role_units={role: first.role_power(stack.optimizer, role) for role in roles},
+        role_units=units,
+        shares=shares(rows, units, first.d_model) if has_width else {},
         holds=predictions[0].holds,
     )
 
@@ -137,11 +139,15 @@ def _roles_table(answer: Mapping[str, Any]) -> Any:
         table.add_column(depth, justify="right")
     for name in ("exponent", "lr ×") if len(rows) > 1 else ():
         table.add_column(name, justify="right")
+    if answer["shares"]:
+        table.add_column("share", justify="right")
     for role, values in by_role(rows).items():
         cells = [_number(values[index], 4) for index in shown]
         if len(rows) > 1:
             cells.append(_exponent(answer["exponents"][role]))
             cells.append(_number(answer["lr_multiplier"].get(role, [None])[-1], 3))
+        if answer["shares"]:
+            cells.append("" if role == "update" else _percent(answer["shares"][role][-1]))
         table.add_row(role, *cells, end_section=role == "update")
     return table
 
@@ -161,6 +167,12 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
+def _percent(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "< 0.1 %" if 0 < value < 0.001 else f"{100 * value:.2g} %" if value < 10 else f"{value:.2g} times"
+
+
 def _exponent(value: float | None) -> str:
     """Rounding leaves -1e-17 of what is flat."""
     return "-" if value is None else f"{round(value, 3) + 0.0:.3f}"
@@ -174,8 +186,17 @@ def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
     if has_roles and len(rows) > 1:
         yield (
             "exponent: of the role in L, by least squares over all depths asked for. lr ×: times this, a learning rate "
-            "of the role alone keeps its part at the last depth what it is at the first."
+            "of the role alone keeps its part at the last depth what it is at the first; above 1, to leave it is safe."
         )
-    width, last = answer["network"]["d_model"], rows[-1]["num_sublayers"]
-    correction = "" if width is None else f", {last / width:.2g} for L = {last} at d = {width}"
-    yield f"Holds at {answer['holds']}{correction}. {error_text(rows)}"
+    if has_roles and len(rows) == 1:
+        yield "Of two depths and more, how each role grows and what learning rate would undo it: --layers 8,24."
+    if has_roles and answer["shares"]:
+        yield (
+            f"share: of the role beside the matrices' update, at d_model {answer['network']['d_model']} and the last "
+            "depth, powers of the width undone: where it is small, its learning rate does not matter."
+        )
+    if has_roles and (hidden := len(rows) - len(_evenly(len(rows), _SHOWN_DEPTHS))):
+        yield f"{hidden} more depths are in --json and --plot."
+    width, last = answer["network"]["d_model"], max(row["num_sublayers"] for row in rows)
+    correction = "" if width is None else f" L/d is {last / width:.2g} for L = {last} at d = {width}."
+    yield f"Holds at {answer['holds']}.{correction} {error_text(rows)}"

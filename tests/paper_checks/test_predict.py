@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paper_checks import cli, kernel_network, plots, predicted_rows
+from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.predict_attention import NO_ORDER, _evenly
 from paper_checks.lower import lower_transformer
 from paper_checks.networks import Network, NoTheoryError
@@ -48,7 +49,7 @@ def answer(options: str) -> dict[str, Any]:
 def check_shape() -> None:
     found = answer(SEVERAL)
     keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
-    assert set(found) == {*(keys + "lr_multiplier role_units holds").split()}
+    assert set(found) == {*(keys + "lr_multiplier role_units shares holds").split()}
     assert found["leading_order"] == NO_ORDER
     order = answer("--scheme pre-ln --optimizer sgd --sublayers 2 --activation gelu")["leading_order"]
     assert set(NO_ORDER) <= set(order), "the keys of an order that is there"
@@ -178,7 +179,7 @@ COUNTING = (
 )
 SAME = {
     ONE: f"{ONE.replace('--tokens 3', '')} --tokens 3 --batch 1 --correlation 0 --ffn-ratio 4 --readout last "
-    "--loss logit --classes 16 --arch encoder --width 32",
+    "--loss logit --arch encoder --width 32",
     f"{ONE} --causal": f"{ONE} --arch decoder",
     ONE.replace("--sublayers 2", "--sublayers 4"): ONE.replace("--sublayers 2", "--layers 2"),
     f"{ONE} --width 8 --heads 2": f"{ONE} --width 16 --heads 4",
@@ -240,14 +241,34 @@ def test_no_prediction_says_why(said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_shares_are_of_the_update_at_that_width() -> None:
+    found = answer(f"{SEVERAL} --width 8")
+    for role, values in found["shares"].items():
+        for row, share in zip(found["rows"], values, strict=True):
+            assert share * row["update"] * 8 ** found["role_units"][role] == pytest.approx(row["roles"][role])
+    assert found["role_units"]["bias"] == 1
+    assert answer(SEVERAL)["shares"] == {}
+
+
+def test_what_overflows_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    gains = ",".join(["1e80"] * 4)
+    options = f"--scheme t-fixup --optimizer sgd --sublayers 4 --attention --w {gains} --v {gains}"
+    with pytest.raises(BadInputError, match="x_1 has tokens that are 0, or beyond the floats"):
+        printed(options)
+    assert capsys.readouterr().err == ""
+
+
 # ---------------------------------------------------------------- what people read
 
 READ = {
     ONE: ["pre-ln under sgd, relu, layernorm, encoder", "causal no; ffn ratio 4; tokens 3", "one logit by"],
     f"{ONE} --roles": ["norm_gain", "Not in update: bias,", "Shown times d_model: bias, norm_gain, norm_bias"],
-    SEVERAL: ["Exponent in L, over these:", "d_model^1.5", "infinitely large heads", "quasi-random points"],
+    SEVERAL: ["Exponent in L, over these:", "d_model^1.5", "infinitely many large heads", "quasi-random points"],
+    f"{SEVERAL} --width 8 --roles": ["share: of the role", "%"],
+    f"{ONE} --arch decoder": ["causal yes"],
     f"{SEVERAL} --roles": ["L = 2", "exponent", "lr ×", "0.000 │ 1 │", "Shown times d_model^0.5: head."],
-    f"{SEVERAL} --width 8 --heads 2": ["heads 2", "heads of size 4", "1 for L = 8 at d = 8"],
+    f"{SEVERAL} --width 8 --heads 2": ["heads 2", "heads of size 4", "L/d is 1 for L = 8 at d = 8"],
+    f"{ONE} --roles --width 8": ["Of two depths and more"],
     BOTH_SIDES: ["encoder-decoder", "layers", "1-1", "2-1"],
     f"{BOTH_SIDES} --roles": ["1-1", "2-1", "cross_out"],
     "--scheme admin --optimizer sgd --sublayers 2 --attention --loss ce": ["the loss by", "equal tokens"],

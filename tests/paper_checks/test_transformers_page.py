@@ -32,7 +32,7 @@ from paper_checks.transformers_growth import (
     share,
 )
 from paper_checks.transformers_page import PAGE, Study, drawings, page, study
-from paper_checks.transformers_text import LAYERS, NARROW, WIDE, by_role, interval, total, variants
+from paper_checks.transformers_text import LAYERS, NARROW, WIDE, by_role, interval, total, variants, width
 from sims import record, stats
 from theory.kernel import REPLICATES
 from theory.schemes import SCHEMES, scheme
@@ -169,7 +169,16 @@ def test_a_network_with_fewer_seeds_or_none_makes_a_page() -> None:
 # ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
 
 
-def made(layers: int, width: int, seeds: int, error: float = 0.0, slope: float = 0.0, offset: float = 0.0) -> Cell:
+def made(
+    layers: int,
+    width: int,
+    seeds: int,
+    *,
+    role: str = "update",
+    error: float = 0.0,
+    slope: float = 0.0,
+    offset: float = 0.0,
+) -> Cell:
     """ratio = 1 + offset / d + slope 2N / d, with some scatter of mean 0."""
     network = Network(scheme=scheme("pre-ln"), arch="encoder", num_sublayers=2 * layers, d_model=width, num_heads=8)
     mean = 1 + (offset + slope * 2 * layers) / width
@@ -178,8 +187,8 @@ def made(layers: int, width: int, seeds: int, error: float = 0.0, slope: float =
     return Cell(
         network=network,
         optimizer="sgd",
-        predicted={"update": Number(2.0, error)},
-        ratios={"update": dict(enumerate(values.tolist()))},
+        predicted={role: Number(2.0, error)},
+        ratios={role: dict(enumerate(values.tolist()))},
     )
 
 
@@ -194,6 +203,13 @@ def test_limits_and_terms() -> None:
     assert not holds(cells[-2].estimates["update"])
     with pytest.raises(ValueError, match="two depths"):
         width_fit(cells[:2])
+
+
+def test_terms_by_role() -> None:
+    cells = [made(n, d, 8, role="embedding", slope=0.5, offset=-20.0) for n in LAYERS for d in (WIDE, NARROW)]
+    text = width({cell.name: cell for cell in cells})
+    assert "| embedding | -20.00 (1 of 1) | 0.50 (1 of 1) | - | - | - | - |" in text
+    assert "| fc1 | - | - | - | - | - | - |" in text
 
 
 def test_an_interval_counts_the_error_of_the_prediction() -> None:
