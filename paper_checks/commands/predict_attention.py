@@ -170,7 +170,9 @@ def _number(value: float | None, digits: int) -> str:
 def _percent(value: float | None) -> str:
     if value is None:
         return "-"
-    return "< 0.1 %" if 0 < value < 0.001 else f"{100 * value:.2g} %" if value < 10 else f"{value:.2g} times"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
 def _exponent(value: float | None) -> str:
