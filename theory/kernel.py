@@ -10,8 +10,11 @@ back, and what reaches a matrix from both sides is its part of the update (``ker
 Each matrix is Xavier normal times its gain, Var = gain^2 2 / (fan_in + fan_out). Linear in the number of sublayers.
 
 Exact as d_model and the number of heads go to infinity, but for the softmax averages, which are over fixed quasi-random
-points; each answer has their error. Gradients are taken to be independent of the signal (the weights that the signal
-passed are as good as drawn anew on the way back), which holds in this limit for a random head.
+points; each answer has their error. With few heads, few of which carry a token's gradient, its size scatters: at one
+head the embedding's ||g||_1 is 20 % less in one layer, and everything else within 7 %.
+
+Gradients are taken to be independent of the signal (the weights that the signal passed are as good as drawn anew on the
+way back), which holds in this limit for a random head.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class Stream:
 @dataclass(frozen=True, kw_only=True)
 class KernelUpdate:
     """update: of the branch matrices together. roles: each in the unit that ``unit_power`` names. error: relative
-    standard error of the quasi-random averages, by role and of "update". Infinite where it is beyond the floats.
+    standard error of the quasi-random averages, by role and of "update", from the spread of 4 sets of points (3 degrees
+    of freedom). A bias of order 1/points that the sets share is not in it: in 1,000 sublayers and 16 tokens up to 0.5 %
+    of a role, by comparison with eight times the points. An update beyond the floats is infinite.
     streams: by side, of x_0, x_1, ...; of the last set of points."""
 
     update: float
