@@ -18,7 +18,7 @@ FINDINGS: tuple[tuple[tuple[str, ...], str], ...] = (
         "so Magneto's gain sqrt(log L) does not keep the update of its own network from growing, and the "
         "guarantee of stability that rests on it is not established; whether training is stable is open. In a "
         "real Transformer with softmax attention that of the matrices doubles from 4 layers to 1,000, and that of "
-        "the norm gains, which a default model trains too, grows as about L^(1/4)",
+        "the norm gains, which a default model trains too, grows as L^0.31 over these, and as L^0.25 at the end",
     ),
     (
         ("S2-13",),
