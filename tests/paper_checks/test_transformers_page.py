@@ -245,8 +245,10 @@ def test_norm_gains_overtake_where_the_page_says() -> None:
         updates=flat, roles={"bias": linear, "norm_gain": flat, "norm_bias": {n: 0.0 for n in LENGTHS}}, errors={}
     )
     assert overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
-    assert overtakes_together(one, "sgd", 512) == pytest.approx(int(line.split(" | ")[-2]), abs=1)
-    assert overtakes_together(one, "sgd", 512) < depth, "three are more than one"
+    together = overtakes_together(one, "sgd", 512)
+    assert together is not None
+    assert together == pytest.approx(int(line.split(" | ")[-2]), abs=1)
+    assert together < depth, "three are more than one"
     assert [overtakes_together(other, "sgd", d_model) for d_model in (1, 2)] == [1, None], "three quarters at most"
     assert [overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [None] * 3
 
