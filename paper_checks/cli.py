@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from paper_checks.choices import ARCHITECTURES, NORMS, OPTIMIZERS, SELECTIONS
+from paper_checks.commands.train_options import EXAMPLES as TRAIN_EXAMPLES
+from paper_checks.commands.train_options import train
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 UsageError, ClickError = (
@@ -372,6 +374,9 @@ def measure(
         as_json=as_json,
     )
     raise typer.Exit(code)
+
+
+app.command(epilog=TRAIN_EXAMPLES)(train)
 
 
 @app.command(epilog="Example: depthlaw verify S1-33 DN-07")

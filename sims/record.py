@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 DIGITS = 8
 """Significant digits of a value."""
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-NO_NUMBERS = frozenset({"__init__.py", "record.py", "stats.py"})
+NO_NUMBERS = frozenset({"__init__.py", "record.py", "stats.py", "outcomes.py", "planning.py", "store.py", "sweep.py"})
 """Sources that no recorded number comes from."""
+TRAINING = frozenset({"corpora.py", "data.py", "frontend.py", "train.py"})
+"""Sources that numbers of training runs come from, and no measurement at initialisation."""
 Values = Mapping[str, Sequence[float | None]]
 """By quantity, a number for each seed; None where that seed diverged."""
 
@@ -190,11 +192,15 @@ def plain(config: Mapping[str, Any]) -> dict[str, JsonValue]:
     return json.loads(json.dumps(config, allow_nan=False))
 
 
-def sources_hash(folder: Path = Path(__file__).parent) -> str:
-    """sha256 of the sources that measure, by their names and contents: a number has to be trusted to one of them."""
+def sources_hash(folder: Path = Path(__file__).parent, *, has_training: bool = False) -> str:
+    """sha256 of the sources that measure, by their names and contents: a number has to be trusted to one of them.
+
+    has_training: of those that train too.
+    """
     found = hashlib.sha256()
+    left_out = NO_NUMBERS if has_training else NO_NUMBERS | TRAINING
     for path in sorted(folder.glob("*.py")):
-        if path.name not in NO_NUMBERS:
+        if path.name not in left_out:
             content = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n"))
             found.update(f"{path.name} {content.hexdigest()}\n".encode())
     return found.hexdigest()

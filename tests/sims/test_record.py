@@ -346,6 +346,12 @@ def test_the_sources_hash_is_of_what_measures(tmp_path: Path) -> None:
     for name in record.NO_NUMBERS:
         (folder / name).write_text("pass\n")
     assert sources_hash(folder) == before
+    with_training = sources_hash(folder, has_training=True)
+    assert with_training == sources_hash(has_training=True) != before
+    for name in record.TRAINING:
+        (folder / name).write_text("pass\n")
+    assert sources_hash(folder) == before
+    assert sources_hash(folder, has_training=True) != with_training
     text = (folder / "model.py").read_bytes()
     (folder / "model.py").write_bytes(text.replace(b"\n", b"\r\n"))
     assert sources_hash(folder) == before

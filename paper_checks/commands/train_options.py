@@ -1,0 +1,142 @@
+"""``depthlaw train``: its options. Only typer is imported here, as in ``paper_checks.cli``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from paper_checks.choices import OPTIMIZERS
+
+EXAMPLES = """Examples:
+
+depthlaw train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10
+
+depthlaw train --scheme post-ln,admin --shape nmt --layers 18 --learning-rate 1e-3 --steps 400 --warmup 100
+
+depthlaw train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg"""
+
+_MODEL, _STEPS, _RUNS = "The model and its data", "How it is trained", "Where it runs, and what is shown"
+
+
+def _model(text: str, metavar: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_MODEL)
+
+
+def _steps(text: str, metavar: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_STEPS)
+
+
+def _runs(text: str, metavar: str | None = None, *names: str) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_RUNS)
+
+
+def train(
+    scheme: Annotated[
+        str,
+        typer.Option(
+            help="Named schemes, comma-separated (`depthlaw tables --only cross` has all), and post-ln-init: DeepNet's "
+            "control, Post-LN with the matrices of layer l of N divided by N - l + 1.",
+            metavar="LIST",
+        ),
+    ],
+    layers: Annotated[str, typer.Option(help="Layers N, comma-separated; of either side for nmt.", metavar="LIST")],
+    learning_rate: Annotated[str, typer.Option(help="At their peak, comma-separated: 1e-3,2e-3.", metavar="LIST")],
+    optimizer: Annotated[str, typer.Option(help=f"Comma-separated: {OPTIMIZERS}.", metavar="LIST")] = "adam",
+    seeds: Annotated[str, typer.Option(help="Independent runs of each.", metavar="K")] = "1",
+    seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S")] = "0",
+    shape: Annotated[
+        str,
+        _model("gpt, bert, nmt (encoder-decoder), vit, vit-masked (of digits) or speech (synthesised).", "NAME"),
+    ] = "gpt",
+    decoder_layers: Annotated[
+        str | None, _model("Layers M of nmt's decoder, one for each of --layers; N if left out.", "LIST")
+    ] = None,
+    width: Annotated[str, _model("d_model.", "D")] = "32",
+    heads: Annotated[str, _model("Attention heads.", "H")] = "2",
+    ffn_ratio: Annotated[str, _model("FFN width over d_model.", "R")] = "4",
+    activation: Annotated[str, _model("relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", "NAME")] = "gelu",
+    norm_kind: Annotated[str, _model("layernorm or rmsnorm.", "NAME")] = "layernorm",
+    tokens: Annotated[str, _model("Of a sequence, of either side.", "T")] = "32",
+    text: Annotated[
+        str | None, _model("Your own text, plain or .gz, for gpt and bert; else Python's own library.", "FILE")
+    ] = None,
+    parallel: Annotated[
+        tuple[str, str] | None, _model("Your own translation pairs, line by line, plain or .gz, for nmt.", "SRC TGT")
+    ] = None,
+    steps: Annotated[str, _steps("Optimizer steps.", "T")] = "200",
+    batch: Annotated[str, _steps("Sequences of a batch.", "B")] = "16",
+    warmup: Annotated[str, _steps("Steps in which the learning rate rises.", "W")] = "0",
+    warmup_from: Annotated[str, _steps("Where it starts, as a share of the learning rate.", "C")] = "0",
+    schedule: Annotated[str, _steps("Then constant, linear, cosine or inverse-sqrt.", "NAME")] = "constant",
+    weight_decay: Annotated[str, _steps("Of matrices and tables.", "C")] = "0",
+    clip: Annotated[str | None, _steps("Clip the norm of the whole gradient to this.", "C")] = None,
+    precision: Annotated[str, _steps("float32, float64 or bfloat16 (mixed).", "NAME")] = "float32",
+    evaluate_every: Annotated[str, _steps("Steps from one held-out loss to the next.", "E")] = "50",
+    measure_at: Annotated[str, _steps("Steps after which the update is measured, beside 0: 50,200.", "LIST")] = "0",
+    workers: Annotated[str | None, _runs("Runs at once, each on one core; as many as cores if left out.", "N")] = None,
+    scheduler: Annotated[str | None, _runs("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS")] = None,
+    budget: Annotated[
+        str | None, _runs("No run begins after so many minutes; the same command goes on later.", "MINUTES")
+    ] = None,
+    store: Annotated[
+        str | None, _runs("Keep runs there; sims/records/local/training.sqlite if left out.", "FILE")
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None, _runs("Also keep a run that is under way, beside the store, every so many steps.", "STEPS")
+    ] = None,
+    device: Annotated[str, _runs("auto (a GPU where there is one), cpu or cuda.", "NAME")] = "auto",
+    plot: Annotated[str | None, _runs("Draw the losses: .png, .svg or .pdf.", "FILE")] = None,
+    as_json: Annotated[bool, _runs("One JSON document on standard output, nothing else.", None, "--json")] = False,
+) -> None:
+    """Train real networks: every scheme with every optimizer, depth, learning rate and seed of the lists.
+
+    What became of each by a stated rule (trained, stuck, diverged), the
+    held-out loss beside what can be had without looking at the input, and the
+    update at initialisation and later. Runs are kept: the same command again
+    repeats none of them, and one that was stopped goes on.
+    """
+    from paper_checks.commands.train import Asked, run
+
+    asked = Asked(
+        grid={"--scheme": scheme, "--optimizer": optimizer, "--layers": layers, "--learning-rate": learning_rate},
+        decoder_layers=decoder_layers,
+        seeds=(seed, seeds),
+        names={
+            "shape": shape,
+            "activation": activation,
+            "norm_kind": norm_kind,
+            "schedule": schedule,
+            "precision": precision,
+        },
+        counts={
+            "d_model": ("--width", width),
+            "num_heads": ("--heads", heads),
+            "ffn_ratio": ("--ffn-ratio", ffn_ratio),
+            "num_tokens": ("--tokens", tokens),
+            "batch_size": ("--batch", batch),
+            "num_steps": ("--steps", steps),
+            "evaluate_every": ("--evaluate-every", evaluate_every),
+        },
+        warmup=warmup,
+        numbers={
+            "warmup_from": ("--warmup-from", warmup_from),
+            "weight_decay": ("--weight-decay", weight_decay),
+            "clip_norm": ("--clip", clip),
+        },
+        text=text,
+        parallel=parallel,
+        measure_at=measure_at,
+    )
+    code = run(
+        asked,
+        workers=workers,
+        scheduler=scheduler,
+        budget=budget,
+        store=store,
+        checkpoint_every=checkpoint_every,
+        device=device,
+        plot=plot,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)

@@ -1,0 +1,23 @@
+"""Experiments that only training decides: each a plan, a command, a record and answers with intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paper_checks.experiments.base import Experiment
+
+NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
+
+
+def experiment(name: str, scale: str = "small") -> Experiment:
+    """By name. ValueError, in one line, for what there is not."""
+    from paper_checks.experiments import own_row, stable_rates, thousand_layers, warmup
+    from paper_checks.experiments.scale import SCALES
+
+    makers = dict(zip(NAMES, (stable_rates.make, warmup.make, thousand_layers.make, own_row.make), strict=True))
+    if name not in makers:
+        raise ValueError(f"unknown experiment {name!r} (allowed: {', '.join(NAMES)})")
+    if scale not in SCALES:
+        raise ValueError(f"unknown scale {scale!r} (allowed: {', '.join(SCALES)})")
+    return makers[name](SCALES[scale])

@@ -1,0 +1,215 @@
+"""What an experiment is: arms, each trained with every seed; the number of seeds worked out beforehand from a pilot.
+
+An arm is one trial; or, with a grid, a search for the largest learning rate of the grid at which a seed trains, by
+bisection (``sims.outcomes.next_rate``): each run depends on what the ones before it gave, so an experiment goes round
+by round, and a round is a sweep. What was run before is never run again, so that one that is stopped goes on.
+
+The pilot has seeds of its own, which no answer counts: a number of seeds that hangs on the very runs that are judged
+would make their intervals too short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paper_checks.trials import Trial, execute
+
+if TYPE_CHECKING:
+    from sims.outcomes import Edge
+    from sims.store import Row, Store
+    from sims.train import TrainResult
+
+PILOT_SEEDS = (1000, 1001, 1002)
+LEAST_SEEDS = 5
+"""Which the claims' open parts asked for, however few the pilot would do with."""
+RECORDS = Path(__file__).resolve().parents[2] / "sims" / "records" / "training"
+
+
+class Book:
+    """Finished runs, by their trial."""
+
+    def __init__(self, results: Mapping[Trial, TrainResult]) -> None:
+        self._results = dict(results)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Book:
+        from sims.train import TrainResult
+
+        return cls({Trial.of(row.config): TrainResult.model_validate(row.result) for row in rows})
+
+    def __getitem__(self, trial: Trial) -> TrainResult:
+        return self._results[trial]
+
+    def __contains__(self, trial: Trial) -> bool:
+        return trial in self._results
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def put(self, trial: Trial, result: TrainResult) -> None:
+        self._results[trial] = result
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        return tuple(self._results)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """trial: its seed and, with a grid, its learning rate (where the search starts) are replaced."""
+
+    name: str
+    trial: Trial
+    grid: tuple[float, ...] = ()
+
+    def at(self, seed: int, rate: float | None = None) -> Trial:
+        rates = {} if rate is None else {"learning_rate": rate}
+        return replace(self.trial, seed=seed, **rates)
+
+    def tried(self, book: Book, seed: int) -> dict[float, TrainResult]:
+        """By learning rate, what there is of a seed."""
+        rates = self.grid or (self.trial.learning_rate,)
+        return {rate: book[trial] for rate in rates if (trial := self.at(seed, rate)) in book}
+
+    def next(self, book: Book, seed: int) -> Trial | None:
+        """What to run next of a seed; None where there is nothing more to run."""
+        if not self.grid:
+            return None if self.at(seed) in book else self.at(seed)
+        from sims.outcomes import next_rate
+
+        outcomes = {rate: result.has_trained for rate, result in self.tried(book, seed).items()}
+        rate = next_rate(self.grid, outcomes, self.trial.learning_rate)
+        return None if rate is None else self.at(seed, rate)
+
+    def is_done(self, book: Book, seed: int) -> bool:
+        return self.next(book, seed) is None
+
+    def edge(self, book: Book, seed: int) -> Edge:
+        from sims.outcomes import edge
+
+        outcomes = {rate: result.has_trained for rate, result in self.tried(book, seed).items()}
+        return edge(self.grid, outcomes)
+
+    def results(self, book: Book, seeds: Sequence[int]) -> list[TrainResult]:
+        """Of an arm without a grid, of the seeds that there are."""
+        return [book[self.at(seed)] for seed in seeds if self.at(seed) in book]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """num_seeds: that decide, worked out from the pilot; text: how, for people."""
+
+    num_seeds: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """name: of its command and record. question: what it is for. claims: that it is to decide.
+
+    pilot: the arms that are run with PILOT_SEEDS, and plan: how many seeds they say are enough.
+    """
+
+    name: str
+    question: str
+    claims: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    pilot: tuple[Arm, ...]
+    plan: Callable[[Book], Plan]
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) != len(names):
+            raise ValueError(f"{self.name}: two arms have one name")
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def seeds(self, book: Book) -> tuple[int, ...]:
+        """Those from 0 on with which every arm is done: what an answer counts."""
+        seed = 0
+        while all(arm.is_done(book, seed) for arm in self.arms):
+            seed += 1
+        return tuple(range(seed))
+
+    def rounds(self, book: Book, num_seeds: int | None = None) -> Iterator[list[Trial]]:
+        """What to run next, again and again until there is nothing: the pilot, then seed after seed.
+
+        Whoever runs them puts the results into the book before asking for more; a trial that failed must not come back.
+        """
+        yield from _until_done(self.pilot, PILOT_SEEDS, book)
+        for seed in range(self.plan(book).num_seeds if num_seeds is None else num_seeds):
+            yield from _until_done(self.arms, (seed,), book)
+
+
+def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterator[list[Trial]]:
+    while todo := [trial for seed in seeds for arm in arms if (trial := arm.next(book, seed)) is not None]:
+        yield todo
+
+
+@dataclass
+class Ran:
+    """What a call of ``run`` came to. done: runs made now; found: that were there; failed: by trial, in a line.
+
+    is_finished: whether every arm has its seeds; where not, the deadline came first, or runs failed.
+    """
+
+    done: int = 0
+    found: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    is_finished: bool = False
+
+
+def run(
+    experiment: Experiment,
+    store: Store,
+    make_executor: Callable[[], Executor],
+    *,
+    num_seeds: int | None = None,
+    deadline: float | None = None,
+    at_once: int = 4,
+    device: str = "cpu",
+    checkpoints: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[Book, Ran]:
+    """Run what the store lacks, until the deadline (of time.monotonic).
+
+    ValueError, in one line, for data that cannot be read.
+    """
+    from sims.sweep import sweep
+    from sims.train import TrainResult
+
+    book, ran = Book({}), Ran()
+    work = partial(execute, device=device, checkpoints=checkpoints)
+    has_said_plan = False
+    for todo in experiment.rounds(book, num_seeds):
+        if not has_said_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
+            say(experiment.plan(book).text)
+            has_said_plan = True
+        named = {trial: trial.named() for trial in todo}
+        report = sweep(
+            named.values(),
+            work,
+            store,
+            make_executor,
+            at_once=at_once,
+            device=device,
+            deadline=deadline,
+            advance=advance,
+        )
+        ran.done, ran.found = ran.done + report.done, ran.found + report.found
+        ran.failed |= report.failed
+        for trial, config in named.items():
+            if (found := store.find(config)) is not None:
+                book.put(trial, TrainResult.model_validate(found))
+        if report.failed or report.left or (deadline is not None and time.monotonic() > deadline):
+            return book, ran
+    ran.is_finished = True
+    return book, ran

@@ -1,0 +1,54 @@
+"""1,000 layers: DeepNorm, Sub-LN with gamma and Su's rows, beside Post-LN and Pre-LN, at 24, 100 and 1,000 layers.
+
+Who trains, how far, at what update: S1-50, DN-12, DN-14; and for how long the update is what it was at initialisation.
+All at one learning rate, as the promise of a depth-independent update has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paper_checks.experiments.base import Arm, Book, Experiment, Plan
+from paper_checks.experiments.scale import Scale
+from paper_checks.trials import Trial
+
+LAYERS = (24, 100, 1000)
+SCHEMES = ("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm", "su-sgd", "su-adam")
+RATE = 2.0**-8
+_STEPS = 80
+_LOOKS = (0, 1, 2, 5, 10, 20, 40, 80)
+_SEEDS = 3
+
+
+def arm_name(scheme: str, num_layers: int) -> str:
+    return f"{scheme} {num_layers}"
+
+
+def make(scale: Scale) -> Experiment:
+    shared: dict[str, Any] = scale.shared(_STEPS) | {"learning_rate": RATE, "batch_size": scale.batch_size}
+    shared |= {"measure_at": tuple(step * scale.more for step in _LOOKS)}
+    arms = [
+        Arm(name=arm_name(scheme, layers), trial=Trial(scheme=scheme, num_layers=layers, **shared))
+        for layers in LAYERS
+        for scheme in SCHEMES
+    ]
+    return Experiment(
+        name="thousand-layers",
+        question="Which schemes train at 1,000 layers, how far, and at what update?",
+        claims=("S1-50", "DN-12", "DN-14"),
+        arms=tuple(arms),
+        pilot=(),
+        plan=_plan,
+    )
+
+
+def _plan(book: Book) -> Plan:
+    """What so few seeds can say: a scheme that trains with each of them trains with a share of at least so much."""
+    from sims.outcomes import share
+
+    low = share(_SEEDS, _SEEDS).low
+    text = (
+        f"{_SEEDS} seeds at every depth, since 1,000 layers are dear: all of them trained says that a share of at "
+        f"least {low:.2f} does (exact interval, 0.95), none of them at most {1 - low:.2f}."
+    )
+    return Plan(_SEEDS, text)

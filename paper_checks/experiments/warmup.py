@@ -1,0 +1,84 @@
+"""Translation at 18L-18L: Post-LN with and without warm-up, beside DeepNorm, Post-LN-init, Admin and Magneto's three.
+
+S3-42: Post-LN diverges where Pre-LN, NormFormer and Magneto train. DN-13: Post-LN-init trains where Post-LN does not.
+S1-48: the deeper, the more likely a vanilla model is stuck, and warm-up helps. S1-04: a rate of eta/N cancels the N of
+Post-LN's update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
+from paper_checks.experiments.scale import Scale
+from paper_checks.trials import POST_LN_INIT, Trial
+
+DEEP, SHALLOW = 18, 2
+RATES = (2.0**-9, 2.0**-7)
+ALIKE = ("pre-ln", "normformer", "sub-ln-gamma", "deepnorm", "admin", POST_LN_INIT, "post-ln")
+_STEPS = 150
+_LOOKS = (0, 1, 2, 5, 10, 20, 50, 100, 150)
+
+
+def alike(scheme: str, rate: float, num_layers: int = DEEP) -> str:
+    return f"{scheme} {num_layers}L-{num_layers}L at {rate:g}"
+
+
+def warmed(rate: float, num_layers: int = DEEP) -> str:
+    return f"post-ln {num_layers}L-{num_layers}L at {rate:g}, warm-up"
+
+
+def from_fraction(rate: float) -> str:
+    return f"post-ln {DEEP}L-{DEEP}L at {rate:g}, warm-up from 1/N"
+
+
+def divided(rate: float) -> str:
+    return f"post-ln {DEEP}L-{DEEP}L at {rate:g}/N"
+
+
+def make(scale: Scale) -> Experiment:
+    looks = tuple(step * scale.more for step in _LOOKS)
+    shared: dict[str, Any] = scale.shared(_STEPS) | {"shape": "nmt", "measure_at": looks}
+    arms: list[Arm] = []
+    for rate in RATES:
+        for scheme in ALIKE:
+            arms.append(
+                Arm(name=alike(scheme, rate), trial=Trial(scheme=scheme, num_layers=DEEP, learning_rate=rate, **shared))
+            )
+        plain = Trial(scheme="post-ln", num_layers=DEEP, learning_rate=rate, **shared)
+        half = plain.num_steps // 2
+        arms += [
+            Arm(name=warmed(rate), trial=replace(plain, warmup_steps=half)),
+            Arm(name=from_fraction(rate), trial=replace(plain, warmup_steps=half, warmup_from=1 / DEEP)),
+            Arm(name=divided(rate), trial=replace(plain, learning_rate=rate / DEEP)),
+            Arm(name=alike("post-ln", rate, SHALLOW), trial=replace(plain, num_layers=SHALLOW)),
+            Arm(name=warmed(rate, SHALLOW), trial=replace(plain, num_layers=SHALLOW, warmup_steps=half)),
+        ]
+    return Experiment(
+        name="warmup",
+        question="Does Post-LN train at 18 layers on either side, does warm-up save it, and what else does?",
+        claims=("S3-42", "DN-13", "S1-48", "S1-04", "S2-23"),
+        arms=tuple(arms),
+        pilot=tuple(arm for arm in arms if arm.name in {alike("post-ln", RATES[0]), alike("pre-ln", RATES[0])}),
+        plan=_plan,
+    )
+
+
+def _plan(book: Book) -> Plan:
+    """Seeds that tell a share of 0.95 that train from one of 0.05, and whether the pilot looks like that."""
+    from sims.planning import seeds_for_shares
+
+    high, low = 0.95, 0.05
+    enough = seeds_for_shares(high, low)
+    trained: dict[str, list[bool]] = {"post-ln": [], "pre-ln": []}
+    for trial in book.trials:
+        if trial.seed in PILOT_SEEDS and trial.scheme in trained:
+            trained[trial.scheme].append(book[trial].has_trained)
+    seen = "; ".join(f"{scheme} trained in {sum(found)} of {len(found)}" for scheme, found in trained.items())
+    seeds = max(LEAST_SEEDS, enough)
+    text = (
+        f"pilot: {seen}. To tell a share of {high:g} that train from one of {low:g} takes {enough} seeds of each "
+        f"(Boschloo's exact test, power 0.9, level 0.95); {seeds} are run. Shares nearer to each other stay open."
+    )
+    return Plan(seeds, text)

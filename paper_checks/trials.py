@@ -1,0 +1,243 @@
+"""A named training run: which scheme, optimizer and shape, lowered to the plain numbers that sims train with.
+
+Shapes, and the data of each (``sims.data``):
+
+    gpt          decoder-only, causal               the next byte            (or the user's --text)
+    bert         encoder                            masked bytes             (or the user's --text)
+    nmt          encoder-decoder, N and M layers    translation              (or the user's --parallel)
+    vit          encoder of patches                 digits, by class
+    vit-masked   encoder of patches                 masked patches
+    speech       encoder of frames                  a synthesised task
+
+Networks are as ``paper_checks.lower`` builds them, with norm gains and biases, linear biases, and 1e-5 inside norms, as
+is usual in training. Beside the schemes of theory there is ``post-ln-init``, which DeepNet trains as a control:
+Post-LN with every matrix of layer l, queries and keys too, times 1/(N - l + 1) (DN-13; layers counted on either side).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sims.model import ModelConfig, SublayerConfig
+    from sims.train import TrainConfig
+
+POST_LN_INIT = "post-ln-init"
+
+
+class Shape(NamedTuple):
+    """arch: as in ``paper_checks.networks``. data: a name of ``sims.data``. own: the field with the user's own data."""
+
+    arch: str
+    data: str
+    own: str | None = None
+
+
+SHAPES: Mapping[str, Shape] = {
+    "gpt": Shape("decoder", "causal", "text"),
+    "bert": Shape("encoder", "masked", "text"),
+    "nmt": Shape("encoder-decoder", "translation", "parallel"),
+    "vit": Shape("encoder", "digits"),
+    "vit-masked": Shape("encoder", "masked-patches"),
+    "speech": Shape("encoder", "speech"),
+}
+_COUNTS = (
+    "num_layers",
+    "d_model",
+    "num_heads",
+    "ffn_ratio",
+    "num_tokens",
+    "batch_size",
+    "num_steps",
+    "evaluate_every",
+    "patience",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Everything that decides a run. num_decoder_layers: M of an nmt, N where left out. The rest as in ``TrainConfig``.
+
+    ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
+    be asked, in ``lower`` and ``named``.
+    """
+
+    scheme: str
+    optimizer: str = "adam"
+    shape: str = "gpt"
+    num_layers: int = 4
+    num_decoder_layers: int | None = None
+    d_model: int = 32
+    num_heads: int = 2
+    ffn_ratio: int = 4
+    activation: str = "gelu"
+    norm_kind: str = "layernorm"
+    num_tokens: int = 32
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    num_steps: int = 200
+    warmup_steps: int = 0
+    warmup_from: float = 0.0
+    schedule: str = "constant"
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    seed: int = 0
+    precision: str = "float32"
+    evaluate_every: int = 50
+    patience: int = 50
+    measure_at: tuple[int, ...] = ()
+    text: str | None = None
+    parallel: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise ValueError(f"shape is one of {', '.join(SHAPES)}, not {self.shape!r}")
+        decoder = {} if self.num_decoder_layers is None else {"num_decoder_layers": self.num_decoder_layers}
+        for name, number in {**{name: vars(self)[name] for name in _COUNTS}, **decoder}.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise ValueError(f"{name} is a whole number from 1, not {number!r}")
+        if decoder and self.arch != "encoder-decoder":
+            raise ValueError(f"num_decoder_layers belongs to the shape nmt, not to {self.shape}")
+        for name, value in (("text", self.text), ("parallel", self.parallel)):
+            if value is not None and SHAPES[self.shape].own != name:
+                whose = " and ".join(shape for shape, found in SHAPES.items() if found.own == name)
+                raise ValueError(f"{name} belongs to {whose}, not to {self.shape}")
+
+    @property
+    def arch(self) -> str:
+        return SHAPES[self.shape].arch
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """(N, M) of an encoder-decoder."""
+        return self.num_layers, self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+
+    @property
+    def num_sublayers(self) -> int:
+        """L, of both sides together."""
+        encoder, decoder = self.sides
+        return 2 * encoder + 3 * decoder if self.arch == "encoder-decoder" else 2 * encoder
+
+    def named(self) -> dict[str, Any]:
+        """JSON: every field, the layers of both sides of an nmt, and two digests.
+
+        numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
+        gains. data: of the examples. ValueError, in one line, for a run that cannot be.
+        """
+        from sims.data import load
+
+        config = self.lower()
+        named = asdict(self) | {"measure_at": list(self.measure_at)}
+        named["parallel"] = None if self.parallel is None else list(self.parallel)
+        if self.arch == "encoder-decoder":
+            named["num_decoder_layers"] = self.sides[1]
+        return named | {"numbers": _digest(config.model), "data": load(config.data).digest}
+
+    @classmethod
+    def of(cls, named: Mapping[str, Any]) -> Trial:
+        """From what ``named`` gave."""
+        known = {one.name for one in fields(cls)}
+        if odd := set(named) - known - {"numbers", "data"}:
+            raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
+        if missing := known - set(named):
+            raise ValueError(f"a trial without {', '.join(sorted(missing))}")
+        found = {name: value for name, value in named.items() if name in known}
+        pair = found["parallel"]
+        return cls(**found | {"measure_at": tuple(found["measure_at"]), "parallel": None if pair is None else (*pair,)})
+
+    def lower(self) -> TrainConfig:
+        from sims.data import DataConfig
+        from sims.train import TrainConfig
+
+        shape = SHAPES[self.shape]
+        return TrainConfig(
+            model=self._model(),
+            data=DataConfig(name=shape.data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel),
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            num_steps=self.num_steps,
+            batch_size=self.batch_size,
+            warmup_steps=self.warmup_steps,
+            warmup_from=self.warmup_from,
+            schedule=self.schedule,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            seed=self.seed,
+            precision=self.precision,
+            evaluate_every=self.evaluate_every,
+            patience=self.patience,
+            measure_at=self.measure_at,
+        )
+
+    def _model(self) -> ModelConfig:
+        from paper_checks.lower import lower_encoder_decoder, lower_transformer
+        from theory.schemes import SCHEMES, nearest
+
+        if self.scheme not in (*SCHEMES, POST_LN_INIT):
+            raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
+        is_by_layer = self.scheme == POST_LN_INIT
+        scheme = "post-ln" if is_by_layer else self.scheme
+        rest: dict[str, Any] = {
+            "num_heads": self.num_heads,
+            "ffn_ratio": self.ffn_ratio,
+            "activation": self.activation,
+            "norm_kind": self.norm_kind,
+            "has_affine": True,
+            "has_bias": True,
+            "norm_eps": 1e-5,
+            "has_short_draws": True,
+        }
+        if self.arch == "encoder-decoder":
+            model = lower_encoder_decoder(scheme, self.optimizer, *self.sides, self.d_model, **rest)
+        else:
+            rest["is_causal"] = self.arch == "decoder"
+            model = lower_transformer(scheme, self.optimizer, 2 * self.num_layers, self.d_model, **rest)
+        if not is_by_layer:
+            return model
+        return replace(model, encoder=_by_layer(model.encoder, 2), decoder=_by_layer(model.decoder, 3))
+
+
+def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
+    """Every matrix of layer l of N times 1/(N - l + 1)."""
+    from sims.model import MATRICES
+
+    num_layers = len(sublayers) // in_layer
+    return tuple(
+        replace(sublayer, gains=dict.fromkeys(MATRICES[sublayer.kind], 1 / (num_layers - index // in_layer)))
+        for index, sublayer in enumerate(sublayers)
+    )
+
+
+def _digest(model: ModelConfig) -> str:
+    return hashlib.sha256(repr(model).encode()).hexdigest()[:16]
+
+
+def execute(
+    named: Mapping[str, Any], *, device: str = "cpu", checkpoints: Path | None = None, checkpoint_every: int = 100
+) -> dict[str, Any]:
+    """Train what ``Trial.named`` named; a ``TrainResult`` as JSON.
+
+    checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
+    in one line, where this checkout makes other numbers or other data of these names.
+    """
+    from sims.train import train
+
+    trial = Trial.of(named)
+    again = trial.named()
+    for name, what in (("numbers", "weights and gains"), ("data", "data")):
+        if again[name] != named.get(name):
+            raise ValueError(f"{trial.scheme}: the {what} of this run are {again[name]} here, not {named.get(name)}")
+    if checkpoints is None:
+        return train(trial.lower(), device=device).plain()
+
+    from sims.store import key
+
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    path = checkpoints / f"{key(named)}.pt"
+    result = train(trial.lower(), device=device, checkpoint=path, checkpoint_every=checkpoint_every).plain()
+    path.unlink(missing_ok=True)
+    return result

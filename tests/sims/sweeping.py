@@ -1,0 +1,106 @@
+"""A sweep that tests start, kill and start again: python sweeping.py FOLDER NUM_CONFIGS [MUTANT].
+
+Its runs take a few milliseconds and log what happens to a file that is only appended to. It imports next to nothing, so
+that it can be killed often. It says "ready", and begins when it is sent a line, or has nobody who could send one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sims.store import Store
+from sims.sweep import pool, sweep
+
+LOG, FILE = "log", "runs.sqlite"
+
+
+def log(folder: str, *words: object) -> None:
+    """One write to a file opened for appending: whole lines, whoever else writes and dies."""
+    file = os.open(Path(folder) / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (" ".join(map(str, words)) + "\n").encode())
+    os.close(file)
+
+
+def configs(folder: str, num: int, seconds: float = 0.01) -> list[dict[str, Any]]:
+    return [{"folder": folder, "n": n, "seconds": seconds} for n in range(num)]
+
+
+def right(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"square": config["n"] ** 2}
+
+
+def execute(config: dict[str, Any]) -> dict[str, Any]:
+    log(config["folder"], "start", config["n"], os.getpid())
+    time.sleep(config["seconds"])
+    log(config["folder"], "end", config["n"])
+    return right(config)
+
+
+def die_at_3(config: dict[str, Any]) -> dict[str, Any]:
+    log(config["folder"], "start", config["n"])
+    if config["n"] == 3:
+        os._exit(1)
+    return right(config)
+
+
+def die_at_3_once(config: dict[str, Any]) -> dict[str, Any]:
+    marker = Path(config["folder"]) / "died"
+    if config["n"] == 3 and not marker.exists():
+        marker.touch()
+        os._exit(1)
+    return right(config)
+
+
+def tell_threads(config: dict[str, Any]) -> dict[str, Any]:
+    return {"omp": os.environ["OMP_NUM_THREADS"], "has_torch": "torch" in sys.modules}
+
+
+class Logged(Store):
+    """Tells when a result is kept."""
+
+    def add(self, config: Mapping[str, Any], result: Mapping[str, Any], **about: Any) -> None:
+        super().add(config, result, **about)
+        log(config["folder"], "kept", config["n"], os.getpid())
+
+
+class Uncommitted(Logged):
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if not self._database.in_transaction:
+            self._database.execute("BEGIN IMMEDIATE")
+        yield
+
+
+class ClaimsAll(Logged):
+    def claim(self, config: Mapping[str, Any]) -> bool:
+        return True
+
+
+class Ignored(ClaimsAll):
+    def keys(self) -> set[str]:
+        return set()
+
+
+STORES = {"": Logged, "uncommitted": Uncommitted, "claims-all": ClaimsAll, "ignored": Ignored}
+
+
+def main(folder: str, num: str, mutant: str = "", seconds: str = "0.01") -> None:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    with STORES[mutant](Path(folder) / FILE) as store:
+        try:
+            report = sweep(configs(folder, int(num), float(seconds)), execute, store, lambda: pool(2), at_once=4)
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+            return
+    print(report.done, report.found, len(report.failed), report.left, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

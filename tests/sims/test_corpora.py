@@ -1,0 +1,123 @@
+"""The raw examples: what is taken of the library, bytecode as dis has it, the split, files of one's own."""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sims import corpora
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def random_text(num_bytes: int) -> bytes:
+    return np.random.default_rng(0).integers(256, size=num_bytes, dtype=np.uint8).tobytes()
+
+
+MODULE = b"""import os
+
+def twice(values):
+    return [2 * value for value in values]   # a list
+
+class Empty: pass
+"""
+
+
+def test_bytecode_is_that_of_dis() -> None:
+    found = dict(corpora.bytecode_pairs(MODULE))
+    expected: dict[int, list[str]] = {}
+    for code in corpora.code_objects(compile(MODULE, "<test>", "exec", dont_inherit=True, optimize=0)):
+        for instruction in dis.get_instructions(code):
+            line = instruction.positions.lineno if instruction.positions else None
+            if line:
+                expected.setdefault(line, []).append(instruction.opname)
+    named = {line: [corpora.OPERATIONS[byte] for byte in operations] for line, operations in found.items()}
+    lines = MODULE.splitlines()
+    assert named == {lines[line - 1].strip(): operations for line, operations in expected.items()}
+    assert set(named) == {lines[i].strip() for i in (0, 2, 3, 5)}
+    changed = dict(corpora.bytecode_pairs(MODULE.replace(b"2 * value", b"value")))
+    assert set(changed.values()) != set(found.values())
+
+
+def test_source_is_compiled_and_never_run() -> None:
+    pairs = dict(corpora.bytecode_pairs(b"raise SystemExit('run')"))
+    assert list(pairs) == [b"raise SystemExit('run')"]
+
+
+def test_a_phone_sounds_most_like_itself() -> None:
+    frames, spoken = corpora.utterance(0, 2000)
+    means = np.stack([frames[spoken == phone].mean(0) for phone in range(corpora.NUM_PHONES)])
+
+    def most_like(spectra: np.ndarray) -> list[int]:
+        return ((means[:, None] - spectra) ** 2).sum(-1).argmin(1).tolist()
+
+    assert most_like(corpora.phones()) == list(range(corpora.NUM_PHONES))
+    assert most_like(np.roll(corpora.phones(), 1, axis=0)) != list(range(corpora.NUM_PHONES))
+    lengths = [len(list(run)) for _, run in itertools.groupby(spoken)][:-1]
+    assert (min(lengths), max(lengths)) == (2, 8)
+    assert not np.array_equal(frames, corpora.utterance(1, 2000)[0])
+
+
+def test_the_split_is_that_of_the_hash() -> None:
+    assert [i for i in range(60) if corpora.is_held_out(b"%d" % i)] == [0, 7, 9, 10, 33, 40, 44, 51, 57, 59]
+    share = sum(corpora.is_held_out(b"%d" % i) for i in range(10_000)) / 10_000
+    assert abs(share - 0.1) < 5 * (0.09 / 10_000) ** 0.5
+
+
+def test_equal_blocks_are_on_one_side() -> None:
+    text = random_text(40 * corpora.BLOCK)
+    once, twice = corpora.sides(corpora.blocks(text)), corpora.sides(corpora.blocks(text + text))
+    assert twice == (once[0] * 2, once[1] * 2)
+
+
+def test_another_process_finds_the_same_examples() -> None:
+    code = """
+from sims import corpora
+print(corpora.digest_of(*(line for pair in corpora.library_pairs() for line in pair)))
+print(corpora.utterance(7, 50)[1].tolist())
+"""
+    results = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert results[0] == results[1] != ""
+    assert corpora.digest_of(*itertools.chain.from_iterable(corpora.library_pairs())) in results[0]
+
+
+def test_pairs_are_stripped_distinct_and_not_empty(tmp_path: Path) -> None:
+    files = (tmp_path / "a", tmp_path / "b")
+    for file, content in zip(files, (b"x \r\ny\n\nx\nz", b"1\n2\n3\n 1\n\n"), strict=True):
+        file.write_bytes(content)
+    assert corpora.parallel_pairs((str(files[0]), str(files[1]))) == (((b"x", b"1"), (b"y", b"2")), 5)
+
+
+def test_a_python_without_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpora.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    with pytest.raises(ValueError, match=r"no source of the standard library in .*: give a text of your own"):
+        corpora.standard_library.__wrapped__()
+
+
+def test_the_library_is_taken_without_its_tests_and_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a.py", "test/b.py", "c/tests/d.py", "site-packages/e.py", "c/f.py", "g.txt", "_sysconfigdata_h.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    monkeypatch.setattr(corpora.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    assert corpora.standard_library.__wrapped__() == ((b"a.py", b"a.py"), (b"c/f.py", b"c/f.py"))
+    monkeypatch.setattr(corpora, "LIBRARY_BYTES", 5)
+    assert len(corpora.standard_library.__wrapped__()) == 1

@@ -1,0 +1,493 @@
+"""Shapes and labels of every task, a split that never leaks, batches that come again, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sims import corpora, data
+from sims.data import HELD_OUT, IGNORED, NAMES, Batch, Data, DataConfig, load
+
+SIZE = 64
+
+
+def task(name: str, num_tokens: int = 32) -> Data:
+    return load(DataConfig(name=name, num_tokens=num_tokens))
+
+
+def everything(examples: data.Examples) -> Batch:
+    return examples.take(np.arange(examples.num_examples), np.random.default_rng(0))
+
+
+def random_text(num_bytes: int, seed: int = 0) -> bytes:
+    return np.random.default_rng(seed).integers(256, size=num_bytes, dtype=np.uint8).tobytes()
+
+
+def write(path: Path, content: bytes) -> str:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def own_lines(folder: Path, num_lines: int = 200, prefix: str = "a") -> tuple[str, str]:
+    """Two line-aligned files: numbers, and the same numbers backwards."""
+    numbers = [b"%d" % (7919 * i + 12345) for i in range(num_lines)]
+    first, second = (b"\n".join(side) + b"\n" for side in (numbers, [line[::-1] for line in numbers]))
+    return write(folder / f"{prefix}.src", first), write(folder / f"{prefix}.tgt", second)
+
+
+# --- shapes
+
+
+SHAPES = {
+    "causal": (16, 0, 256, 0, 0, 256),
+    "masked": (16, 0, 257, 0, 0, 256),
+    "translation": (16, 16, 257, len(corpora.OPERATIONS) + 3, 0, len(corpora.OPERATIONS) + 1),
+    "digits": (17, 0, 0, 0, 4, 10),
+    "masked-patches": (16, 0, 0, 0, 5, 32),
+    "speech": (16, 0, 0, 0, 16, 16),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
+    found = task(name, 16)
+    vocab_sizes = found.vocab_size, found.decoder_vocab_size
+    positions = found.num_positions, found.num_decoder_positions
+    assert (*positions, *vocab_sizes, found.num_features, found.num_classes) == SHAPES[name]
+    assert (found.is_causal, found.has_decoder) == (name == "causal", name == "translation")
+    assert "\n" not in found.about
+    assert ("synthesised" in found.about) == (name == "speech")
+    for batch in (found.batch(SIZE, 0, 0), found.held_out(SIZE)):
+        if found.vocab_size:
+            assert batch.inputs.shape == (SIZE, positions[0])
+            assert batch.inputs.dtype == torch.int64
+            assert 0 <= batch.inputs.min() <= batch.inputs.max() < found.vocab_size
+        else:
+            assert batch.inputs.shape == (SIZE, positions[0], found.num_features)
+            assert batch.inputs.dtype == torch.float32
+            assert batch.inputs.isfinite().all()
+        assert batch.labels.shape == (SIZE, positions[1] or positions[0])
+        assert batch.labels.dtype == torch.int64
+        asked = batch.labels[batch.labels != IGNORED]
+        assert 0 <= asked.min() <= asked.max() < found.num_classes
+        assert (batch.labels != IGNORED).any(1).all()  # no example asks for nothing
+        assert (batch.decoder_inputs is not None) == found.has_decoder
+        if batch.decoder_inputs is not None:
+            assert batch.decoder_inputs.shape == (SIZE, positions[1])
+            assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < found.decoder_vocab_size
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("num_tokens", [1, 4096])
+def test_one_token_and_the_most_tokens_are_possible(name: str, num_tokens: int) -> None:
+    if name == "translation" and num_tokens == 1:
+        with pytest.raises(ValueError, match="no pair to train on"):
+            task(name, num_tokens)
+        return
+    assert task(name, num_tokens).batch(2, 0, 0).labels.shape[0] == 2
+
+
+# --- labels
+
+
+def are_next_bytes(batch: Batch) -> bool:
+    return torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
+
+
+def test_causal_labels_are_the_next_bytes(tmp_path: Path) -> None:
+    assert are_next_bytes(task("causal").batch(SIZE, 0, 0))
+    assert are_next_bytes(task("causal").held_out(SIZE))
+    batch = task("causal").batch(SIZE, 0, 0)
+    assert not are_next_bytes(Batch(batch.inputs, None, batch.inputs))
+    # The last label is the byte that follows in the text itself.
+    counting = bytes(range(256)) * 400
+    own = load(DataConfig(text=write(tmp_path / "counting", counting + random_text(50_000)), num_tokens=8))
+    window = own.training.take(np.array([0, 5]), np.random.default_rng(0))
+    assert window.labels.tolist() == [list(range(1, 9)), list(range(6, 14))]
+
+
+def test_held_out_windows_ask_for_each_byte_once(tmp_path: Path) -> None:
+    text = random_text(60_000)
+    own = load(DataConfig(text=write(tmp_path / "text", text), num_tokens=50))
+    _, held_out = corpora.sides(corpora.blocks(text))
+    asked = everything(own.held_out_examples).labels.flatten().tolist()
+    assert bytes(asked) == held_out[1 : len(asked) + 1]
+    assert len(held_out) - len(asked) <= 50
+
+
+def shares(shown: Tensor, labels: Tensor, mask: int) -> list[float]:
+    """Shares of what is asked for that are shown as the mask, as another byte and as they are."""
+    asked = labels != IGNORED
+    is_mask, is_same = (shown == mask) & asked, (shown == labels) & asked
+    return [float(part.sum() / asked.sum()) for part in (is_mask, asked & ~is_mask & ~is_same, is_same)]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 3, 32, 100])
+def test_masked_asks_for_fifteen_percent(num_tokens: int) -> None:
+    batch = task("masked", num_tokens).batch(SIZE, 0, 0)
+    assert set((batch.labels != IGNORED).sum(1).tolist()) == {max(1, round(0.15 * num_tokens))}
+
+
+def test_masked_shows_the_mask_a_random_byte_or_the_byte_80_10_10() -> None:
+    num_asked = 15 * 2000
+    batch = task("masked", 100).batch(2000, 0, 0)
+    found = shares(batch.inputs, batch.labels, data.MASK)
+    expected = [0.8, 0.1 * 255 / 256, 0.1 * 257 / 256]  # a random byte may be the byte itself
+
+    def agrees(expected: list[float]) -> bool:
+        errors = [(p * (1 - p) / num_asked) ** 0.5 for p in expected]
+        return all(abs(a - b) < 5 * error for a, b, error in zip(found, expected, errors, strict=True))
+
+    assert agrees(expected)
+    assert not agrees([0.82, 0.09, 0.09])
+    # What is not asked for is shown as it is: the same windows, unmasked, are those of causal.
+    plain = task("causal", 100).batch(2000, 0, 0).inputs
+    not_asked = batch.labels == IGNORED
+    assert torch.equal(batch.inputs[not_asked], plain[not_asked])
+    assert torch.equal(batch.labels[~not_asked], plain[~not_asked])
+
+
+def test_translation_ends_its_targets_and_shifts_them() -> None:
+    found = task("translation")
+    end, start, pad = range(len(corpora.OPERATIONS), len(corpora.OPERATIONS) + 3)
+    pairs = {
+        (source, target)
+        for source, target in corpora.library_pairs()
+        if len(source) <= 32 and len(target) <= 31  # the end takes one
+    }
+    seen = set()
+    for examples in (found.training, found.held_out_examples):
+        batch = everything(examples)
+        assert batch.decoder_inputs is not None
+        assert (batch.decoder_inputs[:, 0] == start).all()
+        shifted = torch.where(batch.labels == IGNORED, pad, batch.labels)[:, :-1]
+        assert torch.equal(batch.decoder_inputs[:, 1:], shifted)
+        for source, labels in zip(batch.inputs.tolist(), batch.labels.tolist(), strict=True):
+            length = labels.index(end)
+            assert all(label == IGNORED for label in labels[length + 1 :])
+            text = [token for token in source if token != data.SOURCE_PAD]
+            assert source[len(text) :] == [data.SOURCE_PAD] * (32 - len(text))
+            seen.add((bytes(text), bytes(labels[:length])))
+    assert seen == pairs
+    assert found.training.num_examples + found.held_out_examples.num_examples == len(pairs)
+    assert f"{len(corpora.library_pairs()) - len(pairs)} longer than 32 tokens" in found.about
+
+
+def test_digits_ask_at_the_class_token_only() -> None:
+    found = task("digits")
+    training = everything(found.training)
+    assert (training.inputs[:, 0] == 0).all()
+    assert (training.labels[:, 1:] == IGNORED).all()
+    patches = training.inputs[:, 1:].double()
+    rounding = torch.finfo(torch.float32).eps
+    assert abs(patches.mean()) < rounding
+    assert abs(patches.std(unbiased=False) - 1) < rounding
+    held_out = everything(found.held_out_examples).inputs[:, 1:]
+    assert abs(held_out.mean()) > rounding  # standardised by the training images, not by its own
+
+
+def test_patches_are_two_by_two_row_by_row() -> None:
+    image = np.arange(64).reshape(1, 8, 8)
+    assert data.cut(image)[0, :2].tolist() == [[0, 1, 8, 9], [2, 3, 10, 11]]
+    assert data.cut(image)[0, 4].tolist() == [16, 17, 24, 25]
+
+
+def test_masked_patches_hide_what_they_ask_for() -> None:
+    batch = task("masked-patches").batch(SIZE, 0, 0)
+    is_masked = batch.inputs[..., -1] == 1
+    assert torch.equal(is_masked, batch.labels != IGNORED)
+    assert set(is_masked.sum(1).tolist()) == {round(0.4 * 16)}
+    assert (batch.inputs[is_masked][:, :-1] == 0).all()
+    assert (batch.inputs[~is_masked][:, -1] == 0).all()
+    # A code is a function of its patch: the same patches, unmasked, are those of the digits.
+    plain = torch.cat([everything(examples).inputs[:, 1:] for examples in sides(task("digits"))])
+    codes: dict[bytes, set[int]] = {}
+    for side, first in zip(sides(task("masked-patches")), (0, task("digits").training.num_examples), strict=True):
+        labels = everything(side).labels
+        for patch, label in zip(plain[first : first + len(labels)].flatten(0, 1), labels.flatten(), strict=True):
+            if label != IGNORED:
+                codes.setdefault(patch.numpy().tobytes(), set()).add(int(label))
+    assert all(len(found) == 1 for found in codes.values())
+    assert set().union(*codes.values()) == set(range(32))
+
+
+# --- the split
+
+
+def sides(found: Data) -> tuple[data.Examples, data.Examples]:
+    return found.training, found.held_out_examples
+
+
+def shared(found: Data) -> int:
+    """How many inputs are on both sides of the split."""
+    training, held_out = ({row.numpy().tobytes() for row in everything(side).inputs} for side in sides(found))
+    return len(training & held_out)
+
+
+def leaky() -> Callable[[bytes], bool]:
+    """A split by turns instead of by hash: which side an example is on depends on when it is asked for."""
+    turns = itertools.count()
+    return lambda key: next(turns) % 3 == 0
+
+
+@pytest.mark.parametrize("name", ["translation", "digits"])
+def test_no_input_is_on_both_sides(name: str) -> None:
+    assert shared(task(name)) == 0
+
+
+def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
+    assert shared(load(DataConfig(text=write(tmp_path / "text", random_text(60_000)), num_tokens=16))) == 0
+    training, held_out = corpora.sides(corpora.standard_library())
+    assert len(training) + len(held_out) == sum(len(source) for _, source in corpora.standard_library())
+    for path, source in corpora.standard_library():
+        assert source in (held_out if corpora.is_held_out(path) else training)
+
+
+def shared_speakers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Speakers on both sides of the split."""
+    numbers: list[set[int]] = []
+    monkeypatch.setattr(data, "spoken", lambda found, _: numbers.append({n % corpora.NUM_SPEAKERS for n in found}))
+    data.speech(4)
+    training, held_out = numbers
+    assert len(training | held_out) == corpora.NUM_SPEAKERS
+    return training & held_out
+
+
+def test_no_speaker_is_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not shared_speakers(monkeypatch)
+
+
+def test_a_leaky_split_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = DataConfig(text=write(tmp_path / "text", random_text(60_001)), num_tokens=16)
+    monkeypatch.setattr(data, "is_held_out", leaky())
+    assert shared(data.translation(DataConfig(name="translation"))) > 0
+    assert shared_speakers(monkeypatch)
+    monkeypatch.setattr(corpora, "is_held_out", leaky())
+    assert shared(data.text(text)) > 0
+
+
+def test_a_pair_keeps_its_side_when_others_come(tmp_path: Path) -> None:
+    def held_out(num_lines: int) -> set[bytes]:
+        files = own_lines(tmp_path, num_lines, str(num_lines))
+        examples = load(DataConfig(name="translation", parallel=files)).held_out_examples
+        return {row.numpy().tobytes() for row in everything(examples).inputs}
+
+    few, many = held_out(200), held_out(400)
+    assert few < many
+    assert len(few) < 40
+
+
+# --- what comes again
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return torch.equal(a.inputs, b.inputs) and torch.equal(a.labels, b.labels)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_is_a_function_of_its_arguments(name: str) -> None:
+    found = task(name)
+    first = found.batch(8, 3, 5)
+    found.batch(8, 3, 6)
+    found.held_out(8)
+    assert same(found.batch(8, 3, 5), first)
+    assert not same(found.batch(8, 3, 6), first)
+    assert not same(found.batch(8, 4, 5), first)
+    assert not same(found.batch(8, 5, 3), first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_held_out_begins_with_the_same_examples(name: str) -> None:
+    found = task(name)
+    few, many = found.held_out(5), found.held_out(50)
+    assert same(few, Batch(many.inputs[:5], None, many.labels[:5]))
+    assert not same(few, Batch(many.inputs[5:10], None, many.labels[5:10]))
+
+
+def test_held_out_gives_all_where_there_are_fewer() -> None:
+    found = task("digits")
+    assert len(found.held_out(10**6).labels) == found.held_out_examples.num_examples < HELD_OUT
+
+
+def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
+    digests = [task(name).digest for name in NAMES]
+    assert len(set(digests)) == len(NAMES)
+    texts = [random_text(60_000), random_text(60_000)[:-1] + b"?"]
+    first, second = (load(DataConfig(text=write(tmp_path / str(i), text))).digest for i, text in enumerate(texts))
+    assert first != second
+    assert corpora.digest_of(b"ab", b"c") != corpora.digest_of(b"a", b"bc")
+
+
+# --- the guess
+
+
+def loss_of_constant(probabilities: Tensor, asked: Tensor) -> float:
+    return -float(probabilities.log()[asked].mean())
+
+
+def is_bound(guess: float, loss: float, asked: Tensor) -> bool:
+    """guess is not above loss, but for the rounding of a mean over what is asked for."""
+    return guess <= loss * (1 + len(asked) * torch.finfo(torch.float64).eps)
+
+
+@cache
+def guess_of(name: str) -> tuple[float, Tensor, Tensor]:
+    """The guess, the labels that are asked for, and their own frequencies."""
+    labels = task(name).held_out(HELD_OUT).labels
+    asked = labels[labels != IGNORED]
+    return task(name).guess, asked, torch.bincount(asked, minlength=task(name).num_classes).double() / len(asked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=st.integers(0, 2**32), sharpness=st.floats(0, 10))
+def test_no_constant_answer_gets_below_the_guess(name: str, seed: int, sharpness: float) -> None:
+    guess, asked, best = guess_of(name)
+    noise = torch.randn(best.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    near = best.clamp(min=1e-9) * (sharpness * noise).exp()
+    assert is_bound(guess, loss_of_constant(near / near.sum(), asked), asked)
+    assert is_bound(guess, loss_of_constant((sharpness * noise).softmax(0), asked), asked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_guess_is_reached_and_nothing_higher_is_a_bound(name: str) -> None:
+    guess, asked, best = guess_of(name)
+    reached = loss_of_constant(best, asked)
+    uniform = torch.full_like(best, 1 / len(best))
+    assert is_bound(guess, reached, asked)
+    assert is_bound(reached, guess, asked)
+    assert not is_bound(loss_of_constant(uniform, asked), reached, asked)
+    assert not is_bound(loss_of_constant(0.9 * best + 0.1 * uniform, asked), reached, asked)
+    # What is not asked for is no label.
+    labels = task(name).held_out(HELD_OUT).labels
+    assert data.entropy(asked) == guess
+    if (labels == IGNORED).any():
+        assert data.entropy(labels.clamp(min=0)) != guess
+
+
+# --- the user's own files
+
+
+@pytest.mark.parametrize("name", ["causal", "masked"])
+def test_packed_text_is_the_same_text(tmp_path: Path, name: str) -> None:
+    text = random_text(60_000)
+    plain, packed = (write(tmp_path / file, text) for file in ("text", "text.gz"))
+    a, b = (load(DataConfig(name=name, text=path)) for path in (plain, packed))
+    assert a.digest == b.digest
+    assert same(a.batch(8, 0, 0), b.batch(8, 0, 0))
+    assert plain in a.about
+
+
+def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
+    files = own_lines(tmp_path)
+    packed = [write(Path(file + ".gz"), Path(file).read_bytes()) for file in files]
+    a = load(DataConfig(name="translation", parallel=files))
+    b = load(DataConfig(name="translation", parallel=(packed[0], files[1])))
+    assert a.digest == b.digest
+    batch = a.batch(8, 0, 0)
+    assert same(batch, b.batch(8, 0, 0))
+    for source, labels in zip(batch.inputs.tolist(), batch.labels.tolist(), strict=True):
+        assert [token for token in source if token < 256] == [token for token in labels if 0 <= token < 256][::-1]
+
+
+def test_a_pair_fits_when_its_target_leaves_room_for_the_end(tmp_path: Path) -> None:
+    sources = [b"%08d" % i for i in range(200)]  # 8 bytes: just fit
+    targets = [b"7bytes." if i < 100 else b"8 bytes." for i in range(200)]
+    files = (write(tmp_path / "a", b"\n".join(sources)), write(tmp_path / "b", b"\n".join(targets)))
+    found = load(DataConfig(name="translation", parallel=files, num_tokens=8))
+    assert sum(side.num_examples for side in sides(found)) == 100
+    assert set(found.batch(SIZE, 0, 0).labels[:, -1].tolist()) == {256}
+
+
+def test_only_the_first_of_very_many_lines_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpora, "MAX_PAIRS", 150)
+    monkeypatch.setattr(corpora, "MAX_TEXT_BYTES", 50_000)
+    assert "150 of 200 lines" in data.translation(DataConfig(name="translation", parallel=own_lines(tmp_path))).about
+    own = data.text(DataConfig(text=write(tmp_path / "text.gz", random_text(60_000)), num_tokens=1))
+    assert sum(side.num_examples + 1 for side in sides(own)) == 50_000
+
+
+def test_json_gives_the_pair_of_files_as_a_list(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"name": "translation", "parallel": list(own_lines(tmp_path))}
+    assert load(DataConfig(**options)) is load(DataConfig(**{**options, "parallel": tuple(options["parallel"])}))
+
+
+# --- what is refused
+
+
+REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "name": ({"name": "images"}, "data is one of causal, masked, .*, not 'images'"),
+    "zero": ({"num_tokens": 0}, "num_tokens is a whole number from 1 to 4096, not 0"),
+    "many": ({"num_tokens": 4097}, "num_tokens is a whole number from 1 to 4096, not 4097"),
+    "half": ({"num_tokens": 1.5}, "num_tokens is a whole number .*, not 1.5"),
+    "truth": ({"num_tokens": True}, "num_tokens is a whole number .*, not True"),
+    "text-digits": ({"name": "digits", "text": "a"}, "a text of your own is for causal and masked, not for digits"),
+    "text-pairs": ({"name": "translation", "text": "a"}, "for causal and masked, not for translation"),
+    "pairs-causal": ({"parallel": ("a", "b")}, "parallel files of your own are for translation, not for causal"),
+    "one": ({"name": "translation", "parallel": ("a",)}, "parallel is two files, source and target, not"),
+    "string": ({"name": "translation", "parallel": "ab"}, "parallel is two files, source and target, not 'ab'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_OPTIONS)
+def test_options_that_do_not_fit_are_refused(case: str) -> None:
+    options, message = REFUSED_OPTIONS[case]
+    with pytest.raises(ValueError, match=message) as refusal:
+        DataConfig(**options)
+    assert "\n" not in str(refusal.value)
+
+
+REFUSED_FILES: dict[str, tuple[str, bytes | None, str]] = {
+    "missing": ("text", None, "text cannot be read: No such file or directory"),
+    "missing-gz": ("text.gz", None, "text.gz cannot be read: No such file or directory"),
+    "empty": ("text", b"", "text is empty"),
+    "empty-gz": ("text.gz", gzip.compress(b""), "text.gz is empty"),
+    "not-gz": ("text.gz", random_text(60_000), "text.gz is not a whole gzip file: Not a gzipped file"),
+    "cut-gz": ("text.gz", gzip.compress(random_text(60_000))[:-9], "text.gz is not a whole gzip file"),
+    "broken-gz": ("text.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "text.gz is not a whole gzip file"),
+    "short": ("text", b"short", "text is too short: its .* part has 0|5 bytes, and num_tokens 32 needs 33 or more"),
+    "same": ("text", b"a" * 60_000, "text is too short: its held-out part has 0 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES)
+def test_files_that_do_not_do_are_refused(tmp_path: Path, case: str) -> None:
+    file, content, message = REFUSED_FILES[case]
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    own = (str(tmp_path / file), own_lines(tmp_path)[1])
+    with pytest.raises(ValueError, match=message) as refusal:
+        load(DataConfig(text=own[0]))
+    assert "\n" not in str(refusal.value)
+    if "too short" not in message:
+        with pytest.raises(ValueError, match=message):
+            load(DataConfig(name="translation", parallel=own))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
+        load(DataConfig(text=str(tmp_path)))
+
+
+def test_files_that_are_not_aligned_are_refused(tmp_path: Path) -> None:
+    first, second = own_lines(tmp_path, 200, "a")[0], own_lines(tmp_path, 201, "b")[1]
+    with pytest.raises(ValueError, match=r"a\.src has 200 lines and .*b\.tgt has 201: line-aligned files have as many"):
+        load(DataConfig(name="translation", parallel=(first, second)))
+
+
+def test_pairs_of_which_none_fits_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no pair to train on: 0 of 200 fit into num_tokens 3 with the target's end"):
+        load(DataConfig(name="translation", num_tokens=3, parallel=own_lines(tmp_path)))
+    files = own_lines(tmp_path, 1)
+    with pytest.raises(ValueError, match=r"no pair to (train on|hold out): 1 of 1 fit"):
+        load(DataConfig(name="translation", parallel=files))

@@ -1,0 +1,122 @@
+"""The number of seeds that is planned finds the difference as often as it says, and is the least that does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2, norm
+
+from sims.outcomes import compare_means, differs
+from sims.planning import (
+    largest_sd,
+    power_of_difference,
+    power_of_shares,
+    seeds_for_difference,
+    seeds_for_shares,
+)
+
+NUM_TRIALS = 1000
+
+
+def num_found(trial: Callable[[np.random.Generator], str]) -> int:
+    rng = np.random.default_rng(0)
+    return sum(trial(rng) == "first larger" for _ in range(NUM_TRIALS))
+
+
+def is_power(count: int, power: float) -> bool:
+    low, high = binom.interval(0.9999, NUM_TRIALS, power)
+    return bool(low <= count <= high)
+
+
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_a_planned_difference_is_found_as_often_as_planned(is_paired: bool) -> None:
+    def found(num: int) -> int:
+        def trial(rng: np.random.Generator) -> str:
+            first, second = rng.normal(3, 1, num), np.zeros(num) if is_paired else rng.normal(0, 1, num)
+            return compare_means(first.tolist(), second.tolist(), is_paired=is_paired).verdict
+
+        return num_found(trial)
+
+    num = seeds_for_difference(1, 3, is_paired=is_paired)
+    powers = [power_of_difference(n, 1, 3, is_paired=is_paired) for n in (num - 1, num)]
+    assert powers[0] < 0.9 <= powers[1]
+    assert is_power(found(num), powers[1])
+    # What normal quantiles would plan.
+    normal = math.ceil((norm.ppf(0.975) + norm.ppf(0.9)) ** 2 / 9 * (1 if is_paired else 2))
+    assert normal < num
+    assert found(normal) < binom.ppf(0.0001, NUM_TRIALS, 0.9)
+
+
+def test_the_planned_number_in_simple_cases() -> None:
+    """Cohen (1988): 64 on each side for half a standard deviation at power 0.8, 34 pairs."""
+    assert seeds_for_difference(1, 0.5, power=0.8, is_paired=False) == 64
+    assert seeds_for_difference(2, -1, power=0.8) == 34
+    assert seeds_for_difference(0, 1) == 2
+    assert [seeds_for_difference(1, difference) for difference in (1e6, 30)] == [2, 3]
+
+
+def test_planned_shares_differ_as_often_as_planned() -> None:
+    p1, p2 = 0.9, 0.1
+    num = seeds_for_shares(p1, p2)
+
+    @cache
+    def said(first: int, second: int, num: int) -> str:
+        return differs(first, num, second, num).verdict
+
+    def found(num: int) -> int:
+        return num_found(lambda rng: said(rng.binomial(num, p1), rng.binomial(num, p2), num))
+
+    power = power_of_shares(num, p1, p2)
+    assert power >= 0.9 and is_power(found(num), power)
+    assert found(num - 3) < binom.ppf(0.0001, NUM_TRIALS, 0.9)
+
+
+@pytest.mark.parametrize(("p1", "p2"), [(1.0, 0.0), (0.9, 0.2), (0.2, 0.9), (0.95, 0.45)])
+def test_it_is_the_least_number(p1: float, p2: float) -> None:
+    num = seeds_for_shares(p1, p2)
+    assert power_of_shares(num, p1, p2) >= 0.9
+    assert all(power_of_shares(fewer, p1, p2) < 0.9 for fewer in range(2, num))
+
+
+@pytest.mark.parametrize("num", [4, 7])
+def test_the_power_of_shares_is_that_of_all_outcomes(num: int) -> None:
+    def power(p1: float, p2: float, level: float) -> float:
+        return sum(
+            binom.pmf(i, num, p1) * binom.pmf(j, num, p2)
+            for i in range(num + 1)
+            for j in range(num + 1)
+            if differs(i, num, j, num, level).verdict != "open"
+        )
+
+    for level in (0.95, 0.8):
+        assert power_of_shares(num, 0.7, 0.2, level) == pytest.approx(power(0.7, 0.2, level), rel=1e-12)
+    assert power_of_shares(num, 0.7, 0.2, 0.8) != pytest.approx(power(0.7, 0.2, 0.95), rel=1e-12)
+
+
+def test_a_pilots_largest_sd_is_exceeded_as_seldom_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    samples = rng.normal(0, 1, (NUM_TRIALS, 3))
+    assert is_power(sum(largest_sd(values.tolist()) >= 1 for values in samples), 0.8)
+    assert not is_power(sum(float(np.std(values, ddof=1)) >= 1 for values in samples), 0.8)
+    assert largest_sd([0, 1, 2]) == pytest.approx(math.sqrt(2 / chi2.ppf(0.2, 2)))
+
+
+def test_plans_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs more than 1000 seeds"):
+        seeds_for_difference(1, 0.01)
+    with pytest.raises(ValueError, match="need more than 60 seeds"):
+        seeds_for_shares(0.5, 0.4)
+    for sd, difference in ((-1, 1), (1, 0), (math.nan, 1), (1, math.inf)):
+        with pytest.raises(ValueError, match="a difference other than 0"):
+            seeds_for_difference(sd, difference)
+    for p1, p2 in ((0.5, 0.5), (-0.1, 1), (0, 1.1)):
+        with pytest.raises(ValueError, match="two different shares from 0 to 1"):
+            seeds_for_shares(p1, p2)
+    with pytest.raises(ValueError, match="a power is between 0 and 1"):
+        seeds_for_difference(1, 1, power=1)
+    with pytest.raises(ValueError, match="needs two values"):
+        largest_sd([1.0])

@@ -1,0 +1,397 @@
+"""Sweeps: nothing that was kept is run again or lost, whatever is killed, and whoever else sweeps into the file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
+
+import psutil
+import pytest
+
+from sims.store import Store, key
+from sims.sweep import Report, cluster, pool, sweep
+from tests.sims import sweeping
+from tests.sims.sweeping import FILE, LOG, configs, execute, right
+
+ENOUGH = 60
+"""More runs than a sweep ends before it is killed, mostly."""
+
+
+def start(folder: Path, num: int, *options: str, stdin: int = DEVNULL) -> Popen[str]:
+    """In a session of its own, to be killed with its workers."""
+    command = [sys.executable, sweeping.__file__, str(folder), str(num), *options]
+    return Popen(command, stdin=stdin, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True)
+
+
+def kill(child: Popen[str]) -> bool:
+    """Whether there was something to kill."""
+    is_alive = child.poll() is None
+    if is_alive:
+        os.killpg(child.pid, signal.SIGKILL)
+    child.communicate(timeout=60)
+    return is_alive
+
+
+def logged(folder: Path) -> list[tuple[str, int]]:
+    path = folder / LOG
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(line.split()[0], int(line.split()[1])) for line in lines]
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.01)
+
+
+def wrong(folder: Path, num: int) -> list[str]:
+    """What is not as it has to be after a kill, or at the end; num: how many runs have to be there."""
+    found, kept = [], set()
+    for event, n in logged(folder):
+        if event == "start" and n in kept:
+            found.append(f"{n} is run again after it was kept")
+        if event == "kept":
+            kept.add(n)
+    with Store(folder / FILE) as store:
+        rows = {row.config["n"]: row for row in store.rows()}
+    found += [f"{n} was kept and is lost" for n in sorted(kept - set(rows))]
+    found += [f"{n} has another result" for n, row in rows.items() if row.result != right(row.config)]
+    found += [f"{n} is not there" for n in range(num) if n not in rows]
+    with sqlite3.connect(folder / FILE) as database:
+        (state,), (num_rows,) = (
+            database.execute(query).fetchone() for query in ("PRAGMA integrity_check", "SELECT count(*) FROM runs")
+        )
+    database.close()
+    if state != "ok" or num_rows != len(rows):
+        found.append(f"{num_rows} rows for {len(rows)} runs, integrity: {state}")
+    return found
+
+
+def kill_again_and_again(folder: Path, num_kills: int) -> str:
+    """How it went; AssertionError where anything is lost or run again."""
+    kills = in_commit = grid = 0
+    while kills < num_kills:
+        grid = len({n for event, n in logged(folder) if event == "kept"}) + ENOUGH
+        before = size(folder / LOG)
+        child = start(folder, grid)
+        if random.random() < 0.8:  # mostly while it runs and keeps, now and then while it starts
+            wait_for(lambda before=before: size(folder / LOG) > before)
+        time.sleep(random.uniform(0.0, 0.4))
+        kills += kill(child)
+        in_commit += (folder / f"{FILE}-journal").exists()
+        assert not wrong(folder, 0)
+    child = start(folder, grid)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    assert not wrong(folder, grid)
+    events = logged(folder)
+    starts = Counter(n for event, n in events if event == "start")
+    assert max(Counter(n for event, n in events if event == "kept").values()) == 1
+    again = sum(starts.values()) - grid
+    return (
+        f"{kills} kills, {in_commit} of them within a commit; {grid} runs, each kept once, {again} begun again that "
+        f"were cut off before they were kept; last sweep (done, found, failed, left): {out.split('ready')[1].strip()}"
+    )
+
+
+def test_five_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    print(kill_again_and_again(tmp_path, 5))
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    print(kill_again_and_again(tmp_path, 100))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "says"),
+    [("", ""), ("uncommitted", "was kept and is lost"), ("ignored", "is run again after it was kept")],
+)
+def test_the_check_after_a_kill_finds_a_mutant(tmp_path: Path, mutant: str, says: str) -> None:
+    found = []
+    for more in (5, 10):
+        child = start(tmp_path, ENOUGH, mutant)
+        wait_for(lambda more=more: sum(event == "kept" for event, _ in logged(tmp_path)) >= more)
+        assert kill(child)
+        found += wrong(tmp_path, 0)
+    assert [says in line for line in found[:1]] == ([True] if says else [])
+
+
+# ---------------------------------------------------------------- two at once
+
+
+def begin(children: list[Popen[str]]) -> None:
+    assert [child.stdout and child.stdout.readline() for child in children] == ["ready\n"] * len(children)
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+
+
+def times_begun(folder: Path) -> list[int]:
+    return sorted(Counter(n for event, n in logged(folder) if event == "start").values())
+
+
+@pytest.mark.parametrize("mutant", ["", "claims-all"])
+def test_two_processes_share_the_runs(tmp_path: Path, mutant: str) -> None:
+    children = [start(tmp_path, ENOUGH, mutant, stdin=PIPE) for _ in range(2)]
+    begin(children)
+    ends = [child.communicate(timeout=60) for child in children]
+    assert [child.returncode for child in children] == [0, 0], ends
+    if mutant:
+        assert max(times_begun(tmp_path)) == 2
+        return
+    assert times_begun(tmp_path) == [1] * ENOUGH
+    counts = [[int(count) for count in out.split()] for out, _ in ends]
+    assert [done + found for done, found, _, _ in counts] == [ENOUGH] * 2
+    assert sum(done for done, *_ in counts) == ENOUGH
+    assert not wrong(tmp_path, ENOUGH)
+
+
+def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path) -> None:
+    first = start(tmp_path, ENOUGH, "", "60")
+    wait_for(lambda: len(logged(tmp_path)) >= 2)  # its workers sleep for a minute; it has claimed as much again
+    second = start(tmp_path, 4, "", "60")  # the same four: it can only wait
+    with Store(tmp_path / FILE) as store:
+        assert not any(store.claim(config) for config in configs(str(tmp_path), 2, 60.0))
+    kill(second)
+    kill(first)
+    with Store(tmp_path / FILE) as store:
+        assert all(store.claim(config) for config in configs(str(tmp_path), 4, 60.0))
+
+
+def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path) -> None:
+    def one() -> Report:
+        with Store(tmp_path / FILE) as store:
+            return sweep(configs(str(tmp_path), ENOUGH), execute, store, lambda: ThreadPoolExecutor(2), at_once=4)
+
+    with ThreadPoolExecutor(2) as threads:
+        reports = [end.result() for end in [threads.submit(one) for _ in range(2)]]
+    assert [report.done + report.found for report in reports] == [ENOUGH] * 2
+    assert times_begun(tmp_path) == [1] * ENOUGH
+    assert not wrong(tmp_path, ENOUGH)
+
+
+def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+    given = configs(str(tmp_path), 3)
+    with Store(tmp_path / FILE) as other, Store(tmp_path / FILE) as store:
+        assert other.claim(given[0])
+
+        def end_the_other_s(_: int) -> None:
+            if not other.find(given[0]) and len(store.keys()) == 2:
+                other.add(given[0], right(given[0]))
+
+        assert sweep(given, execute, store, lambda: ThreadPoolExecutor(1), deadline=time.monotonic() + 1) == Report(
+            done=2, left=1
+        )
+        assert other.claim(given[0])
+        assert sweep(given, execute, store, threads, advance=end_the_other_s) == Report(found=3)
+
+
+# ---------------------------------------------------------------- what goes wrong in a run
+
+
+def threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2)
+
+
+def count_claims(path: Path) -> int:
+    with sqlite3.connect(path) as database:
+        (num,) = database.execute("SELECT count(*) FROM claims").fetchone()
+    database.close()
+    return num
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path: Path, attempts: int) -> None:
+    given = configs(str(tmp_path), 8)
+    told: list[int] = []
+    with Store(tmp_path / FILE) as store:
+        report = sweep(
+            given, sweeping.die_at_3, store, lambda: pool(2), at_once=4, attempts=attempts, advance=told.append
+        )
+        assert report == Report(done=7, failed={key(given[3]): report.failed[key(given[3])]})
+        deaths = Counter(n for _, n in logged(tmp_path))[3]
+        assert deaths == max(2, attempts)  # once among others, which does not tell of which run it died
+        assert report.failed[key(given[3])] == f"its worker died, {deaths} times (killed, or out of memory)"
+        assert sum(told) == 8
+        assert [store.find(config) for config in given] == [right(c) if c["n"] != 3 else None for c in given]
+    assert count_claims(tmp_path / FILE) == 0
+
+
+def test_a_run_whose_worker_died_once_ends_well(tmp_path: Path) -> None:
+    given = configs(str(tmp_path), 8)
+    with Store(tmp_path / FILE) as store:
+        assert sweep(given, sweeping.die_at_3_once, store, lambda: pool(2), at_once=4) == Report(done=8)
+    assert not wrong(tmp_path, 8)
+
+
+def fail(config: dict[str, Any]) -> Any:
+    match config["n"]:
+        case 0:
+            raise KeyError("no such\nscheme")
+        case 1:
+            return {"loss": [1.0, float("nan")]}
+        case 2:
+            return {"loss": {1.0}}
+        case 3:
+            return None
+        case 4:
+            raise SystemExit(1)
+    return right(config)
+
+
+def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(tmp_path: Path) -> None:
+    given = configs(str(tmp_path), 6)
+    told: list[int] = []
+    with Store(tmp_path / FILE) as store:
+        report = sweep(given, fail, store, threads, advance=told.append)
+        assert (report.done, report.found, report.left, sum(told)) == (1, 0, 0, 6)
+        errors = [report.failed[key(config)] for config in given[:5]]
+        for error, says in zip(
+            errors,
+            (
+                r"KeyError: 'no such\\nscheme' (test_sweep.py, line ",
+                "ValueError: result.loss[1]: nan is not JSON (allowed: finite numbers, and null for none)",
+                "ValueError: result.loss: a set is not JSON (allowed: ",
+                "result: a NoneType (allowed: a mapping)",
+                "SystemExit: 1 (test_sweep.py, line ",
+            ),
+            strict=True,
+        ):
+            assert error.startswith(says)
+            assert "\n" not in error
+        assert len(store.keys()) == 1
+        assert sweep(given, execute, store, threads, advance=told.append) == Report(done=5, found=1)
+    assert sum(told) == 12
+    assert not wrong(tmp_path, 6)
+
+
+def test_a_configuration_that_stands_twice_is_run_once(tmp_path: Path) -> None:
+    with Store(tmp_path / FILE) as store:
+        assert sweep(configs(str(tmp_path), 3) * 2, execute, store, threads) == Report(done=3)
+    assert times_begun(tmp_path) == [1] * 3
+
+
+def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: Path) -> None:
+    with Store(tmp_path / FILE) as store:
+        sweep([{}], sweeping.tell_threads, store, lambda: pool(1))
+        assert store.find({}) == {"omp": "1", "has_torch": False}
+
+
+@pytest.mark.parametrize("options", [{"at_once": 0}, {"attempts": 0}])
+def test_numbers_of_runs_are_at_least_one(tmp_path: Path, options: dict[str, int]) -> None:
+    with Store(tmp_path / FILE) as store, pytest.raises(ValueError, match=r"\(allowed: 1 and up\)"):
+        sweep([], execute, store, threads, **options)
+
+
+# ---------------------------------------------------------------- stopping
+
+
+def outlast(config: dict[str, Any]) -> dict[str, Any]:
+    """The first run lasts until the deadline is over."""
+    log = execute(config)
+    time.sleep(max(0.0, config["until"] - time.monotonic()))
+    return log
+
+
+def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path) -> None:
+    until = time.monotonic() + 0.5
+    given = [{**config, "until": until} for config in configs(str(tmp_path), 20)]
+    with Store(tmp_path / FILE) as store:
+        # One worker, and more in its queue than it can begin.
+        report = sweep(given, outlast, store, lambda: ThreadPoolExecutor(1), at_once=8, deadline=until)
+        assert report == Report(done=1, left=19)
+        assert sweep(given, outlast, store, threads, deadline=until) == Report(found=1, left=19)
+        assert count_claims(tmp_path / FILE) == 0
+        assert sweep(given, outlast, store, threads) == Report(done=19, found=1)
+    assert times_begun(tmp_path) == [1] * 20
+
+
+def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
+    child = start(tmp_path, 1000)
+    wait_for(lambda: sum(event == "kept" for event, _ in logged(tmp_path)) >= 3)
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.communicate(timeout=60) == ("ready\nstopped\n", "")  # and no worker tells how it ended
+    assert len({n for event, n in logged(tmp_path) if event == "kept"}) < 1000
+    assert not wrong(tmp_path, 0)
+    assert count_claims(tmp_path / FILE) == 0
+
+
+def test_an_interruption_waits_for_what_has_begun_and_keeps_it(tmp_path: Path) -> None:
+    """Of the process alone, at a moment when runs are under way: they are kept, and what has not begun is not begun."""
+    given = configs(str(tmp_path), 20)
+
+    def interrupt(_: int) -> None:
+        if len(logged(tmp_path)) > 0:
+            raise KeyboardInterrupt
+
+    with Store(tmp_path / FILE) as store:
+        with pytest.raises(KeyboardInterrupt):
+            sweep(given, execute, store, threads, at_once=10, advance=interrupt)
+        begun = {n for event, n in logged(tmp_path) if event == "start"}
+        assert {config["n"] for config in given if store.find(config)} == begun
+        assert 0 < len(begun) < 10
+        assert count_claims(tmp_path / FILE) == 0
+        assert sweep(given, execute, store, threads) == Report(done=20 - len(begun), found=len(begun))
+
+
+def test_workers_end_with_the_process_that_sweeps(tmp_path: Path) -> None:
+    """Killed alone: nobody is left who would tell them."""
+    child = start(tmp_path, 2, "", "3600")
+    wait_for(lambda: len(logged(tmp_path)) == 2)
+    workers = [psutil.Process(int(line.split()[2])) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert all(worker.is_running() for worker in workers)
+    child.kill()
+    child.communicate(timeout=60)
+    wait_for(lambda: not any(is_at_work(worker) for worker in workers))
+
+
+def is_at_work(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---------------------------------------------------------------- a cluster
+
+
+def test_a_cluster_sweeps(tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    given = configs(str(tmp_path), 12)
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as local:
+        address = local.scheduler_address
+        with Store(tmp_path / FILE) as store:
+            report = sweep(given, fail, store, lambda: cluster(address), at_once=4)
+            assert (report.done, len(report.failed)) == (7, 5)
+            assert report.failed[key(given[0])].startswith("KeyError: ")
+            assert sweep(given, execute, store, lambda: cluster(address), at_once=4) == Report(done=5, found=7)
+    assert not wrong(tmp_path, 12)
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^no cluster at tcp://127\.0\.0\.1:1: .* \(allowed: a Dask .*\)$"):
+        cluster("tcp://127.0.0.1:1", timeout=0.2)
+
+
+def test_a_cluster_without_distributed_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"^a cluster needs distributed, which is not there"):
+        cluster("tcp://127.0.0.1:1")
