@@ -110,7 +110,7 @@ def plain(value: Any, name: str) -> Any:
         case Mapping():
             if odd := [part for part in value if not isinstance(part, str)]:
                 raise ValueError(f"{name}: {odd[0]!r} is no name (allowed: text)")
-            return {part: plain(item, f"{name}.{part}") for part, item in value.items()}
+            return {plain(part, name): plain(item, f"{name}.{part}") for part, item in value.items()}
     raise ValueError(f"{name}: a {type(value).__name__} is not JSON (allowed: numbers, text, lists, mappings, null)")
 
 
@@ -157,21 +157,24 @@ class Store:
 
     def _open(self) -> None:
         self._database.execute("PRAGMA synchronous=EXTRA")
-        if self._pragma("page_count") == 0:
-            # All of it or nothing, header included: a process killed in here leaves an empty file, or a journal that
-            # makes it one, and that is begun anew.
-            with self._transaction():
-                if self._pragma("application_id") == 0:  # not made by another process just now
-                    self._database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                    self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                    for statement in SCHEMA:
-                        self._database.execute(statement)
-        if self._pragma("application_id") != APPLICATION_ID:
-            raise ValueError("a database of something else")
-        if (found := self._pragma("user_version")) != SCHEMA_VERSION:
-            raise ValueError(f"a store of version {found}, and this reads version {SCHEMA_VERSION}")
-        if (found := self._pragma("quick_check(1)")) != "ok":
-            raise ValueError(f"damaged: {' '.join(str(found).split())}")
+        # Under the lock for writing: no other process is making the file or adding to it. An error rolls back, so that
+        # not even the page is written with which SQLite begins a file of a few bytes, which it takes for an empty one.
+        with self._transaction():
+            size = self.path.stat().st_size
+            if size == 0:  # new, or of a process that was killed before it had made it
+                self._database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                for statement in SCHEMA:
+                    self._database.execute(statement)
+                return
+            if self._pragma("application_id") != APPLICATION_ID:
+                raise ValueError("something else")
+            if (found := self._pragma("user_version")) != SCHEMA_VERSION:
+                raise ValueError(f"a store of version {found}, and this reads version {SCHEMA_VERSION}")
+            if (found := self._pragma("quick_check(1)")) != "ok":
+                raise ValueError(f"damaged: {' '.join(str(found).split())}")
+            if size != self._pragma("page_count") * self._pragma("page_size"):  # SQLite fills a last page with zeros
+                raise ValueError("damaged: its end is cut off")
 
     def close(self) -> None:
         if self._owner in _OWNERS:
@@ -225,13 +228,17 @@ class Store:
         """The finished runs, by their keys. ValueError of one that was damaged."""
         # One query each: a query that stays open would keep other processes from writing.
         for name in sorted(self.keys()):
-            query = "SELECT config, result, about FROM runs WHERE key = ?"
-            parts = self._database.execute(query, (name,)).fetchone()
-            line = '{{"config":{},"result":{},"about":{}}}'.format(*parts)
-            row = _row(line, f"{self.path}: run {name[:12]}")
-            if key(row.config) != name:
-                raise ValueError(f"{self.path}: run {name[:12]} has another configuration than it was stored with")
-            yield row
+            yield self.row(name)
+
+    def row(self, name: str) -> Row:
+        """The finished run of a key. KeyError without one, ValueError of one that was damaged."""
+        query = "SELECT config, result, about FROM runs WHERE key = ?"
+        if (parts := self._database.execute(query, (name,)).fetchone()) is None:
+            raise KeyError(name)
+        row = _row('{{"config":{},"result":{},"about":{}}}'.format(*parts), f"{self.path}: run {name[:12]}")
+        if key(row.config) != name:
+            raise ValueError(f"{self.path}: run {name[:12]} has another configuration than it was stored with")
+        return row
 
     def _insert(self, row: Row) -> bool:
         name, parts = key(row.config), (_json(row.config), _json(row.result), row.about.model_dump_json())

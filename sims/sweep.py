@@ -253,7 +253,7 @@ def _execute(execute: Execute, config: Config, begin_before: float) -> _Ended:
     start = time.perf_counter()
     try:
         result = plain(execute(config), "result")
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a SystemExit would end a worker of Dask
         return _Ended(error=_in_one_line(error))
     if not isinstance(result, dict):
         return _Ended(error=f"result: a {type(result).__name__} (allowed: a mapping)")

@@ -43,6 +43,13 @@ class Book:
 
         return cls({Trial.of(row.config): TrainResult.model_validate(row.result) for row in rows})
 
+    @classmethod
+    def read(cls, path: Path) -> Book:
+        """A record of the project. OSError without the file; ValueError, in one line, where it does not fit."""
+        from sims.store import read
+
+        return cls.of(read(path))
+
     def __getitem__(self, trial: Trial) -> TrainResult:
         return self._results[trial]
 

@@ -7,60 +7,53 @@ Post-LN's update.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
 from paper_checks.experiments.scale import Scale
 from paper_checks.trials import POST_LN_INIT, Trial
 
-DEEP, SHALLOW = 18, 2
-RATES = (2.0**-9, 2.0**-7)
+DEPTHS = (2, 6, 18)
+DEEP = DEPTHS[-1]
+RATE, SMALL_RATE = 2.0**-9, 2.0**-11
 ALIKE = ("pre-ln", "normformer", "sub-ln-gamma", "deepnorm", "admin", POST_LN_INIT, "post-ln")
 _STEPS = 150
 _LOOKS = (0, 1, 2, 5, 10, 20, 50, 100, 150)
 
 
-def alike(scheme: str, rate: float, num_layers: int = DEEP) -> str:
-    return f"{scheme} {num_layers}L-{num_layers}L at {rate:g}"
+def plain(scheme: str, num_layers: int = DEEP, rate: float = RATE) -> str:
+    return f"{scheme} {num_layers}L-{num_layers}L at {rate:.2g}"
 
 
-def warmed(rate: float, num_layers: int = DEEP) -> str:
-    return f"post-ln {num_layers}L-{num_layers}L at {rate:g}, warm-up"
+def warmed(num_layers: int = DEEP, rate: float = RATE) -> str:
+    return f"{plain('post-ln', num_layers, rate)}, warm-up"
 
 
-def from_fraction(rate: float) -> str:
-    return f"post-ln {DEEP}L-{DEEP}L at {rate:g}, warm-up from 1/N"
-
-
-def divided(rate: float) -> str:
-    return f"post-ln {DEEP}L-{DEEP}L at {rate:g}/N"
+FROM_FRACTION = f"{plain('post-ln')}, warm-up from 1/N"
+DIVIDED = f"{plain('post-ln')}, over N"
 
 
 def make(scale: Scale) -> Experiment:
     looks = tuple(step * scale.more for step in _LOOKS)
     shared: dict[str, Any] = scale.shared(_STEPS) | {"shape": "nmt", "measure_at": looks}
-    arms: list[Arm] = []
-    for rate in RATES:
-        for scheme in ALIKE:
-            arms.append(
-                Arm(name=alike(scheme, rate), trial=Trial(scheme=scheme, num_layers=DEEP, learning_rate=rate, **shared))
-            )
-        plain = Trial(scheme="post-ln", num_layers=DEEP, learning_rate=rate, **shared)
-        half = plain.num_steps // 2
-        arms += [
-            Arm(name=warmed(rate), trial=replace(plain, warmup_steps=half)),
-            Arm(name=from_fraction(rate), trial=replace(plain, warmup_steps=half, warmup_from=1 / DEEP)),
-            Arm(name=divided(rate), trial=replace(plain, learning_rate=rate / DEEP)),
-            Arm(name=alike("post-ln", rate, SHALLOW), trial=replace(plain, num_layers=SHALLOW)),
-            Arm(name=warmed(rate, SHALLOW), trial=replace(plain, num_layers=SHALLOW, warmup_steps=half)),
-        ]
+
+    def arm(name: str, scheme: str, num_layers: int = DEEP, rate: float = RATE, **more: Any) -> Arm:
+        return Arm(name=name, trial=Trial(scheme=scheme, num_layers=num_layers, learning_rate=rate, **shared | more))
+
+    half = {"warmup_steps": shared["num_steps"] // 2}
+    arms = [arm(plain(scheme), scheme) for scheme in ALIKE]
+    arms += [arm(warmed(), "post-ln", **half), arm(FROM_FRACTION, "post-ln", **half, warmup_from=1 / DEEP)]
+    arms += [arm(DIVIDED, "post-ln", rate=RATE / DEEP)]
+    for layers, rate in ((DEEP, SMALL_RATE), *((layers, RATE) for layers in DEPTHS[:-1])):
+        arms.append(arm(plain("post-ln", layers, rate), "post-ln", layers, rate))
+        arms.append(arm(warmed(layers, rate), "post-ln", layers, rate, **half))
+    arms += [arm(plain("deepnorm", layers), "deepnorm", layers) for layers in DEPTHS[:-1]]
     return Experiment(
         name="warmup",
         question="Does Post-LN train at 18 layers on either side, does warm-up save it, and what else does?",
         claims=("S3-42", "DN-13", "S1-48", "S1-04", "S2-23"),
         arms=tuple(arms),
-        pilot=tuple(arm for arm in arms if arm.name in {alike("post-ln", RATES[0]), alike("pre-ln", RATES[0])}),
+        pilot=tuple(arm for arm in arms if arm.name in {plain("post-ln"), plain("pre-ln")}),
         plan=_plan,
     )
 

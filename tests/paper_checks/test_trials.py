@@ -45,6 +45,7 @@ def own_pairs(folder: Path) -> tuple[str, str]:
 
 OTHER: dict[str, Any] = {
     "scheme": "post-ln",
+    "d_model": 16,
     "optimizer": "sgd",
     "shape": "bert",
     "activation": "relu",
@@ -102,9 +103,9 @@ def test_the_decoder_has_as_many_layers_as_the_encoder_where_nothing_is_said(tmp
 
 def test_a_name_with_more_or_less_is_refused(trial: Trial) -> None:
     named = trial.named()
-    with pytest.raises(ValueError, match="^a trial has no width$"):
+    with pytest.raises(ValueError, match=r"^a trial has no width$"):
         Trial.of({**named, "width": 8})
-    with pytest.raises(ValueError, match="^a trial without seed$"):
+    with pytest.raises(ValueError, match=r"^a trial without seed$"):
         Trial.of({name: value for name, value in named.items() if name != "seed"})
 
 
@@ -136,7 +137,9 @@ def check_post_ln_init() -> None:
     """As the recorded networks of DN-13 have it, which are written elsewhere."""
     for shape, in_layer in (("nmt", (2, 3)), ("gpt", (2, 0))):
         found = model("post-ln-init", shape=shape, num_layers=3)
-        for sublayers, size, side in zip((found.encoder, found.decoder), in_layer, layers("post-ln-init", 3), strict=True):
+        for sublayers, size, side in zip(
+            (found.encoder, found.decoder), in_layer, layers("post-ln-init", 3), strict=True
+        ):
             for index, sublayer in enumerate(sublayers):
                 weight, gain = side[index // size]
                 assert sublayer.residual_weight == weight
@@ -228,10 +231,11 @@ def check_execute(trial: Trial, folder: Path) -> None:
     assert first["num_steps"] == 3 and [look["step"] for look in first["looks"]] == [0, 2]
     assert without_time(execute(named)) == without_time(first)
     checkpoint = folder / f"{key(named)}.pt"
+    seen: list[int] = []
 
-    def stop(num_steps: int, left: list[int] = [2]) -> None:  # noqa: B006
-        left[0] -= num_steps
-        if left[0] < 0:
+    def stop(num_steps: int) -> None:
+        seen.append(num_steps)
+        if len(seen) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -260,7 +264,7 @@ def test_another_text_of_that_name_is_refused(trial: Trial, tmp_path: Path) -> N
     named = trial.named()
     own_text(tmp_path, last=9_000)
     load.cache_clear()  # as in another process
-    with pytest.raises(ValueError, match="^deepnorm: the data of this run are"):
+    with pytest.raises(ValueError, match=r"^deepnorm: the data of this run are"):
         execute(named)
 
 

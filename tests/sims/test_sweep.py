@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
@@ -23,7 +24,7 @@ from sims.sweep import Report, cluster, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
-ENOUGH = 60
+ENOUGH = 40
 """More runs than a sweep ends before it is killed, mostly."""
 
 
@@ -91,7 +92,7 @@ def kill_again_and_again(folder: Path, num_kills: int) -> str:
         child = start(folder, grid)
         if random.random() < 0.8:  # mostly while it runs and keeps, now and then while it starts
             wait_for(lambda before=before: size(folder / LOG) > before)
-        time.sleep(random.uniform(0.0, 0.4))
+        time.sleep(random.uniform(0.0, 0.3))
         kills += kill(child)
         in_commit += (folder / f"{FILE}-journal").exists()
         assert not wrong(folder, 0)
@@ -164,15 +165,16 @@ def test_two_processes_share_the_runs(tmp_path: Path, mutant: str) -> None:
 
 
 def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path) -> None:
-    first = start(tmp_path, ENOUGH, "", "60")
-    wait_for(lambda: len(logged(tmp_path)) >= 2)  # its workers sleep for a minute; it has claimed as much again
-    second = start(tmp_path, 4, "", "60")  # the same four: it can only wait
-    with Store(tmp_path / FILE) as store:
-        assert not any(store.claim(config) for config in configs(str(tmp_path), 2, 60.0))
-    kill(second)
-    kill(first)
-    with Store(tmp_path / FILE) as store:
-        assert all(store.claim(config) for config in configs(str(tmp_path), 4, 60.0))
+    children = [start(tmp_path, ENOUGH, stdin=PIPE) for _ in range(2)]
+    begin(children)
+    wait_for(lambda: sum(event == "kept" for event, _ in logged(tmp_path)) >= 10)
+    assert kill(children[0])
+    assert count_claims(tmp_path / FILE) > 0
+    out, err = children[1].communicate(timeout=60)
+    done, found, failed, left = map(int, out.split())
+    assert (done + found, failed, left, err) == (ENOUGH, 0, 0, "")
+    assert not wrong(tmp_path, ENOUGH)
+    assert count_claims(tmp_path / FILE) == 0
 
 
 def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(
         for error, says in zip(
             errors,
             (
-                r"KeyError: 'no such\\nscheme' (test_sweep.py, line ",
+                r"KeyError: 'no such\nscheme' (test_sweep.py, line ",
                 "ValueError: result.loss[1]: nan is not JSON (allowed: finite numbers, and null for none)",
                 "ValueError: result.loss: a set is not JSON (allowed: ",
                 "result: a NoneType (allowed: a mapping)",
@@ -294,10 +296,10 @@ def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: 
         assert store.find({}) == {"omp": "1", "has_torch": False}
 
 
-@pytest.mark.parametrize("options", [{"at_once": 0}, {"attempts": 0}])
-def test_numbers_of_runs_are_at_least_one(tmp_path: Path, options: dict[str, int]) -> None:
+@pytest.mark.parametrize(("at_once", "attempts"), [(0, 1), (1, 0)])
+def test_numbers_of_runs_are_at_least_one(tmp_path: Path, at_once: int, attempts: int) -> None:
     with Store(tmp_path / FILE) as store, pytest.raises(ValueError, match=r"\(allowed: 1 and up\)"):
-        sweep([], execute, store, threads, **options)
+        sweep([], execute, store, threads, at_once=at_once, attempts=attempts)
 
 
 # ---------------------------------------------------------------- stopping
@@ -335,7 +337,7 @@ def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
 
 def test_an_interruption_waits_for_what_has_begun_and_keeps_it(tmp_path: Path) -> None:
     """Of the process alone, at a moment when runs are under way: they are kept, and what has not begun is not begun."""
-    given = configs(str(tmp_path), 20)
+    given = configs(str(tmp_path), 8, 0.3)
 
     def interrupt(_: int) -> None:
         if len(logged(tmp_path)) > 0:
@@ -343,12 +345,12 @@ def test_an_interruption_waits_for_what_has_begun_and_keeps_it(tmp_path: Path) -
 
     with Store(tmp_path / FILE) as store:
         with pytest.raises(KeyboardInterrupt):
-            sweep(given, execute, store, threads, at_once=10, advance=interrupt)
+            sweep(given, execute, store, threads, at_once=8, advance=interrupt)
         begun = {n for event, n in logged(tmp_path) if event == "start"}
         assert {config["n"] for config in given if store.find(config)} == begun
-        assert 0 < len(begun) < 10
+        assert 0 < len(begun) < 8
         assert count_claims(tmp_path / FILE) == 0
-        assert sweep(given, execute, store, threads) == Report(done=20 - len(begun), found=len(begun))
+        assert sweep(given, execute, store, threads) == Report(done=8 - len(begun), found=len(begun))
 
 
 def test_workers_end_with_the_process_that_sweeps(tmp_path: Path) -> None:
@@ -376,7 +378,10 @@ def test_a_cluster_sweeps(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
     given = configs(str(tmp_path), 12)
-    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as local:
+    local = LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", local_directory=tmp_path / "dask"
+    )
+    with closing(local):
         address = local.scheduler_address
         with Store(tmp_path / FILE) as store:
             report = sweep(given, fail, store, lambda: cluster(address), at_once=4)

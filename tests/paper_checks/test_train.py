@@ -1,0 +1,510 @@
+"""``depthlaw train``: the grid that it runs, its document, what people read of it, and that no run is made twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paper_checks import cli, loss_plots, trained_rows, trials
+from paper_checks.commands import train, train_text
+from paper_checks.trials import Trial
+from sims import sweep
+from sims.outcomes import share
+from sims.stats import estimate
+from sims.train import TrainResult
+
+DEPTHLAW = Path(sys.executable).with_name("depthlaw")
+SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
+GRID = f"--scheme post-ln,deepnorm --layers 1,2 --learning-rate 1e-3,4 --seeds 2 {SMALL}"
+ONE = f"--scheme pre-ln --layers 1 --learning-rate 1e-3 {SMALL}"
+
+
+TEXT = " ".join(str(number * number) for number in range(10_000))
+
+
+def result(outcome: str, held_out: list[float], losses: list[float | None]) -> TrainResult:
+    return TrainResult(
+        outcome=outcome,
+        reason="",
+        num_steps=len(losses),
+        held_out=held_out[-1],
+        best=min(held_out),
+        guess=3.0,
+        losses=losses,
+        held_out_at=list(enumerate(held_out)),
+        looks=[],
+        num_parameters=1,
+        seconds=1.0,
+    )
+
+
+class Counted:
+    """In place of training: a result that is at hand, in this process."""
+
+    def __init__(self) -> None:
+        self.named: list[dict[str, Any]] = []
+
+    def __call__(self, named: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        self.named.append(named)
+        return result("trained", [6.0, 2.0 + named["seed"]], [5.0]).plain()
+
+
+def in_this_process(num_workers: int) -> Executor:
+    return ThreadPoolExecutor(1)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    found = Counted()
+    monkeypatch.setattr(trials, "execute", found)
+    monkeypatch.setattr(sweep, "pool", in_this_process)
+    return found
+
+
+class Command:
+    """``depthlaw train`` on a text of its own, with a store of its own."""
+
+    def __init__(self, folder: Path, text: Path | None = None) -> None:
+        self.folder, self.store = folder, folder / "runs.sqlite"
+        self.text = folder / "own.txt" if text is None else text
+        if text is None:
+            self.text.write_text(TEXT)
+
+    def __call__(self, options: str, *, code: int = 0, has_text: bool = True) -> Any:
+        arguments = ["train", *options.split(), "--store", str(self.store), "--device", "cpu"]
+        arguments += ["--text", str(self.text)] if has_text else []
+        return ran(arguments, code)
+
+    def answer(self, options: str, **rest: Any) -> dict[str, Any]:
+        return json.loads(self(f"{options} --json", **rest).stdout)
+
+    def people(self, options: str, **rest: Any) -> str:
+        return self(options, **rest).stdout
+
+
+def ran(arguments: list[str], code: int) -> Any:
+    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code
+    return result
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The grid, for real."""
+    found = Command(tmp_path_factory.mktemp("trained"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "pool", in_this_process)
+        found.answer(GRID)
+    return found
+
+
+@pytest.fixture
+def trained(trained_once: Command, tmp_path: Path) -> Command:
+    """With a store that has the whole grid."""
+    found = Command(tmp_path, trained_once.text)
+    shutil.copy(trained_once.store, found.store)
+    return found
+
+
+# ---------------------------------------------------------------- the grid and the store
+
+
+def check_grid(command: Command, counted: Counted) -> None:
+    """Each of the lists with each, once; the first seed of all, then the second."""
+    found = command.answer(GRID.replace("post-ln,", "post-ln,post-ln,"))
+    places = [(run["scheme"], run["num_layers"], run["learning_rate"], run["seed"]) for run in counted.named]
+    assert places == [(s, n, r, k) for k in (0, 1) for s in ("post-ln", "deepnorm") for n in (1, 2) for r in (1e-3, 4)]
+    assert len(found["rows"]) == 8 and all(row["num_runs"] == 2 for row in found["rows"])
+    assert found["sweep"] == {"done": 16, "found": 0, "failed": {}, "left": 0}
+
+
+def check_resumption(command: Command, counted: Counted) -> None:
+    """The same command again runs nothing; one that asks for more runs what is new."""
+    first = command.answer(ONE)
+    assert len(counted.named) == 1
+    again = command.answer(ONE)
+    assert len(counted.named) == 1
+    assert {**again, "sweep": first["sweep"]} == first
+    assert again["sweep"] == {"done": 0, "found": 1, "failed": {}, "left": 0}
+    more = command.answer(f"{ONE} --seeds 3")
+    assert [run["seed"] for run in counted.named] == [0, 1, 2]
+    assert more["runs"][0] == first["runs"][0]
+    command.answer(f"{ONE} --seed 1 --seeds 2")
+    assert len(counted.named) == 3
+
+
+def check_budget(command: Command, counted: Counted) -> None:
+    """What does not begin is left, and the same command goes on with it."""
+    spent = f"{ONE} --seeds 5 --budget 1e-9"
+    found = command.answer(spent)
+    assert not counted.named
+    assert found["sweep"] == {"done": 0, "found": 0, "failed": {}, "left": 5}
+    assert (found["rows"][0]["num_runs"], found["rows"][0]["num_missing"]) == (0, 5)
+    assert "Left when the budget was spent: 5; the same command goes on" in " ".join(command.people(spent).split())
+    assert command.answer(f"{ONE} --seeds 5 --budget 60")["rows"][0]["num_runs"] == 5
+    assert "Left" not in command.people(spent)
+    assert len(counted.named) == 5
+
+
+def test_the_grid_is_of_each_with_each(command: Command, counted: Counted) -> None:
+    check_grid(command, counted)
+
+
+def test_no_run_is_made_twice(command: Command, counted: Counted) -> None:
+    check_resumption(command, counted)
+
+
+def test_a_budget_leaves_the_rest_for_later(command: Command, counted: Counted) -> None:
+    check_budget(command, counted)
+
+
+def test_a_run_that_fails_is_told_and_tried_again(
+    command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on, and the exit code is 1: something was not done. A run that diverged was."""
+
+    def fail(named: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        if named["seed"] == 1:
+            raise RuntimeError("out of paper")
+        return counted(named, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "execute", fail)
+        result = command(f"{ONE} --seeds 3 --json", code=1)
+    found = json.loads(result.stdout)
+    assert (found["rows"][0]["num_runs"], found["sweep"]["done"]) == (2, 2)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("depthlaw: a run failed: RuntimeError: out of paper")
+    assert command.answer(f"{ONE} --seeds 3")["rows"][0]["num_runs"] == 3
+    assert [run["seed"] for run in counted.named] == [0, 2, 1]
+
+
+def test_checkpoints_stand_beside_the_store_while_a_run_is_under_way(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "pool", in_this_process)
+    folder = command.folder / "runs.sqlite.checkpoints"
+    seen: list[list[Path]] = []
+    unlink = Path.unlink
+
+    def spy(path: Path, **rest: Any) -> None:
+        seen.append([found for found in folder.glob("*.pt") if found == path])
+        unlink(path, **rest)
+
+    monkeypatch.setattr(Path, "unlink", spy)
+    command.answer(f"{ONE} --checkpoint-every 1")
+    assert any(seen) and not list(folder.iterdir())
+
+
+def test_workers_are_processes_and_the_command_line_says_nothing_else(command: Command) -> None:
+    """For real: standard error is empty where nobody looks, and standard output is one document."""
+    arguments = [DEPTHLAW, "train", *ONE.split(), "--text", command.text, "--store", command.store, "--device", "cpu"]
+    environment = {**os.environ, "COLUMNS": "80"}
+    result = subprocess.run(
+        [*map(str, arguments), "--workers", "1", "--json"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert not result.stderr
+    assert json.loads(result.stdout)["sweep"]["done"] == 1
+
+
+# ---------------------------------------------------------------- the document
+
+
+def check_document(command: Command) -> None:
+    found = command.answer(GRID)
+    assert found["schema_version"] == 1
+    assert list(found) == ["schema_version", "config", "seeds", "data", "rows", "sweep", "store", "runs"]
+    assert found["seeds"] == [0, 1]
+    assert found["config"]["num_steps"] == 3 and "scheme" not in found["config"]
+    assert found["data"]["uniform"] == pytest.approx(math.log(256))
+    assert 0 < found["data"]["guess"] < found["data"]["uniform"]
+    for row in found["rows"]:
+        runs = [run for run in found["runs"] if all(run["config"][name] == row[name] for name in PLACE)]
+        results = [run["result"] for run in runs]
+        assert len(runs) == 2 == row["num_runs"] and row["num_missing"] == 0
+        outcomes = [result["outcome"] for result in results]
+        assert row["outcomes"] == {name: outcomes.count(name) for name in ("trained", "stuck", "diverged")}
+        num_trained = outcomes.count("trained")
+        assert row["trained"] == vars(share(num_trained, 2))
+        kept = [result["held_out"] for result in results if result["outcome"] != "diverged"]
+        assert row["held_out"] == (vars(estimate(kept)) if kept else None)
+        assert [one["seed"] for one in row["diverged"]] == [
+            run["config"]["seed"] for run in runs if run["result"]["outcome"] == "diverged"
+        ]
+        check_updates(row, results)
+    assert {outcome for row in found["rows"] for outcome, count in row["outcomes"].items() if count} >= {"stuck"}
+    assert any(row["diverged"] for row in found["rows"]), "a learning rate of 4 is too large"
+
+
+PLACE = ("scheme", "optimizer", "num_layers", "learning_rate")
+
+
+def check_updates(row: dict[str, Any], results: list[dict[str, Any]]) -> None:
+    assert [one["step"] for one in row["updates"]] == [0, 2, 3]
+    looks = [{look["step"]: look["update"]["update"] for look in result["looks"]} for result in results]
+    for one in row["updates"]:
+        there = [look for look in looks if one["step"] in look]
+        values = [look[one["step"]] for look in there if look[one["step"]] is not None]
+        assert one["update"] == (vars(estimate(values)) if values else None)
+        ratios = [look[one["step"]] / look[0] for look in there if look[one["step"]] is not None]
+        assert one["ratio"] == (vars(estimate(ratios)) if ratios else None)
+    assert row["updates"][0]["ratio"]["mean"] == 1
+
+
+def test_the_document_has_what_became_of_each_run(trained: Command) -> None:
+    check_document(trained)
+
+
+def test_an_encoder_decoder_has_layers_on_either_side(command: Command, counted: Counted) -> None:
+    for name, power in (("source", 2), ("target", 3)):
+        (command.folder / name).write_text("\n".join(str(number**power) for number in range(100)))
+    pairs = f"{command.folder / 'source'} {command.folder / 'target'}"
+    options = f"--scheme post-ln-init --shape nmt --layers 1,2 --decoder-layers 2,1 --learning-rate 1e-3 {SMALL}"
+    found = command.answer(f"{options} --parallel {pairs}", has_text=False)
+    sides = [(row["num_layers"], row["num_decoder_layers"], row["num_sublayers"]) for row in found["rows"]]
+    assert sides == [(1, 2, 8), (2, 1, 7)]
+    assert "1-2" in command.people(f"{options} --parallel {pairs}", has_text=False)
+
+
+# ---------------------------------------------------------------- what people read
+
+
+def width(text: str) -> int:
+    """Of all lines but the last, which has the store's path, to be copied whole."""
+    return max(map(len, text.splitlines()[:-1]))
+
+
+def check_people(command: Command) -> None:
+    text = command.people(GRID)
+    found = command.answer(GRID)
+    assert width(text) <= 80
+    assert "…" not in text, "nothing is cut"
+    plain = " ".join(text.replace("│", " ").split())
+    data = found["data"]
+    assert f"Data: {data['about']}." in " ".join(text.split())
+    assert f"{data['guess']:.4g} without looking at the input, {data['uniform']:.4g} by a uniform guess of 256" in plain
+    assert "trained: the held-out loss ends below" in plain and "for 50 steps running" in plain
+    for row in found["rows"]:
+        num_diverged = row["outcomes"]["diverged"]
+        trained = f"{row['trained']['successes']} of 2 [0, 0.84]"
+        assert f"{row['scheme']} {row['num_layers']} {row['learning_rate']:g} {trained} {num_diverged}" in plain
+        for one in row["diverged"]:
+            assert f"seed {one['seed']}, diverged after 3 steps: {one['reason']}." in plain
+        ratio = row["updates"][-1]["ratio"]
+        assert ratio is None or f"{ratio['mean']:.3g}" in plain
+    assert plain.endswith(f"Runs: 0 done now, 16 found. Kept in {command.store}.")
+
+
+def test_people_read_what_became_of_the_runs(trained: Command) -> None:
+    check_people(trained)
+
+
+def test_several_optimizers_fit_on_a_screen(command: Command, counted: Counted) -> None:
+    text = command.people(f"{ONE} --optimizer sgd,adafactor --seeds 2")
+    assert width(text) <= 80
+    assert "adafactor" in text and "…" not in text
+
+
+# ---------------------------------------------------------------- the plot
+
+
+DATA = {"guess": 3.0, "uniform": 5.0}
+RUNS: dict[Trial, TrainResult | None] = {
+    Trial(scheme="post-ln"): result("stuck", [6.0, 4.0], [5.5]),
+    Trial(scheme="post-ln", seed=1): result("trained", [6.0, 2.0], [5.0]),
+    Trial(scheme="post-ln", seed=2): result("diverged", [6.0], [7.0, 1e9, None]),
+    Trial(scheme="post-ln", seed=3): None,
+    Trial(scheme="deepnorm", num_layers=8): result("trained", [6.0, 2.5], [4.5]),
+}
+
+
+def check_curves() -> None:
+    first, second = loss_plots.figure_of(RUNS, "title", DATA).axes
+    assert [axes.get_title() for axes in (first, second)] == ["4 layers, adam at 0.001", "8 layers, adam at 0.001"]
+    lines = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in first.lines}
+    assert lines["post-ln"] == [[0, 6], [1, 3]], "the mean of the seeds that did not diverge"
+    assert {y for _, y in lines["without the input, 3"]} == {3} and {y for _, y in lines["uniform guess, 5"]} == {5}
+    crosses = [line for line in first.lines if line.get_marker() == "x"]
+    assert [np.asarray(line.get_xydata()).tolist() for line in crosses] == [[[3, pytest.approx(6.9)]]]
+    bottom, top = first.get_ylim()
+    assert (bottom, top) == pytest.approx((1.8, 6.9))
+    thin = [np.asarray(line.get_xydata()).tolist() for line in first.lines if line.get_linewidth() < 1]
+    assert thin == [[[1, 5.5]], [[1, 5]], [[1, 7], [2, 1e9]]]
+    colours = {line.get_label(): line.get_color() for axes in (first, second) for line in axes.lines}
+    assert colours["post-ln"] != colours["deepnorm"]
+
+
+def test_curves_are_the_runs() -> None:
+    check_curves()
+
+
+def test_a_plot_is_written(command: Command, counted: Counted) -> None:
+    target = command.folder / "losses.svg"
+    assert f"Wrote {target.name}." in command.people(f"{ONE} --plot {target}").replace(f"{target.parent}/", "").replace(
+        "\n", ""
+    )
+    assert target.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_plot_of_too_many_panels_is_refused_before_any_run(
+    command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = ",".join(f"{number}e-3" for number in range(1, loss_plots.MOST_PANELS + 2))
+    refuse(command, f"--scheme pre-ln --layers 1 --learning-rate {rates} --plot {command.folder}/a.png")
+    assert "49 panels" in capsys.readouterr().err
+    assert not counted.named
+
+
+# ---------------------------------------------------------------- refusals
+
+_START = "--scheme pre-ln --layers 1 --learning-rate 1e-3"
+REFUSED: dict[str, tuple[str, str]] = {
+    "scheme": ("--scheme postln --layers 1 --learning-rate 1e-3", "did you mean post-ln"),
+    "a comma too many": ("--scheme post-ln, --layers 1 --learning-rate 1e-3", "--scheme wants names"),
+    "no layers": ("--scheme pre-ln --layers 0 --learning-rate 1e-3", "--layers must be a whole number from 1 to 10000"),
+    "many layers": ("--scheme pre-ln --layers 10001 --learning-rate 1", "--layers must be a whole number from 1"),
+    "no rate": ("--scheme pre-ln --layers 1 --learning-rate 0", "--learning-rate is a positive number"),
+    "not a rate": ("--scheme pre-ln --layers 1 --learning-rate fast", "--learning-rate must be a number"),
+    "optimizer": (f"{_START} --optimizer adm", "did you mean adam"),
+    "shape": (f"{_START} --shape bart", "shape is one of gpt"),
+    "heads": (f"{_START} --heads 3", "d_model 32 is not a multiple of num_heads 3"),
+    "width": (f"{_START} --width -1", "--width must be a whole number from 1"),
+    "warmup": (f"{_START} --warmup 201", "warmup_steps is from 0 to num_steps, 200, not 201"),
+    "schedule": (f"{_START} --schedule step", "schedule is one of"),
+    "precision": (f"{_START} --precision float16", "precision is one of"),
+    "weight decay": (f"{_START} --weight-decay -1", "weight_decay is at least 0"),
+    "clip": (f"{_START} --clip 0", "clip_norm is positive"),
+    "text with vit": (f"{_START} --shape vit --text a.txt", "text belongs to gpt and bert, not to vit"),
+    "no text": (f"{_START} --text there-is-none.txt", "there-is-none.txt cannot be read"),
+    "pairs with gpt": (f"{_START} --parallel a b", "parallel belongs to nmt, not to gpt"),
+    "decoder of gpt": (f"{_START} --decoder-layers 1", "num_decoder_layers belongs to the shape nmt"),
+    "unpaired": (f"{_START} --shape nmt --decoder-layers 1,2", "--layers has 1 entries and --decoder-layers 2"),
+    "no encoder-decoder": ("--scheme gpt2 --shape nmt --layers 1 --learning-rate 1", "prints no encoder-decoder"),
+    "measured too late": (f"{_START} --measure-at 201", "measure_at has steps from 0 to num_steps, 200, not 201"),
+    "no budget": (f"{_START} --budget 0", "--budget is a positive number"),
+    "no workers": (f"{_START} --workers 0", "--workers must be a whole number from 1"),
+    "workers and a cluster": (f"{_START} --workers 1 --scheduler tcp://127.0.0.1:1", "one of --workers and"),
+    "plot": (f"{_START} --plot a.txt", "--plot wants a file that ends in"),
+    "device": (f"{_START} --device tpu", "unknown device 'tpu'"),
+    "store": (f"{_START} --store {Path(__file__)}", "test_train.py"),
+    "no folder": (f"{_START} --store there-is-none/a.sqlite", "--store: there is no folder there-is-none"),
+    "checkpoints": (f"{_START} --checkpoint-every 0", "--checkpoint-every must be a whole number from 1"),
+    "too many": (f"{_START} --seeds 100001", "the grid has 100001 runs; at most 100000 are allowed"),
+}
+
+
+def refuse(command: Command, options: str) -> None:
+    """As the command line itself does it."""
+    arguments = ["depthlaw", "train", *options.split()]
+    if "--store" not in arguments:
+        arguments += ["--store", str(command.store)]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
+        patch.setattr(sys, "argv", arguments)
+        cli.main()
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_one_line(
+    case: str, command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options, text = REFUSED[case]
+    refuse(command, options)
+    said = capsys.readouterr()
+    assert not said.out and not counted.named
+    (line,) = said.err.splitlines()
+    assert line.startswith("depthlaw: ") and text in line
+    assert Path(__file__).read_text().startswith('"""``depthlaw train``'), "what is no store stays as it is"
+
+
+# ---------------------------------------------------------------- what the tests find
+
+_ROW, _UPDATE, _MEAN, _PRODUCT = trained_rows.row, trained_rows._update, loss_plots._mean, train.product
+_NUMBERS = itertools.count()
+MUTANTS_OF_THE_GRID: dict[str, tuple[Any, str, Any, Callable[[Command, Counted], None]]] = {
+    "the last entry left out": (
+        train,
+        "product",
+        lambda *axes: list(_PRODUCT(*axes))[:-1],
+        check_grid,
+    ),
+    "seeds last": (
+        train,
+        "product",
+        lambda seeds, *axes: [(seed, *rest) for *rest, seed in _PRODUCT(*axes, seeds)],
+        check_grid,
+    ),
+    "a name that changes": (trials, "_digest", lambda model: str(next(_NUMBERS)), check_resumption),
+    "no deadline": (
+        train,
+        "_positive",
+        lambda text, option: 1e6 if option == "--budget" else float(text),
+        check_budget,
+    ),
+}
+MUTANTS: dict[str, tuple[Any, str, Any, Callable[[Command], None]]] = {
+    "diverged runs in the mean": (
+        trained_rows,
+        "row",
+        lambda trials, results: {**_ROW(trials, results), "held_out": vars(estimate([r.best for r in results]))},
+        lambda trained: check_document(trained),
+    ),
+    "the share of those that are stuck": (
+        trained_rows,
+        "share",
+        lambda successes, num: share(num - successes, num),
+        lambda trained: check_document(trained),
+    ),
+    "the update of another step": (
+        trained_rows,
+        "_update",
+        lambda step, results: {**_UPDATE(0, results), "step": step},
+        lambda trained: check_document(trained),
+    ),
+    "a mean with diverged runs": (
+        loss_plots,
+        "_mean",
+        lambda results: _MEAN([result for result in RUNS.values() if result is not None]),
+        lambda _: check_curves(),
+    ),
+    "no crosses": (loss_plots, "_end", lambda result, top: (0, 0.0), lambda _: check_curves()),
+    "a wide table": (train_text, "_layers", lambda row: 30 * "x", lambda trained: check_people(trained)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(mutant: str, trained: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, value, check = MUTANTS[mutant]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(AssertionError):
+        check(trained)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_THE_GRID)
+def test_a_mutant_of_the_grid_is_found(
+    mutant: str, command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, name, value, check = MUTANTS_OF_THE_GRID[mutant]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(AssertionError):
+        check(command, counted)
