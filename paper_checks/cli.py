@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from paper_checks.choices import ARCHITECTURES, NORMS, OPTIMIZERS, SELECTIONS
+from paper_checks.commands.experiment_options import EXAMPLES as EXPERIMENT_EXAMPLES
+from paper_checks.commands.experiment_options import experiment
 from paper_checks.commands.train_options import EXAMPLES as TRAIN_EXAMPLES
 from paper_checks.commands.train_options import train
 
@@ -377,6 +379,7 @@ def measure(
 
 
 app.command(epilog=TRAIN_EXAMPLES)(train)
+app.command(epilog=EXPERIMENT_EXAMPLES)(experiment)
 
 
 @app.command(epilog="Example: depthlaw verify S1-33 DN-07")

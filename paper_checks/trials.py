@@ -60,7 +60,7 @@ _COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Everything that decides a run. num_decoder_layers: M of an nmt, N where left out. The rest as in ``TrainConfig``.
+    """Everything that decides a run. num_decoder_layers: M of an nmt, None for N. The rest as in ``TrainConfig``.
 
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
@@ -102,6 +102,8 @@ class Trial:
                 raise ValueError(f"{name} is a whole number from 1, not {number!r}")
         if decoder and self.arch != "encoder-decoder":
             raise ValueError(f"num_decoder_layers belongs to the shape nmt, not to {self.shape}")
+        if self.num_decoder_layers == self.num_layers:  # one run, one trial: `of` gives back what was named
+            object.__setattr__(self, "num_decoder_layers", None)
         for name, value in (("text", self.text), ("parallel", self.parallel)):
             if value is not None and SHAPES[self.shape].own != name:
                 whose = " and ".join(shape for shape, found in SHAPES.items() if found.own == name)

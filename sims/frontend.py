@@ -140,6 +140,7 @@ class _Fused(Transformer):
         width = x_BTD.shape[-1:]
         gain = self._weights[f"{name}_{place}_gain"] if self.config.has_affine else None
         if self.config.norm_kind == "rmsnorm":
+            x_BTD = x_BTD if gain is None else x_BTD.to(gain.dtype)  # of mixed kinds torch warns, where it autocasts
             return functional.rms_norm(x_BTD, width, gain, self.config.norm_eps)
         bias = self._weights[f"{name}_{place}_bias"] if self.config.has_affine else None
         return functional.layer_norm(x_BTD, width, gain, bias, self.config.norm_eps)

@@ -64,7 +64,8 @@ _OWNERS: set[str] = set()
 
 
 class About(BaseModel):
-    """What a run was made with. sources: ``sims.record.sources_hash``. seconds: what it took. created: UTC."""
+    """What a run was made with. sources: ``sims.record.sources_hash``, of what trains too. seconds: what it took.
+    created: UTC."""
 
     model_config = STRICT
 
@@ -140,7 +141,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sources = sources_hash()
+        self._sources = sources_hash(has_training=True)
         self._owner = uuid4().hex
         if path.exists() and not path.is_file():
             raise ValueError(f"{path}: not a file (allowed: a store of runs, or a name that is free)")
@@ -369,5 +370,10 @@ def import_(store: Store, path: Path) -> int:
 
     ValueError, in one line, of a line that does not fit; OSError of a file that cannot be read.
     """
+    return store.add_all(read(path))
+
+
+def read(path: Path) -> list[Row]:
+    """The runs of such a file. Errors as ``import_``."""
     with path.open("rb") as file:
-        return store.add_all([_row(line, f"{path}, line {number}") for number, line in enumerate(file, start=1)])
+        return [_row(line, f"{path}, line {number}") for number, line in enumerate(file, start=1)]

@@ -115,6 +115,8 @@ class TrainConfig:
             raise ValueError(f"measure_at has steps from 0 to num_steps, {self.num_steps}, not {odd[0]}")
         if self.seed < 0:
             raise ValueError(f"seed is at least 0, not {self.seed}")
+        if odd := sorted({"lr", "weight_decay", "params"} & set(self.optimizer_options)):
+            raise ValueError(f"optimizer_options are those that have no field of their own here, not {odd[0]}")
 
     def rate_at(self, step: int) -> float:
         """What step (from 0) multiplies learning_rate by."""
@@ -370,7 +372,8 @@ class _Run:
             content = torch.load(path, map_location=self.device, weights_only=True)
             digest, data = content["digest"], content["data"]
         except Exception as error:  # torch names no exception of its own for a file that it cannot read
-            raise ValueError(f"{path.name} is no checkpoint: {str(error).splitlines()[0]}") from error
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise ValueError(f"{path.name} is no checkpoint: {reason}") from error
         if digest != self.config.digest or data != self.data.digest:
             raise ValueError(f"{path.name} is a checkpoint of another run: its settings or its data differ")
         self.network.load_state_dict(content["network"])
@@ -398,7 +401,10 @@ def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
     ]
     options: dict[str, Any] = {"eps": _EPS[config.optimizer]} if config.optimizer in _EPS else {}
     options |= {"fused": True} if config.optimizer in _FUSED else {}
-    return make(config.optimizer, parts, config.learning_rate, **{**options, **config.optimizer_options})
+    try:
+        return make(config.optimizer, parts, config.learning_rate, **{**options, **config.optimizer_options})
+    except TypeError as error:
+        raise ValueError(f"optimizer_options of {config.optimizer}: {error}") from error
 
 
 def _gradient_norms(network: Network) -> dict[str, list[float]]:

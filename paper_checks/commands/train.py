@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
-import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing, writable
+from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing
 from paper_checks.commands.output import document, print_json, progress
+from paper_checks.commands.running import num_workers, positive, stoppable, store_file
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -61,11 +58,11 @@ def run(
 ) -> int:
     """Everything that can be wrong with the input is said before anything is trained. 1 where a run could not be done,
     which is not one that diverged."""
-    minutes = None if budget is None else _positive(budget, "--budget")
+    minutes = None if budget is None else positive(budget, "--budget")
     num_steps = None if checkpoint_every is None else count(checkpoint_every, "--checkpoint-every", most=10**9)
-    num_workers = _num_workers(workers, scheduler)
+    at_once = num_workers(workers, scheduler)
     target = None if plot is None else plot_file(plot)
-    kept_in = _store_file(store)
+    kept_in = store_file(store, "training.sqlite")
     with refusing():
         trials = trials_of(asked)
         named = {trial: trial.named() for trial in trials}
@@ -84,18 +81,18 @@ def run(
 
     with refusing():
         where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(pool, num_workers)
+        make_executor: Callable[[], Executor] = partial(pool, at_once)
         if scheduler is not None:
             make_executor = partial(cluster, scheduler)
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
     train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=num_steps or 1)
-    with refusing(), Store(kept_in) as kept, _stoppable(kept_in), progress("training", len(trials)) as advance:
+    with refusing(), Store(kept_in) as kept, stoppable(kept_in), progress("training", len(trials)) as advance:
         report = sweep(
             list(named.values()),
             train,
             kept,
             make_executor,
-            at_once=2 * num_workers,
+            at_once=2 * at_once,
             device=device_name(where),
             advance=advance,
             deadline=None if minutes is None else time.monotonic() + 60 * minutes,
@@ -140,7 +137,7 @@ def trials_of(asked: Asked) -> list[Trial]:
     from paper_checks.trials import Trial
 
     schemes, optimizers = (_names(asked.grid[option], option) for option in ("--scheme", "--optimizer"))
-    rates = [_positive(part, "--learning-rate") for part in asked.grid["--learning-rate"].split(",")]
+    rates = [positive(part, "--learning-rate") for part in asked.grid["--learning-rate"].split(",")]
     first, num_seeds = (
         count(asked.seeds[0], "--seed", least=0, most=2**31),
         count(asked.seeds[1], "--seeds", most=10**6),
@@ -202,44 +199,6 @@ def _names(text: str, option: str) -> list[str]:
     if not all(names):
         raise BadInputError(f"{option} wants names with a comma between them, not {text!r}")
     return names
-
-
-def _positive(text: str, option: str) -> float:
-    number = fraction(text, option)
-    if not 0 < number < 10**9:
-        raise BadInputError(f"{option} is a positive number below 1e9, not {text.strip()}")
-    return float(number)
-
-
-def _num_workers(workers: str | None, scheduler: str | None) -> int:
-    if workers is not None and scheduler is not None:
-        raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
-    return os.cpu_count() or 1 if workers is None else count(workers, "--workers", most=4096)
-
-
-def _store_file(text: str | None) -> Path:
-    from paper_checks.measuring import RECORDS
-
-    if text is not None:
-        return writable(Path(text), "--store")
-    path = RECORDS / "local" / "training.sqlite"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return writable(path, "the store")
-    except (OSError, BadInputError) as error:
-        raise BadInputError(f"{path.parent} cannot be written: give --store FILE") from error
-
-
-@contextmanager
-def _stoppable(path: Path) -> Iterator[None]:
-    """Ctrl-C and a disk that is full are said in a line."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise BadInputError(f"{path}: {error}") from error
-    except KeyboardInterrupt:
-        text = f"interrupted; what was finished is in {path}, and the same command goes on from there"
-        raise BadInputError(text) from None
 
 
 # ---------------------------------------------------------------- what is found

@@ -162,7 +162,7 @@ def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterat
 
 @dataclass
 class Ran:
-    """What a call of ``run`` came to. done: runs made now; found: that were there; failed: by trial, in a line.
+    """What a call of ``run`` came to. done: runs made now; found: that others made meanwhile; failed: by trial, in a line.
 
     is_finished: whether every arm has its seeds; where not, the deadline came first, or runs failed.
     """
@@ -171,6 +171,11 @@ class Ran:
     found: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     is_finished: bool = False
+
+
+def there(store: Store) -> Book:
+    """The runs of a store that this checkout would make again: with its numbers, and this machine's data."""
+    return Book.of(row for row in store.rows() if Trial.of(row.config).named() == row.config)
 
 
 def run(
@@ -182,18 +187,19 @@ def run(
     deadline: float | None = None,
     at_once: int = 4,
     device: str = "cpu",
+    device_name: str = "cpu",
     checkpoints: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Book, Ran]:
-    """Run what the store lacks, until the deadline (of time.monotonic).
+    """Run what the store lacks, until the deadline (of time.monotonic). The book has what was there before, too.
 
     ValueError, in one line, for data that cannot be read.
     """
     from sims.sweep import sweep
     from sims.train import TrainResult
 
-    book, ran = Book({}), Ran()
+    book, ran = there(store), Ran()
     work = partial(execute, device=device, checkpoints=checkpoints)
     has_said_plan = False
     for todo in experiment.rounds(book, num_seeds):
@@ -207,7 +213,7 @@ def run(
             store,
             make_executor,
             at_once=at_once,
-            device=device,
+            device=device_name,
             deadline=deadline,
             advance=advance,
         )

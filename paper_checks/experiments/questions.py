@@ -41,6 +41,9 @@ INIT = MoreTrain(more=(plain(POST_LN_INIT),), fewer=(plain("post-ln"),))
 OTHERS = MoreTrain(more=(plain("deepnorm"), plain("admin")), fewer=(plain("post-ln"),))
 DEEPER = MoreTrain(more=(plain("post-ln", warmup.DEPTHS[0]),), fewer=(plain("post-ln"),))
 WARMED = {layers: MoreTrain(more=(warmed(layers),), fewer=(plain("post-ln", layers),)) for layers in warmup.DEPTHS[1:]}
+WARMED_FAST = MoreTrain(
+    more=(warmed(warmup.DEPTHS[1], warmup.LARGE_RATE),), fewer=(plain("post-ln", warmup.DEPTHS[1], warmup.LARGE_RATE),)
+)
 WARMED_SLOW = MoreTrain(
     more=(warmed(warmup.DEEP, warmup.SMALL_RATE),), fewer=(plain("post-ln", warmup.DEEP, warmup.SMALL_RATE),)
 )
@@ -83,6 +86,7 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         OTHERS,
         DEEPER,
         *WARMED.values(),
+        WARMED_FAST,
         WARMED_SLOW,
         GRADIENTS_AT_START,
         GRADIENTS,

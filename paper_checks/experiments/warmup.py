@@ -13,9 +13,9 @@ from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, E
 from paper_checks.experiments.scale import Scale
 from paper_checks.trials import POST_LN_INIT, Trial
 
-DEPTHS = (2, 6, 18)
+DEPTHS = (2, 6, 9, 18)
 DEEP = DEPTHS[-1]
-RATE, SMALL_RATE = 2.0**-9, 2.0**-11
+SMALL_RATE, RATE, LARGE_RATE = 2.0**-11, 2.0**-9, 2.0**-8
 ALIKE = ("pre-ln", "normformer", "sub-ln-gamma", "deepnorm", "admin", POST_LN_INIT, "post-ln")
 _STEPS = 150
 _LOOKS = (0, 1, 2, 5, 10, 20, 50, 100, 150)
@@ -38,16 +38,17 @@ def make(scale: Scale) -> Experiment:
     shared: dict[str, Any] = scale.shared(_STEPS) | {"shape": "nmt", "measure_at": looks}
 
     def arm(name: str, scheme: str, num_layers: int = DEEP, rate: float = RATE, **more: Any) -> Arm:
-        return Arm(name=name, trial=Trial(scheme=scheme, num_layers=num_layers, learning_rate=rate, **shared | more))
+        sides = {"num_layers": num_layers, "num_decoder_layers": num_layers}
+        return Arm(name=name, trial=Trial(scheme=scheme, learning_rate=rate, **sides, **shared | more))
 
     half = {"warmup_steps": shared["num_steps"] // 2}
     arms = [arm(plain(scheme), scheme) for scheme in ALIKE]
     arms += [arm(warmed(), "post-ln", **half), arm(FROM_FRACTION, "post-ln", **half, warmup_from=1 / DEEP)]
     arms += [arm(DIVIDED, "post-ln", rate=RATE / DEEP)]
-    for layers, rate in ((DEEP, SMALL_RATE), *((layers, RATE) for layers in DEPTHS[:-1])):
+    for layers, rate in ((DEEP, SMALL_RATE), *((layers, RATE) for layers in DEPTHS[:-1]), (DEPTHS[1], LARGE_RATE)):
         arms.append(arm(plain("post-ln", layers, rate), "post-ln", layers, rate))
         arms.append(arm(warmed(layers, rate), "post-ln", layers, rate, **half))
-    arms += [arm(plain("deepnorm", layers), "deepnorm", layers) for layers in DEPTHS[:-1]]
+    arms += [arm(plain("deepnorm", layers), "deepnorm", layers) for layers in DEPTHS[:2]]
     return Experiment(
         name="warmup",
         question="Does Post-LN train at 18 layers on either side, does warm-up save it, and what else does?",

@@ -97,7 +97,8 @@ def test_the_decoder_has_as_many_layers_as_the_encoder_where_nothing_is_said(tmp
     left_out = Trial(scheme="pre-ln", shape="nmt", parallel=own_pairs(tmp_path), **TINY)
     said, others = replace(left_out, num_decoder_layers=2), replace(left_out, num_decoder_layers=3)
     assert key(left_out.named()) == key(said.named()) != key(others.named())
-    assert Trial.of(left_out.named()) == said
+    assert Trial.of(left_out.named()) == left_out == said
+    assert {left_out: 1}[Trial.of(said.named())] == 1, "and has one hash"
     assert (left_out.num_sublayers, others.num_sublayers) == (10, 13)
 
 

@@ -56,7 +56,11 @@ def test_a_run_comes_back_with_what_it_was_made_with(path: Path) -> None:
         (row,) = store.rows()
     assert row.config == {**CONFIG, "measure_at": [0, 10]}
     assert row.result == RESULT
-    assert (row.about.sources, row.about.device, row.about.seconds) == (sources_hash(), "a GPU", 1.23)
+    assert (row.about.sources, row.about.device, row.about.seconds) == (
+        sources_hash(has_training=True),
+        "a GPU",
+        1.23,
+    )
     assert abs(row.about.created.timestamp() - time.time()) < 3600
     assert row.about.versions.python == ".".join(map(str, sys.version_info[:3]))
 

@@ -49,6 +49,12 @@ def logged(folder: Path) -> list[tuple[str, int]]:
     return [(line.split()[0], int(line.split()[1])) for line in lines]
 
 
+def worker_pids(folder: Path) -> set[int]:
+    path = folder / LOG
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {int(line.split()[2]) for line in lines if line.startswith("start")}
+
+
 def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -205,6 +211,18 @@ def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path) -> N
         assert sweep(given, execute, store, threads, advance=end_the_other_s) == Report(found=3)
 
 
+@pytest.mark.parametrize(("seconds", "beats"), [(0.02, True), (60.0, False)])
+def test_the_heart_beats_while_runs_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, beats: bool
+) -> None:
+    counted: list[str] = []
+    monkeypatch.setattr("sims.sweep.BEAT", seconds)
+    monkeypatch.setattr(Store, "beat", lambda _: counted.append("beat"))
+    with Store(tmp_path / FILE) as store:
+        assert sweep(configs(str(tmp_path), 1, 0.3), execute, store, threads) == Report(done=1)
+    assert bool(counted) == beats
+
+
 # ---------------------------------------------------------------- what goes wrong in a run
 
 
@@ -327,7 +345,7 @@ def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path
 
 def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
     child = start(tmp_path, 1000)
-    wait_for(lambda: sum(event == "kept" for event, _ in logged(tmp_path)) >= 3)
+    wait_for(lambda: len(worker_pids(tmp_path)) == 2 and any(event == "kept" for event, _ in logged(tmp_path)))
     os.killpg(child.pid, signal.SIGINT)
     assert child.communicate(timeout=60) == ("ready\nstopped\n", "")  # and no worker tells how it ended
     assert len({n for event, n in logged(tmp_path) if event == "kept"}) < 1000
@@ -357,7 +375,7 @@ def test_workers_end_with_the_process_that_sweeps(tmp_path: Path) -> None:
     """Killed alone: nobody is left who would tell them."""
     child = start(tmp_path, 2, "", "3600")
     wait_for(lambda: len(logged(tmp_path)) == 2)
-    workers = [psutil.Process(int(line.split()[2])) for line in (tmp_path / LOG).read_text().splitlines()]
+    workers = [psutil.Process(pid) for pid in worker_pids(tmp_path)]
     assert all(worker.is_running() for worker in workers)
     child.kill()
     child.communicate(timeout=60)

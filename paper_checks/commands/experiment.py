@@ -1,0 +1,235 @@
+"""``depthlaw experiment``: a planned set of training runs, and what they say of claims that only training decides."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.commands.inputs import BadInputError, count, refusing, writable
+from paper_checks.commands.output import document, print_json
+from paper_checks.commands.running import num_workers, positive, stoppable, store_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
+    from paper_checks.claim import Evidence
+    from paper_checks.experiments.base import Arm, Book, Experiment, Ran
+
+_WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
+
+
+def run(
+    name: str,
+    *,
+    scale: str,
+    seeds: str | None,
+    budget: str | None,
+    workers: str | None,
+    scheduler: str | None,
+    store: str | None,
+    has_record: bool,
+    export_to: str | None,
+    device: str,
+    is_plan: bool,
+    as_json: bool,
+) -> int:
+    """0: finished, or stopped by the budget. 1: a run could not be done."""
+    from paper_checks.experiments import experiment as named
+
+    with refusing():
+        experiment = named(name, scale)
+    num_seeds = None if seeds is None else count(seeds, "--seeds", most=10**4)
+    minutes = None if budget is None else positive(budget, "--budget")
+    at_once = num_workers(workers, scheduler)
+    target = None if export_to is None else writable(Path(export_to), "--export")
+    path = store_file(store, f"{name}-{scale}.sqlite")
+    if is_plan and not path.exists():
+        _show_plan(experiment, None, as_json=as_json)
+        return 0
+
+    from paper_checks.experiments import base
+    from sims.measure import choose_device, device_name
+    from sims.store import Store, export, import_
+    from sims.sweep import cluster, pool
+
+    with refusing():
+        where = choose_device(device)
+        make_executor: Callable[[], Executor] = partial(pool, at_once)
+        if scheduler is not None:
+            make_executor = partial(cluster, scheduler)
+    with refusing(), Store(path) as kept, stoppable(path):
+        if has_record:
+            _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
+        if is_plan:
+            _show_plan(experiment, base.there(kept), as_json=as_json)
+            return 0
+        with _counted() as advance:
+            book, ran = base.run(
+                experiment,
+                kept,
+                make_executor,
+                num_seeds=num_seeds,
+                deadline=None if minutes is None else time.monotonic() + 60 * minutes,
+                at_once=2 * at_once,
+                device=where,
+                device_name=device_name(where),
+                say=_say,
+                advance=advance,
+            )
+        if target is not None:
+            _say(f"{export(kept, target)} runs written to {target}")
+    answer = _answer(experiment, book, ran, path)
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer)
+    for line in dict.fromkeys(ran.failed.values()):
+        _say(f"a run failed: {line}")
+    return 1 if ran.failed else 0
+
+
+def _record(name: str, scale: str) -> Path:
+    from paper_checks.experiments.base import RECORDS
+
+    path = RECORDS / f"{name}.jsonl"
+    if scale != "small" or not path.exists():
+        raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
+    return path
+
+
+def _say(text: str) -> None:
+    print(f"depthlaw: {text}", file=sys.stderr)
+
+
+@contextmanager
+def _counted() -> Iterator[Callable[[int], None]]:
+    """Runs so far, where somebody looks: how many there will be hangs on what they give."""
+    from rich.console import Console
+
+    console, done = Console(file=sys.stderr), 0
+
+    def advance(number: int) -> None:
+        nonlocal done
+        done += number
+        status.update(f"{done} runs")
+
+    with console.status("0 runs") as status:
+        yield advance
+
+
+# ---------------------------------------------------------------- what it came to
+
+
+def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
+    from paper_checks.claim import Check, Route, perform
+    from paper_checks.experiments.questions import QUESTIONS
+
+    def evidence(statement: Any) -> Evidence:
+        check = Check(route=Route.MEASURED, run=lambda one: one.evidence(book), is_direct=True)
+        return perform(check, statement)
+
+    questions = []
+    for statement in QUESTIONS[experiment.name]:
+        found = evidence(statement)
+        questions.append(
+            {
+                "statement": statement.text,
+                "answer": _WORDS[found.verdict.value],
+                "numbers": dict(found.numbers),
+                "how": found.detail,
+            }
+        )
+    return document(
+        experiment=experiment.name,
+        question=experiment.question,
+        claims=list(experiment.claims),
+        plan=_plan_text(experiment, book),
+        arms=[_arm(arm, book) for arm in experiment.arms],
+        questions=questions,
+        runs={"done": ran.done, "found": len(book) - ran.done, "failed": dict(ran.failed), "is_finished": ran.is_finished},
+        store=str(path),
+    )
+
+
+def _arm(arm: Arm, book: Book) -> dict[str, Any]:
+    """Seeds that are done; of a search the largest rates, of the others how many trained and the held-out losses."""
+    from paper_checks.experiments.base import PILOT_SEEDS
+
+    there = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
+    seeds = [seed for seed in there if arm.is_done(book, seed)]
+    results = [result for seed in seeds for result in arm.tried(book, seed).values()]
+    updates = [result.looks[0].update["update"] for result in results if result.looks]
+    found: dict[str, Any] = {
+        "arm": arm.name,
+        "num_seeds": len(seeds),
+        "num_runs": len(results),
+        "trained": sum(result.has_trained for result in results),
+        "update": updates[0] if updates else None,
+    }
+    if arm.grid:
+        return found | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
+    return found | {"held_out": [result.held_out for result in results]}
+
+
+def _plan_text(experiment: Experiment, book: Book) -> str:
+    from paper_checks.experiments.base import PILOT_SEEDS
+
+    if all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
+        return experiment.plan(book).text
+    return "the pilot, which says how many seeds decide, is not done yet"
+
+
+def _show_plan(experiment: Experiment, book: Book | None, *, as_json: bool) -> None:
+    from paper_checks.experiments.base import Book
+
+    text = _plan_text(experiment, book or Book({}))
+    arms = [arm.name for arm in experiment.arms]
+    if as_json:
+        print_json(document(experiment=experiment.name, question=experiment.question, plan=text, arms=arms))
+        return
+    print(f"{experiment.question}\n{text}\n{len(arms)} arms:")
+    print("\n".join(f"  {name}" for name in arms))
+
+
+def _show(answer: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=False)
+    console.print(answer["question"], markup=False)
+    console.print(answer["plan"], markup=False)
+    table = Table(title=None)
+    for name in ("arm", "seeds", "trained", "what came of it"):
+        table.add_column(name, overflow="fold")
+    for arm in answer["arms"]:
+        table.add_row(arm["arm"], str(arm["num_seeds"]), f"{arm['trained']} of {arm['num_runs']}", _came_of(arm))
+    console.print(table)
+    for question in answer["questions"]:
+        console.print(f"{question['answer']:>4}  {question['statement']}", markup=False)
+        for name, value in question["numbers"].items():
+            console.print(f"        {name}: {value}", markup=False)
+    runs = answer["runs"]
+    rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
+    console.print(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.", markup=False)
+
+
+def _came_of(arm: Mapping[str, Any]) -> str:
+    import math
+
+    if "largest_rates" in arm:
+        rates = [rate for rate in arm["largest_rates"] if rate is not None]
+        none = len(arm["largest_rates"]) - len(rates)
+        said = f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}" if rates else ""
+        return "; ".join(part for part in (said, f"none at {none} seeds" if none else "") if part)
+    return _mean(arm["held_out"])
+
+
+def _mean(losses: Sequence[float | None]) -> str:
+    finite = [loss for loss in losses if loss is not None]
+    return f"held-out loss {sum(finite) / len(finite):.3f}" if finite else ""

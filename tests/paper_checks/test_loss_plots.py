@@ -1,0 +1,100 @@
+"""Figures of training: curves are the runs, a run that diverged ends in a cross, and colours are of schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paper_checks import loss_plots
+from paper_checks.trials import Trial
+from sims.train import TrainResult
+
+
+def result(outcome: str, held_out: list[float], losses: list[float | None]) -> TrainResult:
+    return TrainResult(
+        outcome=outcome,
+        reason="",
+        num_steps=len(losses),
+        held_out=held_out[-1],
+        best=min(held_out),
+        guess=3.0,
+        losses=losses,
+        held_out_at=list(enumerate(held_out)),
+        looks=[],
+        num_parameters=1,
+        seconds=1.0,
+    )
+
+
+DATA = {"guess": 3.0, "uniform": 5.0}
+RUNS: dict[Trial, TrainResult | None] = {
+    Trial(scheme="post-ln"): result("stuck", [6.0, 4.0], [5.5]),
+    Trial(scheme="post-ln", seed=1): result("trained", [6.0, 2.0], [5.0]),
+    Trial(scheme="post-ln", seed=2): result("diverged", [6.0], [7.0, 1e9, None]),
+    Trial(scheme="post-ln", seed=3): None,
+    Trial(scheme="deepnorm", num_layers=8): result("trained", [6.0, 2.5], [4.5]),
+}
+
+
+def check_curves() -> None:
+    first, second = loss_plots.figure_of(RUNS, "title", DATA).axes
+    assert [axes.get_title() for axes in (first, second)] == ["4 layers, adam at 0.001", "8 layers, adam at 0.001"]
+    lines = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in first.lines}
+    assert lines["post-ln"] == [[0, 6], [1, 3]], "the mean of the seeds that did not diverge"
+    assert {y for _, y in lines["without the input, 3"]} == {3} and {y for _, y in lines["uniform guess, 5"]} == {5}
+    crosses = [line for line in first.lines if line.get_marker() == "x"]
+    assert [np.asarray(line.get_xydata()).tolist() for line in crosses] == [[[3, pytest.approx(6.9)]]]
+    bottom, top = first.get_ylim()
+    assert (bottom, top) == pytest.approx((1.8, 6.9))
+    thin = [np.asarray(line.get_xydata()).tolist() for line in first.lines if line.get_linewidth() < 1]
+    assert thin == [[[1, 5.5]], [[1, 5]], [[1, 7], [2, 1e9]]]
+    colours = {line.get_label(): line.get_color() for axes in (first, second) for line in axes.lines}
+    assert colours["post-ln"] != colours["deepnorm"]
+
+
+def test_curves_are_the_runs() -> None:
+    check_curves()
+
+
+_MEAN = loss_plots._mean
+MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "a mean with diverged runs": (
+        "_mean",
+        lambda results: _MEAN([result for result in RUNS.values() if result is not None]),
+    ),
+    "no crosses": ("_end", lambda result, top: (0, 0.0)),
+    "no smoothing, but shifted": ("_smoothed", lambda losses: (list(range(len(losses))), losses)),
+    "as high as the highest loss": ("_limits", lambda results, data: (0.0, 1e9)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_plots, *MUTANTS[mutant])
+    with pytest.raises(AssertionError):
+        check_curves()
+
+
+def test_long_runs_are_shown_as_means() -> None:
+    steps, losses = loss_plots._smoothed([float(index) for index in range(1, 101)])
+    assert steps == losses == [1.5 + 2 * index for index in range(50)]
+    assert loss_plots._smoothed([]) == ([], [])
+
+
+def test_a_figure_has_a_row_for_each_rate_and_a_column_for_each_depth() -> None:
+    runs = {
+        Trial(scheme="pre-ln", shape="nmt", num_layers=layers, learning_rate=rate): None
+        for layers in (1, 2)
+        for rate in (1e-3, 2e-3, 4e-3)
+    }
+    loss_plots.check_size(list(runs))
+    shown = loss_plots.figure_of(runs, "title", DATA).axes
+    assert [axes.get_title() for axes in shown[:3]] == [
+        "1-1 layers, adam at 0.001",
+        "2-2 layers, adam at 0.001",
+        "1-1 layers, adam at 0.002",
+    ]
+    assert len(shown) == 6

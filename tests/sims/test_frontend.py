@@ -1,0 +1,285 @@
+"""What goes into the Transformer and what comes out, and that its fused kernels are the same function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sims import stats
+from sims.data import IGNORED, NAMES, Data, DataConfig, load
+from sims.frontend import Network
+from sims.model import (
+    BRANCH_ROLES,
+    OTHER_ROLES,
+    PLACEMENTS,
+    ModelConfig,
+    SublayerConfig,
+    Transformer,
+    alternating,
+    decoder_layers,
+)
+
+D = 8
+RATES = {"bias": 2.0, "norm_gain": 0.0, "branch_weight": 3.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What of the data decides a network. Another size everywhere, so that none can stand for another."""
+
+    is_causal: bool = False
+    num_positions: int = 5
+    num_decoder_positions: int = 0
+    vocab_size: int = 11
+    decoder_vocab_size: int = 0
+    num_features: int = 0
+    num_classes: int = 7
+
+    @property
+    def has_decoder(self) -> bool:
+        return self.num_decoder_positions > 0
+
+
+TOKENS = Given()
+VECTORS = Given(vocab_size=0, num_features=3)
+BOTH_SIDES = Given(num_decoder_positions=4, decoder_vocab_size=13)
+
+
+def model_for(data: Given | Data, **rest: Any) -> ModelConfig:
+    """Every kind of sublayer, with every kind of parameter."""
+    numbers: dict[str, Any] = {"residual_weight": 1.1, "branch_weight": 0.8}
+    sides: dict[str, Any] = {
+        "encoder": alternating(2, **numbers),
+        "decoder": decoder_layers(1, **numbers) if data.has_decoder else (),
+        "is_causal": data.is_causal,
+    }
+    sizes: dict[str, Any] = {"d_model": D, "num_heads": 2, "ffn_ratio": 2, "activation": "gelu"}
+    return ModelConfig(**{**sides, **sizes, "has_affine": True, "has_bias": True, "norm_eps": 1e-5, **rest})
+
+
+def inputs_of(data: Given, batch_size: int = 3, seed: int = 0) -> tuple[Tensor, Tensor | None]:
+    generator = torch.Generator().manual_seed(seed)
+    if data.num_features:
+        return torch.randn((batch_size, data.num_positions, data.num_features), generator=generator), None
+    tokens = torch.randint(data.vocab_size, (batch_size, data.num_positions), generator=generator)
+    if not data.has_decoder:
+        return tokens, None
+    shape = (batch_size, data.num_decoder_positions)
+    return tokens, torch.randint(data.decoder_vocab_size, shape, generator=generator)
+
+
+@torch.no_grad()
+def disturb(network: nn.Module) -> None:
+    """No gain at 1 and no bias at 0, where a mistake would not show."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in network.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+
+
+def is_close(found: Tensor, expected: Tensor) -> bool:
+    """To torch's own tolerance of the dtype."""
+    try:
+        torch.testing.assert_close(found, expected)
+    except AssertionError:
+        return False
+    return True
+
+
+# --- what goes in
+
+
+@pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
+def test_x_0_has_unit_variance(data: Given) -> None:
+    found: dict[int, list[float]] = {0: [], 1: []}
+    means: list[float] = []
+    for seed in range(300):
+        network = Network(model_for(data, d_model=32), data, seed, dtype=torch.float64)
+        with torch.no_grad():
+            for side, vectors in enumerate(network.vectors(*inputs_of(data, 8, seed))):
+                if vectors is not None:
+                    found[side].append(float(vectors.square().mean()))
+                    means.append(float(vectors.mean()))
+    assert bool(found[1]) == data.has_decoder
+    center = stats.estimate(means, 0.9999)
+    assert center.low is not None and center.high is not None
+    assert center.low < 0 < center.high
+    for values in filter(None, found.values()):
+        expected = stats.estimate(values, 0.9999)
+        assert expected.low is not None and expected.high is not None
+        assert expected.low < 1 < expected.high
+        assert not expected.low < 1.05 < expected.high  # a table of variance 0.55 would be seen
+
+
+def own_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Fields of ``DataConfig`` by its name, of numbers, which are read faster than the standard library."""
+    numbers = [b"%d" % (7919 * i + 12345) for i in range(2000)]
+    sides = folder / "numbers.src", folder / "numbers.tgt"
+    sides[0].write_bytes(b"\n".join(numbers))
+    sides[1].write_bytes(b"\n".join(number[::-1] for number in numbers))
+    text = {"text": str(sides[0])}
+    return {"causal": text, "masked": text, "translation": {"parallel": (str(sides[0]), str(sides[1]))}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kind_of_data_gives_logits_that_need_every_parameter(name: str, tmp_path: Path) -> None:
+    data = load(DataConfig(name=name, num_tokens=10, **own_files(tmp_path).get(name, {})))
+    network, batch = Network(model_for(data), data, 0), data.batch(64, 0, 0)
+    logits = network(batch.inputs, batch.decoder_inputs)
+    assert logits.shape == (*batch.labels.shape, data.num_classes)
+    functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED).backward()
+
+    def unused() -> set[str]:
+        return {
+            name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()
+        }
+
+    # softmax is blind to a bias of the keys, whose gradient is rounding
+    assert all(name.endswith("k_bias") for name in unused())
+    network.tables["idle"] = nn.Parameter(torch.zeros(2, D))
+    assert "tables.idle" in unused()
+
+
+def test_a_token_is_told_apart_by_its_position() -> None:
+    network = Network(model_for(TOKENS), TOKENS, 0)
+    tokens = torch.full((1, TOKENS.num_positions), 2)
+    torch.testing.assert_close(network.vectors(tokens[:, :3])[0], network.vectors(tokens)[0][:, :3])
+    logits = network(tokens)
+    assert not is_close(logits[:, 1:], logits[:, :1].expand_as(logits[:, 1:]))
+    with torch.no_grad():
+        network.tables["positions"].zero_()
+    logits = network(tokens)
+    assert is_close(logits[:, 1:], logits[:, :1].expand_as(logits[:, 1:]))
+
+
+# --- roles, seeds
+
+
+@pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
+def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
+    sublayers = (
+        SublayerConfig(kind="attention", lr_multipliers={**RATES, "q": 0.25}),
+        SublayerConfig(kind="ffn", lr_multipliers={**RATES, "fc1": 0.5}, trains_branch_weight=True),
+    )
+    network = Network(model_for(data, encoder=sublayers, has_qk_norm=True), data, 0)
+    tagged = network.tagged()
+
+    def is_complete() -> bool:
+        return {name: id(p) for name, p, *_ in tagged} == {name: id(p) for name, p in network.named_parameters()}
+
+    assert is_complete()
+    for name, _, role, rate in tagged:
+        assert role in (*BRANCH_ROLES, *OTHER_ROLES)
+        is_table = name.startswith("tables.")
+        assert is_table == (role == "embedding")
+        assert (role == "head") == name.endswith("head")
+        assert rate == ({**RATES, "q": 0.25, "fc1": 0.5}.get(role, 1.0) if "encoder_" in name else 1.0)
+    assert {"embedding", "head", "branch_weight", "norm_gain", "norm_bias", "bias"} < {role for *_, role, _ in tagged}
+    network.register_parameter("untagged", nn.Parameter(torch.zeros(2)))
+    assert not is_complete()
+    network.core.register_parameter("untagged", nn.Parameter(torch.zeros(2)))
+    with pytest.raises(ValueError, match="without a role: untagged"):
+        network.tagged()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_are_those_of_the_seed(dtype: torch.dtype) -> None:
+    one, same, other = (Network(model_for(BOTH_SIDES), BOTH_SIDES, seed, dtype=dtype) for seed in (3, 3, 4))
+    theirs, others = dict(same.named_parameters()), dict(other.named_parameters())
+    seen: set[float] = set()
+    for name, parameter in one.named_parameters():
+        assert parameter.dtype == dtype
+        assert torch.equal(parameter, theirs[name])
+        if parameter.dim() == 2:
+            assert not (parameter == others[name]).any()
+            first = float(parameter[0, 0].detach() / parameter.detach().std())
+            assert first not in seen  # no two are one draw, scaled
+            seen.add(first)
+
+
+# --- the same function as the model that is measured
+
+
+def logits_of_plain(
+    network: Network, vectors: tuple[Tensor, Tensor | None], without: str | None = None, **rest: Any
+) -> Tensor:
+    """Of ``sims.model.Transformer`` with the same weights; parameters of that name are as if they were not there."""
+    plain = Transformer(replace(network.config, **rest), 1)
+    plain.load_state_dict(network.core.state_dict())
+    for name, parameter in plain.named_parameters():
+        if without and name.endswith(without):
+            parameter.fill_(1.0 if without == "gain" else 0.0)
+    return plain.logits(plain(*vectors))
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_fused_kernels_are_the_same_function(placement: str) -> None:
+    flags = (False, True)
+    for norm_kind, has_affine, has_qk_norm, has_bias in product(("layernorm", "rmsnorm"), flags, flags, flags):
+        config = model_for(
+            BOTH_SIDES,
+            placement=placement,
+            norm_kind=norm_kind,
+            has_affine=has_affine,
+            has_qk_norm=has_qk_norm,
+            has_bias=has_bias,
+            norm_eps=1e-3,
+        )
+        network = Network(config, BOTH_SIDES, 0, dtype=torch.float64)
+        disturb(network)
+        with torch.no_grad():
+            vectors = network.vectors(*inputs_of(BOTH_SIDES))
+            found = network(*inputs_of(BOTH_SIDES))
+            assert found.dtype == torch.float64
+            has_norms = placement != "none" or has_qk_norm
+            has_norm_biases = has_affine and has_norms and norm_kind == "layernorm"
+            assert is_close(found, logits_of_plain(network, vectors))
+            assert is_close(found, logits_of_plain(network, vectors, norm_eps=0.0)) == (not has_norms)
+            assert is_close(found, logits_of_plain(network, vectors, "bias")) == (not has_bias and not has_norm_biases)
+            assert is_close(found, logits_of_plain(network, vectors, "gain")) == (not (has_affine and has_norms))
+
+
+@pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
+def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
+    network = Network(model_for(data, placement="sub"), data, 0)
+    inputs = inputs_of(data)
+    at_start = network.as_ensemble()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        network(*inputs).square().mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        x, y = network.vectors(*inputs)
+        vectors = x[None].double(), None if y is None else y[None].double()
+        found = [model.logits(model(*vectors))[0].float() for model in (network.as_ensemble(), at_start)]
+        assert is_close(found[0], network(*inputs))
+        assert not is_close(found[1], network(*inputs))
+    assert {p.dtype for p in at_start.parameters()} == {torch.float64}
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("data", "odd", "words"),
+    [
+        (TOKENS, {"decoder": decoder_layers(1)}, "the model has a decoder, and the data wants none"),
+        (BOTH_SIDES, {"decoder": ()}, "the model has no decoder, and the data wants one"),
+        (TOKENS, {"is_causal": True}, "is_causal is True of the model and False of the data"),
+        (replace(TOKENS, is_causal=True), {"is_causal": False}, "is_causal is False of the model and True of the data"),
+        (TOKENS, {"vocab_size": 11}, "vocab_size and num_outputs come from the data"),
+        (TOKENS, {"num_outputs": 7}, "vocab_size and num_outputs come from the data"),
+    ],
+)
+def test_a_model_that_does_not_fit_its_data_is_refused(data: Given, odd: dict[str, Any], words: str) -> None:
+    Network(model_for(data), data, 0)
+    with pytest.raises(ValueError, match=words) as found:
+        Network(model_for(data, **odd), data, 0)
+    assert "\n" not in str(found.value)
