@@ -1,6 +1,6 @@
-"""How the figures of TRAINING.md are drawn: panels of curves, each scheme in one colour and mark; the same bytes from the same numbers.
+"""How the figures of TRAINING.md are drawn: panels of curves, each scheme in one colour and mark everywhere.
 
-Each file says in its metadata which numbers it draws (``digest``), so that a test need not draw it again.
+The same bytes from the same numbers, with the same matplotlib. Each file says in its metadata which numbers it draws (``digest``), so that a test need not draw it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STYLES = {
     "su-sgd": ("#44AA99", "p"),
     "su-lamb": ("#6E4B1F", "d"),
 }
-"""Colour and mark. The first eight are of Okabe and Ito's, the others of Tol's colours, which the colour-blind tell apart."""
+"""Colour and mark. Most colours are Okabe and Ito's or Tol's, which the colour-blind tell apart."""
 _WIDTH = 9.0
 _DIGITS = 4
 _SPREAD = 0.012
@@ -45,8 +45,8 @@ _SPREAD = 0.012
 
 @dataclass(frozen=True)
 class Curve:
-    """ys: at each x, None where there is nothing. seeds: each seed's ys. ends: at each x, 1 or -1 where the true one may
-    lie above or below what is shown. notes: words at the points. is_band: seeds as a band, else as faint points."""
+    """ys: at each x, None where there is nothing. seeds: each seed's ys. ends: at each x, 1 or -1 where the true one
+    may lie above or below what is shown. notes: words at the points. is_band: seeds as a band, else as faint points."""
 
     label: str
     scheme: str
@@ -62,8 +62,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """scale: of x, "linear", "log" (ticks at the xs) or "places" (the xs one after another). top: of the y axis, what is
-    above is shown at it, as an arrow. dashed: a line across, by its name. shaded: between two values."""
+    """scale: of x, "linear", "log" (ticks at the xs) or "places" (the xs one after another). top: of the y axis;
+    what is above is shown at it, as an arrow. dashed: a line across, by its name. shaded: between two values."""
 
     title: str
     x: str

@@ -152,7 +152,12 @@ def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[st
         plan=_plan_text(experiment, book),
         arms=[_arm(arm, book) for arm in experiment.arms],
         questions=questions,
-        runs={"done": ran.done, "found": len(book) - ran.done, "failed": dict(ran.failed), "is_finished": ran.is_finished},
+        runs={
+            "done": ran.done,
+            "found": len(book) - ran.done,
+            "failed": dict(ran.failed),
+            "is_finished": ran.is_finished,
+        },
         store=str(path),
     )
 

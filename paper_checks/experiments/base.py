@@ -162,7 +162,7 @@ def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterat
 
 @dataclass
 class Ran:
-    """What a call of ``run`` came to. done: runs made now; found: that others made meanwhile; failed: by trial, in a line.
+    """What a call of ``run`` came to. done: runs made now; found: made by others meanwhile; failed: in a line, by key.
 
     is_finished: whether every arm has its seeds; where not, the deadline came first, or runs failed.
     """

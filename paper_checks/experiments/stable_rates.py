@@ -7,6 +7,7 @@ One axis more: deep and narrow against shallow and wide at equal parameters, 12 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
@@ -16,9 +17,11 @@ from paper_checks.trials import Trial
 GRID = tuple(2.0 ** (k / 2) for k in range(-22, 1))
 """From 2^-11 to 1 by half octaves: the smallest ratio that the slides print is 2, and an interval of edges is one step
 of the grid wider than its scatter."""
-START = 2.0**-8
+START, LARGE_START = 2.0**-8, 2.0**-4
+"""Where searches begin: of what has norms behind the residual or none, and of what has them before the branch."""
 SCHEMES = ("post-ln", "pre-ln", "normformer", "sub-ln-gamma", "deepnorm", "su-adam")
 MORE_SCHEMES = ("gpt2", "completep", "rezero")
+_PRE = ("pre-ln", "normformer", "sub-ln-gamma", "gpt2", "completep")
 LAYERS = (4, 12, 24)
 MIDDLE = 12
 BERT_SCHEMES = ("post-ln", "pre-ln", "sub-ln-gamma")
@@ -48,9 +51,10 @@ def wide(scheme: str) -> str:
 
 def make(scale: Scale) -> Experiment:
     def searched(name: str, trial: Trial) -> Arm:
-        return Arm(name=name, trial=trial, grid=GRID)
+        start = LARGE_START if trial.scheme in _PRE and trial.shape == "gpt" else START
+        return Arm(name=name, trial=replace(trial, learning_rate=start), grid=GRID)
 
-    shared: dict[str, Any] = scale.shared(_STEPS, warmup=0.1) | {"learning_rate": START, "measure_at": (0,)}
+    shared: dict[str, Any] = scale.shared(_STEPS, warmup=0.1) | {"measure_at": (0,)}
     arms = [
         searched(gpt(scheme, layers), Trial(scheme=scheme, num_layers=layers, **shared))
         for layers in LAYERS
@@ -59,12 +63,12 @@ def make(scale: Scale) -> Experiment:
     arms += [
         Arm(
             name=on_curve(scheme, rate),
-            trial=Trial(scheme=scheme, num_layers=MIDDLE, **shared | {"learning_rate": rate}),
+            trial=Trial(scheme=scheme, num_layers=MIDDLE, **shared, learning_rate=rate),
         )
         for rate in CURVE
         for scheme in SCHEMES
     ]
-    masked: dict[str, Any] = scale.shared(_BERT_STEPS, warmup=0.1) | {"learning_rate": START, "measure_at": (0,)}
+    masked: dict[str, Any] = scale.shared(_BERT_STEPS, warmup=0.1) | {"measure_at": (0,)}
     arms += [
         searched(bert(scheme), Trial(scheme=scheme, shape="bert", num_layers=MIDDLE, **masked))
         for scheme in BERT_SCHEMES

@@ -99,7 +99,7 @@ def is_close(found: Tensor, expected: Tensor) -> bool:
 def test_x_0_has_unit_variance(data: Given) -> None:
     found: dict[int, list[float]] = {0: [], 1: []}
     means: list[float] = []
-    for seed in range(300):
+    for seed in range(150):
         network = Network(model_for(data, d_model=32), data, seed, dtype=torch.float64)
         with torch.no_grad():
             for side, vectors in enumerate(network.vectors(*inputs_of(data, 8, seed))):

@@ -1,0 +1,91 @@
+"""A tiny network on a tiny task, for the tests of training and of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sims.data import HELD_OUT, DataConfig, load
+from sims.frontend import Network
+from sims.model import ModelConfig, alternating
+from sims.train import TrainConfig, TrainResult, train
+
+D = 8
+MODEL = ModelConfig(
+    encoder=alternating(2, lr_multipliers={"bias": 0.5}),
+    placement="pre",
+    d_model=D,
+    num_heads=2,
+    ffn_ratio=2,
+    activation="gelu",
+    has_affine=True,
+    has_bias=True,
+    norm_eps=1e-5,
+)
+BASE = TrainConfig(
+    model=MODEL, data=DataConfig(name="digits"), learning_rate=0.01, num_steps=6, batch_size=4, evaluate_every=2
+)
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.float32}
+
+
+def own_parallel(folder: Path) -> DataConfig:
+    """Numbers, to the same numbers backwards."""
+    numbers = [b"%d" % (7919 * i + 12345) for i in range(500)]
+    paths = folder / "numbers.src", folder / "numbers.tgt"
+    paths[0].write_bytes(b"\n".join(numbers))
+    paths[1].write_bytes(b"\n".join(number[::-1] for number in numbers))
+    return DataConfig(name="translation", num_tokens=9, parallel=(str(paths[0]), str(paths[1])))
+
+
+def without_time(result: TrainResult) -> dict[str, Any]:
+    return result.plain() | {"seconds": 0.0}
+
+
+def end_of(config: TrainConfig, folder: Path) -> dict[str, Any]:
+    """What a checkpoint behind the last step holds."""
+    path = folder / "end.pt"
+    path.unlink(missing_ok=True)
+    train(config, checkpoint=path, checkpoint_every=config.num_steps)
+    return torch.load(path, weights_only=True)
+
+
+def network_after(config: TrainConfig, folder: Path) -> Network:
+    """As it is behind the last step."""
+    network = Network(config.model, load(config.data), config.seed, dtype=DTYPES[config.precision])
+    network.load_state_dict(end_of(config, folder)["network"])
+    return network
+
+
+def moves(network: Network, other: Network) -> dict[str, Tensor]:
+    """What each parameter of ``network`` is less of ``other``."""
+    theirs = dict(other.named_parameters())
+    return {name: parameter.detach() - theirs[name].detach() for name, parameter in network.named_parameters()}
+
+
+@torch.no_grad()
+def logits_of_first(config: TrainConfig, network: Network) -> Tensor:
+    """Of the first held-out sequence, in float64."""
+    batch = load(config.data).held_out(HELD_OUT)
+    decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[:1]
+    return network(batch.inputs[:1], decoder_inputs).double()
+
+
+class Killed(Exception):
+    """In the middle of a run."""
+
+
+def killed_at(step: int) -> Callable[[int], None]:
+    """For ``advance``: what was saved behind that step is the last that there is."""
+    done = 0
+
+    def advance(num_steps: int) -> None:
+        nonlocal done
+        done += num_steps
+        if done >= step:
+            raise Killed
+
+    return advance
