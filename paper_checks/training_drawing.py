@@ -1,6 +1,7 @@
 """How the figures of TRAINING.md are drawn: panels of curves, each scheme in one colour and mark everywhere.
 
-The same bytes from the same numbers, with the same matplotlib. Each file says in its metadata which numbers it draws (``digest``), so that a test need not draw it again.
+The same numbers give the same bytes. Each file says in its metadata which numbers it draws (``digest``), so that a test
+need not draw it again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sims.record import rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -39,6 +41,9 @@ STYLES = {
 """Colour and mark. Most colours are Okabe and Ito's or Tol's, which the colour-blind tell apart."""
 _WIDTH = 9.0
 _DIGITS = 4
+_LEGEND_COLUMNS = 6
+_MANY = 50.0
+"""A span, largest over least, from which on ticks at powers of ten are enough."""
 _SPREAD = 0.012
 """Between the marks of two schemes at one place, as a part of the axis, so that both are seen."""
 
@@ -56,14 +61,14 @@ class Curve:
     ends: Sequence[int] = ()
     notes: Sequence[str] = ()
     line: str = "-"
-    is_pale: bool = False
     is_band: bool = False
 
 
 @dataclass(frozen=True)
 class Panel:
-    """scale: of x, "linear", "log" (ticks at the xs) or "places" (the xs one after another). top: of the y axis;
-    what is above is shown at it, as an arrow. dashed: a line across, by its name. shaded: between two values."""
+    """scale: of x, "linear", "log", "depths" (log, ticks at the xs) or "places" (the xs one after another).
+    top: of the y axis; what is above is shown at it, as an arrow. dashed: a line across, by its name. shaded:
+    between two values. legend: where in the panel it has one of its own; else it shares one below."""
 
     title: str
     x: str
@@ -75,24 +80,35 @@ class Panel:
     top: float | None = None
     dashed: tuple[str, float] | None = None
     shaded: tuple[float, float] | None = None
+    legend: str = ""
+
+    @property
+    def all_ys(self) -> list[float]:
+        """That are positive, as a logarithmic axis has them."""
+        rows = [row for curve in self.curves for row in (curve.ys, *curve.seeds)]
+        return [y for row in rows for y in row if y is not None and y > 0]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """legend: "below" for all panels, or "inside" each."""
+    """title: for who cannot see it."""
 
+    title: str
     caption: str
     panels: Sequence[Panel]
     columns: int
     height: float
-    legend: str = "below"
     shares_y: bool = False
 
 
 def digest(found: Drawing) -> str:
     """Of what is drawn, without the words below it."""
-    numbers = {**asdict(found), "caption": ""}
+    numbers = {**asdict(found), "title": "", "caption": ""}
     return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]
+
+
+def is_empty(found: Drawing) -> bool:
+    return not any(curve.xs for panel in found.panels for curve in panel.curves)
 
 
 def short(values: Sequence[float | None]) -> list[float | None]:
@@ -119,14 +135,16 @@ def draw(found: Drawing) -> Figure:
     handles: dict[str, Line2D] = {}
     for axes, panel in zip(grid, found.panels, strict=False):
         here = _draw_panel(axes, panel)
-        if found.legend == "inside" and here:
-            axes.legend(here.values(), here, fontsize=8, framealpha=0.8, loc="best")
-        handles |= here
+        if panel.legend and here:
+            axes.legend(here.values(), here, fontsize=8, framealpha=0.8, loc=panel.legend, handlelength=3.5)
+        else:
+            handles |= here
     for axes in grid[: len(found.panels)] if found.shares_y else ():
         if not axes.get_subplotspec().is_first_col():
             axes.set_ylabel("")
-    if found.legend == "below" and handles:
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6), fontsize=9)
+    if handles:
+        columns = min(len(handles), _LEGEND_COLUMNS)
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, fontsize=9)
     return figure
 
 
@@ -137,76 +155,90 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     axes.tick_params(labelsize=9)
     axes.grid(visible=True, alpha=0.25)
     places = sorted({x for curve in panel.curves for x in curve.xs})
+    axes.margins(x=0.1 if any(curve.notes for curve in panel.curves) else 0.05, y=0.08)
     if panel.has_log_y:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-    if panel.scale == "log":
+        _plain_ticks(axes.yaxis, panel.all_ys)
+    if panel.scale in ("log", "depths"):
         axes.set_xscale("log")
+        _plain_ticks(axes.xaxis, places)
     if panel.shaded is not None:
         axes.axhspan(*panel.shaded, color="#dddddd", alpha=0.5, zorder=0)
     handles = {}
     for index, curve in enumerate(panel.curves):
-        off = index - (len(panel.curves) - 1) / 2
-        handles[curve.label] = _draw_curve(axes, curve, panel, places, off * _SPREAD * bool(curve.ends or curve.seeds))
+        off = (index - (len(panel.curves) - 1) / 2) * _SPREAD
+        _draw_curve(axes, curve, panel, [_moved(x, panel, places, off) for x in curve.xs])
+        handles[curve.label] = _handle(curve, curve.line if panel.legend else "-")
     if panel.dashed is not None:
         name, value = panel.dashed
         handles[name] = axes.axhline(value, color="#555555", linestyle=(0, (4, 3)), linewidth=1)
     if panel.scale == "places":
         axes.set_xticks(range(len(places)), [f"{place:g}" for place in places])
-    elif panel.scale == "log" and not any(curve.notes for curve in panel.curves):
+    elif panel.scale == "depths":
         axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.set_xticks([], minor=True)
     axes.set_ylim(panel.bottom, panel.top)
     return handles
 
 
-def _draw_curve(axes: Axes, curve: Curve, panel: Panel, places: Sequence[float], off: float) -> Line2D:
+def _plain_ticks(axis: Axis, values: Sequence[float]) -> None:
+    """Of a logarithmic axis: 0.1, 1 and 10, and 2 and 5 of each where there are few."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    is_narrow = bool(values) and max(values) < _MANY * min(values)
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_narrow else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
+
+
+def _draw_curve(axes: Axes, curve: Curve, panel: Panel, xs: Sequence[float]) -> None:
     from matplotlib.markers import CARETDOWNBASE, CARETUP, CARETUPBASE
 
     color, mark = STYLES[curve.scheme]
-    alpha = 0.45 if curve.is_pale else 1.0
-    xs = [_moved(x, panel, places, off) for x in curve.xs]
     if curve.is_band:
         columns = [[y for y in column if y is not None] for column in zip(*curve.seeds, strict=True)]
         there = [(x, min(column), max(column)) for x, column in zip(xs, columns, strict=True) if column]
         if there:
-            axes.fill_between(*zip(*there, strict=True), color=color, alpha=0.12, linewidth=0)
+            places, lows, highs = zip(*there, strict=True)
+            axes.fill_between(places, lows, highs, color=color, alpha=0.12, linewidth=0)
     else:
         for row in curve.seeds:
             there = [(x, _cut(y, panel)) for x, y in zip(xs, row, strict=True) if y is not None]
             if there:
                 axes.plot(*zip(*there, strict=True), mark, color=color, alpha=0.25, markersize=4, markeredgewidth=0)
-    shown = [(x, _cut(y, panel)) for x, y in zip(xs, curve.ys, strict=True) if y is not None]
-    [line] = axes.plot(
+    shown = [(x, y if curve.is_band else _cut(y, panel)) for x, y in zip(xs, curve.ys, strict=True) if y is not None]
+    axes.plot(
         *(zip(*shown, strict=True) if shown else ((), ())),
         color=color,
         marker=mark,
         linestyle=curve.line,
-        alpha=alpha,
         linewidth=1.4,
         markersize=5.5,
         markevery=max(1, len(shown) // 8),
-        label=curve.label,
     )
     for i, (x, y) in enumerate(zip(xs, curve.ys, strict=True)):
         if y is None:
             continue
-        is_over = panel.top is not None and y > panel.top
+        is_over = panel.top is not None and y > panel.top and not curve.is_band
         if sign := 1 if is_over else curve.ends[i] if curve.ends else 0:
             caret = (CARETUP if is_over else CARETUPBASE) if sign > 0 else CARETDOWNBASE
             axes.plot([x], [_cut(y, panel)], marker=caret, markersize=11, color=color, clip_on=False)
         if curve.notes:
             axes.annotate(curve.notes[i], (x, y), (5, 3), textcoords="offset points", fontsize=8, color=color)
-    return line
+
+
+def _handle(curve: Curve, line: str) -> Line2D:
+    """Of a legend below all panels, which one curve may have another line in each of, solid."""
+    from matplotlib.lines import Line2D
+
+    color, mark = STYLES[curve.scheme]
+    return Line2D([], [], color=color, marker=mark, linestyle=line, linewidth=1.4, markersize=5.5)
 
 
 def _moved(x: float, panel: Panel, places: Sequence[float], off: float) -> float:
-    """Where a scheme's point is drawn."""
+    """Where a scheme's point is drawn: where many are at one place, beside it."""
     if panel.scale == "places":
         return places.index(x) + off * max(1, len(places) - 1)
-    if panel.scale == "log":
-        return x * (places[-1] / places[0]) ** off
-    return x + off * (places[-1] - places[0])
+    return x * (places[-1] / places[0]) ** off if panel.scale == "depths" else x
 
 
 def _cut(y: float, panel: Panel) -> float:

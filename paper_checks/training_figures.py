@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from paper_checks.experiments import NAMES
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
@@ -14,13 +15,13 @@ from paper_checks.experiments.stable_rates import LAYERS, MIDDLE, MORE_SCHEMES, 
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, plain, warmed
+from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.training_drawing import Curve, Drawing, Panel, mean, short
 from paper_checks.training_numbers import (
     FACTOR,
     HALF,
     TRAINS,
-    Look2,
+    RateLook,
     Record,
     Runs,
     end,
@@ -34,7 +35,10 @@ from sims.train import TrainResult
 
 _BINS = 25
 """Of a training loss: means over so many parts of a run."""
+_BELOW = 0.1
+"""Nats of room below the lowest loss."""
 _ABOVE = 1.2
+_FAR_ABOVE = 2.0
 """The top of a panel of losses, over what can be had without the input: what is far above has not trained."""
 
 
@@ -79,12 +83,12 @@ def _rates(record: Record) -> Drawing:
     for scheme in (*SCHEMES, *MORE_SCHEMES):
         at = [(layers, one) for layers in LAYERS if (one := record.runs.get(gpt(scheme, layers))) is not None]
         curves.append(_edge_curve(scheme, scheme, at))
-    panel = Panel("", "layers", _RATE, [curve for curve in curves if curve.xs], scale="log")
+    panel = Panel("", "layers", _RATE, [curve for curve in curves if curve.xs], scale="depths")
     caption = (
         "Largest rate at which a run ends below what can be had without its input, against depth. Large: mean over "
         f"seeds, faint: each seed; {_ENDS}."
     )
-    return Drawing(caption, [panel], 1, 4.6)
+    return Drawing("largest stable rate by depth", caption, [panel], 1, 4.6)
 
 
 def _curves(record: Record) -> Drawing:
@@ -109,11 +113,11 @@ def _curves(record: Record) -> Drawing:
         f"Held-out loss after training at {MIDDLE} layers, against the learning rate. Large: mean over seeds, faint: "
         "each seed; dashed: the entropy of the labels, which takes no network; an arrow: above the picture."
     )
-    return Drawing(caption, [panel], 1, 4.4)
+    return Drawing("held-out loss by learning rate", caption, [panel], 1, 4.4)
 
 
-def _top(guess: float) -> float | None:
-    return guess * _ABOVE or None
+def _top(guess: float, above: float = _ABOVE) -> float | None:
+    return guess * above or None
 
 
 def _guess(guess: float) -> tuple[str, float] | None:
@@ -136,10 +140,10 @@ def _predicts(record: Record) -> Drawing:
         "is its layers), means over seeds. Were the update all that decides, points would fall from left to right. "
         f"A scheme whose update is 0 has no place here; {_ENDS}. Spearman's correlations are in the table."
     )
-    return Drawing(caption, panels, 2, 4.6, shares_y=True)
+    return Drawing("update and largest stable rate", caption, panels, 2, 4.6, shares_y=True)
 
 
-def _cases(look: Look2) -> list[Curve]:
+def _cases(look: RateLook) -> list[Curve]:
     curves = []
     for scheme in dict.fromkeys(case.scheme for case in look.cases):
         cases = [case for case in look.cases if case.scheme == scheme and case.update > 0]
@@ -162,14 +166,16 @@ def _cases(look: Look2) -> list[Curve]:
 # ---------------------------------------------------------------- losses by step
 
 
-def _loss_curve(label: str, scheme: str, one: Runs, line: str = "-", *, is_pale: bool = False) -> Curve:
-    """Means over parts of a run, of the seeds that have come so far."""
+def _loss_curve(label: str, scheme: str, one: Runs, line: str = "-", tail: str = "") -> Curve:
+    """Means over parts of a run, of the seeds that have come so far. tail: a word at the end."""
     size = max(1, one.arm.trial.num_steps // _BINS)
     starts = range(0, one.arm.trial.num_steps - size + 1, size)
     rows = [[_part(result, start, size) for start in starts] for result in one.results]
     xs = [start + (size + 1) / 2 for start in starts]
-    seeds = [short(row) for row in rows]
-    return Curve(label, scheme, xs, short(mean(rows)), seeds, line=line, is_pale=is_pale, is_band=True)
+    notes = ["" for _ in xs[1:]] + [tail] if tail else []
+    return Curve(
+        label, scheme, xs, short(mean(rows)), [short(row) for row in rows], notes=notes, line=line, is_band=True
+    )
 
 
 def _part(result: TrainResult, start: int, size: int) -> float | None:
@@ -177,46 +183,49 @@ def _part(result: TrainResult, start: int, size: int) -> float | None:
     return sum(losses) / size if len(losses) == size else None
 
 
-def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs]) -> Panel:
+def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs], above: float = _ABOVE) -> Panel:
     guess = max([one.guess for runs in found for one in runs.results], default=0.0)
-    return Panel(title, "step", "training loss, nats", curves, top=_top(guess), dashed=_guess(guess))
+    label = "training loss, nats"
+    return Panel(title, "step", label, curves, top=_top(guess, above), dashed=_guess(guess))
 
 
 def _warmup(record: Record) -> Drawing:
+    there = {name: one for name, one in record.runs.items() if one.seeds}
+    alike = [_loss_curve(s, s, there[plain(s)]) for s in ALIKE if plain(s) in there]
     ways = {
         plain("post-ln"): ("none", "-"),
         warmed(): ("warm-up", "--"),
         FROM_FRACTION: ("warm-up from 1/N", "-."),
         DIVIDED: ("none, rate over N", ":"),
     }
-    shallow = {}
-    for layers in DEPTHS[:-1]:
-        shallow |= {
-            plain("post-ln", layers): (f"post-ln {layers}L", "post-ln", "-", layers),
-            warmed(layers): (f"post-ln {layers}L, warm-up", "post-ln", "--", layers),
-            plain("deepnorm", layers): (f"deepnorm {layers}L", "deepnorm", "-", layers),
-        }
-    there = {name: one for name, one in record.runs.items() if one.seeds}
-    alike = [_loss_curve(s, s, there[plain(s)]) for s in ALIKE if plain(s) in there]
     deep = [_loss_curve(label, "post-ln", there[name], line) for name, (label, line) in ways.items() if name in there]
-    few = [
-        _loss_curve(label, scheme, there[name], line, is_pale=layers == DEPTHS[0])
-        for name, (label, scheme, line, layers) in shallow.items()
-        if name in there
-    ]
+    few = []
+    for layers in DEPTHS[:-1]:
+        kinds = {
+            plain("post-ln", layers): ("post-ln", "post-ln", "-"),
+            warmed(layers): ("post-ln, warm-up", "post-ln", "--"),
+            plain("deepnorm", layers): ("deepnorm", "deepnorm", "-"),
+        }
+        few += [
+            _loss_curve(*kind[:2], there[name], kind[2], f"{layers}L") for name, kind in kinds.items() if name in there
+        ]
     tops = [_top_curve(s, there[plain(s)]) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
+    losses = [y for curve in (*alike, *deep, *few) for y in curve.ys if y is not None]
     panels = [
-        _loss_panel(f"{DEEP}L-{DEEP}L, one rate, no warm-up", alike, there.values()),
-        _loss_panel(f"Post-LN {DEEP}L-{DEEP}L, kinds of warm-up", deep, there.values()),
+        _loss_panel(f"{DEEP}L-{DEEP}L, no warm-up", alike, there.values()),
+        _loss_panel(f"Post-LN {DEEP}L-{DEEP}L, with and without warm-up", deep, there.values()),
         _loss_panel("shallower", few, there.values()),
         Panel("gradient of the decoder's top layer", "step", "norm", tops, scale="places", has_log_y=True),
     ]
+    panels = [replace(panel, legend="lower left") for panel in panels]
+    panels[:-1] = [replace(panel, bottom=min(losses, default=0.0) - _BELOW) for panel in panels[:-1]]
     caption = (
-        "Training loss on translation: means over parts of a run and over seeds, bands from the lowest seed to the "
-        "highest. Dashed grey: what can be had without the input. Last: norm of the gradient by the matrices of the "
-        "decoder's top layer, mean of seeds and each seed."
+        f"Training loss on translation, the rate 2^{math.log2(RATE):g} but where it says otherwise: means over parts "
+        "of a run and over seeds, bands from the lowest seed to the highest. Dashed grey: what can be had without the "
+        "input. Last: norm of the gradient of the loss by the matrices of the decoder's top layer; mean (geometric) "
+        "over seeds, and each seed."
     )
-    return Drawing(caption, panels, 2, 7.4, legend="inside")
+    return Drawing("training loss on translation", caption, panels, 2, 7.4)
 
 
 def _top_curve(scheme: str, one: Runs) -> Curve:
@@ -238,12 +247,12 @@ def _thousand(record: Record) -> Drawing:
     for layers in DEEP_LAYERS:
         there = {s: one for s in DEEP_SCHEMES if (one := record.runs[deep_name(s, layers)]).seeds}
         curves = [_loss_curve(s, s, one) for s, one in there.items()]
-        panels.append(_loss_panel(f"{layers:,} layers", curves, there.values()))
+        panels.append(_loss_panel(f"{layers:,} layers", curves, there.values(), _FAR_ABOVE))
     caption = (
         "Training loss by depth at one learning rate: mean over seeds, bands from the lowest seed to the highest. "
         "Dashed grey: what can be had without the input."
     )
-    return Drawing(caption, panels, 3, 3.8, shares_y=True)
+    return Drawing("training loss by depth", caption, panels, 3, 3.8, shares_y=True)
 
 
 def _updates(record: Record) -> Drawing:
@@ -257,7 +266,7 @@ def _updates(record: Record) -> Drawing:
         "The update along training, over its own value at initialisation: mean (geometric) over seeds and each seed. "
         f"Grey: within a factor of {FACTOR:g}, where what theory says at initialisation still holds."
     )
-    return Drawing(caption, panels, 3, 3.8, shares_y=True)
+    return Drawing("update along training", caption, panels, 3, 3.8, shares_y=True)
 
 
 def _ratio_curve(scheme: str, one: Runs) -> Curve:
@@ -277,9 +286,9 @@ def _own_row(record: Record) -> Drawing:
             at = [(layers, record.runs[own_name(row, optimizer, layers)]) for layers in OWN_LAYERS]
             own = row == f"su-{optimizer}"
             curves.append(_edge_curve(f"row {row}", row, at, "-" if own else ":"))
-        panels.append(Panel(f"trained with {optimizer}", "layers", _RATE, curves, scale="log"))
+        panels.append(Panel(f"trained with {optimizer}", "layers", _RATE, curves, scale="depths"))
     caption = (
         "Largest stable rate against depth, by optimizer; solid: its own row of the table, dotted: another's. "
         f"Large: mean over seeds, faint: each seed; {_ENDS}."
     )
-    return Drawing(caption, panels, 3, 3.8)
+    return Drawing("largest stable rate by optimizer and row", caption, panels, 3, 3.8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from sims.outcomes import (
     rank_correlation_over_seeds,
 )
 from sims.stats import Estimate, estimate
-from sims.store import About, Row, read
+from sims.store import About, read
 from sims.train import Look, TrainResult
 
 FACTOR = 2.0
@@ -65,20 +65,21 @@ class Record:
     """By arm."""
 
     @classmethod
-    def of(cls, name: str, rows: Sequence[Row]) -> Record:
-        found, book = experiment(name), Book.of(rows)
+    def of(cls, name: str, book: Book, abouts: Sequence[About] = ()) -> Record:
+        found = experiment(name)
         seeds = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
         runs = {}
         for arm in found.arms:
             tried = {seed: there for seed in seeds if (there := arm.tried(book, seed))}
             runs[arm.name] = Runs(arm, tried, tuple(seed for seed in tried if arm.is_done(book, seed)))
-        return cls(found, book, tuple(row.about for row in rows), runs)
+        return cls(found, book, tuple(abouts), runs)
 
     @classmethod
     def read(cls, name: str, folder: Path = RECORDS) -> Record:
         """A record that is not there is empty. ValueError, in one line, where it does not fit."""
         path = folder / f"{name}.jsonl"
-        return cls.of(name, list(read(path)) if path.exists() else [])
+        rows = list(read(path)) if path.exists() else []
+        return cls.of(name, Book.of(rows), [row.about for row in rows])
 
     def missing(self) -> dict[str, int]:
         """By arm, how many seeds of the plan it lacks."""
@@ -132,26 +133,27 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Look2:
-    """A way to see the largest stable rate: name, its grid, and its cases."""
+class RateLook:
+    """A way to see the largest stable rate. bound: nats below which a run has to end, where that is not its own."""
 
     name: str
     grid: tuple[float, ...]
     cases: list[Case]
+    bound: float | None = None
 
-    def at(self, num_layers: int) -> Look2:
-        return Look2(self.name, self.grid, [case for case in self.cases if case.num_layers == num_layers])
+    def at(self, num_layers: int) -> RateLook:
+        return replace(self, cases=[case for case in self.cases if case.num_layers == num_layers])
 
 
 TRAINS, HALF = "trains", "learns half"
 
 
-def looks(record: Record) -> list[Look2]:
+def looks(record: Record) -> list[RateLook]:
     """Both, of the arms and the curves that have a seed in common; empty where none has."""
     arms = [one for one in record.runs.values() if _is_case(one.arm) and one.seeds]
     seeds = shared_seeds(arms)
     cases = [_case(one, seeds) for one in arms] if seeds else []
-    return [Look2(TRAINS, GRID, cases), Look2(HALF, CURVE, _half(record))]
+    return [RateLook(TRAINS, GRID, cases), _half(record)]
 
 
 def _is_case(arm: Arm) -> bool:
@@ -162,21 +164,24 @@ def _case(one: Runs, seeds: Sequence[int]) -> Case:
     return Case(one.arm.trial.scheme, one.arm.trial.num_layers, one.updates(seeds), one.edges(seeds))
 
 
-def _half(record: Record) -> list[Case]:
+def _half(record: Record) -> RateLook:
     curves = {one.arm.trial.scheme: one for one in record.runs.values() if _is_curve(one.arm)}
     try:
-        found, seeds, _ = half_learnt(tuple(curves), record.book)
+        found, seeds, bound = half_learnt(tuple(curves), record.book)
     except LookupError:
-        return []
-    pairs = zip(curves.values(), found, strict=True)
-    return [Case(one.arm.trial.scheme, one.arm.trial.num_layers, one.updates(seeds), edges) for one, edges in pairs]
+        return RateLook(HALF, CURVE, [])
+    cases = [
+        Case(one.arm.trial.scheme, one.arm.trial.num_layers, one.updates(seeds), edges)
+        for one, edges in zip(curves.values(), found, strict=True)
+    ]
+    return RateLook(HALF, CURVE, cases, bound)
 
 
 def _is_curve(arm: Arm) -> bool:
     return not arm.grid
 
 
-def correlations(look: Look2) -> tuple[Correlation, Estimate] | None:
+def correlations(look: RateLook) -> tuple[Correlation, Estimate] | None:
     """Spearman's, of the mean update and the mean largest rate over cases; and over seeds. None where there is none."""
     x, y = [case.update for case in look.cases], [case.logs(look.grid) for case in look.cases]
     try:
@@ -203,7 +208,7 @@ class Pair:
         return -(self.rates.octaves.high or 0.0)
 
 
-def pairs(look: Look2) -> list[Pair]:
+def pairs(look: RateLook) -> list[Pair]:
     found = []
     for one, other in combinations(look.cases, 2):
         if one.num_layers != other.num_layers or len(one.updates) < 2:

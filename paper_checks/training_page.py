@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paper_checks import training_drawing as drawing
 from paper_checks.claim import Verdict
 from paper_checks.commands.output import write_atomically
 from paper_checks.experiments import NAMES
 from paper_checks.experiments.base import RECORDS
 from paper_checks.registry import claims
+from paper_checks.training_drawing import Drawing, is_current, is_empty
+from paper_checks.training_drawing import write as write_figure
 from paper_checks.training_figures import drawings
 from paper_checks.training_numbers import Record
-from paper_checks.training_text import head, open_ends, own_row, stable_rates, summary, thousand_layers, warmup
+from paper_checks.training_rates_text import stable_rates
+from paper_checks.training_text import head, open_ends, own_row, summary, thousand_layers, warmup
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 PAGE = FIGURES.with_name("TRAINING.md")
@@ -49,7 +51,7 @@ def page(found: Study) -> str:
     drawn = drawings(found.records)
 
     def images(*names: str) -> str:
-        return "".join(f"![{drawn[name].caption}](figures/{name}.svg)\n\n*{drawn[name].caption}*\n\n" for name in names)
+        return "".join(_image(name, drawn[name]) for name in names)
 
     rates, warm, deep, own = (found.records[name] for name in NAMES)
     sections = (
@@ -64,10 +66,16 @@ def page(found: Study) -> str:
     return "".join(sections).rstrip("\n") + "\n"
 
 
+def _image(name: str, one: Drawing) -> str:
+    if is_empty(one):
+        return f"(A figure, {one.title}: nothing of it is in the record yet.)\n\n"
+    return f"![{one.title}](figures/{name}.svg)\n\n*{one.caption}*\n\n"
+
+
 def write(found: Study, to: Path = PAGE, folder: Path = FIGURES) -> None:
     for name, one in drawings(found.records).items():
-        if not drawing.is_current(one, path := folder / f"{name}.svg"):
-            drawing.write(one, path)
+        if not is_empty(one) and not is_current(one, path := folder / f"{name}.svg"):
+            write_figure(one, path)
     write_atomically(to, page(found))
 
 

@@ -128,7 +128,7 @@ class Network(nn.Module):
 
 
 class _Fused(Transformer):
-    """The same function, its norms and its linear maps by torch's own kernels: small models spend their time on calls."""
+    """The same function, norms and linear maps by torch's own kernels: small models spend their time on calls."""
 
     def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
         bias = self._weights[f"{name}_bias"] if self.config.has_bias else None

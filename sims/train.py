@@ -224,7 +224,8 @@ class _Run:
         self.above = 0
         self.stopped = ""
         self._held_out = _to(self.data.held_out(HELD_OUT), self.device)
-        self._probe = Batch(*(None if part is None else part[:1] for part in _parts(self._held_out)))
+        inputs, decoder_inputs, labels = _parts(self._held_out)
+        self._probe = Batch(inputs[:1], None if decoder_inputs is None else decoder_inputs[:1], labels[:1])
         self._at_start = self._logits_of_probe()
         self.held_out_at = [(0, self._evaluate())]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.inputs import BadInputError, count, refusing, writable
 from paper_checks.commands.output import document, print_json
-from paper_checks.commands.running import num_workers, positive, stoppable, store_file
+from paper_checks.commands.running import num_workers, positive, say_of_others, stoppable, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +82,7 @@ def run(
                 say=_say,
                 advance=advance,
             )
+        say_of_others(kept, (trial.named() for trial in book.trials))
         if target is not None:
             _say(f"{export(kept, target)} runs written to {target}")
     answer = _answer(experiment, book, ran, path)

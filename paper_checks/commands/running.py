@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.inputs import BadInputError, count, fraction, writable
+
+if TYPE_CHECKING:
+    from sims.store import Store
 
 
 def positive(text: str, option: str) -> float:
@@ -36,6 +41,24 @@ def store_file(text: str | None, name: str) -> Path:
         return writable(path, "the store")
     except (OSError, BadInputError) as error:
         raise BadInputError(f"{path.parent} cannot be written: give --store FILE") from error
+
+
+def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
+    """On standard error, how many of these runs were made by other sources than these, or another torch: a run is not
+    made again for that."""
+    from importlib.metadata import version
+
+    from sims.record import sources_hash
+    from sims.store import key
+
+    now, torch = sources_hash(has_training=True), version("torch").partition("+")[0]
+    abouts = [kept.row(name).about for name in kept.keys() & {key(config) for config in configs}]
+    if others := sum(about.sources != now or about.versions.torch != torch for about in abouts):
+        print(
+            f"depthlaw: {others} of {len(abouts)} runs were made by another version of sims or of torch; "
+            "a new --store makes them again",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing
 from paper_checks.commands.output import document, print_json, progress
-from paper_checks.commands.running import num_workers, positive, stoppable, store_file
+from paper_checks.commands.running import num_workers, positive, say_of_others, stoppable, store_file
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -97,6 +97,7 @@ def run(
             advance=advance,
             deadline=None if minutes is None else time.monotonic() + 60 * minutes,
         )
+        say_of_others(kept, named.values())
         there = {trial: kept.find(name) for trial, name in named.items()}
         results = {
             trial: None if found is None else TrainResult.model_validate(found) for trial, found in there.items()

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 from paper_checks.checks import all_of, outcome
-from paper_checks.claim import Check, Evidence, Route
+from paper_checks.claim import Check, Evidence, Route, Verdict
 from paper_checks.experiments import experiment
 from paper_checks.experiments.base import PILOT_SEEDS, RECORDS, Arm, Book
 from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, gpt, on_curve
@@ -325,6 +325,32 @@ def _by_record(statement: Answered) -> Evidence:
 
 BY_TRAINING = Check(route=Route.MEASURED, run=_by_record, is_direct=True)
 """A statement by the project's record of its experiment."""
+
+
+def at_this_scale(*statements: Answered) -> Check:
+    """What small networks say of a statement about large ones that they do not decide: shown, and open whatever it is.
+
+    A record that contradicts refutes what is said of all networks; of the large ones that a paper trained it says where
+    to look.
+    """
+
+    def run(_: Any) -> Evidence:
+        found = [_by_record(statement) for statement in statements]
+        said = [
+            f"{statement.text}: {_WORDS[one.verdict]} ({'; '.join(f'{k}: {v}' for k, v in one.numbers.items())})"
+            for statement, one in zip(statements, found, strict=True)
+        ]
+        return Evidence(
+            route=Route.MEASURED,
+            num_effective=0,
+            verdict=Verdict.UNDECIDED,
+            detail=f"small networks do not decide it; what they say. {' | '.join(said)}",
+        )
+
+    return Check(route=Route.MEASURED, run=run, is_direct=True, is_open=True)
+
+
+_WORDS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
 
 
 def evidence_of(

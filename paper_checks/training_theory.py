@@ -1,0 +1,79 @@
+"""What the kernel rung predicts of the networks that are trained, before their first step: kept, as its other answers.
+
+    python -m paper_checks.training_theory        # what paper_checks/generated/kernel-training.json lacks
+
+Decoders on bytes, as the experiments begin with them: 32 tokens, causal, heads of 16, one logit at the last one. The
+theory knows tokens of one correlation; real ones are the same byte or not. So its correlation is the mean over the
+pairs of the sequence that the update is measured on: 1/2, the share of x_0's variance that comes from the table of
+bytes, where two bytes are equal, else 0. Left out: the 1e-5 in the norms.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from typing import Annotated
+
+import typer
+
+from paper_checks.experiments import stable_rates, thousand_layers
+from paper_checks.experiments.scale import HEAD_SIZE, SMALL
+from paper_checks.kernel_kept import FOLDER, collect, questions, read
+from paper_checks.networks import Network
+from theory.schemes import scheme
+
+PATH = FOLDER / "kernel-training.json"
+CORRELATION = 0.054
+"""Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``probe_correlation``."""
+OPTIMIZER = "adam"
+CASES = tuple(
+    dict.fromkeys(
+        (name, layers)
+        for module in (stable_rates, thousand_layers)
+        for layers in module.LAYERS
+        for name in module.SCHEMES
+    )
+)
+"""(scheme, layers)."""
+
+
+def probe_correlation() -> float:
+    """Of this machine's data."""
+    from sims.data import DataConfig, load
+
+    tokens_T = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).held_out(1).inputs[0]
+    same_TT = (tokens_T[:, None] == tokens_T[None, :]).double()
+    num = len(tokens_T)
+    return float((same_TT.sum() - num) / (num * (num - 1)) / 2)
+
+
+def network(name: str, num_layers: int) -> Network:
+    return Network(
+        scheme=scheme(name),
+        arch="decoder",
+        is_causal=True,
+        num_sublayers=2 * num_layers,
+        d_model=SMALL.d_model,
+        num_heads=SMALL.d_model // HEAD_SIZE,
+        num_tokens=SMALL.num_tokens,
+        correlation=CORRELATION,
+    )
+
+
+def predicted(name: str, num_layers: int) -> float:
+    """U at initialisation under Adam. LookupError where it is not kept, StaleError where by other kernel sources."""
+    found = read(PATH).find(network(name, num_layers), OPTIMIZER)
+    return found.by_optimizer[OPTIMIZER]["update"].value
+
+
+def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
+    """Compute what the file lacks; one that was stopped goes on."""
+    from rich.progress import track
+
+    asked = questions([network(*case) for case in sorted(CASES, key=lambda case: case[1])], (OPTIMIZER,))
+    with ProcessPoolExecutor(processes) as pool:
+        for _ in track(collect(PATH, asked, pool), total=len(asked), description=PATH.name):
+            pass
+
+
+if __name__ == "__main__":
+    typer.run(run)

@@ -1,0 +1,78 @@
+"""Runs that nobody trained, for tests of what is made of runs: of every arm of every experiment, by a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from paper_checks.experiments import NAMES, experiment
+from paper_checks.experiments.base import Arm, Book
+from paper_checks.training_numbers import Record
+from paper_checks.trials import Trial
+from sims.train import Look, TrainResult
+
+GUESS = 3.0
+UPDATES = {"post-ln": 30.0, "pre-ln": 20.0, "normformer": 40.0, "sub-ln-gamma": 22.0, "deepnorm": 5.0, "su-adam": 1.0}
+"""At initialisation; of other schemes 10."""
+Edges = Callable[[Trial], float]
+"""The learning rate of a trial from which on it fails."""
+
+
+def update(trial: Trial) -> float:
+    return UPDATES.get(trial.scheme, 10.0) * (1 + trial.seed / 100)
+
+
+def as_claimed(trial: Trial) -> float:
+    """The smaller the update, the larger the rate."""
+    return 2.0 ** (-2.2 - math.log2(UPDATES.get(trial.scheme, 10.0)))
+
+
+def result(trial: Trial, edge: float) -> TrainResult:
+    """Below its edge a run learns, the faster the larger the rate; above it is stuck."""
+    learns = trial.learning_rate < edge
+    end = GUESS - 1 / (1 + math.log2(edge / trial.learning_rate)) if learns else GUESS + 0.1
+    steps, norms = trial.num_steps, {"decoder": [1.0, 2.0, 2.0]}
+    looks = [
+        Look(step=step, update={"update": update(trial) * 0.9**step}, from_start=step / 10, gradient_norms=norms)
+        for step in trial.measure_at
+    ]
+    return TrainResult(
+        outcome="trained" if learns else "stuck",
+        reason="made",
+        num_steps=steps,
+        held_out=end,
+        best=end,
+        guess=GUESS,
+        losses=[5 + (end - 5) * (step + 1) / steps for step in range(steps)],
+        held_out_at=[(0, 5.0), (steps, end)],
+        looks=looks,
+        num_parameters=1,
+        seconds=1.0,
+    )
+
+
+def fill(arm: Arm, seed: int, edge: Edges) -> dict[Trial, TrainResult]:
+    """What the experiment would have run of an arm."""
+    book = Book({})
+    while (trial := arm.next(book, seed)) is not None:
+        book.put(trial, result(trial, edge(trial)))
+    return {trial: book[trial] for trial in book.trials}
+
+
+def record(name: str, num_seeds: int = 3, edge: Edges = as_claimed) -> Record:
+    found: dict[Trial, TrainResult] = {}
+    for arm in experiment(name).arms:
+        for seed in range(num_seeds):
+            found |= fill(arm, seed, edge)
+    return Record.of(name, Book(found))
+
+
+def records(num_seeds: int = 3, edge: Edges = as_claimed) -> Mapping[str, Record]:
+    return {name: record(name, num_seeds, edge) for name in NAMES}
+
+
+def changed(found: Record, pick: Callable[[Trial], bool], **to: object) -> Record:
+    """With other numbers in the runs that are picked."""
+    results = {trial: found.book[trial] for trial in found.book.trials}
+    moved = {t: r.model_copy(update=to) if pick(t) else r for t, r in results.items()}
+    return Record.of(found.experiment.name, Book(moved), found.abouts)

@@ -1,0 +1,478 @@
+"""What training does at each step, what it measures on the way, and the rule of what became of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from sims import train as training
+from sims.data import HELD_OUT, IGNORED, DataConfig, load
+from sims.frontend import Network
+from sims.model import BRANCH_ROLES, PLACEMENTS, Transformer, alternating, decoder_layers
+from sims.optim import LAMB, LARS, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia
+from sims.train import SCHEDULES, TrainConfig, TrainResult, train
+from tests.sims.training import (
+    BASE,
+    DTYPES,
+    MODEL,
+    D,
+    logits_of_first,
+    moves,
+    network_after,
+    own_parallel,
+    without_time,
+)
+
+EXACT = replace(BASE, precision="float64")
+PLAIN = replace(EXACT, model=replace(MODEL, encoder=alternating(2)))
+"""Every learning rate the same."""
+
+
+def start_of(config: TrainConfig) -> Network:
+    return Network(config.model, load(config.data), config.seed, dtype=DTYPES[config.precision])
+
+
+def loss_at(config: TrainConfig, network: Network, step: int) -> Tensor:
+    batch = load(config.data).batch(config.batch_size, config.seed, step)
+    logits = network(batch.inputs, batch.decoder_inputs)
+    return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
+
+
+def is_close(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+    """To torch's own tolerance of the dtype."""
+    try:
+        torch.testing.assert_close(dict(found), dict(expected))
+    except AssertionError:
+        return False
+    return True
+
+
+# --- optimizers
+
+SMALL = math.sqrt(torch.finfo(torch.float64).tiny)
+CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
+    "sgd": (SGD, {}),
+    "momentum": (SGD, {"momentum": 0.9}),
+    "adam": (Adam, {}),
+    "adamw": (AdamW, {"weight_decay": 0.0}),
+    "rmsprop": (RMSprop, {}),
+    "signsgd": (SignSGD, {}),
+    "lion": (Lion, {}),
+    "adafactor": (Adafactor, {"eps": (SMALL, SMALL)}),
+    "lars": (LARS, {}),
+    "lamb": (LAMB, {}),
+    "muon": (MuonWithAdamW, {}),
+    "sophia": (Sophia, {"eps": SMALL}),
+}
+RATES = {"sgd": 0.3, "momentum": 0.1, "adafactor": 0.05, "adam": 0.02, "adamw": 0.02, "lars": 0.02, "lamb": 0.02}
+
+
+def test_every_optimizer_is_tried() -> None:
+    assert set(CLASSES) == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_those_of_its_own_class(name: str, tmp_path: Path) -> None:
+    config = replace(PLAIN, optimizer=name, num_steps=3)
+    found = dict(network_after(config, tmp_path).named_parameters())
+    make, options = CLASSES[name]
+
+    def by_hand(learning_rate: float) -> dict[str, Tensor]:
+        network = start_of(config)
+        optimizer = make(network.parameters(), lr=learning_rate, **options)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_at(config, network, step).backward()
+            optimizer.step()
+        return dict(network.named_parameters())
+
+    assert is_close(found, by_hand(config.learning_rate))
+    assert not is_close(found, by_hand(1.001 * config.learning_rate))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_it_learns(name: str) -> None:
+    """At least half of what can be had without the input; not so at a rate at which nothing moves."""
+    config = replace(BASE, optimizer=name, learning_rate=RATES.get(name, 0.01), num_steps=40, batch_size=16)
+
+    def has_learnt(config: TrainConfig) -> bool:
+        result = train(config)
+        start = result.held_out_at[0][1]
+        assert result.held_out is not None and start is not None and start > result.guess
+        return result.held_out < (start + result.guess) / 2
+
+    assert has_learnt(config)
+    assert not has_learnt(replace(config, learning_rate=1e-6))
+
+
+def test_learning_rate_multipliers_reach_their_parameters(tmp_path: Path) -> None:
+    rates = {"bias": 0.5, "norm_gain": 0.0, "norm_bias": 3.0}
+    plain = replace(PLAIN, optimizer="sgd", num_steps=1)
+    config = replace(plain, model=replace(MODEL, encoder=alternating(2, lr_multipliers=rates)))
+    without, found = (moves(network_after(one, tmp_path), start_of(one)) for one in (plain, config))
+
+    def expected(rates: Mapping[str, float]) -> dict[str, Tensor]:
+        """The final norm stands outside of sublayers, whose rates these are."""
+        roles = {name: role for name, _, role, _ in start_of(plain).tagged() if "final" not in name}
+        return {name: move * rates.get(roles.get(name, "final"), 1.0) for name, move in without.items()}
+
+    assert is_close(found, expected(rates))
+    assert not any(move.any() for name, move in found.items() if name.endswith("pre_gain"))
+    for role in rates:
+        assert not is_close(found, expected({**rates, role: 1.0}))
+
+
+def test_weight_decay_is_of_matrices_and_tables_alone(tmp_path: Path) -> None:
+    config = replace(PLAIN, optimizer="adamw", num_steps=1, optimizer_options={"betas": (0.5, 0.9)})
+    without = network_after(config, tmp_path)
+    decayed = moves(network_after(replace(config, weight_decay=0.2), tmp_path), without)
+    start = dict(start_of(config).named_parameters())
+    by_size = {name: -config.learning_rate * 0.2 * weight.detach() for name, weight in start.items()}
+    expected = {name: move if move.dim() == 2 else 0 * move for name, move in by_size.items()}
+    assert is_close(decayed, expected)
+    assert not is_close(decayed, by_size)  # of all
+    assert not is_close(decayed, {n: 0 * m if n.startswith("tables") else m for n, m in expected.items()})
+
+
+def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
+    config = replace(PLAIN, optimizer="sgd", num_steps=1)
+
+    def length(clip_norm: float | None) -> float:
+        moved = moves(network_after(replace(config, clip_norm=clip_norm), tmp_path), start_of(config))
+        return math.hypot(*(float(move.norm()) for move in moved.values())) / config.learning_rate
+
+    whole = length(None)
+    assert length(0.5 * whole) == pytest.approx(0.5 * whole)
+    assert length(0.25 * whole) == pytest.approx(0.25 * whole)
+    assert length(2 * whole) == whole
+
+
+def test_an_option_of_its_class_reaches_it() -> None:
+    config = replace(BASE, optimizer="sgd")
+    given = train(replace(config, optimizer_options={"momentum": 0.9}))
+    assert given.losses == train(replace(config, optimizer="momentum")).losses
+    assert given.losses != train(config).losses
+    with pytest.raises(ValueError, match=r"optimizer_options of sgd: .*unexpected keyword argument 'momentums'"):
+        train(replace(config, optimizer_options={"momentums": 0.9}))
+
+
+# --- schedules
+
+
+def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -> float:
+    """As it is written in textbooks, in other words than there."""
+    if t < num_warmup:
+        share = (t + 1) / num_warmup
+        return share + start * (1 - share)
+    left = (num_steps - t) / (num_steps - num_warmup)
+    return {
+        "constant": 1.0,
+        "linear": left,
+        "cosine": math.sin(math.pi / 2 * left) ** 2,
+        "inverse-sqrt": (max(num_warmup, 1) / (t + 1)) ** 0.5,
+    }[schedule]
+
+
+@contextmanager
+def rates_used(config: TrainConfig) -> Iterator[list[set[float]]]:
+    """Of each step of an optimizer, those of its groups, over the learning rate."""
+    found: list[set[float]] = []
+
+    def note(optimizer: Optimizer, *_: Any) -> None:
+        found.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.0), (4, 0.25), (1, 0.5), (10, 0.0)])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
+    config = replace(BASE, schedule=schedule, num_steps=10, warmup_steps=num_warmup, warmup_from=start)
+    with rates_used(config) as used:
+        train(config)
+
+    def follows(late: int) -> bool:
+        expected = [rate(schedule, min(t + late, 9), num_warmup, 10, start) for t in range(10)]
+        return [sorted(found) for found in used] == [[pytest.approx(0.5 * r), pytest.approx(r)] for r in expected]
+
+    assert follows(0)
+    assert follows(1) == (schedule == "constant" and num_warmup <= 1)
+    at_end = config.rate_at(10)
+    if schedule in ("linear", "cosine") and num_warmup < 10:
+        assert at_end == pytest.approx(0)
+    if num_warmup:
+        assert config.rate_at(num_warmup - 1) == 1
+        assert config.rate_at(0) == pytest.approx(start + (1 - start) / num_warmup)
+    if num_warmup and schedule == "inverse-sqrt":  # no jump behind the peak
+        assert config.rate_at(num_warmup) == pytest.approx(math.sqrt(num_warmup / (num_warmup + 1)))
+
+
+# --- the same again
+
+
+def test_a_run_is_a_function_of_its_config(tmp_path: Path) -> None:
+    config = replace(BASE, measure_at=(0, 3))
+    result, again = train(config), train(config)
+    assert without_time(result) == without_time(again)
+    for other in (replace(config, seed=1), replace(config, batch_size=5), replace(config, learning_rate=0.011)):
+        assert train(other).losses != result.losses
+    first, second = (network_after(config, tmp_path) for _ in range(2))
+    assert not any(move.any() for move in moves(first, second).values())
+    assert all(move.any() for move in moves(first, network_after(replace(config, seed=1), tmp_path)).values())
+    measured_more_often = train(replace(config, measure_at=(0, 1, 2, 3, 6), evaluate_every=1))
+    assert measured_more_often.losses == result.losses  # looking changes nothing
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16"])
+def test_the_precision_is_the_one_that_is_named(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[tuple[torch.dtype, torch.dtype]] = set()
+    forward = Network.forward
+
+    def spy(network: Network, *inputs: Any) -> Tensor:
+        logits = forward(network, *inputs)
+        if torch.is_grad_enabled():
+            seen.update((logits.dtype, parameter.dtype) for parameter in network.parameters())
+        return logits
+
+    monkeypatch.setattr(Network, "forward", spy)
+    train(replace(BASE, precision=precision))
+    kept = torch.float64 if precision == "float64" else torch.float32
+    assert seen == {(torch.bfloat16 if precision == "bfloat16" else kept, kept)}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_mixed_precision_knows_every_norm(placement: str) -> None:
+    """Warnings are errors here: torch has one for norms whose input and gain are of two kinds."""
+    torch.set_warn_always(True)  # and otherwise says it once in a process
+    try:
+        for norm_kind, has_affine in product(("layernorm", "rmsnorm"), (False, True)):
+            model = replace(
+                MODEL, placement=placement, norm_kind=norm_kind, has_affine=has_affine, has_qk_norm=has_affine
+            )
+            config = replace(BASE, model=model, num_steps=2)
+            mixed, whole = train(replace(config, precision="bfloat16")).losses, train(config).losses
+            assert mixed == pytest.approx(whole, rel=2 * torch.finfo(torch.bfloat16).eps)
+            assert mixed != whole
+    finally:
+        torch.set_warn_always(False)
+
+
+# --- looks
+
+
+def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
+    """Of logit 0 at the last position of the first held-out sequence, by autograd on the plain model."""
+    batch = load(config.data).held_out(HELD_OUT)
+    decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[:1]
+    inputs = [x.detach().requires_grad_() for x in network.vectors(batch.inputs[:1], decoder_inputs) if x is not None]
+    plain = Transformer(network.config, 0)
+    plain.load_state_dict(network.core.state_dict())
+    plain.logits(plain(*inputs))[0, -1, 0].backward()
+    measure, power = {
+        "sgd": (lambda gradient: gradient.square().sum(), 1.0),
+        "adam": (lambda gradient: gradient.abs().sum(), 1.5),
+    }[config.optimizer]
+    found: dict[str, float] = {"embedding": sum(float(measure(x.grad)) for x in inputs) / D**power}
+    for name, parameter, role in plain.tagged():
+        if parameter.grad is not None:
+            rate = float(measure(parameter.grad)) * float(plain.lr_multipliers[name]) / D**power
+            found[role] = found.get(role, 0.0) + rate
+    return {"update": sum(value for role, value in found.items() if role in BRANCH_ROLES), **found}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "has_decoder"), [("sgd", False), ("adam", False), ("adam", True)], ids=["sgd", "adam", "both sides"]
+)
+def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: bool, tmp_path: Path) -> None:
+    decoder = decoder_layers(1) if has_decoder else ()
+    data = own_parallel(tmp_path) if has_decoder else BASE.data
+    model = replace(MODEL, decoder=decoder)
+    config = replace(EXACT, model=model, data=data, optimizer=optimizer, measure_at=(0, 3, 6))
+    looks = {look.step: look for look in train(config).looks}
+    assert list(looks) == [0, 3, 6]
+    networks = {n: network_after(replace(config, num_steps=n, measure_at=()), tmp_path) for n in (1, 3, 4, 6)}
+    networks[0] = start_of(config)
+
+    for step, look in looks.items():
+        assert look.update == pytest.approx(update_by_hand(config, networks[step]))
+        assert all(look.update != pytest.approx(update_by_hand(config, networks[n])) for n in networks if n != step)
+
+    def moved(old: int, new: int) -> float:
+        change = logits_of_first(config, networks[new]) - logits_of_first(config, networks[old])
+        return float(change.square().mean().sqrt())
+
+    assert [looks[n].from_start for n in (0, 3, 6)] == pytest.approx([0.0, moved(0, 3), moved(0, 6)])
+    assert looks[0].from_start == 0.0
+    assert (looks[0].in_step, looks[3].in_step, looks[6].in_step) == pytest.approx((moved(0, 1), moved(3, 4), None))
+    assert len({moved(0, 1), moved(3, 4), moved(0, 3), moved(0, 6), moved(3, 6)}) == 5
+
+    def gradient_norms(step: int) -> dict[str, list[float]]:
+        loss_at(config, networks[0 if step == 0 else 3], step).backward()
+        squares = {side: [0.0] * len(sublayers) for side, sublayers in model.sides}
+        for name, parameter, role in networks[0 if step == 0 else 3].core.tagged():
+            if role in BRANCH_ROLES and parameter.grad is not None:
+                side, index = name.removeprefix("_weights.").split("_")[:2]
+                squares[side][int(index)] += float(parameter.grad.square().sum())
+        return {side: [math.sqrt(square) for square in row] for side, row in squares.items()}
+
+    for step in (0, 3):
+        expected = gradient_norms(step)
+        assert set(looks[step].gradient_norms) == set(expected)
+        for side, norms in expected.items():
+            assert looks[step].gradient_norms[side] == pytest.approx(norms)
+            assert looks[step].gradient_norms[side] != pytest.approx(norms[::-1])
+    assert looks[0].gradient_norms != looks[3].gradient_norms
+    assert looks[6].gradient_norms == {}  # no batch comes then
+
+
+def test_of_a_deep_network_the_first_and_the_last_gradient_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(BASE, model=replace(MODEL, encoder=alternating(4)), measure_at=(0,))
+    whole = train(config).looks[0].gradient_norms["encoder"]
+    monkeypatch.setattr(training, "_LARGEST_BY_SUBLAYER", 3)
+    assert train(config).looks[0].gradient_norms["encoder"] == [whole[0], whole[-1]]
+    assert len(set(whole)) == 4
+
+
+# --- what became of it
+
+
+def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path) -> None:
+    told: list[int] = []
+    result = train(EXACT, advance=told.append)
+    assert told == [1] * 6
+    assert result.num_steps == len(result.losses) == 6
+    third = loss_at(EXACT, network_after(replace(EXACT, num_steps=3), tmp_path), 3).item()
+    assert result.losses[3] == pytest.approx(third)
+    assert result.losses[2] != pytest.approx(third)
+    assert [step for step, _ in result.held_out_at] == [0, 2, 4, 6]
+    held_out = [loss for _, loss in result.held_out_at if loss is not None]
+    assert (result.held_out, result.best) == (held_out[-1], min(held_out))
+    assert result.num_parameters == sum(p.numel() for p in start_of(EXACT).parameters())
+
+
+def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
+    result = train(replace(BASE, optimizer="sgd", learning_rate=1e30, num_steps=20, measure_at=(0, 1)))
+    assert result.outcome == "diverged"
+    assert result.reason == "the training loss at step 2 is not finite"
+    assert not result.has_trained
+    assert (result.num_steps, result.losses[1], result.held_out) == (2, None, None)
+    assert (result.looks[1].from_start, result.looks[1].in_step) == (None, None)
+    text = json.dumps(result.plain(), allow_nan=False)
+    assert TrainResult.model_validate_json(text) == result
+    with pytest.raises(ValueError):
+        TrainResult.model_validate(result.plain() | {"guess": math.nan})
+
+
+@pytest.mark.parametrize(("learning_rate", "patience"), [(1.0, 3), (0.3, 1), (0.3, 2), (0.3, 3), (0.3, 4)])
+def test_a_loss_that_stays_above_the_start_has_diverged(learning_rate: float, patience: int) -> None:
+    config = replace(BASE, optimizer="signsgd", learning_rate=learning_rate, num_steps=14, patience=patience)
+    result, whole = train(config), train(replace(config, patience=50))
+
+    def stops_after(patience: int) -> int:
+        start = whole.held_out_at[0][1]
+        assert start is not None
+        is_above = [loss is not None and loss > start for loss in whole.losses]
+        return next((n for n in range(2 * patience, 15) if all(is_above[n - patience : n])), 14)
+
+    assert result.num_steps == stops_after(patience)
+    assert result.losses == whole.losses[: result.num_steps]
+    assert result.outcome == "diverged"
+    if result.num_steps < 14:
+        assert f"where it began, for {patience} steps" in result.reason
+        assert result.held_out is None
+        assert stops_after(patience + 1) != result.num_steps
+    else:
+        assert result.reason.startswith("held-out loss")
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "num_steps", "outcome"), [(1e-9, 6, "stuck"), (0.02, 60, "trained"), (3.0, 6, "diverged")]
+)
+def test_real_runs_end_in_each_way(learning_rate: float, num_steps: int, outcome: str) -> None:
+    result = train(replace(BASE, learning_rate=learning_rate, num_steps=num_steps, batch_size=16))
+    assert result.outcome == outcome
+    assert result.has_trained == (outcome == "trained")
+    assert "\n" not in result.reason
+    assert result.held_out is not None
+    assert f"held-out loss {result.held_out:.4g}" in result.reason
+
+
+def test_the_rule_at_its_boundaries() -> None:
+    run = training._Run(BASE, "cpu")
+    start, guess = run.start, run.data.guess
+
+    def outcome(held_out: float) -> str:
+        run.held_out_at = [(0, start), (6, held_out)]
+        return run.result().outcome
+
+    assert outcome(math.nextafter(guess, 0)) == "trained"
+    assert outcome(guess) == outcome(start) == "stuck"
+    assert guess < start
+    for held_out in (math.nextafter(start, math.inf), math.inf, math.nan):
+        assert outcome(held_out) == "diverged"
+    assert (run.result().held_out, run.result().best) == (None, pytest.approx(start))
+    run.stopped = "why"
+    assert outcome(0.0) == "diverged"
+    assert run.result().reason == "why"
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("field", "bad", "good"),
+    [
+        ("optimizer", ["adamm"], list(OPTIMIZERS)),
+        ("schedule", ["step"], list(SCHEDULES)),
+        ("precision", ["float16"], ["float64", "float32", "bfloat16"]),
+        ("num_steps", [0, -1], [1]),
+        ("batch_size", [0], [1]),
+        ("evaluate_every", [0], [1]),
+        ("patience", [0], [1]),
+        ("learning_rate", [0.0, -1.0, math.nan, math.inf], [1e-12]),
+        ("warmup_steps", [-1, 7], [0, 6]),
+        ("warmup_from", [-0.1, 1.1, math.nan], [0.0, 1.0]),
+        ("weight_decay", [-0.1, math.nan, math.inf], [0.0]),
+        ("clip_norm", [0.0, -1.0, math.nan], [None, 1.0]),
+        ("measure_at", [(-1,), (0, 7)], [(0, 6), ()]),
+        ("seed", [-1], [0]),
+        ("optimizer_options", [{"weight_decay": 0.1}, {"lr": 0.1}], [{"eps": 1e-6}]),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any], good: list[Any]) -> None:
+    known = {**vars(BASE), "warmup_steps": 0}
+    for value in good:
+        known_good = {**known, "num_steps": 1} if field == "num_steps" else known
+        TrainConfig(**{**known_good, field: value})
+    for value in bad:
+        with pytest.raises(ValueError, match=rf"^{field} ") as found:
+            TrainConfig(**{**known, field: value})
+        assert "\n" not in str(found.value)
+
+
+def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    data = DataConfig(text=str(text), num_tokens=4)
+    with pytest.raises(ValueError, match=r"a\.txt"):
+        train(replace(BASE, data=data))
+    text.write_bytes(b" ".join(b"%d" % (7919 * i) for i in range(3000)))
+    with pytest.raises(ValueError, match="is_causal is False of the model and True of the data"):
+        train(replace(BASE, data=data))
+    train(replace(BASE, data=data, model=replace(MODEL, is_causal=True), num_steps=1))
