@@ -34,6 +34,8 @@ test-long: testing ## the slow tests alone, an hour or so
 gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
 	@$(PYTHON) -m pytest -m gpu
 	@$(PYTHON) -m paper_checks.sweeps gpu --device cuda $(GPU_OPTIONS)
+	@$(PYTHON) -c "from paper_checks.cli import main; main()" experiment thousand-layers --scale large --device cuda \
+		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
 
 lint: testing ## style (ruff), layers (import-linter), types (pyright)
 	@failed=0; \

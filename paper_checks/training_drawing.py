@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from paper_checks.commands.output import write_atomically
 from sims.record import rounded
@@ -39,6 +39,7 @@ STYLES = {
     "su-lamb": ("#6E4B1F", "d"),
 }
 """Colour and mark. Most colours are Okabe and Ito's or Tol's, which the colour-blind tell apart."""
+Line = Literal["-", "--", "-.", ":"]
 _WIDTH = 9.0
 _DIGITS = 4
 _LEGEND_COLUMNS = 6
@@ -60,7 +61,7 @@ class Curve:
     seeds: Sequence[Sequence[float | None]] = ()
     ends: Sequence[int] = ()
     notes: Sequence[str] = ()
-    line: str = "-"
+    line: Line = "-"
     is_band: bool = False
 
 
@@ -136,7 +137,9 @@ def draw(found: Drawing) -> Figure:
     for axes, panel in zip(grid, found.panels, strict=False):
         here = _draw_panel(axes, panel)
         if panel.legend and here:
-            axes.legend(here.values(), here, fontsize=8, framealpha=0.8, loc=panel.legend, handlelength=3.5)
+            columns = 1 if len(here) < _LEGEND_COLUMNS else 2
+            options = {"fontsize": 8, "framealpha": 0.8, "handlelength": 3.5, "ncols": columns, "loc": panel.legend}
+            axes.legend(here.values(), here, **options)
         else:
             handles |= here
     for axes in grid[: len(found.panels)] if found.shares_y else ():
@@ -155,7 +158,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     axes.tick_params(labelsize=9)
     axes.grid(visible=True, alpha=0.25)
     places = sorted({x for curve in panel.curves for x in curve.xs})
-    axes.margins(x=0.1 if any(curve.notes for curve in panel.curves) else 0.05, y=0.08)
+    axes.margins(x=0.12 if any(curve.notes for curve in panel.curves) else 0.05, y=0.08)
     if panel.has_log_y:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis, panel.all_ys)
@@ -168,6 +171,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     for index, curve in enumerate(panel.curves):
         off = (index - (len(panel.curves) - 1) / 2) * _SPREAD
         _draw_curve(axes, curve, panel, [_moved(x, panel, places, off) for x in curve.xs])
+        _note(axes, curve, list(handles).index(curve.label) if curve.label in handles else len(handles))
         handles[curve.label] = _handle(curve, curve.line if panel.legend else "-")
     if panel.dashed is not None:
         name, value = panel.dashed
@@ -222,11 +226,18 @@ def _draw_curve(axes: Axes, curve: Curve, panel: Panel, xs: Sequence[float]) -> 
         if sign := 1 if is_over else curve.ends[i] if curve.ends else 0:
             caret = (CARETUP if is_over else CARETUPBASE) if sign > 0 else CARETDOWNBASE
             axes.plot([x], [_cut(y, panel)], marker=caret, markersize=11, color=color, clip_on=False)
-        if curve.notes:
-            axes.annotate(curve.notes[i], (x, y), (5, 3), textcoords="offset points", fontsize=8, color=color)
 
 
-def _handle(curve: Curve, line: str) -> Line2D:
+def _note(axes: Axes, curve: Curve, column: int) -> None:
+    """Words at points; at the ends of bands, which may end together, in a column for each kind of curve."""
+    off = (5 + 15 * column, -3) if curve.is_band else (5, 3)
+    for x, y, note in zip(curve.xs, curve.ys, curve.notes, strict=False):
+        if note and y is not None:
+            color, _ = STYLES[curve.scheme]
+            axes.annotate(note, (x, y), off, textcoords="offset points", fontsize=8, color=color)
+
+
+def _handle(curve: Curve, line: Line) -> Line2D:
     """Of a legend below all panels, which one curve may have another line in each of, solid."""
     from matplotlib.lines import Line2D
 

@@ -16,7 +16,7 @@ from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from paper_checks.training_drawing import Curve, Drawing, Panel, mean, short
+from paper_checks.training_drawing import Curve, Drawing, Line, Panel, mean, short
 from paper_checks.training_numbers import (
     FACTOR,
     HALF,
@@ -62,7 +62,7 @@ _RATE = "log2 of the largest stable learning rate"
 _ENDS = "an arrow: a seed's is at the end of what was tried, and the mean may lie farther out"
 
 
-def _edge_curve(label: str, scheme: str, found: Sequence[tuple[float, Runs]], line: str = "-") -> Curve:
+def _edge_curve(label: str, scheme: str, found: Sequence[tuple[float, Runs]], line: Line = "-") -> Curve:
     """found: by x. Seeds are those of each arm."""
     there = [(x, one.edges(one.seeds), one.arm.grid) for x, one in found if one.seeds]
     rows = [[log_rate(one, grid) for one in edges] for _, edges, grid in there]
@@ -166,7 +166,7 @@ def _cases(look: RateLook) -> list[Curve]:
 # ---------------------------------------------------------------- losses by step
 
 
-def _loss_curve(label: str, scheme: str, one: Runs, line: str = "-", tail: str = "") -> Curve:
+def _loss_curve(label: str, scheme: str, one: Runs, line: Line = "-", tail: str = "") -> Curve:
     """Means over parts of a run, of the seeds that have come so far. tail: a word at the end."""
     size = max(1, one.arm.trial.num_steps // _BINS)
     starts = range(0, one.arm.trial.num_steps - size + 1, size)
@@ -192,7 +192,7 @@ def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs], abov
 def _warmup(record: Record) -> Drawing:
     there = {name: one for name, one in record.runs.items() if one.seeds}
     alike = [_loss_curve(s, s, there[plain(s)]) for s in ALIKE if plain(s) in there]
-    ways = {
+    ways: dict[str, tuple[str, Line]] = {
         plain("post-ln"): ("none", "-"),
         warmed(): ("warm-up", "--"),
         FROM_FRACTION: ("warm-up from 1/N", "-."),
@@ -201,7 +201,7 @@ def _warmup(record: Record) -> Drawing:
     deep = [_loss_curve(label, "post-ln", there[name], line) for name, (label, line) in ways.items() if name in there]
     few = []
     for layers in DEPTHS[:-1]:
-        kinds = {
+        kinds: dict[str, tuple[str, str, Line]] = {
             plain("post-ln", layers): ("post-ln", "post-ln", "-"),
             warmed(layers): ("post-ln, warm-up", "post-ln", "--"),
             plain("deepnorm", layers): ("deepnorm", "deepnorm", "-"),
@@ -217,7 +217,7 @@ def _warmup(record: Record) -> Drawing:
         _loss_panel("shallower", few, there.values()),
         Panel("gradient of the decoder's top layer", "step", "norm", tops, scale="places", has_log_y=True),
     ]
-    panels = [replace(panel, legend="lower left") for panel in panels]
+    panels = [replace(panel, legend="lower left" if i else "upper right") for i, panel in enumerate(panels)]
     panels[:-1] = [replace(panel, bottom=min(losses, default=0.0) - _BELOW) for panel in panels[:-1]]
     caption = (
         f"Training loss on translation, the rate 2^{math.log2(RATE):g} but where it says otherwise: means over parts "

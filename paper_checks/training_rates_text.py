@@ -21,7 +21,7 @@ from paper_checks.training_numbers import (
     looks,
     pairs,
 )
-from paper_checks.training_text import NOTHING, along, bracket, opening, update
+from paper_checks.training_text import NOTHING, along, bracket, forecast, opening, update
 from paper_checks.transformers_text import table
 from paper_checks.trials import Trial
 from sims.outcomes import Edge
@@ -35,11 +35,21 @@ def stable_rates(record: Record, images: str) -> str:
     return f"""{opening(record)}{images}### Largest rates
 
 The largest rate of the grid at which a seed trains, as a power of 2: the mean over seeds, and the least and the
-largest seed. The true one is between it and the next of the grid. Tried: all runs of the searches.
+largest seed. The true one is between it and the next of the grid. Tried: all runs of the searches. U: mean, and least
+to largest seed; beside it what the kernel rung predicts at infinite width, where it does.
 
 {
         table(
-            ["network", "layers", "width", "seeds", "largest rate", "trained of tried", "U at initialisation"],
+            [
+                "network",
+                "layers",
+                "width",
+                "seeds",
+                "largest rate",
+                "trained of tried",
+                "U at initialisation",
+                "predicted",
+            ],
             [_searched(one) for one in record.runs.values() if one.arm.grid],
         )
     }
@@ -78,6 +88,7 @@ def _searched(one: Runs) -> list[str]:
         _rates(edges, one.arm.grid),
         f"{trained} of {num}",
         update(one.updates(one.seeds)),
+        forecast(trial),
     ]
 
 

@@ -11,6 +11,7 @@ from paper_checks.experiments.base import PILOT_SEEDS
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS
+from paper_checks.experiments.scale import SMALL
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
@@ -26,6 +27,7 @@ from paper_checks.training_numbers import (
     looks,
     pairs,
 )
+from paper_checks.training_theory import OPTIMIZER, predicted
 from paper_checks.transformers_text import table
 from paper_checks.trials import SHAPES, Trial
 from sims.outcomes import FIRST, share
@@ -214,6 +216,16 @@ def update(values: Sequence[float]) -> str:
     return shown[0] if len(values) == 1 else f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
+def forecast(trial: Trial) -> str:
+    """U at initialisation by the kernel rung, of the networks of which it is kept."""
+    if trial.shape != "gpt" or trial.optimizer != OPTIMIZER or trial.d_model != SMALL.d_model:
+        return NOTHING
+    try:
+        return number(predicted(trial.scheme, trial.num_layers), 3)
+    except LookupError:
+        return NOTHING
+
+
 def number(value: float, digits: int) -> str:
     """Without an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
@@ -279,9 +291,9 @@ def _first_looks(one: Runs) -> str:
 
 
 def thousand_layers(record: Record, images: str) -> str:
-    heads = ["scheme", "layers", *_RUN_HEADS, "moved by then", "moved at the end"]
+    heads = ["scheme", "layers", *_RUN_HEADS, "moved by then", "moved at the end", "U predicted"]
     rows = [
-        [scheme, f"{layers:,}", *_of_runs(one), *_moved(one)]
+        [scheme, f"{layers:,}", *_of_runs(one), *_moved(one), forecast(one.arm.trial)]
         for layers in DEEP_LAYERS
         for scheme in DEEP_SCHEMES
         for one in [record.runs[deep_name(scheme, layers)]]

@@ -44,16 +44,21 @@ def run(
 
     with refusing():
         experiment = named(name, scale)
-    num_seeds = None if seeds is None else count(seeds, "--seeds", most=10**4)
+    num_seeds = None if seeds is None else count(seeds, "--seeds", most=10**3)
     minutes = None if budget is None else positive(budget, "--budget")
     at_once = num_workers(workers, scheduler)
     target = None if export_to is None else writable(Path(export_to), "--export")
     path = store_file(store, f"{name}-{scale}.sqlite")
-    if is_plan and not path.exists():
-        _show_plan(experiment, None, as_json=as_json)
-        return 0
+    if target is not None and target.resolve() == path.resolve():
+        raise BadInputError(f"--export: {target} is the store")
 
     from paper_checks.experiments import base
+
+    if is_plan and not path.exists():
+        with refusing():
+            _show_plan(experiment, base.Book.read(_record(name, scale)) if has_record else None, as_json=as_json)
+        return 0
+
     from sims.measure import choose_device, device_name
     from sims.store import Store, export, import_
     from sims.sweep import cluster, pool

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -56,6 +56,7 @@ def seeds_of(arms: Sequence[Arm], book: Book) -> tuple[int, ...]:
     return found
 
 
+@cache
 def arm(name: str, arm_name: str) -> Arm:
     return experiment(name).arm(arm_name)
 
@@ -79,6 +80,8 @@ def half_learnt(schemes: Sequence[str], book: Book) -> tuple[list[list[Edge]], t
     losses = {scheme: [[_loss(book, one, seed) for seed in seeds] for one in found] for scheme, found in curves.items()}
     best = min(sum(row) / len(row) for rows in losses.values() for row in rows)
     guess = book[curves[SCHEMES[0]][0].at(seeds[0])].guess
+    if not best < guess:
+        raise ValueError("half of what the best arm learns: no arm learns anything")
     half = (guess + best) / 2
     found = [
         [
@@ -109,7 +112,7 @@ class LargerRate:
         return f"{how}: {' > '.join(self.names)}"
 
     def with_reversed(self) -> LargerRate:
-        return LargerRate(names=self.names[::-1], look=self.look)
+        return replace(self, names=self.names[::-1])
 
     def comparisons(self, book: Book) -> dict[str, EdgeComparison]:
         if self.look == "half":
@@ -147,7 +150,7 @@ class MoreTrain:
         return f"more seeds train of {', '.join(self.more)} than of {', '.join(self.fewer)}"
 
     def with_swapped(self) -> MoreTrain:
-        return MoreTrain(more=self.fewer, fewer=self.more, of=self.of)
+        return replace(self, more=self.fewer, fewer=self.more)
 
     def shares(self, book: Book) -> dict[str, Share]:
         names = (*self.more, *self.fewer)
@@ -186,7 +189,7 @@ class LowerLoss:
         return f"{self.first} ends with a lower held-out loss than {self.second}"
 
     def with_swapped(self) -> LowerLoss:
-        return LowerLoss(first=self.second, second=self.first, of=self.of)
+        return replace(self, first=self.second, second=self.first)
 
     def comparison(self, book: Book) -> Comparison:
         arms = [arm(self.of, name) for name in (self.first, self.second)]
@@ -222,9 +225,7 @@ class LargerGradients:
         return f"{steps} the top decoder layer's gradient is larger in {self.first} than in {self.second}"
 
     def with_swapped(self) -> LargerGradients:
-        return LargerGradients(
-            first=self.second, second=self.first, first_look=self.first_look, last_look=self.last_look, of=self.of
-        )
+        return replace(self, first=self.second, second=self.first)
 
     def ratio(self, book: Book) -> Estimate:
         """log of the ratio, the mean over the looks of each seed."""
@@ -244,7 +245,8 @@ class LargerGradients:
 
     def evidence(self, book: Book) -> Evidence:
         found = self.ratio(book)
-        assert found.low is not None and found.high is not None
+        if found.low is None or found.high is None:
+            raise LookupError("the record has one seed, which has no scatter")
         return evidence_of(
             [True if found.low > 0 else False if found.high < 0 else None],
             "paired by seed: gradient norm of the loss by the matrices of the decoder's top layer, the mean of its "
@@ -261,21 +263,22 @@ class LargerGradients:
 class FallsWithDepth:
     """The largest rate at which a row trains under an optimizer falls from the least to the largest depth, or does not.
 
-    Not: its fall is below that of an update that grows as L^(1/2), the least that the wrong rows of Su's table have.
+    Not: its fall is below that of an update that grows as L^power, which theory has of the wrong row.
     """
 
     row: str
     optimizer: str
     falls: bool
+    power: float = 0.5
     of: str = "own-row"
 
     @property
     def text(self) -> str:
-        what = "falls" if self.falls else "does not fall as L^(-1/2) or faster"
+        what = "falls" if self.falls else f"does not fall as L^-{self.power:g} or faster"
         return f"the largest rate of {self.row} under {self.optimizer} {what} with depth"
 
     def with_not(self) -> FallsWithDepth:
-        return FallsWithDepth(row=self.row, optimizer=self.optimizer, falls=not self.falls)
+        return replace(self, falls=not self.falls)
 
     def comparison(self, book: Book) -> EdgeComparison:
         """Shallow over deep."""
@@ -289,7 +292,7 @@ class FallsWithDepth:
         from paper_checks.experiments.own_row import LAYERS
 
         found = self.comparison(book).octaves
-        expected = math.log2(LAYERS[1] / LAYERS[0]) / 2
+        expected = math.log2(LAYERS[1] / LAYERS[0]) * self.power
         if self.falls:
             if found.low is not None and found.low > 0:
                 return True

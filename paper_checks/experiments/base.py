@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.trials import Trial, execute
 
@@ -39,9 +39,7 @@ class Book:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Book:
-        from sims.train import TrainResult
-
-        return cls({Trial.of(row.config): TrainResult.model_validate(row.result) for row in rows})
+        return cls({Trial.of(row.config): _result(row.result) for row in rows})
 
     @classmethod
     def read(cls, path: Path) -> Book:
@@ -65,6 +63,18 @@ class Book:
     @property
     def trials(self) -> tuple[Trial, ...]:
         return tuple(self._results)
+
+
+def _result(plain: Mapping[str, Any]) -> TrainResult:
+    from pydantic import ValidationError
+
+    from sims.record import in_one_line
+    from sims.train import TrainResult
+
+    try:
+        return TrainResult.model_validate(plain)
+    except ValidationError as error:
+        raise ValueError(f"a result does not fit: {in_one_line(error)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +207,6 @@ def run(
     ValueError, in one line, for data that cannot be read.
     """
     from sims.sweep import sweep
-    from sims.train import TrainResult
 
     book, ran = there(store), Ran()
     work = partial(execute, device=device, checkpoints=checkpoints)
@@ -221,8 +230,8 @@ def run(
         ran.failed |= report.failed
         for trial, config in named.items():
             if (found := store.find(config)) is not None:
-                book.put(trial, TrainResult.model_validate(found))
+                book.put(trial, _result(found))
         if report.failed or report.left or (deadline is not None and time.monotonic() > deadline):
-            return book, ran
-    ran.is_finished = True
+            break
+    ran.is_finished = next(experiment.rounds(book, num_seeds), None) is None
     return book, ran

@@ -24,7 +24,7 @@ from sims.outcomes import (
 )
 
 LOOKS = ("trains", "half")
-COMMAND = "depthlaw experiment stable-rates"
+COMMAND = "depthlaw experiment stable-rates --from-record"
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,10 @@ DEEP_TRAINS = {
 _OWN = {"su-sgd": "sgd", "su-adam": "adam", "su-lamb": "lamb"}
 OWN_ROW = {row: FallsWithDepth(row=row, optimizer=optimizer, falls=False) for row, optimizer in _OWN.items()}
 OTHER_ROW = {
-    (row, optimizer): FallsWithDepth(row=row, optimizer=optimizer, falls=True)
-    for row, optimizer in (("su-sgd", "adam"), ("su-sgd", "lamb"), ("su-lamb", "adam"))
+    (row, optimizer): FallsWithDepth(row=row, optimizer=optimizer, falls=True, power=power)
+    for row, optimizer, power in (("su-sgd", "adam", 1 / 2), ("su-sgd", "lamb", 1 / 4), ("su-lamb", "adam", 1 / 2))
 }
-"""Where the update grows with depth by the theory: L^(1/2), L^(1/4) and L^(1/2)."""
+"""Where the update grows with depth, by theory as L^power."""
 
 QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "stable-rates": (

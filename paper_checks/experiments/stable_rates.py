@@ -112,10 +112,11 @@ def _plan(book: Book) -> Plan:
 
 
 def _seeds(sd: float, difference: float) -> str:
+    from sims.outcomes import MIN_EDGES
     from sims.planning import seeds_for_difference
 
     try:
-        return str(seeds_for_difference(sd, difference))
+        return str(max(MIN_EDGES, seeds_for_difference(sd, difference)))
     except ValueError:
         return "more than 1,000"
 

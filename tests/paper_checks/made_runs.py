@@ -31,7 +31,8 @@ def result(trial: Trial, edge: float) -> TrainResult:
     """Below its edge a run learns, the faster the larger the rate; above it is stuck."""
     learns = trial.learning_rate < edge
     end = GUESS - 1 / (1 + math.log2(edge / trial.learning_rate)) if learns else GUESS + 0.1
-    steps, norms = trial.num_steps, {"decoder": [1.0, 2.0, 2.0]}
+    steps = trial.num_steps
+    norms: dict[str, list[float | None]] = {"decoder": [1.0, 2.0, 2.0]}
     looks = [
         Look(step=step, update={"update": update(trial) * 0.9**step}, from_start=step / 10, gradient_norms=norms)
         for step in trial.measure_at

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from sims import stats
+from sims.data import DataConfig
 from sims.ensemble import Ensemble, Member
 from sims.measure import Question, choose_device, device_name, run
 from sims.model import ModelConfig, SublayerConfig, alternating
+from sims.train import TrainConfig, train
 from sims.update import Inputs, Task, draw_inputs, first_order, roles_of
 
 pytestmark = pytest.mark.gpu
@@ -47,3 +51,40 @@ def test_what_is_drawn_there_is_of_the_same_distribution() -> None:
 def test_auto_takes_it_and_names_it() -> None:
     assert choose_device("auto") == "cuda"
     assert device_name("cuda") == torch.cuda.get_device_name()
+
+
+SETTINGS: dict[str, Any] = {
+    "model": ModelConfig(encoder=alternating(2), d_model=32, num_heads=2, is_causal=True, norm_eps=1e-5),
+    "data": DataConfig(),
+    "learning_rate": 3e-3,
+    "num_steps": 40,
+}
+
+
+def trained(device: str, seed: int, precision: str = "float32") -> float | None:
+    return train(TrainConfig(**SETTINGS, seed=seed, precision=precision), device=device).held_out
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_training_there_ends_where_training_here_does(precision: str) -> None:
+    """Weights are drawn by each device's own generator, so seeds differ."""
+    here = [trained("cpu", seed) for seed in range(4)]
+    there = [trained("cuda", seed, precision) for seed in range(4)]
+    assert stats.agrees(here, there).is_agreed
+    assert not stats.agrees(here, [loss + 1.0 for loss in there if loss is not None]).is_agreed
+
+
+def test_a_checkpoint_goes_on_there(tmp_path: Path) -> None:
+    path, left = tmp_path / "run.pt", 30
+
+    def advance(_: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+
+    config = TrainConfig(**SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, device="cuda", checkpoint=path, checkpoint_every=20, advance=advance)
+    on, whole = train(config, device="cuda", checkpoint=path), train(config, device="cuda")
+    torch.testing.assert_close(on.losses, whole.losses, rtol=1e-4, atol=1e-4)  # a GPU may add in any order
