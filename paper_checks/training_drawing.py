@@ -41,7 +41,7 @@ STYLES = {
 """Colour and mark. Most colours are Okabe and Ito's or Tol's, which the colour-blind tell apart."""
 Line = Literal["-", "--", "-.", ":"]
 _WIDTH = 9.0
-_DIGITS = 4
+DIGITS = 4
 _LEGEND_COLUMNS = 6
 _MANY = 50.0
 """A span, largest over least, from which on ticks at powers of ten are enough."""
@@ -113,7 +113,7 @@ def is_empty(found: Drawing) -> bool:
 
 
 def short(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else rounded(value, _DIGITS) for value in values]
+    return [None if value is None else rounded(value, DIGITS) for value in values]
 
 
 def mean(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -158,7 +158,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     axes.tick_params(labelsize=9)
     axes.grid(visible=True, alpha=0.25)
     places = sorted({x for curve in panel.curves for x in curve.xs})
-    axes.margins(x=0.12 if any(curve.notes for curve in panel.curves) else 0.05, y=0.08)
+    has_notes = any(curve.notes for curve in panel.curves)
+    axes.margins(x=0.12 if has_notes else 0.05, y=0.08)
+    if has_notes and panel.scale == "linear":
+        axes.set_xlim(places[0] - 0.05 * (room := places[-1] - places[0]), places[-1] + 0.22 * room)
     if panel.has_log_y:
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis, panel.all_ys)

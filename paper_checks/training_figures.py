@@ -11,34 +11,34 @@ from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS
 from paper_checks.experiments.own_row import arm_name as own_name
-from paper_checks.experiments.stable_rates import LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
+from paper_checks.experiments.predicting import LOOKS, Case
+from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from paper_checks.training_drawing import Curve, Drawing, Line, Panel, mean, short
+from paper_checks.training_drawing import DIGITS, Curve, Drawing, Line, Panel, mean, short
 from paper_checks.training_numbers import (
     FACTOR,
-    HALF,
-    TRAINS,
-    RateLook,
     Record,
     Runs,
+    cases_by_depth,
     end,
     log_rate,
-    looks,
+    mean_update,
     ratio,
     top_gradient,
+    trial_of,
 )
 from paper_checks.trials import POST_LN_INIT
+from sims.record import rounded
 from sims.train import TrainResult
 
 _BINS = 25
 """Of a training loss: means over so many parts of a run."""
 _BELOW = 0.1
 """Nats of room below the lowest loss."""
-_ABOVE = 1.2
-_FAR_ABOVE = 2.0
+_JUST_ABOVE, _ABOVE, _FAR_ABOVE = 1.15, 1.35, 2.0
 """The top of a panel of losses, over what can be had without the input: what is far above has not trained."""
 
 
@@ -106,7 +106,7 @@ def _curves(record: Record) -> Drawing:
         "log2 of the learning rate",
         "held-out loss at the end, nats",
         [curve for curve in curves if curve.xs],
-        top=_top(guess),
+        top=_top(guess, _JUST_ABOVE),
         dashed=_guess(guess),
     )
     caption = (
@@ -116,7 +116,7 @@ def _curves(record: Record) -> Drawing:
     return Drawing("held-out loss by learning rate", caption, [panel], 1, 4.4)
 
 
-def _top(guess: float, above: float = _ABOVE) -> float | None:
+def _top(guess: float, above: float) -> float | None:
     return guess * above or None
 
 
@@ -125,15 +125,16 @@ def _guess(guess: float) -> tuple[str, float] | None:
 
 
 def _predicts(record: Record) -> Drawing:
+    trains, half = (cases_by_depth(record.book, look) for look in LOOKS)
     panels = [
+        Panel("largest rate at which it trains", "update U at initialisation", _RATE, _cases(trains, GRID), "log"),
         Panel(
-            f"largest rate at which it {look.name}" + (f", {MIDDLE} layers" if look.name == HALF else ""),
+            f"largest rate at which it learns half, {MIDDLE} layers",
             "update U at initialisation",
             _RATE,
-            _cases(look),
-            scale="log",
-        )
-        for look in looks(record)
+            _cases(half, CURVE),
+            "log",
+        ),
     ]
     caption = (
         "Update at initialisation against the largest stable rate, a point for each scheme and depth (the number at it "
@@ -143,24 +144,24 @@ def _predicts(record: Record) -> Drawing:
     return Drawing("update and largest stable rate", caption, panels, 2, 4.6, shares_y=True)
 
 
-def _cases(look: RateLook) -> list[Curve]:
-    curves = []
-    for scheme in dict.fromkeys(case.scheme for case in look.cases):
-        cases = [case for case in look.cases if case.scheme == scheme and case.update > 0]
-        if cases:
-            rows = [case.logs(look.grid) for case in cases]
-            curves.append(
-                Curve(
-                    label=scheme,
-                    scheme=scheme,
-                    xs=[value for value in short([case.update for case in cases]) if value is not None],
-                    ys=short([sum(row) / len(row) for row in rows]),
-                    ends=[end(case.edges) for case in cases],
-                    notes=[str(case.num_layers) if look.name == TRAINS else "" for case in cases],
-                    line=":",
-                )
-            )
-    return curves
+def _cases(found: Mapping[int, Sequence[Case]], grid: Sequence[float]) -> list[Curve]:
+    by_scheme: dict[str, list[tuple[int, Case]]] = {}
+    for layers, several in found.items():
+        for case in several:
+            if mean_update(case) > 0:
+                by_scheme.setdefault(trial_of(case).scheme, []).append((layers, case))
+    return [
+        Curve(
+            label=scheme,
+            scheme=scheme,
+            xs=[rounded(mean_update(case), DIGITS) for _, case in of_scheme],
+            ys=short([sum(log_rate(one, grid) for one in case.edges) / len(case.edges) for _, case in of_scheme]),
+            ends=[end(case.edges) for _, case in of_scheme],
+            notes=[str(layers) for layers, _ in of_scheme] if len(found) > 1 else (),
+            line=":",
+        )
+        for scheme, of_scheme in by_scheme.items()
+    ]
 
 
 # ---------------------------------------------------------------- losses by step
@@ -201,14 +202,16 @@ def _warmup(record: Record) -> Drawing:
     deep = [_loss_curve(label, "post-ln", there[name], line) for name, (label, line) in ways.items() if name in there]
     few = []
     for layers in DEPTHS[:-1]:
-        kinds: dict[str, tuple[str, str, Line]] = {
-            plain("post-ln", layers): ("post-ln", "post-ln", "-"),
-            warmed(layers): ("post-ln, warm-up", "post-ln", "--"),
-            plain("deepnorm", layers): ("deepnorm", "deepnorm", "-"),
+        kinds: dict[str, tuple[str, Line]] = {
+            plain("post-ln", layers): ("post-ln", "-"),
+            warmed(layers): ("post-ln, warm-up", "--"),
         }
-        few += [
-            _loss_curve(*kind[:2], there[name], kind[2], f"{layers}L") for name, kind in kinds.items() if name in there
-        ]
+        for name, (label, line) in kinds.items():
+            if name in there:
+                few.append(_loss_curve(label, "post-ln", there[name], line, f"{layers}L"))
+    beside = {layers: there[plain("deepnorm", layers)] for layers in DEPTHS[:-1] if plain("deepnorm", layers) in there}
+    label = f"deepnorm {', '.join(f'{layers}L' for layers in beside)}"
+    few += [_loss_curve(label, "deepnorm", one) for one in beside.values()]
     tops = [_top_curve(s, there[plain(s)]) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
     losses = [y for curve in (*alike, *deep, *few) for y in curve.ys if y is not None]
     panels = [

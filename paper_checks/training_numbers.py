@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from paper_checks.experiments import experiment
-from paper_checks.experiments.answers import half_learnt
+from paper_checks.experiments.answers import arm
 from paper_checks.experiments.base import PILOT_SEEDS, RECORDS, Arm, Book, Experiment
-from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, gpt
-from sims.outcomes import (
-    SECOND,
-    Correlation,
-    Edge,
-    EdgeComparison,
-    compare_edges,
-    edge,
-    rank_correlation,
-    rank_correlation_over_seeds,
-)
+from paper_checks.experiments.predicting import Case, Pair, cases, pairs
+from paper_checks.experiments.stable_rates import LAYERS
+from paper_checks.trials import Trial
+from sims.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds
 from sims.stats import Estimate, estimate
 from sims.store import About, read
 from sims.train import Look, TrainResult
@@ -69,9 +62,9 @@ class Record:
         found = experiment(name)
         seeds = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
         runs = {}
-        for arm in found.arms:
-            tried = {seed: there for seed in seeds if (there := arm.tried(book, seed))}
-            runs[arm.name] = Runs(arm, tried, tuple(seed for seed in tried if arm.is_done(book, seed)))
+        for one in found.arms:
+            tried = {seed: there for seed in seeds if (there := one.tried(book, seed))}
+            runs[one.name] = Runs(one, tried, tuple(seed for seed in tried if one.is_done(book, seed)))
         return cls(found, book, tuple(abouts), runs)
 
     @classmethod
@@ -102,121 +95,42 @@ def end(found: Sequence[Edge]) -> int:
     return int(any(one.is_at_top for one in found))
 
 
-def shared_seeds(runs: Sequence[Runs]) -> list[int]:
-    return sorted(set.intersection(*(set(one.seeds) for one in runs))) if runs else []
-
-
-def compare(first: Runs, second: Runs) -> EdgeComparison | None:
-    """First over second, on the first one's grid; None without a seed that both have."""
-    seeds = shared_seeds([first, second])
-    return compare_edges(first.edges(seeds), second.edges(seeds), first.arm.grid) if seeds else None
-
-
 # ---------------------------------------------------------------- update and largest rate
 
 
-@dataclass(frozen=True)
-class Case:
-    """A scheme at a depth. updates, edges: of each seed, the same seeds for all cases of a set."""
-
-    scheme: str
-    num_layers: int
-    updates: list[float]
-    edges: list[Edge]
-
-    @property
-    def update(self) -> float:
-        return sum(self.updates) / len(self.updates)
-
-    def logs(self, grid: Sequence[float]) -> list[float]:
-        return [log_rate(one, grid) for one in self.edges]
+def cases_by_depth(book: Book, look: str) -> dict[int, list[Case]]:
+    """Of the depths of which some seed has every scheme."""
+    found = {}
+    for layers in LAYERS:
+        with suppress(LookupError, ValueError):  # not in the record, or no arm learns anything
+            found[layers] = cases(layers, look, book)
+    return found
 
 
-@dataclass(frozen=True)
-class RateLook:
-    """A way to see the largest stable rate. bound: nats below which a run has to end, where that is not its own."""
-
-    name: str
-    grid: tuple[float, ...]
-    cases: list[Case]
-    bound: float | None = None
-
-    def at(self, num_layers: int) -> RateLook:
-        return replace(self, cases=[case for case in self.cases if case.num_layers == num_layers])
+def trial_of(case: Case) -> Trial:
+    return arm("stable-rates", case.name).trial
 
 
-TRAINS, HALF = "trains", "learns half"
+def mean_update(case: Case) -> float:
+    return sum(case.updates) / len(case.updates)
 
 
-def looks(record: Record) -> list[RateLook]:
-    """Both, of the arms and the curves that have a seed in common; empty where none has."""
-    arms = [one for one in record.runs.values() if _is_case(one.arm) and one.seeds]
-    seeds = shared_seeds(arms)
-    cases = [_case(one, seeds) for one in arms] if seeds else []
-    return [RateLook(TRAINS, GRID, cases), _half(record)]
-
-
-def _is_case(arm: Arm) -> bool:
-    return bool(arm.grid) and arm.name in {gpt(arm.trial.scheme, layers) for layers in LAYERS}
-
-
-def _case(one: Runs, seeds: Sequence[int]) -> Case:
-    return Case(one.arm.trial.scheme, one.arm.trial.num_layers, one.updates(seeds), one.edges(seeds))
-
-
-def _half(record: Record) -> RateLook:
-    curves = {one.arm.trial.scheme: one for one in record.runs.values() if _is_curve(one.arm)}
-    try:
-        found, seeds, bound = half_learnt(tuple(curves), record.book)
-    except LookupError:
-        return RateLook(HALF, CURVE, [])
-    cases = [
-        Case(one.arm.trial.scheme, one.arm.trial.num_layers, one.updates(seeds), edges)
-        for one, edges in zip(curves.values(), found, strict=True)
-    ]
-    return RateLook(HALF, CURVE, cases, bound)
-
-
-def _is_curve(arm: Arm) -> bool:
-    return not arm.grid
-
-
-def correlations(look: RateLook) -> tuple[Correlation, Estimate] | None:
-    """Spearman's, of the mean update and the mean largest rate over cases; and over seeds. None where there is none."""
-    x, y = [case.update for case in look.cases], [case.logs(look.grid) for case in look.cases]
+def correlation(found: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
+    """Spearman's, of the mean update and the mean largest rate over cases, and over seeds; as ``RanksFall`` has it."""
+    x = [mean_update(case) for case in found]
+    y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in found]
     try:
         return rank_correlation(x, [sum(row) / len(row) for row in y]), rank_correlation_over_seeds(x, y)
-    except ValueError:  # fewer than two cases, or all alike
+    except ValueError:  # fewer than two cases, all alike, or not the same seeds
         return None
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Of one depth: the first's update is the smaller, by the interval over seeds. octaves: of its rate over second."""
-
-    first: Case
-    second: Case
-    rates: EdgeComparison
-
-    @property
-    def contradicts(self) -> bool:
-        return self.rates.octaves.verdict == SECOND
-
-    @property
-    def size(self) -> float:
-        """Octaves that the interval is sure of."""
-        return -(self.rates.octaves.high or 0.0)
-
-
-def pairs(look: RateLook) -> list[Pair]:
+def judged_pairs(book: Book, look: str) -> list[Pair]:
+    """Of all depths, those whose updates differ by their interval."""
     found = []
-    for one, other in combinations(look.cases, 2):
-        if one.num_layers != other.num_layers or len(one.updates) < 2:
-            continue
-        first, second = sorted((one, other), key=lambda case: case.update)
-        less = estimate([a - b for a, b in zip(first.updates, second.updates, strict=True)])
-        if less.high is not None and less.high < 0:
-            found.append(Pair(first, second, compare_edges(first.edges, second.edges, look.grid)))
+    for several in cases_by_depth(book, look).values():
+        with suppress(ValueError):  # one seed has no interval
+            found += pairs(several, look)
     return found
 
 

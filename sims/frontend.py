@@ -2,10 +2,11 @@
 
     x_0 = (row of a table of tokens, or projection of a patch or frame) + row of a table of positions
 
-Both parts have variance 1/2 at initialisation, so x_0 has the unit variance that the theory counts with. A BERT-, GPT-,
-NMT-, ViT- or speech-shaped model is one of these with a ``ModelConfig`` and a ``Data`` of its kind. Tables are
-N(0, 1/2), a projection of F standardised features N(0, 1/(2F)), the head N(0, 1/D); all of these are trained, with the
-roles "embedding" and "head". There is no padding mask: a pad is a token like any other.
+Both parts have variance 1/2 at initialisation, so x_0 of a token, or of standardised features, has the unit variance
+that the theory counts with. A BERT-, GPT-, NMT-, ViT- or speech-shaped model is one of these with a ``ModelConfig`` and
+a ``Data`` of its kind. Tables are N(0, 1/2), a projection of F standardised features N(0, 1/(2F)), the head N(0, 1/D);
+all of these are trained, with the roles "embedding" and "head". There is no padding mask: a pad is a token like any
+other.
 
 Dimensions: B batch, S and T positions of the encoder and of the last side, F features, D d_model, C classes.
 """

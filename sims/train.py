@@ -9,7 +9,7 @@ What becomes of a run, a result like any other:
     trained    it is below
 
 So "trained" says that something was learnt, not how much: ``held_out`` says that. A learning rate so small that nothing
-is learnt in ``num_steps`` ends as stuck.
+is learnt in ``num_steps`` ends as stuck; one that hardly moves the loss may end on the wrong side of its start.
 
 The batch of a step is a function of the seed and the step, and nothing else is random, so that a run that goes on from
 a checkpoint repeats every bit of one that was not stopped (on one machine with the same number of threads).
@@ -17,7 +17,7 @@ a checkpoint repeats every bit of one that was not stopped (on one machine with 
 The update at a step is that of one logit at the last position of one held-out sequence, in the unit of ``sims.update``,
 with the weights as they are: at step 0 what theory predicts, later what became of it. ``from_start`` is how far the
 function has moved: the root mean square, over all logits of that sequence, of the change since step 0; ``in_step``
-that of the step just taken.
+that of the step just taken. Both, and the update, are computed in the precision of the weights.
 """
 
 from __future__ import annotations
@@ -349,7 +349,6 @@ class _Run:
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
-            "at_start": self._at_start,
             "history": {
                 "step": self.step,
                 "seconds": self.seconds,
@@ -380,7 +379,6 @@ class _Run:
         self.network.load_state_dict(content["network"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])
-        self._at_start = content["at_start"]
         history = content["history"]
         self.step, self.seconds, self.losses = history["step"], history["seconds"], history["losses"]
         self.held_out_at, self.looks = history["held_out_at"], history["looks"]

@@ -44,7 +44,7 @@ def run(
 
     with refusing():
         experiment = named(name, scale)
-    num_seeds = None if seeds is None else count(seeds, "--seeds", most=10**3)
+    num_seeds = None if seeds is None else count(seeds, "--seeds", most=1000)  # where the pilot's begin
     minutes = None if budget is None else positive(budget, "--budget")
     at_once = num_workers(workers, scheduler)
     target = None if export_to is None else writable(Path(export_to), "--export")
@@ -227,7 +227,8 @@ def _show(answer: Mapping[str, Any]) -> None:
             console.print(f"        {name}: {value}", markup=False)
     runs = answer["runs"]
     rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
-    console.print(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.", markup=False)
+    text = f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}."
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def _came_of(arm: Mapping[str, Any]) -> str:

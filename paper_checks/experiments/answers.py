@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -274,7 +275,7 @@ class FallsWithDepth:
 
     @property
     def text(self) -> str:
-        what = "falls" if self.falls else f"does not fall as L^-{self.power:g} or faster"
+        what = "falls" if self.falls else f"does not fall as L^(-{Fraction(self.power)}) or faster"
         return f"the largest rate of {self.row} under {self.optimizer} {what} with depth"
 
     def with_not(self) -> FallsWithDepth:

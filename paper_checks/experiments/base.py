@@ -90,32 +90,43 @@ class Arm:
         return replace(self.trial, seed=seed, **rates)
 
     def tried(self, book: Book, seed: int) -> dict[float, TrainResult]:
-        """By learning rate, what there is of a seed."""
-        rates = self.grid or (self.trial.learning_rate,)
-        return {rate: book[trial] for rate in rates if (trial := self.at(seed, rate)) in book}
+        """By learning rate, what there is of a seed; of a search only what it asks for, in that order, so that runs
+        which other arms share do not look like luck."""
+        return self._replay(book, seed)[0]
 
     def next(self, book: Book, seed: int) -> Trial | None:
         """What to run next of a seed; None where there is nothing more to run."""
+        return self._replay(book, seed)[1]
+
+    def _replay(self, book: Book, seed: int) -> tuple[dict[float, TrainResult], Trial | None]:
         if not self.grid:
-            return None if self.at(seed) in book else self.at(seed)
+            trial = self.at(seed)
+            return ({trial.learning_rate: book[trial]}, None) if trial in book else ({}, trial)
         from sims.outcomes import next_rate
 
-        outcomes = {rate: result.has_trained for rate, result in self.tried(book, seed).items()}
-        rate = next_rate(self.grid, outcomes, self.trial.learning_rate)
-        return None if rate is None else self.at(seed, rate)
+        found: dict[float, TrainResult] = {}
+        while (rate := next_rate(self.grid, _outcomes(found), self.trial.learning_rate)) is not None:
+            if (trial := self.at(seed, rate)) not in book:
+                return found, trial
+            found[rate] = book[trial]
+        return found, None
 
     def is_done(self, book: Book, seed: int) -> bool:
         return self.next(book, seed) is None
 
     def edge(self, book: Book, seed: int) -> Edge:
+        """ValueError where the search is not done."""
         from sims.outcomes import edge
 
-        outcomes = {rate: result.has_trained for rate, result in self.tried(book, seed).items()}
-        return edge(self.grid, outcomes)
+        return edge(self.grid, _outcomes(self.tried(book, seed)))
 
     def results(self, book: Book, seeds: Sequence[int]) -> list[TrainResult]:
         """Of an arm without a grid, of the seeds that there are."""
         return [book[self.at(seed)] for seed in seeds if self.at(seed) in book]
+
+
+def _outcomes(found: Mapping[float, TrainResult]) -> dict[float, bool]:
+    return {rate: result.has_trained for rate, result in found.items()}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from paper_checks.experiments.base import Book
 from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
 from sims.outcomes import (
     FIRST,
+    MIN_EDGES,
     OPEN,
     SECOND,
     Edge,
@@ -95,9 +96,8 @@ class SmallerIsStabler:
     @property
     def text(self) -> str:
         which = "smaller" if self.is_smaller else "larger"
-        return (
-            f"of two schemes at one depth the one with the {which} update at initialisation has the larger stable rate"
-        )
+        how = " and the one at which it ".join(_WORDS[look] for look in self.looks)
+        return f"of two schemes at one depth that with the {which} update has the larger rate at which it {how}"
 
     def with_larger(self) -> SmallerIsStabler:
         return replace(self, is_smaller=False)
@@ -163,7 +163,8 @@ class RanksFall:
     @property
     def text(self) -> str:
         sign = "negative" if self.is_negative else "positive"
-        return f"{self.num_layers} layers: the rank correlation of update and largest stable rate is {sign}"
+        how = f"at which it {_WORDS[self.look]}"
+        return f"{self.num_layers} layers: the rank correlation of the update and the largest rate {how} is {sign}"
 
     def with_sign_turned(self) -> RanksFall:
         return replace(self, is_negative=not self.is_negative)
@@ -171,6 +172,8 @@ class RanksFall:
     def intervals(self, book: Book) -> Mapping[str, tuple[float | None, float | None, float]]:
         """(low, high, value): whether other seeds would show it at these schemes, and whether other schemes would."""
         found = cases(self.num_layers, self.look, book)
+        if (num := len(found[0].edges)) < MIN_EDGES:
+            raise LookupError(f"edges lie on a grid, so that {num} seeds may agree by chance: {MIN_EDGES} are needed")
         x = [sum(case.updates) / len(case.updates) for case in found]
         y = [[_log(one) for one in case.edges] for case in found]
         over_seeds = rank_correlation_over_seeds(x, y)

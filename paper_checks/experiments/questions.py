@@ -28,6 +28,7 @@ GPT_ORDER = {
 GPT_HALF = {other: LargerRate(names=("sub-ln-gamma", other), look="half") for other in ("pre-ln", "normformer")}
 BERT_PRE_POST = LargerRate(names=(bert("pre-ln"), bert("post-ln")))
 BERT_OURS_PRE = LargerRate(names=(bert("sub-ln-gamma"), bert("pre-ln")))
+PRE_EASIER = LargerRate(names=(middle("pre-ln"), middle("post-ln")))
 SMALLER = {look: SmallerIsStabler(looks=(look,)) for look in ("trains", "half")}
 RANKS = {layers: RanksFall(num_layers=layers) for layers in stable_rates.LAYERS}
 RANKS_HALF = RanksFall(num_layers=stable_rates.MIDDLE, look="half")
@@ -41,6 +42,7 @@ INIT = MoreTrain(more=(plain(POST_LN_INIT),), fewer=(plain("post-ln"),))
 OTHERS = MoreTrain(more=(plain("deepnorm"), plain("admin")), fewer=(plain("post-ln"),))
 DEEPER = MoreTrain(more=(plain("post-ln", warmup.DEPTHS[0]),), fewer=(plain("post-ln"),))
 WARMED = {layers: MoreTrain(more=(warmed(layers),), fewer=(plain("post-ln", layers),)) for layers in warmup.DEPTHS[1:]}
+WARMED_LOSS = {layers: LowerLoss(first=warmed(layers), second=plain("post-ln", layers)) for layers in warmup.DEPTHS}
 WARMED_FAST = MoreTrain(
     more=(warmed(warmup.DEPTHS[1], warmup.LARGE_RATE),), fewer=(plain("post-ln", warmup.DEPTHS[1], warmup.LARGE_RATE),)
 )
@@ -72,6 +74,7 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "stable-rates": (
         *GPT_ORDER.values(),
         *GPT_HALF.values(),
+        PRE_EASIER,
         BERT_PRE_POST,
         BERT_OURS_PRE,
         *SMALLER.values(),
@@ -86,6 +89,7 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         OTHERS,
         DEEPER,
         *WARMED.values(),
+        *WARMED_LOSS.values(),
         WARMED_FAST,
         WARMED_SLOW,
         GRADIENTS_AT_START,

@@ -10,11 +10,12 @@ from statistics import median
 from sympy import Expr, Rational, S, cancel
 
 from paper_checks import direct, exact
-from paper_checks.checks import GROWTH, all_of, awaits, check, order_key, order_of, outcome
+from paper_checks.checks import GROWTH, all_of, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.experiments import questions
+from paper_checks.experiments.answers import BY_TRAINING
 from paper_checks.kernel_route import UPDATE, curve, follows, kernel_too, law, roles_beside
 from paper_checks.kernel_route import exponent as power_of
-from paper_checks.papers.contests import Words
 from paper_checks.papers.deepnet_parts import (
     BETWEEN,
     Interval,
@@ -342,7 +343,6 @@ def _depths_by_kernel(s: Depths) -> Evidence:
 
 
 _INIT = Depths((("post-ln-init", "stays"),))
-_TRAINING = "logged 18L-18L runs of Post-LN and Post-LN-init on one translation task"
 
 
 def _top_gradients() -> str:
@@ -379,24 +379,24 @@ _DN_13 = Claim(
             ),
         ),
         Part(
-            name="18L-18L converges with it, and not without",
-            statement=Words("trained alike, an 18L-18L Post-LN-init converges and an 18L-18L Post-LN does not"),
-            checks=(awaits(_TRAINING),),
-            mutants=(),
-            open=_TRAINING,
-            expected=Verdict.UNDECIDED,
+            name="18L-18L trains with it, and not without: source lines to bytecode, 32 wide",
+            statement=questions.INIT,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.INIT.with_swapped()),),
         ),
         Part(
-            name="its top-layer gradients are larger than Post-LN's",
-            statement=Words("the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's"),
-            checks=(awaits(f"the gradient norms of {_TRAINING}"),),
-            mutants=(),
-            open=f"the gradient norms of {_TRAINING}. At initialisation on independent tokens they are not larger: the "
-            "top layer is not scaled, and one token's gradient is the same in both (first part, last number)",
-            expected=Verdict.UNDECIDED,
+            name="while they train, its top-layer gradients are larger than Post-LN's",
+            statement=questions.GRADIENTS,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.GRADIENTS.with_swapped()),),
+        ),
+        Part(
+            name="before the first step they are not: the top layer is not scaled, and what it is given is less alike",
+            statement=questions.GRADIENTS_AT_START.with_swapped(),
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.GRADIENTS_AT_START),),
         ),
     ),
-    expected=Verdict.UNDECIDED,
 )
 
 _FIGURE = Depths((("post-ln", "grows"), ("deepnet", "stays")))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from paper_checks.checks import check
 from paper_checks.claim import Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.experiments import questions
 from paper_checks.papers.contests import OURS, RUN_CHECKS, Run, Runs, swapped, wins, wins_of
 from paper_checks.papers.results import AVERAGE, FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT, Table
-from paper_checks.papers.slides_rates import LARGEST_CHECKS, Largest, trained_only
+from paper_checks.papers.slides_rates import LARGEST_CHECKS, Largest, open_in_small
 
 # ---------------------------------------------------------------- S2-22: which model uses which norm
 
@@ -179,14 +180,16 @@ _S2_23 = Claim(
             for layers, rate in (("24L", "1e-3"), ("48L", "1.2e-3"), ("72L", "1.2e-3"))
         ),
         _larger("BERT", Largest(table=GLUE, rates=(("Post-LN", "5e-4"), ("Pre-LN", "1e-3"), (OURS, "3e-3"))), "1e-3"),
-        trained_only(
+        open_in_small(
             "training shows it",
             "over tasks and depths Magneto's loss is below Post-LN's and Pre-LN's, its largest stable rate above",
-            "training runs over tasks, depths and learning rates",
-            "Magneto, Post-LN and Pre-LN trained on language, translation and images at two depths or more, each at "
-            "its own best of a sweep of learning rates, 5 seeds or more: whether Magneto's loss is lower, and its "
-            "largest rate at which every seed trains larger, by their intervals. The tables print one number a cell, "
-            "no spread, and at 48 and 72 layers no larger rate for Pre-LN",
+            "Magneto, Post-LN and Pre-LN trained on language, translation and images at the widths of the tables and "
+            "two depths or more, each at its own best of a sweep of learning rates, 5 seeds or more: whether "
+            "Magneto's loss is lower, and its largest rate at which every seed trains larger, by their intervals. "
+            "The tables print one number a cell, no spread, and at 48 and 72 layers no larger rate for Pre-LN",
+            *questions.GPT_ORDER.values(),
+            questions.BERT_OURS_PRE,
+            *questions.LOWER_LOSS.values(),
         ),
     ),
     expected=Verdict.UNDECIDED,

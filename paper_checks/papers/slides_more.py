@@ -11,10 +11,12 @@ from sympy import Abs, Add, Expr, Rational, S, sqrt
 
 from paper_checks.checks import check
 from paper_checks.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.experiments import questions
+from paper_checks.experiments.answers import BY_TRAINING
 from paper_checks.papers.magneto_parts import GAMMAS
 from paper_checks.papers.parameter_counts import COUNT_CHECKS, Count, to_rounding
 from paper_checks.papers.results import ZERO_SHOT
-from paper_checks.papers.slides_rates import trained_only
+from paper_checks.papers.slides_rates import STABLER_WHERE
 from paper_checks.search import search
 from paper_checks.statements import Values
 from theory.symbols import M, N, l, scratch
@@ -233,15 +235,16 @@ _S3_04 = Claim(
                 ),
             ),
         ),
-        trained_only(
-            "smaller updates make optimisation more stable",
-            "the smaller the update at initialisation, the more stable the optimisation",
-            "the update at initialisation beside the largest stable rate, measured on the same networks",
-            "what decides S3-49: the update at initialisation and the largest rate at which every seed trains, "
-            "measured on the same networks over schemes and depths",
+        Part(
+            name="smaller updates make optimisation more stable",
+            statement=questions.SMALLER["trains"],
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="a larger update, more stable", statement=questions.SMALLER["trains"].with_larger()),),
+            expected=Verdict.REFUTED,
+            condition=STABLER_WHERE,
         ),
     ),
-    expected=Verdict.UNDECIDED,
+    expected=Verdict.REFUTED,
 )
 
 # ---------------------------------------------------------------- S3-48: sizes

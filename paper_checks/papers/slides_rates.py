@@ -12,6 +12,8 @@ from sympy import Expr, Integer, lambdify, limit, log, oo
 
 from paper_checks.checks import awaits, check
 from paper_checks.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.experiments import questions
+from paper_checks.experiments.answers import BY_TRAINING, Answered, at_this_scale
 from paper_checks.papers.contests import RUN_CHECKS, Run, Runs, Words
 from paper_checks.papers.results import DIVERGED, FOUR_SHOT, GLUE, OPUS, ZERO_SHOT, Table
 from theory.symbols import N
@@ -23,6 +25,18 @@ def trained_only(name: str, text: str, what: str, decides: str) -> Part:
         name=name,
         statement=Words(text),
         checks=(awaits(what),),
+        mutants=(),
+        open=decides,
+        expected=Verdict.UNDECIDED,
+    )
+
+
+def open_in_small(name: str, text: str, decides: str, *statements: Answered) -> Part:
+    """A part about networks that nobody trains at hand: small ones are shown, and leave it open."""
+    return Part(
+        name=name,
+        statement=Words(text),
+        checks=(at_this_scale(*statements),),
         mutants=(),
         open=decides,
         expected=Verdict.UNDECIDED,
@@ -125,14 +139,16 @@ _S3_40 = Claim(
             checks=RUN_CHECKS,
             mutants=_FOUR.mutants(0, 1, 2, 4),
         ),
-        trained_only(
+        open_in_small(
             "training shows it",
             "a decoder of the same depth: the largest stable rate of Magneto is above those of Pre-LN and NormFormer",
-            "a sweep of the learning rate over small decoders",
-            "a sweep of the learning rate by factors of 2 over decoders of 24, 48 and 72 layers, Pre-LN, NormFormer "
-            "and Magneto under Adam, 5 seeds or more each: whether the largest rate at which every seed trains is "
-            "larger for Magneto by more than one step. A small one tells the order, not whether 1e-3 is in "
-            "between; the tables have no diverged row at 48 and 72 layers",
+            "decoders of 24, 48 and 72 layers at the printed width, 1,024, on text, Pre-LN, NormFormer and Magneto "
+            "under Adam, a sweep of the learning rate by half octaves, 5 seeds or more: whether the largest rate at "
+            "which every seed trains is larger for Magneto by more than one step. Decoders 32 wide (`depthlaw "
+            "experiment stable-rates`) trained at all of the printed rates; the tables have no diverged row at 48 "
+            "and 72 layers",
+            *questions.GPT_ORDER.values(),
+            *questions.GPT_HALF.values(),
         ),
     ),
     expected=Verdict.UNDECIDED,
@@ -156,14 +172,19 @@ _S3_41 = Claim(
                 Mutant(name="the order turned round", statement=_GLUE_RATES.with_reversed()),
             ),
         ),
-        trained_only(
-            "training shows it",
-            "an encoder: the largest stable rate of Post-LN is below that of Pre-LN, and that below Magneto's",
-            "a sweep of the learning rate over small encoders",
-            "a sweep of the learning rate by factors of 2 over encoders of 12 layers with masked tokens, 5 seeds or "
-            "more for each norm, far enough up that each norm diverges: the order of the largest rates at which every "
-            "seed trains. Of Magneto no diverged run is printed, and 3e-3 is the end of the paper's grid, so its "
-            "largest rate is 3e-3 or more",
+        Part(
+            name="training shows it, Pre-LN above Post-LN: encoders of 12 layers, masked bytes",
+            statement=questions.BERT_PRE_POST,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.BERT_PRE_POST.with_reversed()),),
+        ),
+        open_in_small(
+            "training shows it, Magneto above Pre-LN",
+            "an encoder: the largest stable rate of Pre-LN is below Magneto's",
+            "encoders of 12 layers 768 wide with masked tokens, Pre-LN and Magneto, a sweep of the learning rate by "
+            "half octaves, 5 seeds or more, far enough up that each diverges. Of Magneto no diverged run is printed, "
+            "and 3e-3 is the end of the paper's grid, so its largest rate is 3e-3 or more",
+            questions.BERT_OURS_PRE,
         ),
     ),
     expected=Verdict.UNDECIDED,
@@ -185,15 +206,13 @@ _S3_42 = Claim(
         Part(
             name="what the table prints", statement=_OPUS_RUNS, checks=RUN_CHECKS, mutants=_OPUS_RUNS.mutants(0, 1, 3)
         ),
-        trained_only(
-            "training shows it",
-            "an encoder-decoder of 18 and 18 layers: Post-LN diverges where the three others train",
-            "encoder-decoders trained over depth",
-            "encoder-decoders from 6L-6L to 18L-18L, Post-LN, Pre-LN, NormFormer and Magneto at one rate and warm-up, "
-            "5 seeds or more: whether Post-LN alone stops training on the way, in every seed",
+        Part(
+            name="training shows it: source lines to bytecode, 32 wide",
+            statement=questions.TRANSLATION,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.TRANSLATION.with_swapped()),),
         ),
     ),
-    expected=Verdict.UNDECIDED,
 )
 
 
@@ -238,6 +257,7 @@ def _rates_by_numbers(statement: StableRates) -> list[bool | None]:
     return out
 
 
+STABLER_WHERE = "among schemes with their norms in one place"
 _BOUNDS = StableRates((("Post-LN", N, "5e-4"), ("Pre-LN", log(N), "1e-3"), ("Sub-LN", log(N), "3e-3")))
 _S3_49 = Claim(
     id="S3-49",
@@ -261,18 +281,19 @@ _S3_49 = Claim(
                 Mutant(name="Post-LN Theta(1)", statement=_BOUNDS.with_("Post-LN", bound=Integer(1))),
             ),
         ),
-        trained_only(
-            "a smaller update at initialisation makes training more stable",
-            "over schemes and depths: the smaller the update at initialisation, the larger the largest stable rate",
-            "the update at initialisation beside the largest stable rate, measured on the same networks",
-            "the update at initialisation and the largest rate at which every seed trains, measured on the same "
-            "networks over five schemes or more and depths from 8 to 64 sublayers, 5 seeds or more: whether the rank "
-            "correlation is negative at each depth by its interval, and still so between schemes whose updates are of "
-            "one order. Pre-LN and Sub-LN are such a pair by the printed bounds, and by the true updates Sub-LN's is "
-            "of the larger order (S3-10), while it has the larger printed rate",
+        *(
+            Part(
+                name=f"a smaller update at initialisation, a larger stable rate: {words}",
+                statement=questions.SMALLER[look],
+                checks=(BY_TRAINING,),
+                mutants=(Mutant(name="a larger update, more stable", statement=questions.SMALLER[look].with_larger()),),
+                expected=Verdict.REFUTED,
+                condition=STABLER_WHERE,
+            )
+            for look, words in (("trains", "where it trains"), ("half", "where it learns half"))
         ),
     ),
-    expected=Verdict.UNDECIDED,
+    expected=Verdict.REFUTED,
 )
 
 CLAIMS: tuple[Claim, ...] = (_S3_40, _S3_41, _S3_42, _S3_49)

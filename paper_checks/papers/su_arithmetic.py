@@ -7,6 +7,8 @@ from decimal import Decimal
 
 from paper_checks.checks import check, outcome
 from paper_checks.claim import Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
+from paper_checks.experiments import questions
+from paper_checks.experiments.answers import BY_TRAINING
 from paper_checks.papers.contests import RUN_CHECKS, Run, Runs, interval, swapped, wins, wins_of
 from paper_checks.papers.deepnet_arithmetic import (
     DIVERGED,
@@ -350,14 +352,19 @@ _S1_47 = Claim(
             checks=wins("S1-47"),
             mutants=swapped(_FINAL, 0, 1),
         ),
+        Part(
+            name="training shows it, easier: decoders of 12 layers, encoders of 12 layers, 32 wide",
+            statement=questions.PRE_EASIER,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.PRE_EASIER.with_reversed()),),
+        ),
         trained_only(
-            "training shows it",
-            "Pre-Norm trains at more rates and depths; where both train, Post-Norm's loss is often lower",
-            "training runs of Post-Norm and Pre-Norm over depths and learning rates",
+            "training shows it, better in the end",
+            "where both train, Post-Norm's loss is often lower",
+            "training runs of Post-Norm and Pre-Norm over depths, each at its own best rate and to the end",
             "Post-Norm and Pre-Norm trained on language, translation and images over depths from 2 to 32 layers, each "
-            "at its own best of a sweep of learning rates with warm-up, 5 seeds or more: on how many of the tasks "
-            "Post-Norm's held-out loss is lower by its interval, and whether Pre-Norm trains at every depth and rate "
-            "at which Post-Norm does, and at more",
+            "at its own best of a sweep of learning rates with warm-up, until the held-out loss falls no more, 5 seeds "
+            "or more: on how many of the tasks Post-Norm's is lower by its interval. The recorded runs end long before",
         ),
     ),
     expected=Verdict.UNDECIDED,
@@ -424,16 +431,19 @@ _S1_48 = Claim(
                 Mutant(name="6L-6L diverged", statement=Depths(tuple((n, False) for n, _ in _POST_DEPTHS.entries))),
             ),
         ),
-        trained_only(
-            "training shows it, and that warm-up helps",
-            "Post-LN over depth, with and without warm-up: the deeper, the fewer seeds train; with warm-up more do",
-            "training runs of Post-LN and DeepNorm over depth, with and without warm-up",
-            "Post-LN over depths from 4 to 64 layers and a sweep of learning rates, with and without warm-up, DeepNorm "
-            "beside it, 5 seeds or more: whether the share of runs that train falls with depth and is larger with "
-            "warm-up, by intervals, and whether DeepNorm's does not fall",
+        *(
+            Part(
+                name=f"training shows it, source lines to bytecode, 32 wide: {name}",
+                statement=statement,
+                checks=(BY_TRAINING,),
+                mutants=(Mutant(name="the other way round", statement=statement.with_swapped()),),
+            )
+            for name, statement in (
+                ("the deeper, the fewer seeds train", questions.DEEPER),
+                ("warm-up helps, at 6L-6L: a lower held-out loss", questions.WARMED_LOSS[6]),
+            )
         ),
     ),
-    expected=Verdict.UNDECIDED,
 )
 
 # ---------------------------------------------------------------- S1-50: 1,000 layers

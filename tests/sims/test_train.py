@@ -19,7 +19,7 @@ from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from sims import train as training
-from sims.data import HELD_OUT, IGNORED, DataConfig, load
+from sims.data import HELD_OUT, IGNORED, Batch, DataConfig, load
 from sims.frontend import Network
 from sims.model import BRANCH_ROLES, PLACEMENTS, Transformer, alternating, decoder_layers
 from sims.optim import LAMB, LARS, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia
@@ -46,7 +46,10 @@ def start_of(config: TrainConfig) -> Network:
 
 
 def loss_at(config: TrainConfig, network: Network, step: int) -> Tensor:
-    batch = load(config.data).batch(config.batch_size, config.seed, step)
+    return loss_of(network, load(config.data).batch(config.batch_size, config.seed, step))
+
+
+def loss_of(network: Network, batch: Batch) -> Tensor:
     logits = network(batch.inputs, batch.decoder_inputs)
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
@@ -354,17 +357,22 @@ def test_of_a_deep_network_the_first_and_the_last_gradient_are_kept(monkeypatch:
 
 
 def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path) -> None:
+    config = replace(EXACT, seed=3)
     told: list[int] = []
-    result = train(EXACT, advance=told.append)
+    result = train(config, advance=told.append)
     assert told == [1] * 6
     assert result.num_steps == len(result.losses) == 6
-    third = loss_at(EXACT, network_after(replace(EXACT, num_steps=3), tmp_path), 3).item()
+    third = loss_at(config, network_after(replace(config, num_steps=3), tmp_path), 3).item()
     assert result.losses[3] == pytest.approx(third)
     assert result.losses[2] != pytest.approx(third)
     assert [step for step, _ in result.held_out_at] == [0, 2, 4, 6]
     held_out = [loss for _, loss in result.held_out_at if loss is not None]
     assert (result.held_out, result.best) == (held_out[-1], min(held_out))
-    assert result.num_parameters == sum(p.numel() for p in start_of(EXACT).parameters())
+    assert result.guess == pytest.approx(load(config.data).guess)
+    for size, is_all in ((HELD_OUT, True), (HELD_OUT // 2, False)):
+        expected = loss_of(network_after(config, tmp_path), load(config.data).held_out(size)).item()
+        assert (result.held_out == pytest.approx(expected)) == is_all
+    assert result.num_parameters == sum(p.numel() for p in start_of(config).parameters())
 
 
 def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
@@ -428,9 +436,11 @@ def test_the_rule_at_its_boundaries() -> None:
     for held_out in (math.nextafter(start, math.inf), math.inf, math.nan):
         assert outcome(held_out) == "diverged"
     assert (run.result().held_out, run.result().best) == (None, pytest.approx(start))
+    run.held_out_at = [(0, start), (3, guess / 2), (6, guess)]
+    assert (run.result().outcome, run.result().best) == ("stuck", pytest.approx(guess / 2))
     run.stopped = "why"
     assert outcome(0.0) == "diverged"
-    assert run.result().reason == "why"
+    assert (run.result().reason, run.result().held_out) == ("why", None)
 
 
 # --- refusals

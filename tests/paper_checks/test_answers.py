@@ -1,0 +1,497 @@
+"""What the statements of the experiments say of runs that nobody trained: yes, no or open, as the runs were made."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paper_checks.checks import outcome
+from paper_checks.claim import Evidence, Verdict, perform
+from paper_checks.experiments import answers, experiment, own_row, predicting
+from paper_checks.experiments.answers import (
+    BY_TRAINING,
+    Answered,
+    FallsWithDepth,
+    LargerGradients,
+    LargerRate,
+    LowerLoss,
+    MoreTrain,
+    at_this_scale,
+    half_learnt,
+    seeds_of,
+)
+from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
+from paper_checks.experiments.predicting import RanksFall, SmallerIsStabler
+from paper_checks.experiments.stable_rates import (
+    CURVE,
+    GRID,
+    LAYERS,
+    MIDDLE,
+    MORE_SCHEMES,
+    SCHEMES,
+    bert,
+    gpt,
+    on_curve,
+)
+from paper_checks.experiments.warmup import plain
+from paper_checks.trials import Trial
+from sims.outcomes import Edge, compare_means, differs
+from sims.stats import estimate
+from tests.paper_checks import made_runs
+
+SEEDS = range(5)
+NEVER = 2.0**-30
+"""An edge below every rate that is tried."""
+
+
+def filled(name: str, arms: Iterable[str], edge: Callable[[Trial], float], seeds: Sequence[int] = SEEDS) -> Book:
+    """What an experiment would have run of its arms, if a trial failed from its edge on."""
+    found: dict[Trial, Any] = {}
+    for arm in arms:
+        for seed in seeds:
+            found |= made_runs.fill(experiment(name).arm(arm), seed, edge)
+    return Book(found)
+
+
+def joined(*books: Book) -> Book:
+    return Book({trial: book[trial] for book in books for trial in book.trials})
+
+
+# ---------------------------------------------------------------- books that are clear, and ones that are not
+
+
+@cache
+def rates(ours: float, theirs: float) -> Book:
+    return of_rates({"sub-ln-gamma": ours, "pre-ln": theirs}, RATES)
+
+
+def of_rates(octaves: Mapping[str, float], names: Iterable[str], scatter: float = 0.5) -> Book:
+    """Edges 2^octaves by scheme, which scatter from seed to seed by a step of the grid, in each scheme alike."""
+    return filled(
+        "stable-rates", names, lambda trial: 2.0 ** (octaves[trial.scheme] + scatter * (trial.seed % 2) + 0.01)
+    )
+
+
+RATES = tuple(gpt(scheme, MIDDLE) for scheme in ("sub-ln-gamma", "pre-ln"))
+CURVES = tuple(on_curve(scheme, rate) for scheme in SCHEMES for rate in CURVE)
+
+
+@cache
+def curves(ours: float, theirs: float) -> Book:
+    """By whole octaves, as the curve goes: five runs of a scheme learn half of what the best one learns."""
+    return of_rates(dict.fromkeys(SCHEMES, -8.0) | {"sub-ln-gamma": ours, "pre-ln": theirs}, CURVES, scatter=1.0)
+
+
+WARM = tuple(map(plain, ("pre-ln", "post-ln")))
+
+
+def trained(ours: int, theirs: int, num: int = 8) -> Book:
+    """So many seeds of Pre-LN and of Post-LN."""
+    enough = {"pre-ln": ours, "post-ln": theirs}
+    return filled("warmup", WARM, lambda t: 1.0 if t.seed < enough[t.scheme] else NEVER, range(num))
+
+
+def moved(change: Callable[[Trial, Any], Any]) -> Book:
+    found = filled("warmup", WARM, lambda trial: 1.0)
+    return Book({trial: change(trial, found[trial]) for trial in found.trials})
+
+
+def losses(difference: float, scatter: float = 0.01) -> Book:
+    """Pre-LN's held-out loss at the end less Post-LN's; the seeds' own luck is larger, and they share it."""
+
+    def change(trial: Trial, result: Any) -> Any:
+        own = difference + scatter * (-1) ** trial.seed if trial.scheme == "pre-ln" else 0.0
+        return result.model_copy(update={"held_out": 2 + trial.seed + own})
+
+    return moved(change)
+
+
+def gradients(ratio: float, scatter: float = 0.1) -> Book:
+    """Pre-LN's gradients over Post-LN's, but for those at the start, where they are equal."""
+
+    def change(trial: Trial, result: Any) -> Any:
+        def norms(step: int) -> dict[str, list[float]]:
+            luck = (1 + trial.seed) * (1 + scatter * (-1) ** trial.seed if trial.scheme == "pre-ln" else 1)
+            size = luck * (ratio if trial.scheme == "pre-ln" and step else 1.0)
+            return {"encoder": [99.0] * 6, "decoder": [50.0, 50.0, 50.0, size, size, size]}
+
+        looks = [look.model_copy(update={"gradient_norms": norms(look.step)}) for look in result.looks]
+        return result.model_copy(update={"looks": looks})
+
+    return moved(change)
+
+
+def fall(octaves: int, row: str = "su-sgd", optimizer: str = "adam", *, scatter: int = 0) -> Book:
+    """Of the largest rate, from the least depth to the largest."""
+
+    def edge(trial: Trial) -> float:
+        deep = octaves + scatter * (trial.seed % 2) if trial.num_layers == own_row.LAYERS[-1] else 0
+        return own_row.STARTS[optimizer] * 2.0 ** (3.01 - deep)
+
+    names = [own_row.arm_name(row, optimizer, layers) for layers in own_row.LAYERS]
+    return filled("own-row", names, edge)
+
+
+GROUPS = (
+    ("su-adam", "deepnorm", "completep"),
+    ("pre-ln", "sub-ln-gamma", "gpt2"),
+    ("post-ln", "normformer", "rezero"),
+)
+"""By their updates at initialisation: 1, 10 and 100, alike within a group."""
+GPTS = tuple(gpt(scheme, n) for n in LAYERS for scheme in (*SCHEMES, *(MORE_SCHEMES if n == MIDDLE else ())))
+
+
+@cache
+def by_update(*octaves: float) -> Book:
+    """Edges by group."""
+    group = {scheme: place for place, schemes in enumerate(GROUPS) for scheme in schemes}
+    of_scheme = {scheme: octaves[place] for scheme, place in group.items()}
+    found = joined(of_rates(of_scheme, CURVES, scatter=1.0), of_rates(of_scheme, GPTS, scatter=1.0))
+
+    def looks(trial: Trial) -> list[Any]:
+        size = 10.0 ** group[trial.scheme] * (1 + trial.seed / 100)
+        return [look.model_copy(update={"update": {"update": size}}) for look in found[trial].looks]
+
+    return Book({trial: found[trial].model_copy(update={"looks": looks(trial)}) for trial in found.trials})
+
+
+SMALL_IS_FAST, LARGE_IS_FAST, ALIKE, BENT = (-3, -6, -9), (-9, -6, -3), (-6, -6, -6), (-6, -9, -6)
+
+
+@dataclass(frozen=True)
+class Case:
+    """books: that make the statement true, false and neither. blind: a mistake in the code that it finds."""
+
+    statement: Answered
+    mutant: Answered
+    books: Mapping[bool | None, Callable[[], Book]]
+    blind: tuple[Any, str, Any]
+
+
+def swapped(compare: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda first, second, *rest, **more: compare(second, first, *rest, **more)
+
+
+SWAPPED_EDGES = (answers, "compare_edges", swapped(answers.compare_edges))
+SWAPPED_OF_PAIRS = (predicting, "compare_edges", swapped(predicting.compare_edges))
+UPSIDE_DOWN = (predicting, "_log", lambda found, log=predicting._log: -log(found))
+
+
+def falling(yes: int, no: int, unclear: int, blind: Any = SWAPPED_EDGES, **fields: Any) -> Case:
+    found = FallsWithDepth(row="su-sgd", **fields)
+    books = {True: yes, False: no, None: unclear}
+    return Case(
+        found,
+        found.with_not(),
+        {said: partial(fall, octaves, optimizer=found.optimizer) for said, octaves in books.items()},
+        blind,
+    )
+
+
+def updating(found: SmallerIsStabler | RanksFall, unclear: tuple[float, ...], blind: Any) -> Case:
+    mutant = found.with_larger() if isinstance(found, SmallerIsStabler) else found.with_sign_turned()
+    books = {True: SMALL_IS_FAST, False: LARGE_IS_FAST, None: unclear}
+    return Case(found, mutant, {said: partial(by_update, *octaves) for said, octaves in books.items()}, blind)
+
+
+_RATE = LargerRate(names=RATES)
+_HALF = LargerRate(names=("sub-ln-gamma", "pre-ln"), look="half")
+_SHARE = MoreTrain(more=WARM[:1], fewer=WARM[1:])
+_LOSS = LowerLoss(first=WARM[0], second=WARM[1])
+_GRADIENT = LargerGradients(first=WARM[0], second=WARM[1])
+CASES = {
+    "rates": Case(
+        _RATE,
+        _RATE.with_reversed(),
+        {True: partial(rates, -4, -6), False: partial(rates, -6, -4), None: partial(rates, -5, -5)},
+        SWAPPED_EDGES,
+    ),
+    "rates, half": Case(
+        _HALF,
+        _HALF.with_reversed(),
+        {True: partial(curves, -4, -7), False: partial(curves, -7, -4), None: partial(curves, -5, -5)},
+        SWAPPED_EDGES,
+    ),
+    "shares": Case(
+        _SHARE,
+        _SHARE.with_swapped(),
+        {True: partial(trained, 8, 0), False: partial(trained, 0, 8), None: partial(trained, 3, 2)},
+        (answers, "differs", lambda a, m, b, n: differs(b, n, a, m)),
+    ),
+    "losses": Case(
+        _LOSS,
+        _LOSS.with_swapped(),
+        {True: partial(losses, -0.1), False: partial(losses, 0.1), None: partial(losses, 0)},
+        (answers, "compare_means", lambda first, second, **_: compare_means(first, second)),
+    ),
+    "gradients": Case(
+        _GRADIENT,
+        _GRADIENT.with_swapped(),
+        {True: partial(gradients, 1.5), False: partial(gradients, 1 / 1.5), None: partial(gradients, 1)},
+        (LargerGradients, "_log", lambda statement, book, one, seed: 0.001 * seed),
+    ),
+    "falls": falling(4, 0, 1, optimizer="adam", falls=True),
+    "keeps": falling(0, 4, 1, optimizer="adam", falls=False),
+    "falls, where little is expected": falling(4, -2, 0, optimizer="lamb", falls=True, power=1 / 4),
+    "pairs": updating(SmallerIsStabler(looks=("trains",)), ALIKE, SWAPPED_OF_PAIRS),
+    "pairs, half": updating(SmallerIsStabler(looks=("half",)), ALIKE, SWAPPED_OF_PAIRS),
+    "ranks": updating(RanksFall(num_layers=LAYERS[0]), BENT, UPSIDE_DOWN),
+    "ranks of nine": updating(RanksFall(num_layers=MIDDLE), BENT, UPSIDE_DOWN),
+    "ranks, half": updating(RanksFall(num_layers=MIDDLE, look="half"), BENT, UPSIDE_DOWN),
+}
+
+
+def check_case(name: str) -> None:
+    """The mutant is red where the statement is green, and the reverse; both are open where it is open."""
+    found = CASES[name]
+    assert found.mutant.text != found.statement.text and found.mutant.of == found.statement.of
+    for said, book in found.books.items():
+        runs = book()
+        assert found.statement.evidence(runs).verdict is outcome(said), said
+        assert found.mutant.evidence(runs).verdict is outcome(None if said is None else not said), said
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_statement_says_yes_no_or_open(name: str) -> None:
+    check_case(name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_in_its_code_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*CASES[name].blind)
+    with pytest.raises(AssertionError):
+        check_case(name)
+
+
+def test_one_pair_the_other_way_round_refutes_a_row_of_them() -> None:
+    """And one that is open leaves it open."""
+    names = tuple(gpt(scheme, MIDDLE) for scheme in ("su-adam", "deepnorm", "post-ln"))
+    for octaves, said in (((-3, -5, -7), True), ((-3, -7, -5), False), ((-5, -5, -7), None)):
+        book = of_rates(dict(zip(("su-adam", "deepnorm", "post-ln"), octaves, strict=True)), names)
+        assert LargerRate(names=names).evidence(book).verdict is outcome(said)
+
+
+def test_a_fall_by_what_theory_expects_is_seen_and_its_reverse_is_not_refuted() -> None:
+    """Between 0 and the least that would refute it, "keeps" is open: it is not the negation of "falls"."""
+    falls, keeps = (CASES[name].statement.evidence(fall(2)).verdict for name in ("falls", "keeps"))
+    assert (falls, keeps) == (Verdict.CONFIRMED, Verdict.UNDECIDED)
+
+
+def test_no_row_both_falls_and_keeps() -> None:
+    """On a grid of octaves the interval is two of them wide at least, as far as theory has the wrong row fall."""
+    for octaves, scatter in itertools.product(range(-2, 6), range(3)):
+        book = fall(octaves, scatter=scatter)
+        found = [CASES[name].statement.evidence(book).verdict for name in ("falls", "keeps")]
+        assert found != [Verdict.CONFIRMED] * 2
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_numbers_are_intervals_that_people_can_read() -> None:
+    shown = dict(_RATE.evidence(rates(-4, -6)).numbers)
+    assert shown == {f"{RATES[0]} over {RATES[1]}": "1.5 to 2.5 (5 seeds: 5 larger, 0 smaller, 0 equal)"}
+    shown = dict(_SHARE.evidence(trained(8, 0)).numbers)
+    assert shown == {WARM[0]: "8 of 8, 0.63 to 1.00", WARM[1]: "0 of 8, 0.00 to 0.37"}
+    logs = [math.log(1.5) + math.log(1 + 0.1 * (-1) ** seed) for seed in SEEDS]
+    found = estimate(logs)
+    low, high = (math.exp(end or math.nan) for end in (found.low, found.high))
+    assert dict(_GRADIENT.evidence(gradients(1.5)).numbers) == {"ratio, first over second": f"{low:.3g} to {high:.3g}"}
+
+
+def test_gradients_are_of_the_top_layer_and_of_the_steps_asked_for() -> None:
+    """Those of other layers and sides, and at the start, are equal in the made runs, and would hide the ratio."""
+    book = gradients(8, scatter=0)
+    assert math.exp(_GRADIENT.ratio(book).mean) == pytest.approx(8, rel=1e-12)
+    at_start = replace(_GRADIENT, first_look=0, last_look=0)
+    assert at_start.ratio(book).mean == 0 and at_start.evidence(book).verdict is Verdict.UNDECIDED
+
+
+def test_half_is_between_the_guess_and_the_best_mean() -> None:
+    book = curves(-4, -7)
+    found, seeds, half = half_learnt(("sub-ln-gamma",), book)
+    means = [
+        sum(book[experiment("stable-rates").arm(name).at(seed)].held_out or 0 for seed in SEEDS) / len(SEEDS)
+        for name in CURVES
+    ]
+    assert half == pytest.approx((made_runs.GUESS + min(means)) / 2, rel=1e-12)
+    assert seeds == tuple(SEEDS) and [one.rate for one in found[0]] == [2.0 ** (-4 + seed % 2) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("held_out", [None, made_runs.GUESS, made_runs.GUESS + 1])
+def test_there_is_no_half_of_nothing(held_out: float | None) -> None:
+    """Where no arm learns, or all diverged, every run would be as good as half of it."""
+    book = curves(-4, -7)
+    none = Book({trial: book[trial].model_copy(update={"held_out": held_out}) for trial in book.trials})
+    with pytest.raises(ValueError, match="no arm learns anything"):
+        half_learnt(("pre-ln",), none)
+    assert said(_HALF, none).verdict is Verdict.UNDECIDED
+
+
+def test_half_is_there_of_the_middle_depth_alone() -> None:
+    with pytest.raises(LookupError, match=f"of {MIDDLE} layers, not of {LAYERS[0]}"):
+        predicting.cases(LAYERS[0], "half", by_update(*ALIKE))
+
+
+# ---------------------------------------------------------------- an end of the grid
+
+
+def check_censored() -> None:
+    """Post-LN trains nowhere: its edge is below the grid, the ratio has no upper end, and a sign all the same."""
+    names = (bert("pre-ln"), bert("post-ln"))
+    edges = {"pre-ln": 2.0**-6.9, "post-ln": NEVER}
+    book = filled("stable-rates", names, lambda trial: edges[trial.scheme])
+    statement = LargerRate(names=names)
+    (found,) = statement.comparisons(book).values()
+    assert (found.octaves.low, found.octaves.high, found.octaves.difference) == (4.0, None, None)
+    assert found.num_censored == len(SEEDS)
+    assert statement.evidence(book).verdict is Verdict.CONFIRMED
+    assert statement.with_reversed().evidence(book).verdict is Verdict.REFUTED
+    (text,) = statement.evidence(book).numbers.values()
+    assert text == "4 to above (5 seeds: 5 larger, 0 smaller, 0 equal)"
+    neither = filled("stable-rates", names, lambda trial: NEVER)
+    assert statement.evidence(neither).verdict is Verdict.UNDECIDED
+    assert "below to above" in str(statement.evidence(neither).numbers)
+
+
+def test_an_edge_below_the_grid_has_a_sign_and_one_end() -> None:
+    check_censored()
+
+
+def test_a_censored_edge_taken_for_the_grids_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_the_end = Edge(GRID[0])
+    monkeypatch.setattr(
+        Arm,
+        "edge",
+        lambda arm, book, seed, edge=Arm.edge: at_the_end if (e := edge(arm, book, seed)).rate is None else e,
+    )
+    with pytest.raises(AssertionError):
+        check_censored()
+
+
+# ---------------------------------------------------------------- what is counted
+
+
+def check_pilot() -> None:
+    """The pilot's runs say the reverse, and are not asked."""
+    against = filled("stable-rates", RATES, lambda trial: 0.5 if trial.scheme == "pre-ln" else NEVER, PILOT_SEEDS)
+    book = rates(-4, -6)
+    assert _RATE.evidence(joined(book, against)) == _RATE.evidence(book)
+    with pytest.raises(LookupError):
+        _RATE.evidence(against)
+
+
+def test_pilot_seeds_are_never_counted() -> None:
+    check_pilot()
+
+
+def test_a_pilot_that_is_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "PILOT_SEEDS", ())
+    with pytest.raises(AssertionError):
+        check_pilot()
+
+
+def check_complete_seeds() -> None:
+    """A seed that one of the arms lacks is left out of all of them: they are compared seed by seed."""
+    book = rates(-4, -6)
+    arms = [experiment("stable-rates").arm(name) for name in RATES]
+    edge = arms[1].at(2, arms[1].edge(book, 2).rate)
+    less = Book({trial: book[trial] for trial in book.trials if trial != edge})
+    assert seeds_of(arms, book) == tuple(SEEDS) and seeds_of(arms, less) == (0, 1, 3, 4)
+    assert "(4 seeds:" in str(_RATE.evidence(less).numbers)
+
+
+def test_only_seeds_that_every_arm_has_are_compared() -> None:
+    check_complete_seeds()
+
+
+def test_a_search_that_is_taken_for_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arm, "is_done", lambda arm, book, seed: True)
+    with pytest.raises(AssertionError):
+        check_complete_seeds()
+
+
+def said(statement: Answered, book: Book) -> Evidence:
+    return perform(replace(BY_TRAINING, run=lambda one: one.evidence(book)), statement)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_that_there_are_not_are_a_lookup_error_and_leave_it_open(name: str) -> None:
+    found = CASES[name].statement
+    with pytest.raises(LookupError, match="the record has no seed of"):
+        found.evidence(Book({}))
+    evidence = said(found, Book({}))
+    assert evidence.verdict is Verdict.UNDECIDED and evidence.detail.startswith("gave up: LookupError: ")
+
+
+@pytest.mark.parametrize("statement", [_LOSS, _GRADIENT], ids=["losses", "gradients"])
+def test_one_seed_leaves_it_open(statement: Answered) -> None:
+    book = filled("warmup", WARM, lambda trial: 1.0, seeds=range(1))
+    assert said(statement, book).verdict is Verdict.UNDECIDED
+    with pytest.raises((LookupError, ValueError)):
+        statement.evidence(book)
+
+
+def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
+    """The mean of the others would be of the networks that did not diverge."""
+    book = losses(-0.1)
+    arm = experiment("warmup").arm(WARM[1])
+    book.put(arm.at(0), book[arm.at(0)].model_copy(update={"held_out": None}))
+    assert "1 of 5 values diverged" in said(_LOSS, book).detail
+
+
+def test_a_record_that_there_is_not_leaves_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "RECORDS", tmp_path)
+    monkeypatch.setattr(answers, "recorded", answers.recorded.__wrapped__)
+    with pytest.raises(OSError):
+        answers.recorded("warmup")
+    evidence = perform(BY_TRAINING, _LOSS)
+    assert evidence.verdict is Verdict.UNDECIDED and "FileNotFoundError" in evidence.detail
+
+
+@pytest.mark.parametrize(("ours", "theirs", "word"), [(-4, -6, "yes"), (-6, -4, "no"), (-5, -5, "open")])
+def test_what_small_networks_say_of_large_ones_is_shown_and_decides_nothing(
+    ours: float, theirs: float, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "recorded", lambda name: rates(ours, theirs) if name == _RATE.of else None)
+    evidence = perform(at_this_scale(_RATE), _RATE)
+    assert (evidence.verdict, evidence.num_effective) == (Verdict.UNDECIDED, 0)
+    (interval,) = _RATE.evidence(rates(ours, theirs)).numbers.values()
+    assert f"{_RATE.text}: {word} (" in evidence.detail and interval in evidence.detail
+
+
+# ---------------------------------------------------------------- a pair that contradicts
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs, half"])
+def test_a_refuted_order_shows_the_pair_that_is_furthest_from_it(name: str) -> None:
+    statement = CASES[name].statement
+    assert statement.evidence(by_update(*SMALL_IS_FAST)).counterexample is None
+    found = statement.evidence(by_update(*LARGE_IS_FAST)).counterexample
+    assert found is not None and set(found) == {"printed", "found", "command"}
+    assert found["printed"] == statement.text
+    assert all(any(scheme in found["found"] for scheme in GROUPS[place]) for place in (0, -1))
+    assert "0 smaller" not in found["found"] and "5 smaller" in found["found"]
+    assert found["command"].split()[:3] == ["depthlaw", "experiment", "stable-rates"]
+
+
+def test_pairs_are_counted_by_depth_and_by_what_they_say() -> None:
+    """Of 6 schemes 3 pairs have one update, of 9 at the middle depth 9."""
+    shown = dict(CASES["pairs"].statement.evidence(by_update(*SMALL_IS_FAST)).numbers)
+    pairs = {4: 12, 12: 27, 24: 12}
+    assert shown == {
+        f"{layers} layers, by the rate at which it trains at all": f"{pairs[layers]} pairs agree, 0 contradict, "
+        "0 are open"
+        for layers in LAYERS
+    }
+    shown = dict(CASES["pairs"].statement.evidence(by_update(*LARGE_IS_FAST)).numbers)
+    assert f"0 pairs agree, {pairs[12]} contradict, 0 are open" in shown.values()
+    shown = dict(CASES["pairs"].statement.evidence(by_update(*ALIKE)).numbers)
+    assert f"0 pairs agree, 0 contradict, {pairs[12]} are open" in shown.values()

@@ -1,0 +1,434 @@
+"""``depthlaw experiment``: what it refuses, runs and says, on runs that nobody trained."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paper_checks import cli
+from paper_checks.commands import experiment as command_module
+from paper_checks.experiments import NAMES, answers, base, experiment, own_row
+from paper_checks.experiments.base import LEAST_SEEDS, RECORDS, Book
+from paper_checks.experiments.questions import QUESTIONS
+from paper_checks.experiments.scale import SCALES
+from paper_checks.trials import Trial
+from sims import store, sweep
+from sims.store import Row, Store
+from tests.paper_checks import made_runs
+
+NAME = "own-row"
+ARMS = experiment(NAME).arms
+
+
+def edge(trial: Trial) -> float:
+    """Rates of a wrong row fall by four octaves, of an optimizer's own not at all."""
+    is_own = trial.scheme == f"su-{trial.optimizer}"
+    octaves = 0 if is_own or trial.num_layers == own_row.LAYERS[0] else 4
+    return own_row.STARTS[trial.optimizer] * 2.0 ** (3.01 - octaves)
+
+
+def named(trial: Trial) -> dict[str, Any]:
+    """In place of ``Trial.named``, which makes the numbers of each network and reads its data."""
+    found = asdict(trial) | {"measure_at": list(trial.measure_at), "numbers": "made", "data": "made"}
+    return json.loads(json.dumps(found))
+
+
+class Made:
+    """In place of ``execute``."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.broken: Callable[[Trial], bool] = lambda trial: False
+
+    def __call__(self, config: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+        trial = Trial.of(config)
+        self.keys.append(store.key(config))
+        if self.broken(trial):
+            raise RuntimeError("out of paper")
+        return made_runs.result(trial, edge(trial)).plain()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    found = Made()
+    monkeypatch.setattr(base, "execute", found)
+    monkeypatch.setattr(Trial, "named", named)
+    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
+    return found
+
+
+class Command:
+    """``depthlaw experiment`` with a store of its own."""
+
+    columns = "80"
+
+    def __init__(self, folder: Path, name: str = NAME) -> None:
+        self.folder, self.store, self.name = folder, folder / "runs.sqlite", name
+
+    def __call__(self, options: str = "", *, code: int = 0, has_store: bool = True) -> Any:
+        arguments = ["experiment", self.name, *options.split(), "--device", "cpu"]
+        arguments += ["--store", str(self.store)] if has_store else []
+        result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": self.columns})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code
+        return result
+
+    def answer(self, options: str = "", **rest: Any) -> dict[str, Any]:
+        return json.loads(self(f"{options} --json", **rest).stdout)
+
+    def people(self, options: str = "") -> str:
+        return self(options).stdout
+
+    def fill(self, num_seeds: int) -> None:
+        """Put runs into the store at once."""
+        rows = made_rows(num_seeds)
+        with Store(self.store) as kept:
+            assert kept.add_all(rows) == len(rows)
+
+    def book(self) -> dict[Trial, Any]:
+        with Store(self.store) as kept:
+            found = base.there(kept)
+        return {trial: found[trial] for trial in found.trials}
+
+
+def made_rows(num_seeds: int) -> list[Row]:
+    versions = dict.fromkeys(("python", "torch", "numpy", "depthlaw"), "1.2")
+    about = {"sources": "0" * 64, "versions": versions, "device": "cpu", "created": datetime.now(UTC), "seconds": 1.0}
+    found = Book({})
+    for arm in ARMS:
+        for seed in range(num_seeds):
+            for trial, result in made_runs.fill(arm, seed, edge).items():
+                found.put(trial, result)
+    return [
+        Row.model_validate({"config": named(trial), "result": found[trial].plain(), "about": about})
+        for trial in found.trials
+    ]
+
+
+@pytest.fixture
+def command(tmp_path: Path, made: Made) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.fixture
+def deep(tmp_path: Path, made: Made) -> Command:
+    """Of few runs: one of each arm and seed."""
+    return Command(tmp_path, "thousand-layers")
+
+
+# ---------------------------------------------------------------- a plan
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_needs_no_store_and_makes_none(name: str, scale: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    arguments = ["experiment", name, "--plan", "--scale", scale, "--store", str(path)]
+    text = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"}).stdout
+    found = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)
+    assert not list(tmp_path.iterdir())
+    assert list(found) == ["schema_version", "experiment", "question", "plan", "arms"]
+    assert found["arms"] == [arm.name for arm in experiment(name).arms] and all(arm in text for arm in found["arms"])
+    assert found["plan"] in text and found["question"] in text
+    assert ("is not done yet" in found["plan"]) == bool(experiment(name).pilot)
+
+
+def test_a_plan_of_a_store_says_what_its_pilot_showed(command: Command, made: Made) -> None:
+    """And runs nothing."""
+    command.fill(num_seeds=1)
+    assert f"{LEAST_SEEDS} seeds" in command.answer("--plan")["plan"]
+    assert not made.keys
+
+
+# ---------------------------------------------------------------- runs
+
+
+def check_runs(deep: Command, made: Made) -> None:
+    """Each once; the same command again none; more seeds what is new; a budget that is spent none."""
+    spent = deep.answer("--seeds 1 --budget 1e-9")
+    assert not made.keys and spent["runs"] == {"done": 0, "found": 0, "failed": {}, "is_finished": False}
+    first = deep.answer("--seeds 1")
+    assert first["runs"]["is_finished"] and first["runs"]["done"] == len(made.keys) == len(set(made.keys))
+    assert len(deep.book()) == len(made.keys) == sum(arm["num_runs"] for arm in first["arms"])
+    again = deep.answer("--seeds 1")
+    assert again["runs"] == {"done": 0, "found": len(made.keys), "failed": {}, "is_finished": True}
+    assert {**again, "runs": 0} == {**first, "runs": 0}
+    before = len(made.keys)
+    more = deep.answer("--seeds 2")
+    assert more["runs"] == {"done": len(made.keys) - before, "found": before, "failed": {}, "is_finished": True}
+    assert all(arm["num_seeds"] == 2 for arm in more["arms"]) and len(set(made.keys)) == len(made.keys)
+
+
+def test_no_run_is_made_twice(deep: Command, made: Made) -> None:
+    check_runs(deep, made)
+
+
+MUTANTS_OF_RUNS: dict[str, tuple[Any, str, Any]] = {
+    "no budget": (command_module, "positive", lambda text, option: 1e6),
+    "one seed whatever is asked": (command_module, "count", lambda text, option, most: 1),
+    "a book without what was there": (base, "there", lambda kept: Book({})),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_RUNS)
+def test_a_mutant_of_runs_is_found(mutant: str, deep: Command, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS_OF_RUNS[mutant])
+    with pytest.raises(AssertionError):
+        check_runs(deep, made)
+
+
+def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made: Made) -> None:
+    made.broken = lambda trial: (trial.scheme, trial.num_layers) == ("pre-ln", 24)
+    result = deep("--seeds 1 --json", code=1)
+    runs = json.loads(result.stdout)["runs"]
+    assert (
+        len(runs["failed"]) == 1
+        and not runs["is_finished"]
+        and runs["done"] == len(experiment("thousand-layers").arms) - 1
+    )
+    assert [line for line in result.stderr.splitlines() if "a run failed: RuntimeError: out of paper" in line]
+    assert "not finished: the same command goes on" in deep("--seeds 1", code=1).stdout
+    made.broken = lambda trial: False
+    assert deep.answer("--seeds 1")["runs"]["is_finished"]
+
+
+# ---------------------------------------------------------------- the document
+
+
+def check_document(command: Command) -> None:
+    command.fill(num_seeds=LEAST_SEEDS)
+    found = command.answer()
+    assert list(found) == [
+        "schema_version",
+        "experiment",
+        "question",
+        "claims",
+        "plan",
+        "arms",
+        "questions",
+        "runs",
+        "store",
+    ]
+    assert (found["schema_version"], found["experiment"], found["store"]) == (1, NAME, str(command.store))
+    assert found["runs"]["is_finished"] and found["runs"]["done"] == 0
+    assert [arm["arm"] for arm in found["arms"]] == [arm.name for arm in ARMS]
+    for one, arm in zip(found["arms"], ARMS, strict=True):
+        assert set(one) == {"arm", "num_seeds", "num_runs", "trained", "update", "largest_rates"}
+        assert one["num_seeds"] == LEAST_SEEDS and 0 < one["trained"] < one["num_runs"]
+        edges = [edge(arm.at(seed)) for seed in range(LEAST_SEEDS)]
+        assert all(rate < true < 2 * rate for rate, true in zip(one["largest_rates"], edges, strict=True))
+    assert [one["statement"] for one in found["questions"]] == [one.text for one in QUESTIONS[NAME]]
+    assert all(set(one) == {"statement", "answer", "numbers", "how"} for one in found["questions"])
+    assert [one["answer"] for one in found["questions"]] == ["yes"] * len(QUESTIONS[NAME])
+    assert all("(5 seeds:" in str(one["numbers"]) for one in found["questions"])
+
+
+def test_the_document_has_arms_answers_and_runs(command: Command) -> None:
+    check_document(command)
+
+
+def swapped(first: Any, second: Any, grid: Any, compare: Any = answers.compare_edges) -> Any:
+    return compare(second, first, grid)
+
+
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "the reverse": (answers, "compare_edges", swapped),
+    "words": (command_module, "_WORDS", {"CONFIRMED": "no", "REFUTED": "yes", "UNDECIDED": "open"}),
+    "statements of another experiment": (QUESTIONS, NAME, QUESTIONS["warmup"]),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_of_the_document_is_found(mutant: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, value = MUTANTS[mutant]
+    (monkeypatch.setitem if isinstance(target, dict) else monkeypatch.setattr)(target, name, value)
+    with pytest.raises(AssertionError):
+        check_document(command)
+
+
+def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
+    found = command.answer("--budget 1e-9")
+    assert {one["answer"] for one in found["questions"]} == {"open"}
+    assert all("the record has no seed of" in one["how"] for one in found["questions"])
+    assert all(arm["num_seeds"] == 0 and arm["largest_rates"] == [] for arm in found["arms"])
+
+
+# ---------------------------------------------------------------- what people read
+
+
+def check_people(command: Command) -> None:
+    """80 columns; nothing is cut; the store's path, on the last line, is whole."""
+    command.fill(num_seeds=LEAST_SEEDS)
+    text = command.people()
+    *lines, last = text.splitlines()
+    assert max(map(len, lines)) <= 80 and "…" not in text
+    assert str(command.store) in last and last.endswith("; finished.")
+    plain = " ".join(text.replace("│", " ").split())
+    found = command.answer()
+    assert found["question"] in plain and found["plan"] in plain
+    for arm in found["arms"]:
+        assert f"{arm['arm']} {arm['num_seeds']} {arm['trained']} of {arm['num_runs']} largest rates 2^" in plain
+    for question in found["questions"]:
+        assert f"{question['answer']} {question['statement']}" in plain
+        assert all(f"{name}: {value}" in plain for name, value in question["numbers"].items())
+
+
+def test_people_read_the_same_in_80_columns(command: Command) -> None:
+    check_people(command)
+
+
+MUTANTS_OF_WORDS: dict[str, tuple[Any, str, Any]] = {
+    "wide lines": (Command, "columns", "200"),
+    "no rates": (command_module, "_came_of", lambda arm: ""),
+    "a number left out": (answers, "in_octaves", lambda found: "…"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_WORDS)
+def test_a_mutant_of_words_is_found(mutant: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS_OF_WORDS[mutant])
+    with pytest.raises(AssertionError):
+        check_people(command)
+
+
+def test_an_empty_store_is_shown_too(command: Command) -> None:
+    text = command.people("--budget 1e-9")
+    assert "0 of 0" in text and text.rstrip().endswith("not finished: the same command goes on.")
+
+
+def test_arms_of_one_rate_show_their_losses(command: Command) -> None:
+    came_of = command_module._came_of
+    assert came_of({"held_out": [2.0, None, 3.0]}) == "held-out loss 2.500" and came_of({"held_out": [None]}) == ""
+    rates = {"largest_rates": [None, 0.25, 0.5]}
+    assert came_of(rates) == "largest rates 2^-2 to 2^-1; none at 1 seeds"
+
+
+# ---------------------------------------------------------------- records
+
+
+def check_records(command: Command, made: Made, records: Path) -> None:
+    """What is exported is the record of the next store, and the same book."""
+    target = records / f"{NAME}.jsonl"
+    command.fill(num_seeds=1)
+    result = command(f"--seeds 1 --export {target} --json")
+    book = command.book()
+    assert f"{len(book)} runs written to {target}" in result.stderr
+    read = Book.read(target)
+    assert {trial: read[trial] for trial in read.trials} == book
+    command.store.unlink()
+    again = command("--seeds 1 --from-record --json")
+    assert f"{len(book)} runs of the project's record are new" in again.stderr
+    assert command.book() == book and not made.keys
+    assert json.loads(again.stdout)["questions"] == json.loads(result.stdout)["questions"]
+    assert "0 runs of the project's record are new" in command("--seeds 1 --from-record").stderr
+
+
+def test_what_is_exported_is_read_again(
+    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "records").mkdir()
+    monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
+    check_records(command, made, tmp_path / "records")
+
+
+def test_an_export_that_loses_a_run_is_found(
+    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def less(kept: Store, path: Path, export: Any = store.export) -> int:
+        num_runs = export(kept, path)
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        return num_runs
+
+    (tmp_path / "records").mkdir()
+    monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(store, "export", less)
+    with pytest.raises(AssertionError):
+        check_records(command, made, tmp_path / "records")
+
+
+def test_a_plan_from_the_record_makes_no_store(
+    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "RECORDS", tmp_path)
+    command.fill(num_seeds=1)
+    with Store(command.store) as kept:
+        store.export(kept, tmp_path / f"{NAME}.jsonl")
+    command.store.unlink()
+    assert "5 seeds" in command.answer("--plan --from-record")["plan"]
+    assert not command.store.exists() and not made.keys
+
+
+# ---------------------------------------------------------------- refusals
+
+REFUSED = {
+    "name": ("nonesuch", "unknown experiment 'nonesuch' (allowed: stable-rates, warmup, thousand-layers, own-row)"),
+    "scale": ("own-row --scale huge", "unknown scale 'huge' (allowed: small, large)"),
+    "budget": ("own-row --budget 0", "--budget is a positive number"),
+    "no number": ("own-row --budget ten", "--budget must be a number such as"),
+    "seeds": ("own-row --seeds 0", "--seeds must be a whole number from 1 to 1000"),
+    "the pilot's seeds": ("own-row --seeds 1001", "--seeds must be a whole number from 1 to 1000"),
+    "workers": ("own-row --workers 0", "--workers must be a whole number from 1"),
+    "both": ("own-row --workers 1 --scheduler tcp://host:1", "give one of --workers and --scheduler"),
+    "record": ("own-row --from-record --scale large", "--from-record: the project has no record of own-row at scale"),
+    "no record": ("own-row --from-record", "--from-record: the project has no record of own-row"),
+    "plan of no record": ("own-row --plan --from-record", "--from-record: the project has no record of own-row"),
+    "export": ("own-row --export there-is-none/a.jsonl", "--export: there is no folder there-is-none"),
+    "export over the store": ("own-row --store {0}/a --export {0}/../{1}/a", "is the store"),
+    "device": ("own-row --device tpu", "unknown device 'tpu'"),
+    "store": (f"own-row --store {Path(__file__)}", "test_experiment_command.py"),
+    "no folder": ("own-row --store there-is-none/a.sqlite", "--store: there is no folder there-is-none"),
+    "cluster": ("own-row --scheduler tcp://host:1", "no cluster at tcp://host:1"),
+}
+
+
+def no_cluster(address: str) -> Executor:
+    raise ValueError(f"no cluster at {address}: nobody answers (allowed: a Dask scheduler's address)")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_one_line(
+    case: str, command: Command, made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "RECORDS", command.folder)
+    monkeypatch.setattr(sweep, "cluster", no_cluster)
+    options, text = REFUSED[case]
+    arguments = ["depthlaw", "experiment", *options.format(command.folder, command.folder.name).split()]
+    arguments += [] if "--store" in arguments else ["--store", str(command.store)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    said = capsys.readouterr()
+    assert caught.value.code == 2 and not said.out and not made.keys
+    *before, line = said.err.splitlines()
+    assert line.startswith("depthlaw: ") and text in line
+    assert not before or (case == "cluster" and "5 seeds" in before[0]), "a plan is said before runs are handed over"
+    assert Path(__file__).read_text().startswith('"""``depthlaw experiment``'), "what is no store stays as it is"
+
+
+def test_a_record_of_something_else_is_refused_in_one_line(
+    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "RECORDS", command.folder)
+    (command.folder / f"{NAME}.jsonl").write_text('{"config": 1}\n')
+    for options in ("", "--plan"):
+        arguments = ["depthlaw", "experiment", NAME, "--from-record", "--store", str(command.store), *options.split()]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert caught.value.code == 2 and f"{NAME}.jsonl, line 1 does not fit" in line
+
+
+def test_records_are_of_the_project() -> None:
+    """Which the command looks for there, and nowhere else."""
+    assert RECORDS.parts[-3:] == ("sims", "records", "training")

@@ -1,0 +1,465 @@
+"""Experiments: what is asked for round by round, what a deadline and a failure leave, and what their plans say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paper_checks import trials
+from paper_checks.experiments import NAMES, base, experiment, stable_rates, warmup
+from paper_checks.experiments.answers import Answered
+from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan, run
+from paper_checks.experiments.predicting import SmallerIsStabler
+from paper_checks.experiments.questions import QUESTIONS
+from paper_checks.experiments.scale import LARGE, SMALL
+from paper_checks.trials import Trial
+from sims import planning, store, sweep
+from sims.store import Store
+from tests.paper_checks import made_runs
+
+GRID = tuple(2.0**-k for k in range(6, -1, -1))
+TRIAL = Trial(scheme="pre-ln", num_layers=1, d_model=8, num_tokens=8, batch_size=2, num_steps=1, learning_rate=GRID[3])
+ARMS = (
+    Arm(name="searched", trial=TRIAL, grid=GRID),
+    Arm(name="also searched", trial=replace(TRIAL, scheme="deepnorm", learning_rate=GRID[0]), grid=GRID),
+    Arm(name="one rate", trial=replace(TRIAL, scheme="post-ln")),
+)
+SEEDS = 2
+
+
+def tiny(num_seeds: int = SEEDS, **other: Any) -> Experiment:
+    parts: dict[str, Any] = {
+        "arms": ARMS,
+        "pilot": ARMS[:1],
+        "plan": lambda book: Plan(num_seeds, f"{num_seeds} seeds"),
+    }
+    return Experiment(name="tiny", question="?", claims=(), **parts | other)
+
+
+Trains = Callable[[Trial], bool]
+
+
+def result(trial: Trial, trains: bool) -> Any:
+    return made_runs.result(trial, 2.0 * trial.learning_rate if trains else trial.learning_rate / 2)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def asked(found: Experiment, trains: Trains, book: Book | None = None) -> list[Trial]:
+    """Everything in turn, run as it is asked for. More of it than there is to ask is an endless search."""
+    book, trials = Book({}) if book is None else book, []
+    most = len(found.arms) * len(GRID) * (SEEDS + len(PILOT_SEEDS))
+    for todo in found.rounds(book):
+        assert todo
+        trials += todo
+        assert len(trials) <= most, "it does not end"
+        for trial in todo:
+            book.put(trial, result(trial, trains(trial)))
+    return trials
+
+
+def check_rounds(trains: Trains, *, is_monotone: bool) -> None:
+    found, book = tiny(), Book({})
+    trials = asked(found, trains, book)
+    assert len(set(trials)) == len(trials), "asked twice"
+    first = next((i for i, trial in enumerate(trials) if trial.seed not in PILOT_SEEDS), len(trials))
+    assert {trial.seed for trial in trials[:first]} == set(PILOT_SEEDS), "the pilot comes first"
+    seeds = [trial.seed for trial in trials[first:]]
+    assert seeds == sorted(seeds) and set(seeds) == set(range(SEEDS))
+    assert {trial.scheme for trial in trials[:first]} == {TRIAL.scheme}, "and has arms of its own"
+    assert found.seeds(book) == tuple(range(SEEDS))
+    assert list(found.rounds(book)) == []
+    if not is_monotone:
+        return
+    for arm, seed in itertools.product(ARMS[:2], range(SEEDS)):
+        right = max((rate for rate in GRID if trains(arm.at(seed, rate))), default=None)
+        assert arm.edge(book, seed).rate == right
+        assert len(arm.tried(book, seed)) <= math.ceil(math.log2(len(GRID))) + 1
+
+
+@given(st.lists(st.integers(0, len(GRID)), min_size=2 * 5, max_size=2 * 5))
+def test_searches_end_at_the_edge_and_ask_nothing_twice(places: list[int]) -> None:
+    searched: list[tuple[str, int]] = [(s, n) for s in ("pre-ln", "deepnorm") for n in (*PILOT_SEEDS, *range(SEEDS))]
+    edges = dict(zip(searched, places, strict=True))
+
+    def trains(trial: Trial) -> bool:
+        place = edges.get((trial.scheme, trial.seed), 0)
+        return trial.learning_rate in GRID[:place]
+
+    check_rounds(trains, is_monotone=True)
+
+
+@given(st.sets(st.tuples(st.integers(0, 1), st.sampled_from(GRID))))
+def test_searches_end_whatever_trains(fails: set[tuple[int, float]]) -> None:
+    check_rounds(lambda trial: (trial.seed % 2, trial.learning_rate) not in fails, is_monotone=False)
+
+
+def trains_below_an_eighth(trial: Trial) -> bool:
+    return trial.learning_rate < 1 / 8
+
+
+_ROUNDS = Experiment.rounds
+MUTANTS_OF_ROUNDS: dict[str, tuple[Any, str, Any]] = {
+    "what was run is run again": (Arm, "next", lambda arm, book, seed: arm.at(seed)),
+    "a search from the bottom up": (
+        Arm,
+        "next",
+        lambda arm, book, seed: next((t for r in arm.grid if (t := arm.at(seed, r)) not in book), None),
+    ),
+    "a pilot with the seeds that decide": (base, "PILOT_SEEDS", (0,)),
+    "no pilot": (
+        Experiment,
+        "rounds",
+        lambda found, book, num=None: (todo for todo in _ROUNDS(replace(found, pilot=()), book, num)),
+    ),
+    "a seed too few": (Experiment, "rounds", lambda found, book, num=None: _ROUNDS(found, book, SEEDS - 1)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_ROUNDS)
+def test_a_mutant_of_rounds_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_rounds(trains_below_an_eighth, is_monotone=True)
+    target, name, value = MUTANTS_OF_ROUNDS[mutant]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(AssertionError):
+        check_rounds(trains_below_an_eighth, is_monotone=True)
+
+
+def check_seeds() -> None:
+    """Those in a row from 0 with which every arm is done; the pilot's are none of them."""
+    book = Book({})
+    asked(tiny(num_seeds=3), trains_below_an_eighth, book)
+    one = ARMS[2]
+    whole = {trial: book[trial] for trial in book.trials}
+    assert tiny().seeds(book) == (0, 1, 2)
+    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != one.at(1)})) == (0,)
+    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != one.at(0)})) == ()
+    unfinished = max((t for t in whole if (t.scheme, t.seed) == (TRIAL.scheme, 2)), key=lambda t: t.learning_rate)
+    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != unfinished})) == (0, 1)
+
+
+def test_only_complete_seeds_count() -> None:
+    check_seeds()
+
+
+def test_a_mutant_that_counts_any_seed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Experiment,
+        "seeds",
+        lambda found, book: tuple(sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))),
+    )
+    with pytest.raises(AssertionError):
+        check_seeds()
+
+
+# ---------------------------------------------------------------- running them
+
+
+class Clock:
+    """In place of the module ``time``: a run takes a second, and nothing else takes any."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = perf_counter = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Bench:
+    """``run`` on a store of its own and a text that is read at once, with a result at hand in place of training."""
+
+    def __init__(self, path: Path, clock: Clock, text: str) -> None:
+        self.path, self.clock = path, clock
+        arms = tuple(replace(arm, trial=replace(arm.trial, text=text)) for arm in ARMS)
+        self.tiny = tiny(arms=arms, pilot=arms[:1])
+        self.named: list[str] = []
+        self.broken = False
+        self.said: list[str] = []
+
+    def execute(self, named: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+        trial = Trial.of(named)
+        self.clock.now += 1
+        self.named.append(store.key(named))
+        if self.broken and (trial.scheme, trial.seed) == ("post-ln", 0):
+            raise RuntimeError("out of paper")
+        return result(trial, trains_below_an_eighth(trial)).plain()
+
+    def __call__(self, found: Experiment, **rest: Any) -> tuple[Book, base.Ran]:
+        with Store(self.path) as kept:
+            return run(found, kept, one_thread, at_once=1, say=self.said.append, advance=self._limit, **rest)
+
+    def _limit(self, _: int) -> None:
+        """Told where no exception is caught."""
+        assert len(self.named) < 80, "it does not end"
+
+
+def one_thread() -> Executor:
+    return ThreadPoolExecutor(1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    clock = Clock()
+    text = tmp_path / "own.txt"
+    text.write_text(" ".join(str(number * number) for number in range(10_000)))
+    found = Bench(tmp_path / "runs.sqlite", clock, str(text))
+    monkeypatch.setattr(base, "execute", found.execute)
+    monkeypatch.setattr(base, "time", clock)
+    monkeypatch.setattr(sweep, "time", clock)
+    return found
+
+
+def check_deadline(bench: Bench) -> None:
+    """It stops, the same call goes on, and nothing is run twice."""
+    found = bench.tiny
+    book, ran = bench(found, deadline=bench.clock.now)
+    assert (ran.done, len(bench.named), len(book), ran.is_finished) == (0, 0, 0, False)
+    book, ran = bench(found, deadline=bench.clock.now + 4.5)
+    assert (ran.done, len(bench.named), len(book)) == (5, 5, 5)
+    assert not ran.is_finished and not bench.said, "the pilot is not done, and nobody knows how many seeds"
+    book, ran = bench(found)
+    assert ran.is_finished and not ran.failed and len(book) == len(bench.named) == 5 + ran.done
+    assert found.seeds(book) == (0, 1) and bench.said == ["2 seeds"]
+    assert len(set(bench.named)) == len(bench.named), "run twice"
+    again, ran = bench(found)
+    assert (ran.done, ran.found, ran.is_finished) == (0, 0, True) and len(bench.named) == len(book)
+    assert {t: again[t] for t in again.trials} == {t: book[t] for t in book.trials}
+
+
+def test_a_deadline_stops_and_the_same_call_goes_on(bench: Bench) -> None:
+    check_deadline(bench)
+
+
+def test_what_ends_with_the_deadline_is_finished(bench: Bench) -> None:
+    _, ran = bench(bench.tiny)
+    bench.path.unlink()
+    _, again = bench(bench.tiny, deadline=bench.clock.now + ran.done - 0.5)
+    assert (again.done, again.is_finished) == (ran.done, True)
+
+
+def check_failure(bench: Bench) -> None:
+    """Told in a line, once, and the call ends; the next one tries again."""
+    bench.broken = True
+    book, ran = bench(bench.tiny)
+    (line,) = ran.failed.values()
+    assert line.startswith("RuntimeError: out of paper") and not ran.is_finished
+    num_before = len(bench.named)
+    assert len(book) == num_before - 1
+    bench.broken = False
+    book, ran = bench(bench.tiny)
+    assert ran.is_finished and not ran.failed and len(set(bench.named)) == len(bench.named) - 1
+
+
+def test_a_failed_run_ends_the_call(bench: Bench) -> None:
+    check_failure(bench)
+
+
+def test_more_seeds_than_the_plan_says_are_run_on_request(bench: Bench) -> None:
+    bench(bench.tiny)
+    num_before = len(bench.named)
+    book, ran = bench(bench.tiny, num_seeds=3)
+    assert ran.is_finished and bench.tiny.seeds(book) == (0, 1, 2)
+    assert len(bench.named) == num_before + ran.done
+    assert not bench(bench.tiny, num_seeds=3)[1].done
+
+
+def check_there(bench: Bench) -> None:
+    """Runs with other weights or other data stay in the store, and are no part of the book."""
+    trial = bench.tiny.arms[0].trial
+    named = trial.named()
+    with Store(bench.path) as kept:
+        for config in (named, named | {"numbers": "0" * 16}, named | {"data": "0" * 64, "seed": 1}):
+            kept.add(config, result(trial, True).plain())
+        book = base.there(kept)
+    assert book.trials == (trial,)
+
+
+def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
+    check_there(bench)
+
+
+def test_a_result_that_does_not_fit_is_refused_in_one_line(bench: Bench) -> None:
+    with Store(bench.path) as kept:
+        kept.add(bench.tiny.arms[0].trial.named(), {"square": 4})
+        with pytest.raises(ValueError, match=r"^a result does not fit: .*$") as caught:
+            base.there(kept)
+    assert "\n" not in str(caught.value)
+
+
+_SWEEP, _NUMBERS = sweep.sweep, itertools.count()
+
+
+def without_deadline(*parts: Any, **rest: Any) -> sweep.Report:
+    return _SWEEP(*parts, **rest | {"deadline": None})
+
+
+def without_failures(*parts: Any, **rest: Any) -> sweep.Report:
+    return replace(_SWEEP(*parts, **rest), failed={})
+
+
+MUTANTS_OF_RUNNING: dict[str, tuple[Any, str, Any, Callable[[Bench], None]]] = {
+    "no deadline": (sweep, "sweep", without_deadline, check_deadline),
+    "a name that changes": (trials, "_digest", lambda model: str(next(_NUMBERS)), check_deadline),
+    "failures that nobody tells": (sweep, "sweep", without_failures, check_failure),
+    "a book of all there is": (base, "there", lambda kept: Book.of(kept.rows()), check_there),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_RUNNING)
+def test_a_mutant_of_running_is_found(mutant: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, value, check = MUTANTS_OF_RUNNING[mutant]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(AssertionError):
+        check(bench)
+
+
+# ---------------------------------------------------------------- plans
+
+
+def pilot_of_rates(spread: int) -> Book:
+    """Pre-LN's edges half an octave apart times spread from seed to seed, Sub-LN's alike."""
+    found: dict[Trial, Any] = {}
+    for index, seed in enumerate(PILOT_SEEDS):
+        for arm in experiment("stable-rates").pilot:
+            place = 10 + (index * spread if arm.trial.scheme == "pre-ln" else 0)
+            found |= made_runs.fill(arm, seed, lambda _, edge=stable_rates.GRID[place] * 1.01: edge)
+    return Book(found)
+
+
+def check_plan_of_rates() -> None:
+    """It says how many are run, and what the pilot's scatter lets them tell: the more scatter, the more seeds."""
+    plan = experiment("stable-rates").plan
+    none, *plans = plan(Book({})), *(plan(pilot_of_rates(spread)) for spread in (0, 1, 2, 3))
+    assert none.num_seeds == LEAST_SEEDS and "no scatter to go by" in none.text
+    assert all(one.num_seeds == LEAST_SEEDS and f"{LEAST_SEEDS} are run" in one.text for one in plans)
+    assert len({one.text for one in plans}) == len(plans)
+    sds = [planning.largest_sd([index * spread / 2 for index in range(3)]) for spread in (0, 1, 2, 3)]
+    assert all(f"at most {sd:.2g} octaves" in one.text for one, sd in zip(plans, sds, strict=True))
+    assert "one octave takes 3 seeds" in plans[0].text, "an interval of edges needs them, however little they scatter"
+    for one, sd in zip(plans[1:], sds[1:], strict=True):
+        assert f"one octave takes {planning.seeds_for_difference(sd, 0.5)} seeds" in one.text
+
+
+def check_plan_of_shares() -> None:
+    plan = experiment("warmup").plan
+    seeds = max(LEAST_SEEDS, planning.seeds_for_shares(0.95, 0.05))
+    assert plan(Book({})).num_seeds == seeds
+    arms = experiment("warmup").pilot
+    for num in range(4):
+        book = Book({arm.at(s): result(arm.at(s), i < num) for arm in arms for i, s in enumerate(PILOT_SEEDS)})
+        found = plan(book)
+        assert found.num_seeds == seeds and f"{seeds} are run" in found.text
+        assert f"post-ln trained in {num} of 3; pre-ln trained in {num} of 3" in found.text
+
+
+PLANS = {"rates": check_plan_of_rates, "shares": check_plan_of_shares}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_says_how_many_seeds_and_what_the_pilot_showed(name: str) -> None:
+    PLANS[name]()
+
+
+MUTANTS_OF_PLANS: dict[str, tuple[Any, str, Any, str]] = {
+    "a scatter that is always the same": (planning, "largest_sd", lambda values: 0.5, "rates"),
+    "the seeds that decide in place of the pilot's": (stable_rates, "PILOT_SEEDS", (0, 1, 2), "rates"),
+    "the pilot not looked at": (warmup, "PILOT_SEEDS", (), "shares"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_PLANS)
+def test_a_mutant_of_a_plan_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, value, plan = MUTANTS_OF_PLANS[mutant]
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(AssertionError):
+        PLANS[plan]()
+
+
+# ---------------------------------------------------------------- the experiments that there are
+
+
+@pytest.mark.parametrize("scale", (SMALL.name, LARGE.name))
+@pytest.mark.parametrize("name", NAMES)
+def test_arms_are_different_runs_with_names_of_their_own(name: str, scale: str) -> None:
+    found = experiment(name, scale)
+    assert len({arm.name for arm in found.arms}) == len(found.arms)
+    assert len({(arm.trial, arm.grid) for arm in found.arms}) == len(found.arms)
+    assert set(found.pilot) <= set(found.arms)
+    assert all(arm.trial.learning_rate in arm.grid for arm in found.arms if arm.grid)
+    assert not set(PILOT_SEEDS) & set(range(1000)), "as many seeds as the command allows"
+
+
+def test_two_arms_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^tiny: two arms have one name$"):
+        tiny(arms=(ARMS[0], replace(ARMS[1], name=ARMS[0].name)))
+
+
+@pytest.mark.parametrize(("name", "scale"), [("nonesuch", "small"), ("warmup", "huge")])
+def test_there_are_no_others(name: str, scale: str) -> None:
+    with pytest.raises(ValueError, match=r"^unknown \w+ '\w+' \(allowed: [\w, -]+\)$"):
+        experiment(name, scale)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_is_a_run_that_can_be(name: str) -> None:
+    """Of the same arms, wider, longer and in bfloat16. The first and the last arm, at 100 layers at most."""
+    small, large = experiment(name), experiment(name, "large")
+    assert [arm.name for arm in small.arms] == [arm.name for arm in large.arms]
+    few = [arm for arm in large.arms if arm.trial.num_layers <= 24]
+    for trial in (few[0].trial, few[-1].trial):
+        config = trial.lower()
+        assert (config.precision, config.batch_size % 32) == ("bfloat16", 0)
+        assert config.model.d_model >= LARGE.d_model and trial.d_model % trial.num_heads == 0
+    for one, other in zip(small.arms, large.arms, strict=True):
+        assert other.trial.num_steps == LARGE.more * one.trial.num_steps
+        assert other.trial.warmup_steps == LARGE.more * one.trial.warmup_steps
+        assert max(other.trial.measure_at) <= other.trial.num_steps
+
+
+def check_question(statement: Answered, name: str, book: Book) -> None:
+    """Of an experiment whose arms it names: an arm that there is not would raise, and be called open."""
+    assert statement.of == name
+    found = statement.evidence(book)
+    assert found.numbers and found.detail
+    assert "\n" not in statement.text
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "stable-rates"])
+def test_every_statement_is_of_its_experiment(name: str) -> None:
+    book = made_runs.record(name).book
+    texts = [statement.text for statement in QUESTIONS[name]]
+    assert len(set(texts)) == len(texts) and set(QUESTIONS) == set(NAMES)
+    for statement in QUESTIONS[name]:
+        check_question(statement, name, book)
+
+
+def test_every_statement_about_rates_is_of_its_experiment() -> None:
+    book = made_runs.record("stable-rates").book
+    for statement in QUESTIONS["stable-rates"]:
+        check_question(statement, "stable-rates", book)
+    several = [one for one in QUESTIONS["stable-rates"] if isinstance(one, SmallerIsStabler)]
+    assert {one.looks for one in several} == {("trains",), ("half",)}
+
+
+def test_an_arm_that_there_is_not_is_found() -> None:
+    book = made_runs.record("own-row").book
+    statement = QUESTIONS["own-row"][0]
+    with pytest.raises(AssertionError):
+        check_question(statement, "warmup", book)
+    with pytest.raises(LookupError):
+        check_question(statement, "own-row", Book({}))

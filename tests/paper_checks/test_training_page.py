@@ -1,0 +1,295 @@
+"""TRAINING.md is what the records of training say; what is not in them is said to be missing."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from paper_checks import training_drawing as drawing
+from paper_checks.claim import Verdict
+from paper_checks.experiments import NAMES, experiment
+from paper_checks.experiments.base import PILOT_SEEDS, Book
+from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
+from paper_checks.experiments.predicting import LOOKS
+from paper_checks.experiments.questions import QUESTIONS
+from paper_checks.experiments.stable_rates import GRID, LAYERS, gpt
+from paper_checks.experiments.thousand_layers import arm_name as deep_name
+from paper_checks.experiments.warmup import plain
+from paper_checks.registry import claims
+from paper_checks.training_figures import drawings
+from paper_checks.training_numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
+from paper_checks.training_page import FIGURES, OPEN_CLAIMS, PAGE, Study, page, study, write
+from paper_checks.training_rates_text import stable_rates
+from paper_checks.training_text import head, open_ends, own_row, summary, thousand_layers, warmup
+from paper_checks.trials import Trial
+from sims.store import Row
+from tests.paper_checks import made_runs
+from tests.paper_checks.made_runs import UPDATES, changed, update
+
+FLAT = 2.0**-6.2
+
+
+@cache
+def found() -> Study:
+    return study()
+
+
+@cache
+def made() -> dict[str, Record]:
+    """Three seeds of everything, the smaller the update the larger the rate."""
+    return dict(made_runs.records())
+
+
+def in_order() -> dict[str, Record]:
+    return dict(zip(("rates", "warm", "deep", "own"), made().values(), strict=True))
+
+
+def reverse(trial: Trial) -> float:
+    """The smaller the update, the smaller the rate."""
+    return 2.0 ** (-9.2 + math.log2(UPDATES.get(trial.scheme, 10.0)))
+
+
+def line_of(text: str, start: str) -> list[str]:
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
+    return line.strip("| ").split(" | ")
+
+
+# ---------------------------------------------------------------- in step
+
+
+def test_the_page_is_in_step() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(found())
+
+
+def test_the_figures_are_in_step() -> None:
+    for name, one in drawings(found().records).items():
+        assert drawing.is_empty(one) or drawing.is_current(one, FIGURES / f"{name}.svg")
+    there = {path.stem for path in FIGURES.glob("training-*.svg")}
+    assert there == {name for name, one in drawings(found().records).items() if not drawing.is_empty(one)}
+
+
+def test_a_figure_of_other_numbers_is_not_current(tmp_path: Path) -> None:
+    path = tmp_path / "drawn.svg"
+    one = drawings(made())["training-own-row"]
+    drawing.write(one, path)
+    before = path.read_bytes()
+    drawing.write(one, path)
+    assert path.read_bytes() == before
+    assert drawing.is_current(one, path)
+    moved = {**made(), "own-row": made_runs.record("own-row", edge=lambda trial: FLAT)}
+    assert not drawing.is_current(drawings(moved)["training-own-row"], path)
+
+
+def test_schemes_look_different_and_alike_everywhere() -> None:
+    styles = list(drawing.STYLES.values())
+    assert len({color for color, _ in styles}) == len({mark for _, mark in styles}) == len(styles)
+    schemes = {arm.trial.scheme for name in NAMES for arm in experiment(name).arms}
+    assert schemes == set(drawing.STYLES)
+
+
+# ---------------------------------------------------------------- numbers, by hand
+
+
+def test_largest_rates_are_of_the_searches() -> None:
+    text = stable_rates(made()["stable-rates"], "")
+    cells = line_of(text, "gpt deepnorm | 24")
+    edge = max(rate for rate in GRID if rate < made_runs.as_claimed(Trial(scheme="deepnorm")))
+    assert cells[4] == f"2^{math.log2(edge):.2f}"
+    values = [update(Trial(scheme="deepnorm", seed=seed)) for seed in range(3)]
+    assert cells[6] == f"{sum(values) / 3:.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def test_an_edge_that_is_not_on_the_grid_is_said() -> None:
+    low, high = (made_runs.record("stable-rates", 1, lambda trial, rate=rate: rate) for rate in (2.0**-20, 2.0**5))
+    name = "gpt deepnorm | 24"
+    assert line_of(stable_rates(low, ""), name)[4] == "below 2^-11"
+    assert line_of(stable_rates(high, ""), name)[4] == "2^0.00 (1 of 1 not below 2^0)"
+    ends = [drawings({**made(), "stable-rates": one})["training-rates"].panels[0].curves[0].ends for one in (low, high)]
+    assert ends == [[-1] * len(LAYERS), [1] * len(LAYERS)]
+
+
+def test_whether_the_update_predicts_the_rate() -> None:
+    along = made()["stable-rates"].book
+    found = {(look, layers): several for look in LOOKS for layers, several in cases_by_depth(along, look).items()}
+    assert {key: len(several) for key, several in found.items()} == {
+        ("trains", 4): 6,
+        ("trains", 12): 9,
+        ("trains", 24): 6,
+        ("half", 12): 6,
+    }
+    for several in found.values():
+        ranks = correlation(several)
+        assert ranks is not None
+        assert max(ranks[0].value, ranks[1].mean) < -0.9
+        assert correlation(several[:1]) is None
+    assert "mean a larger stable rate? Open: of 63 pairs" in summary(**in_order())
+    assert not any(pair.agrees is False for pair in judged_pairs(along, "trains"))
+    assert "and 0 contradict it" in stable_rates(made()["stable-rates"], "")
+
+
+def test_pairs_that_contradict_are_listed_the_largest_first() -> None:
+    against = made_runs.record("stable-rates", edge=reverse)
+    text = stable_rates(against, "")
+    assert "mean a larger stable rate? No: of 63 pairs" in summary(**{**in_order(), "rates": against})
+    rows = text.partition("| smaller update (U)")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) == 8
+    assert rows[0].split(" | ")[1:3] == ["su-adam (1.01)", "normformer (40.4)"]
+
+
+def test_an_update_of_nothing_has_a_rank_and_no_place() -> None:
+    one = made()["stable-rates"]
+    looks_of = [look.model_copy(update={"update": {"update": 0.0}}) for look in one.book[one.book.trials[0]].looks]
+    zero = changed(one, lambda trial: trial.scheme == "rezero", looks=looks_of)
+    assert "gpt rezero 12" in {case.name for case in cases_by_depth(zero.book, "trains")[12]}
+    panel = drawings({**made(), "stable-rates": zero})["training-predicts"].panels[0]
+    assert "rezero" not in {curve.scheme for curve in panel.curves}
+    assert "rezero" in {curve.scheme for curve in drawings(made())["training-predicts"].panels[0].curves}
+
+
+def test_when_the_update_leaves_its_start() -> None:
+    """0.9^t is below 1/2 from step 7 on: the look after it is at 10, or at 20."""
+    record = made()["warmup"]
+    first = record.book[record.book.trials[0]]
+    look = leaves(first)
+    assert look is not None
+    assert look.step == 10
+    start = "post-ln | 18L-18L | 2^-9 | none"
+    assert line_of(warmup(record, ""), start)[-1] == "step 10: 3"
+    still = [one.model_copy(update={"update": dict(first.looks[0].update)}) for one in first.looks]
+    same = changed(record, lambda trial: trial.seed == 1, looks=still)
+    assert line_of(warmup(same, ""), start)[-1] == "step 10: 2, not within 150: 1"
+    cells = line_of(thousand_layers(made()["thousand-layers"], ""), "deepnorm | 1,000")
+    assert cells[5:8] == ["step 20: 3", "2", "5"]
+
+
+def test_runs_that_diverged_are_counted_and_not_averaged() -> None:
+    record = made()["warmup"]
+    start = "deepnorm | 18L-18L | 2^-9 | none"
+    before = line_of(warmup(record, ""), start)
+    assert before[4].startswith("3 of 3 (")
+    assert "diverged" not in before[5]
+
+    def picked(trial: Trial) -> bool:
+        return trial.scheme == "deepnorm" and trial.num_layers == 18 and trial.seed == 0
+
+    after = line_of(warmup(changed(record, picked, outcome="diverged", held_out=50.0), ""), start)
+    assert after[4].startswith("2 of 3 (")
+    assert after[5] == before[5] + "; 1 diverged"
+
+
+@pytest.mark.parametrize(("power", "answer", "octaves"), [(0.0, "yes", "-1 to 1"), (1.0, "no", "3 to 5")])
+def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str) -> None:
+    def edge(trial: Trial) -> float:
+        shallow = {"sgd": 2.0**2, "adam": 2.0**-4.5, "lamb": 2.0**-2.5}[trial.optimizer]
+        return shallow * (trial.num_layers / OWN_LAYERS[0]) ** -power
+
+    record = made_runs.record("own-row", edge=edge)
+    cells = line_of(own_row(record, ""), "su-adam")[1:]
+    assert all(cell.strip("*").startswith(octaves) for cell in cells)
+    assert [cell.startswith("**") for cell in cells] == [False, True, False]
+    assert cells[1].endswith(")**")
+    assert line_of(own_row(record, ""), "su-sgd")[2].endswith("; by theory 2")
+    text = "the largest rate of su-adam under adam does not fall as L^(-1/2) or faster with depth"
+    assert line_of(own_row(record, ""), text)[1] == answer
+    assert f"? su-sgd {answer}, su-adam {answer}, su-lamb {answer}." in summary(**{**in_order(), "own": record})
+
+
+def test_the_claims_questions_are_answered() -> None:
+    """By the very statements that they are checked by."""
+    text = warmup(made()["warmup"], "")
+    for statement in QUESTIONS["warmup"]:
+        said = statement.evidence(made()["warmup"].book).verdict
+        assert (
+            line_of(text, statement.text)[1] == {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}[said.value]
+        )
+    empty = warmup(Record.of("warmup", Book({})), "")
+    assert all(line_of(empty, one.text)[1:] == ["not in the record yet", "-"] for one in QUESTIONS["warmup"])
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_no_record_makes_a_page() -> None:
+    nothing = {name: Record.of(name, Book({})) for name in NAMES}
+    text = page(Study(nothing, []))
+    assert "figures/" not in text
+    assert text.count("in the record yet.)") == len(drawings(nothing))
+    assert "0 runs" in text
+    assert study(Path("nowhere")).records["own-row"].missing()
+
+
+def test_an_arm_without_a_seed_is_named() -> None:
+    whole = made_runs.record("thousand-layers", 3)
+    name = deep_name("pre-ln", 100)
+    assert line_of(head(made()), "[thousand-layers](#thousand-layers)")[-1] == "nothing"
+    results = {t: whole.book[t] for t in whole.book.trials if t != whole.runs[name].arm.at(2)}
+    lacking = {**made(), "thousand-layers": Record.of("thousand-layers", Book(results))}
+    assert whole.missing() == {}
+    assert line_of(head(lacking), "[thousand-layers](#thousand-layers)")[-1] == f"seeds of {name} (1)"
+
+
+def test_a_search_that_is_not_done_has_no_rate() -> None:
+    whole = made_runs.record("stable-rates", 1)
+    arm = whole.runs[gpt("pre-ln", 24)].arm
+    edge = max(rate for rate, result in arm.tried(whole.book, 0).items() if result.has_trained)
+    results = {t: whole.book[t] for t in whole.book.trials if t != arm.at(0, edge)}
+    part = Record.of("stable-rates", Book(results))
+    assert line_of(stable_rates(whole, ""), "gpt pre-ln | 24")[3] == "1"
+    assert line_of(stable_rates(part, ""), "gpt pre-ln | 24")[3:5] == ["0", "-"]
+
+
+def test_the_pilot_is_no_answer() -> None:
+    """Runs of the pilot's seeds change the count of them and the plan, and nothing else."""
+    whole = made()["warmup"]
+    arm = whole.runs[plain("post-ln")].arm
+    pilot = {arm.at(PILOT_SEEDS[0]): made_runs.result(arm.at(PILOT_SEEDS[0]), 2.0**5)}
+    more = Record.of("warmup", Book({t: whole.book[t] for t in whole.book.trials} | pilot))
+    start = "| scheme | layers | rate"
+    assert warmup(more, "").partition(start)[2] == warmup(whole, "").partition(start)[2]
+    heads = [line_of(head({**made(), "warmup": one}), "[warmup](#warmup)")[-2] for one in (whole, more)]
+    assert [head.endswith(end) for head, end in zip(heads, ("(0)", "(1)"), strict=True)] == [True, True]
+
+
+def test_a_record_is_read(tmp_path: Path) -> None:
+    """As a store exports it, what it was made with included; a line that does not fit is refused."""
+    whole = made()["own-row"]
+    trial = whole.book.trials[0]
+    named = {**json.loads(json.dumps(vars(trial))), "numbers": "0", "data": "0"}
+    about = {
+        "sources": "0" * 64,
+        "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.0.0", "depthlaw": "0.1.0"},
+        "device": "cpu",
+        "created": "2026-11-20T00:00:00Z",
+        "seconds": 3600.0,
+    }
+    line = {"config": named, "result": whole.book[trial].plain(), "about": about}
+    Row.model_validate_json(json.dumps(line))
+    (tmp_path / "own-row.jsonl").write_text(json.dumps(line) + "\n")
+    record = Record.read("own-row", tmp_path)
+    assert record.book[trial] == whole.book[trial]
+    text = head({**made(), "own-row": record})
+    assert "Made with torch 2.13.0, Python 3.11.7, cpu; together 1.0 hours" in text
+    (tmp_path / "own-row.jsonl").write_text(json.dumps(line | {"more": 1}) + "\n")
+    with pytest.raises(ValueError, match="line 1"):
+        Record.read("own-row", tmp_path)
+
+
+def test_what_is_open_is_what_is_undecided() -> None:
+    undecided = {
+        (id_, part.name) for id_ in OPEN_CLAIMS for part in claims()[id_].parts if part.expected is Verdict.UNDECIDED
+    }
+    assert {(id_, name) for id_, name, _ in found().open} == undecided
+    assert all(text for *_, text in found().open)
+    text = open_ends([("S0-00", "a part", "a larger network")])
+    assert text.endswith("- S0-00, a part: a larger network.\n")
+
+
+def test_everything_is_written(tmp_path: Path) -> None:
+    few = Study({name: Record.of(name, Book({})) for name in NAMES} | {"own-row": made()["own-row"]}, [])
+    write(few, tmp_path / "TRAINING.md", tmp_path)
+    assert (tmp_path / "TRAINING.md").read_text() == page(few)
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["training-own-row.svg"]

@@ -1,0 +1,49 @@
+"""What theory is asked about the networks that are trained is about these networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paper_checks.experiments import experiment, stable_rates
+from paper_checks.experiments.stable_rates import gpt
+from paper_checks.kernel_kept import StaleError, ask, digest_of, kernel_hash, questions, read, stored, write
+from paper_checks.training_theory import CASES, CORRELATION, OPTIMIZER, PATH, network, predicted, probe_correlation
+
+
+def test_the_kept_answers_are_of_these_sources_and_networks() -> None:
+    assert {answer.numbers for answer in stored(PATH)} == {digest_of(network(*case), OPTIMIZER) for case in CASES}
+    for case in CASES:
+        assert predicted(*case) > 0
+
+
+def test_answers_of_other_sources_are_refused(tmp_path) -> None:
+    path = tmp_path / "kept.json"
+    write(path, stored(PATH), "0" * len(kernel_hash()))
+    with pytest.raises(StaleError, match="other sources"):
+        read(path)
+
+
+@pytest.mark.parametrize("layers", stable_rates.LAYERS)
+def test_the_network_is_the_one_that_is_trained(layers: int) -> None:
+    """But for the eps in its norms."""
+    for name in stable_rates.SCHEMES:
+        trained = experiment("stable-rates").arm(gpt(name, layers)).trial.lower()
+        asked = network(name, layers)
+        assert replace(trained.model, norm_eps=0.0) == asked.config(OPTIMIZER)
+        assert trained.data.num_tokens == asked.num_tokens
+        assert replace(trained.model, norm_eps=0.0) != network(name, layers + 1).config(OPTIMIZER)
+
+
+def test_the_correlation_is_that_of_the_tokens() -> None:
+    """Python's library is another one in each version; in all of them few pairs of bytes are equal."""
+    found = probe_correlation()
+    assert 0 < found < 0.25
+    assert round(found, 3) == CORRELATION or found != pytest.approx(CORRELATION, abs=5e-4)
+
+
+def test_a_kept_answer_is_computed_again() -> None:
+    (question,) = questions([network("deepnorm", stable_rates.LAYERS[0])], (OPTIMIZER,))
+    (kept,) = [answer for answer in stored(PATH) if answer.key == question.key]
+    assert ask(question) == kept
