@@ -37,6 +37,13 @@ FINDINGS: tuple[tuple[tuple[str, ...], str], ...] = (
         " LayerNorm is larger whichever it is. At gains 1 the two printed bounds are equal",
     ),
     (
+        ("S3-49", "S3-04"),
+        "a smaller update at initialisation does not mean more stable training, as the slides of Magneto conclude: "
+        "it does within Post-LN (DeepNorm's and Su's row for Adam train where Post-LN does not), but where the norms "
+        "stand matters more. Pre-LN and NormFormer, whose updates are several times DeepNorm's, train at far larger "
+        "rates",
+    ),
+    (
         ("S2-11",),
         "Post-LN's update is O(sum v^2 + w^2) with ReLU; with GELU at gains 1 it grows as exp(0.021 L)",
     ),

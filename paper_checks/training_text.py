@@ -62,14 +62,18 @@ says so beforehand. Only training decides this, so small networks were trained: 
   - stuck: the held-out loss at the end is not below the entropy of the labels, which takes no look at the input;
   - trained: it is below. So "trained" says that something was learnt, not how much.
 - ± and brackets are 95 % intervals over seeds. A seed draws the same batches in every arm, so arms are compared seed by
-  seed. Seeds {pilot} are the pilot's: they said how many seeds it takes, and no answer counts them.
+  seed. Seeds {pilot} are the pilot's: they say what so many seeds can tell, rates and depths were chosen on them, and
+  no answer counts them.
+- "yes": the statement was shown by its intervals; "no": its reverse was; what is alike stays open. Each is at level
+  0.95 where nothing else is said; all of them together hold no such level.
 
 `depthlaw experiment NAME --budget 40` makes an experiment again, or goes on with one, for 40 minutes at most;
 `--scale large` is the same plan at a size that takes a GPU. `python -m paper_checks.training_page` writes this page.
 
 What small means: at these widths and after so few steps a verdict is one on such networks. An order that is seen here
 is evidence that the mechanism exists, not that it decides at a width of 1,024 and after 100,000 steps; and a null is
-not evidence that it does not. The deepest have {sublayers:,} sublayers at width {narrow}, far beyond what the theory of
+not evidence that it does not. So what is said of all networks can be refuted here, and what a paper says of its own
+large ones cannot. The deepest have {sublayers:,} sublayers at width {narrow}, far beyond what the theory of
 infinite width is made for: there U is what was measured, not what was predicted.
 
 """

@@ -37,7 +37,7 @@ from sims.outcomes import (
     edge,
     share,
 )
-from sims.stats import Estimate, estimate
+from sims.stats import LEVEL, Estimate, estimate
 
 _SAID = {FIRST: True, SECOND: False}
 
@@ -72,8 +72,10 @@ def edges(names: Sequence[str], book: Book, of: str = "stable-rates") -> tuple[l
     return [[one.edge(book, seed) for seed in seeds] for one in arms], seeds
 
 
-def half_learnt(schemes: Sequence[str], book: Book) -> tuple[list[list[Edge]], tuple[int, ...], float]:
-    """The same of the second look, MIDDLE layers; and the loss that is half of the way."""
+def half_learnt(
+    schemes: Sequence[str], book: Book, part: float = 0.5
+) -> tuple[list[list[Edge]], tuple[int, ...], float]:
+    """The same of the second look, MIDDLE layers; and the loss that is half of the way, or another part of it."""
     from paper_checks.experiments.stable_rates import SCHEMES
 
     curves = {scheme: [arm("stable-rates", on_curve(scheme, rate)) for rate in CURVE] for scheme in SCHEMES}
@@ -83,7 +85,7 @@ def half_learnt(schemes: Sequence[str], book: Book) -> tuple[list[list[Edge]], t
     guess = book[curves[SCHEMES[0]][0].at(seeds[0])].guess
     if not best < guess:
         raise ValueError("half of what the best arm learns: no arm learns anything")
-    half = (guess + best) / 2
+    half = guess - part * (guess - best)
     found = [
         [
             edge(CURVE, {rate: row[i] <= half for rate, row in zip(CURVE, losses[scheme], strict=True)})
@@ -179,10 +181,14 @@ class MoreTrain:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerLoss:
-    """The held-out loss at the end of the first arm is below that of the second, over the same seeds."""
+    """The held-out loss at the end of the first arm is below that of the second, over the same seeds.
+
+    family: how many such pairs were looked at; the level of each is so much nearer to 1 (Bonferroni).
+    """
 
     first: str
     second: str
+    family: int = 1
     of: str = "warmup"
 
     @property
@@ -196,7 +202,7 @@ class LowerLoss:
         arms = [arm(self.of, name) for name in (self.first, self.second)]
         seeds = seeds_of(arms, book)
         first, second = ([book[one.at(seed)].held_out for seed in seeds] for one in arms)
-        return compare_means(first, second, is_paired=True)
+        return compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
 
     def evidence(self, book: Book) -> Evidence:
         found = self.comparison(book)

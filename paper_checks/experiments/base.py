@@ -1,4 +1,4 @@
-"""What an experiment is: arms, each trained with every seed; the number of seeds worked out beforehand from a pilot.
+"""What an experiment is: arms, each trained with every seed; what so many seeds tell, said beforehand from a pilot.
 
 An arm is one trial; or, with a grid, a search for the largest learning rate of the grid at which a seed trains, by
 bisection (``sims.outcomes.next_rate``): each run depends on what the ones before it gave, so an experiment goes round

@@ -28,6 +28,8 @@ GPT_ORDER = {
 GPT_HALF = {other: LargerRate(names=("sub-ln-gamma", other), look="half") for other in ("pre-ln", "normformer")}
 BERT_PRE_POST = LargerRate(names=(bert("pre-ln"), bert("post-ln")))
 BERT_OURS_PRE = LargerRate(names=(bert("sub-ln-gamma"), bert("pre-ln")))
+WITHIN_POST = {scheme: LargerRate(names=(middle(scheme), middle("post-ln"))) for scheme in ("deepnorm", "su-adam")}
+"""Of networks that norm the sum of stream and branch, those with the smaller update have the larger rate."""
 PRE_EASIER = LargerRate(names=(middle("pre-ln"), middle("post-ln")))
 SMALLER = {look: SmallerIsStabler(looks=(look,)) for look in ("trains", "half")}
 RANKS = {layers: RanksFall(num_layers=layers) for layers in stable_rates.LAYERS}
@@ -42,7 +44,10 @@ INIT = MoreTrain(more=(plain(POST_LN_INIT),), fewer=(plain("post-ln"),))
 OTHERS = MoreTrain(more=(plain("deepnorm"), plain("admin")), fewer=(plain("post-ln"),))
 DEEPER = MoreTrain(more=(plain("post-ln", warmup.DEPTHS[0]),), fewer=(plain("post-ln"),))
 WARMED = {layers: MoreTrain(more=(warmed(layers),), fewer=(plain("post-ln", layers),)) for layers in warmup.DEPTHS[1:]}
-WARMED_LOSS = {layers: LowerLoss(first=warmed(layers), second=plain("post-ln", layers)) for layers in warmup.DEPTHS}
+WARMED_LOSS = {
+    layers: LowerLoss(first=warmed(layers), second=plain("post-ln", layers), family=6) for layers in warmup.DEPTHS
+}
+"""Of six pairs that the experiment has, with and without warm-up."""
 WARMED_FAST = MoreTrain(
     more=(warmed(warmup.DEPTHS[1], warmup.LARGE_RATE),), fewer=(plain("post-ln", warmup.DEPTHS[1], warmup.LARGE_RATE),)
 )
@@ -81,7 +86,8 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         *RANKS.values(),
         RANKS_HALF,
         *SHALLOW.values(),
-        LargerRate(names=(middle("su-adam"), middle("deepnorm"), middle("post-ln"))),
+        *WITHIN_POST.values(),
+        LargerRate(names=(middle("su-adam"), middle("deepnorm"))),
     ),
     "warmup": (
         TRANSLATION,

@@ -257,7 +257,10 @@ def _rates_by_numbers(statement: StableRates) -> list[bool | None]:
     return out
 
 
-STABLER_WHERE = "among schemes with their norms in one place"
+STABLER_WHERE = (
+    "between networks that norm the sum of stream and branch: DeepNorm's and Su's row for Adam have smaller updates "
+    "than Post-LN's, and train at rates at which it does not"
+)
 _BOUNDS = StableRates((("Post-LN", N, "5e-4"), ("Pre-LN", log(N), "1e-3"), ("Sub-LN", log(N), "3e-3")))
 _S3_49 = Claim(
     id="S3-49",
@@ -291,6 +294,15 @@ _S3_49 = Claim(
                 condition=STABLER_WHERE,
             )
             for look, words in (("trains", "where it trains"), ("half", "where it learns half"))
+        ),
+        *(
+            Part(
+                name=f"within Post-LN: {scheme}, whose update is smaller, trains at a larger rate",
+                statement=statement,
+                checks=(BY_TRAINING,),
+                mutants=(Mutant(name="the other way round", statement=statement.with_reversed()),),
+            )
+            for scheme, statement in questions.WITHIN_POST.items()
         ),
     ),
     expected=Verdict.REFUTED,

@@ -84,7 +84,20 @@ def check_rounds(trains: Trains, *, is_monotone: bool) -> None:
     for arm, seed in itertools.product(ARMS[:2], range(SEEDS)):
         right = max((rate for rate in GRID if trains(arm.at(seed, rate))), default=None)
         assert arm.edge(book, seed).rate == right
-        assert len(arm.tried(book, seed)) <= math.ceil(math.log2(len(GRID))) + 1
+        num_runs = sum(arm.at(seed, rate) in book for rate in GRID)
+        assert num_runs == len(arm.tried(book, seed)) <= math.ceil(math.log2(len(GRID))) + 1
+
+
+def test_a_search_counts_only_what_it_asked_for() -> None:
+    """A run that another arm shares, and that trains by luck above the edge, does not move it."""
+    arm, book = ARMS[0], Book({})
+    asked(tiny(), trains_below_an_eighth, book)
+    edge = arm.edge(book, 0).rate
+    assert edge is not None
+    lucky = arm.at(0, GRID[-2])
+    assert lucky not in book and edge < GRID[-2]
+    book.put(lucky, result(lucky, True))
+    assert arm.edge(book, 0).rate == edge
 
 
 @given(st.lists(st.integers(0, len(GRID)), min_size=2 * 5, max_size=2 * 5))

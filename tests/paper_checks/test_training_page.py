@@ -106,7 +106,7 @@ def test_largest_rates_are_of_the_searches() -> None:
 def test_an_edge_that_is_not_on_the_grid_is_said() -> None:
     low, high = (made_runs.record("stable-rates", 1, lambda trial, rate=rate: rate) for rate in (2.0**-20, 2.0**5))
     name = "gpt deepnorm | 24"
-    assert line_of(stable_rates(low, ""), name)[4] == "below 2^-11"
+    assert line_of(stable_rates(low, ""), name)[4] == f"below 2^{math.log2(GRID[0]):g}"
     assert line_of(stable_rates(high, ""), name)[4] == "2^0.00 (1 of 1 not below 2^0)"
     ends = [drawings({**made(), "stable-rates": one})["training-rates"].panels[0].curves[0].ends for one in (low, high)]
     assert ends == [[-1] * len(LAYERS), [1] * len(LAYERS)]
