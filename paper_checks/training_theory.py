@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from paper_checks.experiments import stable_rates, thousand_layers
+from paper_checks.experiments import stable_rates
 from paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from paper_checks.kernel_kept import FOLDER, collect, questions, read
 from paper_checks.networks import Network
@@ -25,14 +25,7 @@ PATH = FOLDER / "kernel-training.json"
 CORRELATION = 0.054
 """Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``probe_correlation``."""
 OPTIMIZER = "adam"
-CASES = tuple(
-    dict.fromkeys(
-        (name, layers)
-        for module in (stable_rates, thousand_layers)
-        for layers in module.LAYERS
-        for name in module.SCHEMES
-    )
-)
+CASES = tuple((name, layers) for layers in stable_rates.LAYERS for name in stable_rates.SCHEMES)
 """(scheme, layers)."""
 
 
@@ -69,7 +62,7 @@ def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
     """Compute what the file lacks; one that was stopped goes on."""
     from rich.progress import track
 
-    asked = questions([network(*case) for case in sorted(CASES, key=lambda case: case[1])], (OPTIMIZER,))
+    asked = questions([network(*case) for case in CASES], (OPTIMIZER,))
     with ProcessPoolExecutor(processes) as pool:
         for _ in track(collect(PATH, asked, pool), total=len(asked), description=PATH.name):
             pass

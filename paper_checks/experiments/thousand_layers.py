@@ -1,7 +1,9 @@
 """24, 100 and 1,000 layers: DeepNorm, Sub-LN with gamma and Su's row for Adam, beside Post-LN and Pre-LN.
 
 Who trains, how far, at what update: S1-50, DN-12, DN-14; and for how long the update is what it was at initialisation.
-All at one learning rate, as the promise of a depth-independent update has it.
+All at one learning rate, as the promise of a depth-independent update has it. The task is the synthesised one of
+frames: it is learnt in so few steps that 1,000 layers can be trained for them on two cores. (Of bytes, at 2^-8 and in
+50 steps, neither Post-LN nor Pre-LN learnt anything at 1,000 layers.) Task and rate were chosen at 100 layers.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from paper_checks.trials import Trial
 
 LAYERS = (24, 100, 1000)
 SCHEMES = ("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm", "su-adam")
-RATE = 2.0**-8
-_STEPS = 50
-_LOOKS = (0, 1, 5, 20, 50)
+RATE = 2.0**-10
+_STEPS = 40
+_LOOKS = (0, 1, 5, 40)
 _SEEDS = 3
 
 
@@ -25,7 +27,8 @@ def arm_name(scheme: str, num_layers: int) -> str:
 
 
 def make(scale: Scale) -> Experiment:
-    shared: dict[str, Any] = scale.shared(_STEPS) | {"learning_rate": RATE, "batch_size": scale.batch_size // 2}
+    shared: dict[str, Any] = scale.shared(_STEPS, warmup=0.2) | {"learning_rate": RATE}
+    shared |= {"shape": "speech", "num_tokens": scale.num_tokens // 2, "batch_size": scale.batch_size // 2}
     shared |= {"measure_at": tuple(step * scale.more for step in _LOOKS)}
     arms = [
         Arm(name=arm_name(scheme, layers), trial=Trial(scheme=scheme, num_layers=layers, **shared))
