@@ -16,7 +16,7 @@ ROWS = ("su-sgd", "su-adam", "su-lamb")
 STARTS = {"sgd": 2.0**-1, "adam": 2.0**-8, "lamb": 2.0**-6}
 GRIDS = {name: tuple(start * 2.0**k for k in range(-7, 8)) for name, start in STARTS.items()}
 """By octaves, seven on either side of where the search starts."""
-LAYERS = (2, 32)
+LAYERS = (2, 16)
 _STEPS = 120
 
 

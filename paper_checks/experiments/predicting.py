@@ -202,6 +202,8 @@ class RanksFall:
         for low, high, _ in found.values():
             said = True if high is not None and high < 0 else False if low is not None and low > 0 else None
             answers.append(said if said is None or self.is_negative else not said)
+        # Decided where both say the same: what other seeds would show at these schemes is not what other schemes would.
+        answers = [None] if None in answers or len(set(answers)) > 1 else answers
         shown = {name: f"{value:.2f}, {_end(low)} to {_end(high)}" for name, (low, high, value) in found.items()}
         return evidence_of(answers, "Spearman's correlation of update and largest stable rate over the schemes", shown)
 

@@ -448,15 +448,21 @@ _S1_48 = Claim(
 
 # ---------------------------------------------------------------- S1-50: 1,000 layers
 
-_S1_50 = claim(
-    "S1-50",
+_S1_50 = Claim(
+    id="S1-50",
     source="su",
     locator="title, and second paragraph",
     quote="ultimately succeeding in training a 1000-layer Transformer model",
     summary="DeepNet's 1,000 layers: 500 encoder and 500 decoder layers, 2,500 sublayers",
-    statement=THOUSAND,
-    checks=LAYER_CHECKS,
-    mutants=THOUSAND_MUTANTS,
+    parts=(
+        Part(name="as printed", statement=THOUSAND, checks=LAYER_CHECKS, mutants=THOUSAND_MUTANTS),
+        Part(
+            name="an encoder of 1,000 layers, 32 wide, begins to train with DeepNorm, and not without",
+            statement=questions.DEEP_TRAINS["deepnorm"],
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.DEEP_TRAINS["deepnorm"].with_swapped()),),
+        ),
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_42, _S1_43, _S1_44, _S1_45, _S1_46, _S1_47, _S1_48, _S1_50)

@@ -1,0 +1,64 @@
+"""The records of training are of the networks that this checkout makes, and say what a run made now would say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from paper_checks.experiments import NAMES, experiment
+from paper_checks.experiments.answers import recorded
+from paper_checks.experiments.base import PILOT_SEEDS, RECORDS
+from paper_checks.experiments.stable_rates import START, gpt
+from paper_checks.trials import Trial
+from sims import stats
+from sims.store import key, read
+from sims.train import train
+
+ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
+FRESH = (2000, 2001, 2002)
+
+
+@cache
+def numbers(trial: Trial) -> str:
+    return str(trial.named()["numbers"])
+
+
+def odd_rows(name: str, change: str = "") -> list[str]:
+    """Keys of the runs whose weights and gains are not those that this checkout makes."""
+    found = []
+    for row in read(RECORDS / f"{name}.jsonl"):
+        trial = replace(Trial.of(row.config), seed=0, learning_rate=1.0)  # which neither of these matters to
+        if numbers(trial) != str(row.config["numbers"]) + change:
+            found.append(key(row.config))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runs_are_of_these_networks(name: str) -> None:
+    assert recorded(name)
+    assert odd_rows(name) == []
+    assert len(odd_rows(name, "x")) == len(recorded(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_arm_has_its_seeds(name: str) -> None:
+    found, book = experiment(name), recorded(name)
+    assert found.seeds(book) == tuple(range(len(found.seeds(book))))
+    assert len(found.seeds(book)) >= 3
+    known = {arm.trial.scheme for arm in found.arms}
+    assert {trial.scheme for trial in book.trials} <= known
+    assert {trial.seed for trial in book.trials} <= {*found.seeds(book), *PILOT_SEEDS}
+
+
+def losses(trial: Trial) -> list[float | None]:
+    return [train(replace(trial, seed=seed).lower()).held_out for seed in FRESH]
+
+
+def test_runs_made_now_agree() -> None:
+    """With other seeds; on another Python its library is other text, which 3 nats a byte hardly show."""
+    trial = ARM.at(0, START)
+    there = [recorded("stable-rates")[replace(trial, seed=seed)].held_out for seed in range(5)]
+    assert stats.agrees(losses(trial), there).is_agreed
+    assert not stats.agrees(losses(replace(trial, num_steps=60, warmup_steps=6)), there).is_agreed
