@@ -54,6 +54,7 @@ says so beforehand. Only training decides this, so small networks were trained: 
 {table}
 - Made with {versions}; together {hours:.1f} hours of one process.
 - Data are what every Python installation has: its own source (next byte, masked bytes) and its bytecode (translation).
+  The frames of 1,000 layers are synthesised: phones of random length, as spectra with noise.
 - Networks are relu Transformers with LayerNorm, biases and norm gains, at one rate for all parameters. Adam, where
   nothing else is said. U is the update of one logit to first order, as on the page of Transformers
   ([TRANSFORMERS.md](TRANSFORMERS.md)), measured on the very network that is trained.
