@@ -199,7 +199,8 @@ def text(config: DataConfig) -> Data:
         if len(found) <= config.num_tokens:
             raise ValueError(
                 f"{config.text or 'the standard library'} is too short: its {side} part has {len(found)} bytes, "
-                f"and num_tokens {config.num_tokens} needs {config.num_tokens + 1} or more"
+                f"and num_tokens {config.num_tokens} needs {config.num_tokens + 1} or more (of a text, a tenth of its "
+                f"blocks of {corpora.BLOCK} bytes is held out, by their hash: {20 * corpora.BLOCK} bytes mostly do)"
             )
     is_masked = config.name == "masked"
     return Data(
@@ -257,9 +258,10 @@ def translation(config: DataConfig) -> Data:
     held_out = [pair for pair in fitting if is_held_out(pair[0])]
     for side, found in (("train on", training), ("hold out", held_out)):
         if not found:
+            middle = sorted(max(len(one), len(other) + 1) for one, other in pairs)[len(pairs) // 2]
             raise ValueError(
                 f"{source}: no pair to {side}: {len(fitting)} of {len(pairs)} fit into num_tokens {num_tokens} "
-                "with the target's end"
+                f"with the target's end; {middle} would fit half of them"
             )
     return Data(
         num_positions=num_tokens,

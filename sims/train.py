@@ -372,10 +372,9 @@ class _Run:
             content = torch.load(path, map_location=self.device, weights_only=True)
             digest, data = content["digest"], content["data"]
         except Exception as error:  # torch names no exception of its own for a file that it cannot read
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise ValueError(f"{path.name} is no checkpoint: {reason}") from error
+            raise ValueError(f"{path} is no checkpoint, or damaged: remove it to begin its run anew") from error
         if digest != self.config.digest or data != self.data.digest:
-            raise ValueError(f"{path.name} is a checkpoint of another run: its settings or its data differ")
+            raise ValueError(f"{path} is a checkpoint of another run: its settings or its data differ")
         self.network.load_state_dict(content["network"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])

@@ -145,7 +145,7 @@ _S3_40 = Claim(
             "decoders of 24, 48 and 72 layers at the printed width, 1,024, on text, Pre-LN, NormFormer and Magneto "
             "under Adam, a sweep of the learning rate by half octaves, 5 seeds or more: whether the largest rate at "
             "which every seed trains is larger for Magneto by more than one step. Decoders 32 wide (`depthlaw "
-            "experiment stable-rates`) trained at all of the printed rates; the tables have no diverged row at 48 "
+            "experiment stable-rates`) train far above the printed rates; the tables have no diverged row at 48 "
             "and 72 layers",
             *questions.GPT_ORDER.values(),
             *questions.GPT_HALF.values(),

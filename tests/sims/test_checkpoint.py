@@ -114,20 +114,20 @@ def test_a_spoilt_checkpoint_is_refused_and_kept(spoil: Callable[[bytes], bytes]
     path = tmp_path / "run.pt"
     train(BASE, checkpoint=path, checkpoint_every=3)
     path.write_bytes(spoil(path.read_bytes()))
-    refused(BASE, path, "run.pt is no checkpoint: .")
+    refused(BASE, path, "run.pt is no checkpoint, or damaged: remove it")
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"digest": "0"}, torch.zeros(3)], ids=lambda one: type(one).__name__)
 def test_what_torch_saved_of_something_else_is_refused(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     torch.save(content, path)
-    refused(BASE, path, "run.pt is no checkpoint: .")
+    refused(BASE, path, "run.pt is no checkpoint, or damaged: remove it")
 
 
 def test_nothing_is_unpickled_that_is_not_data(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     torch.save({"digest": Killed()}, path)
-    refused(BASE, path, "run.pt is no checkpoint: Weights only load failed")
+    refused(BASE, path, "run.pt is no checkpoint, or damaged: remove it")
 
 
 def refused(config: TrainConfig, path: Path, words: str) -> None:
