@@ -4,7 +4,7 @@
 
 Encoders of N layers (an attention and an FFN each), 16 tokens, full attention of infinitely large heads, one logit at
 the last token; encoder-decoders of N layers on either side. kernel-measured.json has the same of the networks that the
-project measures, with heads of the size that they have.
+project measures, with heads of the size that they have, and kernel-training.json of those that it trains.
 """
 
 from __future__ import annotations
@@ -135,10 +135,12 @@ def measured() -> Kept:
 
 
 def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
-    """Compute what the two files lack; one that was stopped goes on."""
+    """Compute what the files lack; one that was stopped goes on."""
     from rich.progress import track
 
-    files = {LAWS: of_laws(), MEASURED: of_measured()}
+    from paper_checks.training_theory import PATH, of_training
+
+    files = {LAWS: of_laws(), MEASURED: of_measured(), PATH: of_training()}
     with ProcessPoolExecutor(processes) as pool:
         for path, asked in files.items():
             for _ in track(collect(path, asked, pool), total=len(asked), description=path.name):

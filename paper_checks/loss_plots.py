@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sims.train import TrainResult
 
 MOST_PANELS = 48
+_BEGINNINGS = {".png": (b"\x89PNG",), ".pdf": (b"%PDF",), ".svg": (b"<?xml", b"<svg")}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's, which the colour-blind tell apart. Lines differ in their marks too, after seven in their style."""
 _MARKS = "os^Dv<>P"
@@ -38,6 +39,15 @@ def check_size(trials: Sequence[Trial]) -> None:
     num_panels = sum(len(columns) for columns in panels(trials).values())
     if num_panels > MOST_PANELS:
         raise ValueError(f"--plot would have {num_panels} panels (a depth and learning rate each), above {MOST_PANELS}")
+
+
+def check_place(path: Path) -> None:
+    """ValueError, in one line, where a file of another kind stands, which a figure would overwrite."""
+    if path.exists():
+        with path.open("rb") as file:
+            start = file.read(64)
+        if start and not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_BEGINNINGS[path.suffix.lower()]):
+            raise ValueError(f"--plot: {path} is there and no {path.suffix[1:]}: give another name, or remove it")
 
 
 def draw(results: Mapping[Trial, TrainResult | None], title: str, data: Mapping[str, float], path: Path) -> None:

@@ -1,6 +1,6 @@
 """What the kernel rung predicts of the networks that are trained, before their first step: kept, as its other answers.
 
-    python -m paper_checks.training_theory        # what paper_checks/generated/kernel-training.json lacks
+    python -m paper_checks.kernel_laws        # what paper_checks/generated/kernel-training.json lacks, and others
 
 Decoders on bytes, as the experiments begin with them: 32 tokens, causal, heads of 16, one logit at the last one. The
 theory knows tokens of one correlation; real ones are the same byte or not. So its correlation is the mean over the
@@ -10,14 +10,9 @@ bytes, where two bytes are equal, else 0. Left out: the 1e-5 in the norms.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from typing import Annotated
-
-import typer
-
 from paper_checks.experiments import stable_rates
 from paper_checks.experiments.scale import HEAD_SIZE, SMALL
-from paper_checks.kernel_kept import FOLDER, collect, questions, read
+from paper_checks.kernel_kept import FOLDER, Question, questions, read
 from paper_checks.networks import Network
 from theory.schemes import scheme
 
@@ -58,15 +53,5 @@ def predicted(name: str, num_layers: int) -> float:
     return found.by_optimizer[OPTIMIZER]["update"].value
 
 
-def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
-    """Compute what the file lacks; one that was stopped goes on."""
-    from rich.progress import track
-
-    asked = questions([network(*case) for case in CASES], (OPTIMIZER,))
-    with ProcessPoolExecutor(processes) as pool:
-        for _ in track(collect(PATH, asked, pool), total=len(asked), description=PATH.name):
-            pass
-
-
-if __name__ == "__main__":
-    typer.run(run)
+def of_training() -> list[Question]:
+    return questions([network(*case) for case in CASES], (OPTIMIZER,))

@@ -17,7 +17,7 @@ Post-LN with every matrix of layer l, queries and keys too, times 1/(N - l + 1) 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sims.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
+_TWO_MOMENTS = ("adam", "adamw", "lamb")
 
 
 class Shape(NamedTuple):
@@ -212,6 +213,40 @@ def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[Sub
         replace(sublayer, gains=dict.fromkeys(MATRICES[sublayer.kind], 1 / (num_layers - index // in_layer)))
         for index, sublayer in enumerate(sublayers)
     )
+
+
+def least_bytes(trial: Trial) -> int:
+    """What its training takes at its peak, and not less than that: weights, their gradients, what the optimizer keeps
+    (or, as much, the copy in float64 in which the update is measured), and the graph of one batch."""
+    from sims.data import load
+    from sims.ensemble import bytes_of_member
+
+    config = trial.lower()
+    data = load(config.data)
+    model = replace(config.model, num_outputs=data.num_classes, vocab_size=data.vocab_size)
+    num_tokens = max(data.num_positions, data.num_decoder_positions)
+    num_copies = 4 if trial.optimizer in _TWO_MOMENTS else 3
+    itemsize = 8 if trial.precision == "float64" else 4
+    if trial.precision == "bfloat16":  # of what is multiplied, not of the weights
+        itemsize, num_copies = 2, 2 * num_copies
+    return bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
+
+
+def check_memory(trials: Iterable[Trial], device: str) -> None:
+    """ValueError, in one line, where a run does not fit into what is free on the device, were it alone there."""
+    from sims.data import load
+    from sims.ensemble import available_bytes
+
+    free = available_bytes(device)
+    for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in trials}.values():
+        if (wanted := least_bytes(trial)) > free:
+            positions = load(trial.lower().data).num_positions
+            layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
+            raise ValueError(
+                f"{layers} layers of width {trial.d_model} with batches of {trial.batch_size} x {positions} tokens take "
+                f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.3g} GiB are free on "
+                f"{device}"
+            )
 
 
 def _digest(model: ModelConfig) -> str:

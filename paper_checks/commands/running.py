@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,10 @@ from paper_checks.commands.inputs import BadInputError, count, fraction, writabl
 
 if TYPE_CHECKING:
     from sims.store import Store
+    from sims.train import TrainResult
+
+_MOMENT = 0.5
+"""Seconds in which workers have ended where Ctrl-C came to them too, as in a terminal."""
 
 
 def positive(text: str, option: str) -> float:
@@ -29,11 +36,17 @@ def num_workers(workers: str | None, scheduler: str | None) -> int:
     return os.cpu_count() or 1 if workers is None else count(workers, "--workers", most=4096)
 
 
+def file_name(text: str, option: str) -> None:
+    if not text.strip():
+        raise BadInputError(f"{option} wants the name of a file, not {text!r}")
+
+
 def store_file(text: str | None, name: str) -> Path:
     """--store, or a file of that name in the folder that git ignores."""
     from paper_checks.measuring import RECORDS
 
     if text is not None:
+        file_name(text, "--store")
         return writable(Path(text), "--store")
     path = RECORDS / "local" / name
     try:
@@ -41,6 +54,28 @@ def store_file(text: str | None, name: str) -> Path:
         return writable(path, "the store")
     except (OSError, BadInputError) as error:
         raise BadInputError(f"{path.parent} cannot be written: give --store FILE") from error
+
+
+def opened(path: Path) -> Store:
+    from sims.store import Store
+
+    try:
+        return Store(path)
+    except ValueError as error:
+        raise BadInputError(f"--store: {error}") from error
+
+
+def fitted(kept: Store, name: str, result: Mapping[str, Any]) -> TrainResult:
+    """name: the key of the run."""
+    from pydantic import ValidationError
+
+    from sims.record import in_one_line
+    from sims.train import TrainResult
+
+    try:
+        return TrainResult.model_validate(result)
+    except ValidationError as error:
+        raise BadInputError(f"{kept.path}: run {name[:12]} does not fit: {in_one_line(error)}") from error
 
 
 def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
@@ -63,7 +98,26 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def stoppable(path: Path) -> Iterator[None]:
-    """Ctrl-C and a disk that is full are said in a line."""
+    """Ctrl-C and a disk that is full are said in a line. SIGTERM, which batch systems send, and a second Ctrl-C end
+    the workers too, and then go on as Ctrl-C does."""
+    # A pool waits for the runs under way, and only those in a terminal had the Ctrl-C themselves.
+    word = threading.Timer(_MOMENT, _say_that_runs_end_first)
+    word.daemon = True
+    is_stopping = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal is_stopping
+        if number == signal.SIGTERM or is_stopping:
+            word.cancel()
+            for worker in active_children():
+                worker.terminate()
+        else:
+            word.start()
+        if not is_stopping:
+            is_stopping = True
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except sqlite3.Error as error:
@@ -71,3 +125,11 @@ def stoppable(path: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         text = f"interrupted; what was finished is in {path}, and the same command goes on from there"
         raise BadInputError(text) from None
+    finally:
+        word.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_that_runs_end_first() -> None:
+    print("depthlaw: interrupted: the runs under way end first; again to stop now", file=sys.stderr, flush=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -13,18 +15,51 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing
 from paper_checks.commands.output import document, print_json, progress
-from paper_checks.commands.running import num_workers, positive, say_of_others, stoppable, store_file
+from paper_checks.commands.running import (
+    file_name,
+    fitted,
+    num_workers,
+    opened,
+    positive,
+    say_of_others,
+    stoppable,
+    store_file,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from paper_checks.trials import Trial
+    from sims.store import Store
     from sims.sweep import Report
+    from sims.train import TrainResult
 
 MOST_LAYERS = 10_000
 MOST_RUNS = 100_000
+_MOST = {"num_tokens": 4096}
+"""Of the counts, where it is not a million: sims.data has this one."""
 _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
 """Of a trial's names, those that are no part of the document's ``config``: its rows and runs have them."""
+_OPTIONS = {
+    "num_layers": "--layers",
+    "num_decoder_layers": "--decoder-layers",
+    "d_model": "--width",
+    "num_heads": "--heads",
+    "ffn_ratio": "--ffn-ratio",
+    "norm_kind": "--norm-kind",
+    "num_tokens": "--tokens",
+    "batch_size": "--batch",
+    "num_steps": "--steps",
+    "learning_rate": "--learning-rate",
+    "warmup_steps": "--warmup",
+    "warmup_from": "--warmup-from",
+    "weight_decay": "--weight-decay",
+    "clip_norm": "--clip",
+    "evaluate_every": "--evaluate-every",
+    "measure_at": "--measure-at",
+}
+"""Of fields that the rooms below name when they refuse one."""
+_FIELD = re.compile(rf"(?<![\w./-])({'|'.join(_OPTIONS)})(?![\w/-])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +98,20 @@ def run(
     at_once = num_workers(workers, scheduler)
     target = None if plot is None else plot_file(plot)
     kept_in = store_file(store, "training.sqlite")
-    with refusing():
+    with refusing(), _by_option():
         trials = trials_of(asked)
         named = {trial: trial.named() for trial in trials}
     if target is not None:
-        from paper_checks.loss_plots import check_size
+        from paper_checks.loss_plots import check_place, check_size
 
         with refusing():
+            check_place(target)
             check_size(trials)
 
     from paper_checks.trained_rows import rows
-    from paper_checks.trials import execute
+    from paper_checks.trials import check_memory, execute
     from sims.measure import choose_device, device_name
-    from sims.store import Store
     from sims.sweep import cluster, pool, sweep
-    from sims.train import TrainResult
 
     with refusing():
         where = choose_device(device)
@@ -86,7 +120,10 @@ def run(
             make_executor = partial(cluster, scheduler)
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
     train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=num_steps or 1)
-    with refusing(), Store(kept_in) as kept, stoppable(kept_in), progress("training", len(trials)) as advance:
+    with refusing(), opened(kept_in) as kept, stoppable(kept_in), progress("training", len(trials)) as advance:
+        there = _found(kept, named)
+        if scheduler is None:  # whose workers have memory of their own
+            check_memory((trial for trial, result in there.items() if result is None), where)
         report = sweep(
             list(named.values()),
             train,
@@ -98,10 +135,7 @@ def run(
             deadline=None if minutes is None else time.monotonic() + 60 * minutes,
         )
         say_of_others(kept, named.values())
-        there = {trial: kept.find(name) for trial, name in named.items()}
-        results = {
-            trial: None if found is None else TrainResult.model_validate(found) for trial, found in there.items()
-        }
+        results = _found(kept, named)
     answer = document(
         config={name: value for name, value in named[trials[0]].items() if name not in _NOT_COMMON},
         seeds=list(dict.fromkeys(trial.seed for trial in trials)),
@@ -109,7 +143,10 @@ def run(
         rows=rows(results),
         sweep=_counted(report),
         store=str(kept_in),
-        runs=[{"config": named[trial], "result": result} for trial, result in there.items()],
+        runs=[
+            {"config": named[trial], "result": None if result is None else result.plain()}
+            for trial, result in results.items()
+        ],
     )
     if target is not None:
         from paper_checks.commands.train_text import title
@@ -149,9 +186,12 @@ def trials_of(asked: Asked) -> list[Trial]:
     num_runs = math.prod(map(len, axes))
     if num_runs > MOST_RUNS:
         raise BadInputError(f"the grid has {num_runs} runs; at most {MOST_RUNS} are allowed")
+    for option, file in (("--text", asked.text), *(("--parallel", file) for file in asked.parallel or ())):
+        if file is not None:
+            file_name(file, option)
     rest: dict[str, Any] = {
         **asked.names,
-        **{name: count(text, option, most=10**6) for name, (option, text) in asked.counts.items()},
+        **{name: count(text, option, most=_MOST.get(name, 10**6)) for name, (option, text) in asked.counts.items()},
         **{
             name: None if text is None else float(fraction(text, option))
             for name, (option, text) in asked.numbers.items()
@@ -161,6 +201,8 @@ def trials_of(asked: Asked) -> list[Trial]:
         "text": asked.text,
         "parallel": asked.parallel,
     }
+    if rest["warmup_from"] and not rest["warmup_steps"]:
+        raise BadInputError("--warmup-from says where --warmup starts: give --warmup too")
     return [
         Trial(
             scheme=scheme,
@@ -173,6 +215,15 @@ def trials_of(asked: Asked) -> list[Trial]:
         )
         for seed, scheme, optimizer, depth, rate in product(*axes)
     ]
+
+
+@contextmanager
+def _by_option() -> Iterator[None]:
+    """A refusal that names fields, with the options in their place."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInputError(_FIELD.sub(lambda found: _OPTIONS[found[0]], str(error))) from error
 
 
 def _depths(asked: Asked) -> list[tuple[int, int | None]]:
@@ -203,6 +254,13 @@ def _names(text: str, option: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- what is found
+
+
+def _found(kept: Store, named: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:
+    from sims.store import key
+
+    there = {trial: kept.find(name) for trial, name in named.items()}
+    return {trial: None if found is None else fitted(kept, key(named[trial]), found) for trial, found in there.items()}
 
 
 def _data(trial: Trial) -> dict[str, Any]:

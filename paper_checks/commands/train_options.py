@@ -52,12 +52,12 @@ def train(
     decoder_layers: Annotated[
         str | None, _model("Layers M of nmt's decoder, one for each of --layers; N if left out.", "LIST")
     ] = None,
-    width: Annotated[str, _model("d_model.", "D")] = "32",
+    width: Annotated[str, _model("d_model, a multiple of --heads.", "D")] = "32",
     heads: Annotated[str, _model("Attention heads.", "H")] = "2",
     ffn_ratio: Annotated[str, _model("FFN width over d_model.", "R")] = "4",
     activation: Annotated[str, _model("relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", "NAME")] = "gelu",
     norm_kind: Annotated[str, _model("layernorm or rmsnorm.", "NAME")] = "layernorm",
-    tokens: Annotated[str, _model("Of a sequence, of either side.", "T")] = "32",
+    tokens: Annotated[str, _model("Bytes (or frames) of a sequence, of either side; 4096 at most.", "T")] = "32",
     text: Annotated[
         str | None, _model("Your own text, plain or .gz, for gpt and bert; else Python's own library.", "FILE")
     ] = None,
@@ -67,7 +67,7 @@ def train(
     steps: Annotated[str, _steps("Optimizer steps.", "T")] = "200",
     batch: Annotated[str, _steps("Sequences of a batch.", "B")] = "16",
     warmup: Annotated[str, _steps("Steps in which the learning rate rises.", "W")] = "0",
-    warmup_from: Annotated[str, _steps("Where it starts, as a share of the learning rate.", "C")] = "0",
+    warmup_from: Annotated[str, _steps("Where --warmup starts, as a share of the rate.", "C")] = "0",
     schedule: Annotated[str, _steps("Then constant, linear, cosine or inverse-sqrt.", "NAME")] = "constant",
     weight_decay: Annotated[str, _steps("Of matrices and tables.", "C")] = "0",
     clip: Annotated[str | None, _steps("Clip the norm of the whole gradient to this.", "C")] = None,
@@ -83,7 +83,12 @@ def train(
         str | None, _runs("Keep runs there; sims/records/local/training.sqlite if left out.", "FILE")
     ] = None,
     checkpoint_every: Annotated[
-        str | None, _runs("Also keep a run that is under way, beside the store, every so many steps.", "STEPS")
+        str | None,
+        _runs(
+            "Also keep a run that is under way, beside the store, every so many steps; without it, one that is killed "
+            "begins again.",
+            "STEPS",
+        ),
     ] = None,
     device: Annotated[str, _runs("auto (a GPU where there is one), cpu or cuda.", "NAME")] = "auto",
     plot: Annotated[str | None, _runs("Draw the losses: .png, .svg or .pdf.", "FILE")] = None,

@@ -82,29 +82,31 @@ def _has_optimizers(answer: Mapping[str, Any]) -> bool:
 def _table(answer: Mapping[str, Any], *columns: str) -> Any:
     from rich.table import Table
 
-    table = Table()
-    table.add_column("scheme")
-    if _has_optimizers(answer):
-        table.add_column("optimizer")
+    table = Table(padding=0)  # 80 columns are few for so many numbers
+    names = ["scheme", "optimizer"] if _has_optimizers(answer) else ["scheme"]
+    for name in names:
+        # Of a fixed width: where a line is too long, numbers are wrapped before names.
+        longest = max(len(text) for text in (name, *(row[name] for row in answer["rows"])))
+        table.add_column(name, width=longest, overflow="fold")
     for name in ("layers", "rate", *columns):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
 def _outcomes(answer: Mapping[str, Any]) -> Any:
-    table = _table(answer, "trained", "diverged", "held-out loss")
+    table = _table(answer, "trained", "stuck", "diverged", "held-out")
     for row in answer["rows"]:
         share = row["trained"]
         trained = "-"
         if share is not None:
             trained = rf"{share['successes']} of {share['num']} \[{share['low']:.2g}, {share['high']:.2g}]"
-        diverged = str(row["outcomes"]["diverged"]) if row["num_runs"] else "-"
-        table.add_row(*_place(answer, row), trained, diverged, _mean(row["held_out"]))
+        others = [str(row["outcomes"][name]) if row["num_runs"] else "-" for name in ("stuck", "diverged")]
+        table.add_row(*_place(answer, row), trained, *others, _mean(row["held_out"]))
     return table
 
 
 def _updates(answer: Mapping[str, Any]) -> Any:
-    table = _table(answer, "step", "update", "of that at 0", "logits moved")
+    table = _table(answer, "step", "update", "of its start", "logits moved")
     for row in answer["rows"]:
         for index, one in enumerate(row["updates"]):
             place = _place(answer, row)

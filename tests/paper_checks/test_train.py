@@ -23,83 +23,15 @@ from paper_checks.commands import train, train_text
 from sims import sweep
 from sims.outcomes import share
 from sims.stats import estimate
-from sims.train import TrainResult
+from tests.paper_checks.train_command import GRID, ONE, REAL, RESULT, SMALL, TEXT, Command, Counted, in_this_process, ran, refuse
 
 DEPTHLAW = Path(sys.executable).with_name("depthlaw")
-SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
-GRID = f"--scheme post-ln,deepnorm --layers 1,2 --learning-rate 1e-3,4 --seeds 2 {SMALL}"
-REAL = GRID.replace("1,2", "1")
-ONE = f"--scheme pre-ln --layers 1 --learning-rate 1e-3 {SMALL}"
-
-
-TEXT = " ".join(str(number * number) for number in range(10_000))
-
-
-RESULT = TrainResult(
-    outcome="trained",
-    reason="",
-    num_steps=1,
-    held_out=2.0,
-    best=2.0,
-    guess=3.0,
-    losses=[5.0],
-    held_out_at=[(0, 6.0), (1, 2.0)],
-    looks=[],
-    num_parameters=1,
-    seconds=1.0,
-).plain()
-
-
-class Counted:
-    """In place of training: a result that is at hand, in this process."""
-
-    def __init__(self) -> None:
-        self.named: list[dict[str, Any]] = []
-
-    def __call__(self, named: dict[str, Any], **rest: Any) -> dict[str, Any]:
-        self.named.append(named)
-        return RESULT
-
-
-def in_this_process(num_workers: int) -> Executor:
-    return ThreadPoolExecutor(1)
-
-
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
     monkeypatch.setattr(trials, "execute", found)
     monkeypatch.setattr(sweep, "pool", in_this_process)
     return found
-
-
-class Command:
-    """``depthlaw train`` on a text of its own, with a store of its own."""
-
-    def __init__(self, folder: Path, text: Path | None = None) -> None:
-        self.folder, self.store = folder, folder / "runs.sqlite"
-        self.text = folder / "own.txt" if text is None else text
-        if text is None:
-            self.text.write_text(TEXT)
-
-    def __call__(self, options: str, *, code: int = 0, has_text: bool = True) -> Any:
-        arguments = ["train", *options.split(), "--store", str(self.store), "--device", "cpu"]
-        arguments += ["--text", str(self.text)] if has_text else []
-        return ran(arguments, code)
-
-    def answer(self, options: str, **rest: Any) -> dict[str, Any]:
-        return json.loads(self(f"{options} --json", **rest).stdout)
-
-    def people(self, options: str, **rest: Any) -> str:
-        return self(options, **rest).stdout
-
-
-def ran(arguments: list[str], code: int) -> Any:
-    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code
-    return result
 
 
 @pytest.fixture
@@ -360,68 +292,6 @@ def test_a_plot_of_too_many_panels_is_refused_before_any_run(
     refuse(command, f"--scheme pre-ln --layers 1 --learning-rate {rates} --plot {command.folder}/a.png")
     assert "49 panels" in capsys.readouterr().err
     assert not counted.named
-
-
-# ---------------------------------------------------------------- refusals
-
-_START = "--scheme pre-ln --layers 1 --learning-rate 1e-3"
-REFUSED: dict[str, tuple[str, str]] = {
-    "scheme": ("--scheme postln --layers 1 --learning-rate 1e-3", "did you mean post-ln"),
-    "a comma too many": ("--scheme post-ln, --layers 1 --learning-rate 1e-3", "--scheme wants names"),
-    "no layers": ("--scheme pre-ln --layers 0 --learning-rate 1e-3", "--layers must be a whole number from 1 to 10000"),
-    "many layers": ("--scheme pre-ln --layers 10001 --learning-rate 1", "--layers must be a whole number from 1"),
-    "no rate": ("--scheme pre-ln --layers 1 --learning-rate 0", "--learning-rate is a positive number"),
-    "not a rate": ("--scheme pre-ln --layers 1 --learning-rate fast", "--learning-rate must be a number"),
-    "optimizer": (f"{_START} --optimizer adm", "did you mean adam"),
-    "shape": (f"{_START} --shape bart", "shape is one of gpt"),
-    "heads": (f"{_START} --heads 3", "d_model 32 is not a multiple of num_heads 3"),
-    "width": (f"{_START} --width -1", "--width must be a whole number from 1"),
-    "warmup": (f"{_START} --warmup 201", "warmup_steps is from 0 to num_steps, 200, not 201"),
-    "schedule": (f"{_START} --schedule step", "schedule is one of"),
-    "precision": (f"{_START} --precision float16", "precision is one of"),
-    "weight decay": (f"{_START} --weight-decay -1", "weight_decay is at least 0"),
-    "clip": (f"{_START} --clip 0", "clip_norm is positive"),
-    "text with vit": (f"{_START} --shape vit --text a.txt", "text belongs to gpt and bert, not to vit"),
-    "no text": (f"{_START} --text there-is-none.txt", "there-is-none.txt cannot be read"),
-    "pairs with gpt": (f"{_START} --parallel a b", "parallel belongs to nmt, not to gpt"),
-    "decoder of gpt": (f"{_START} --decoder-layers 1", "num_decoder_layers belongs to the shape nmt"),
-    "unpaired": (f"{_START} --shape nmt --decoder-layers 1,2", "--layers has 1 entries and --decoder-layers 2"),
-    "no encoder-decoder": ("--scheme gpt2 --shape nmt --layers 1 --learning-rate 1", "prints no encoder-decoder"),
-    "measured too late": (f"{_START} --measure-at 201", "measure_at has steps from 0 to num_steps, 200, not 201"),
-    "no budget": (f"{_START} --budget 0", "--budget is a positive number"),
-    "no workers": (f"{_START} --workers 0", "--workers must be a whole number from 1"),
-    "workers and a cluster": (f"{_START} --workers 1 --scheduler tcp://127.0.0.1:1", "one of --workers and"),
-    "plot": (f"{_START} --plot a.txt", "--plot wants a file that ends in"),
-    "device": (f"{_START} --device tpu", "unknown device 'tpu'"),
-    "store": (f"{_START} --store {Path(__file__)}", "test_train.py"),
-    "no folder": (f"{_START} --store there-is-none/a.sqlite", "--store: there is no folder there-is-none"),
-    "checkpoints": (f"{_START} --checkpoint-every 0", "--checkpoint-every must be a whole number from 1"),
-    "too many": (f"{_START} --seeds 100001", "the grid has 100001 runs; at most 100000 are allowed"),
-}
-
-
-def refuse(command: Command, options: str) -> None:
-    """As the command line itself does it."""
-    arguments = ["depthlaw", "train", *options.split()]
-    if "--store" not in arguments:
-        arguments += ["--store", str(command.store)]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
-        patch.setattr(sys, "argv", arguments)
-        cli.main()
-    assert caught.value.code == 2
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_one_line(
-    case: str, command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options, text = REFUSED[case]
-    refuse(command, options)
-    said = capsys.readouterr()
-    assert not said.out and not counted.named
-    (line,) = said.err.splitlines()
-    assert line.startswith("depthlaw: ") and text in line
-    assert Path(__file__).read_text().startswith('"""``depthlaw train``'), "what is no store stays as it is"
 
 
 # ---------------------------------------------------------------- what the tests find

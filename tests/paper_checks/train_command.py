@@ -1,0 +1,93 @@
+"""``depthlaw train`` as tests call it: with a store and a text of its own, and with or without real training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paper_checks import cli
+from sims.train import TrainResult
+
+SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
+GRID = f"--scheme post-ln,deepnorm --layers 1,2 --learning-rate 1e-3,4 --seeds 2 {SMALL}"
+REAL = GRID.replace("1,2", "1")
+ONE = f"--scheme pre-ln --layers 1 --learning-rate 1e-3 {SMALL}"
+
+
+TEXT = " ".join(str(number * number) for number in range(10_000))
+
+
+RESULT = TrainResult(
+    outcome="trained",
+    reason="",
+    num_steps=1,
+    held_out=2.0,
+    best=2.0,
+    guess=3.0,
+    losses=[5.0],
+    held_out_at=[(0, 6.0), (1, 2.0)],
+    looks=[],
+    num_parameters=1,
+    seconds=1.0,
+).plain()
+
+
+class Counted:
+    """In place of training: a result that is at hand, in this process."""
+
+    def __init__(self) -> None:
+        self.named: list[dict[str, Any]] = []
+
+    def __call__(self, named: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        self.named.append(named)
+        return RESULT
+
+
+def in_this_process(num_workers: int) -> Executor:
+    return ThreadPoolExecutor(1)
+
+
+class Command:
+    """``depthlaw train`` on a text of its own, with a store of its own."""
+
+    def __init__(self, folder: Path, text: Path | None = None) -> None:
+        self.folder, self.store = folder, folder / "runs.sqlite"
+        self.text = folder / "own.txt" if text is None else text
+        if text is None:
+            self.text.write_text(TEXT)
+
+    def __call__(self, options: str, *, code: int = 0, has_text: bool = True) -> Any:
+        arguments = ["train", *options.split(), "--store", str(self.store), "--device", "cpu"]
+        arguments += ["--text", str(self.text)] if has_text else []
+        return ran(arguments, code)
+
+    def answer(self, options: str, **rest: Any) -> dict[str, Any]:
+        return json.loads(self(f"{options} --json", **rest).stdout)
+
+    def people(self, options: str, **rest: Any) -> str:
+        return self(options, **rest).stdout
+
+
+def ran(arguments: list[str], code: int) -> Any:
+    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code
+    return result
+
+
+def refuse(command: Command, options: str) -> None:
+    """As the command line itself does it."""
+    arguments = ["depthlaw", "train", *options.split()]
+    if "--store" not in arguments:
+        arguments += ["--store", str(command.store)]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
+        patch.setattr(sys, "argv", arguments)
+        cli.main()
+    assert caught.value.code == 2
