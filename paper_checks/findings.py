@@ -38,10 +38,10 @@ FINDINGS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("S3-49", "S3-04"),
-        "a smaller update at initialisation does not mean more stable training, as the slides of Magneto conclude: "
-        "it does within Post-LN (DeepNorm's and Su's row for Adam train where Post-LN does not), but where the norms "
-        "stand matters more. Pre-LN and NormFormer, whose updates are several times DeepNorm's, train at far larger "
-        "rates",
+        "a smaller update at initialisation does not mean more stable training, as the slides of Magneto conclude, "
+        "between networks whose norms stand in different places: small Pre-LN and NormFormer models, whose updates "
+        "are several times DeepNorm's, still end below the entropy of the labels at far larger rates. Beside Post-LN "
+        "it is so: DeepNorm and Su's row for Adam pass where it is stuck",
     ),
     (
         ("S2-11",),

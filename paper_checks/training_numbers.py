@@ -11,7 +11,8 @@ from pathlib import Path
 from paper_checks.experiments import experiment
 from paper_checks.experiments.answers import arm
 from paper_checks.experiments.base import PILOT_SEEDS, RECORDS, Arm, Book, Experiment
-from paper_checks.experiments.predicting import Case, Pair, cases, pairs
+from paper_checks.experiments.predicting import Case, Pair, cases
+from paper_checks.experiments.questions import SMALLER
 from paper_checks.experiments.stable_rates import LAYERS
 from paper_checks.trials import Trial
 from sims.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds
@@ -126,12 +127,10 @@ def correlation(found: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
 
 
 def judged_pairs(book: Book, look: str) -> list[Pair]:
-    """Of all depths, those whose updates differ by their interval."""
-    found = []
-    for several in cases_by_depth(book, look).values():
-        with suppress(ValueError):  # one seed has no interval
-            found += pairs(several, look)
-    return found
+    """Of all depths, those whose updates differ by their interval, at the level of the claim (Bonferroni)."""
+    with suppress(LookupError, ValueError):  # one seed has no interval
+        return [pair for several in SMALLER[look].found(book).values() for pair in several]
+    return []
 
 
 # ---------------------------------------------------------------- along training

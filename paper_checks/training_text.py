@@ -61,7 +61,8 @@ says so beforehand. Only training decides this, so small networks were trained: 
 - Of each run, by a rule that was written down before:
   - diverged: the loss is not finite, or stays above where it began;
   - stuck: the held-out loss at the end is not below the entropy of the labels, which takes no look at the input;
-  - trained: it is below. So "trained" says that something was learnt, not how much.
+  - trained: it is below. So "trained" says that something was learnt, not how much, nor by what: of bytes a bigram, of
+    frames a linear classifier, and of translation the last token or the position alone pass too, mostly by more.
 - ± and brackets are 95 % intervals over seeds. A seed draws the same batches in every arm, so arms are compared seed by
   seed. Seeds {pilot} are the pilot's: they say what so many seeds can tell, rates and depths were chosen on them, and
   no answer counts them.
@@ -72,9 +73,11 @@ says so beforehand. Only training decides this, so small networks were trained: 
 `--scale large` is the same plan at a size that takes a GPU. `python -m paper_checks.training_page` writes this page.
 
 What small means: at these widths and after so few steps a verdict is one on such networks. An order that is seen here
-is evidence that the mechanism exists, not that it decides at a width of 1,024 and after 100,000 steps; and a null is
-not evidence that it does not. So what is said of all networks can be refuted here, and what a paper says of its own
-large ones cannot. The deepest have {sublayers:,} sublayers at width {narrow}, far beyond what the theory of
+need not be that at a width of 1,024 and after 100,000 steps, and a null need not be none there. So what is said of all
+networks can be refuted here, and what a paper says of its own large ones cannot. Runs of fewer than 50 steps have no
+running rule of divergence, only that at their end. The update is looked at on one held-out sequence at its last
+position, which in translation may be a pad. The task at 1,000 layers was changed after bytes gave nothing there in 50
+steps. The deepest have {sublayers:,} sublayers at width {narrow}, far beyond what the theory of
 infinite width is made for: there U is what was measured, not what was predicted.
 
 """

@@ -243,8 +243,8 @@ def check_memory(trials: Iterable[Trial], device: str) -> None:
             positions = load(trial.lower().data).num_positions
             layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
             raise ValueError(
-                f"{layers} layers of width {trial.d_model} with batches of {trial.batch_size} x {positions} tokens take "
-                f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.3g} GiB are free on "
+                f"{layers} layers of width {trial.d_model} with {trial.batch_size} x {positions} tokens take "
+                f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.1f} GiB are free on "
                 f"{device}"
             )
 

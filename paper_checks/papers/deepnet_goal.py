@@ -13,9 +13,10 @@ from paper_checks import direct, exact
 from paper_checks.checks import GROWTH, all_of, check, order_key, order_of, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.experiments import questions
-from paper_checks.experiments.answers import BY_TRAINING
+from paper_checks.experiments.answers import BY_TRAINING, at_this_scale
 from paper_checks.kernel_route import UPDATE, curve, follows, kernel_too, law, roles_beside
 from paper_checks.kernel_route import exponent as power_of
+from paper_checks.papers.contests import Words
 from paper_checks.papers.deepnet_parts import (
     BETWEEN,
     Interval,
@@ -379,24 +380,22 @@ _DN_13 = Claim(
             ),
         ),
         Part(
-            name="18L-18L trains with it, and not without: source lines to bytecode, 32 wide",
+            name="18L-18L trains with it and is stuck without it: source lines to bytecode, 32 wide",
             statement=questions.INIT,
             checks=(BY_TRAINING,),
             mutants=(Mutant(name="the other way round", statement=questions.INIT.with_swapped()),),
         ),
         Part(
-            name="while they train, its top-layer gradients are larger than Post-LN's",
-            statement=questions.GRADIENTS,
-            checks=(BY_TRAINING,),
-            mutants=(Mutant(name="the other way round", statement=questions.GRADIENTS.with_swapped()),),
-        ),
-        Part(
-            name="before the first step they are not: the top layer is not scaled, and what it is given is less alike",
-            statement=questions.GRADIENTS_AT_START.with_swapped(),
-            checks=(BY_TRAINING,),
-            mutants=(Mutant(name="the other way round", statement=questions.GRADIENTS_AT_START),),
+            name="its top-layer gradients are larger than Post-LN's",
+            statement=Words("the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's"),
+            checks=(at_this_scale(questions.GRADIENTS_AT_START, questions.GRADIENTS),),
+            mutants=(),
+            open="at which step of training it is meant, and logged runs of the paper's networks. In small ones it is "
+            "smaller before the first step, and larger when Post-LN has got stuck and its gradients have died",
+            expected=Verdict.UNDECIDED,
         ),
     ),
+    expected=Verdict.UNDECIDED,
 )
 
 _FIGURE = Depths((("post-ln", "grows"), ("deepnet", "stays")))

@@ -173,7 +173,7 @@ _S3_41 = Claim(
             ),
         ),
         Part(
-            name="training shows it, Pre-LN above Post-LN: encoders of 12 layers, masked bytes",
+            name="a proxy, encoders of 12 layers, 32 wide, masked bytes: Pre-LN above Post-LN, which gets stuck",
             statement=questions.BERT_PRE_POST,
             checks=(BY_TRAINING,),
             mutants=(Mutant(name="the other way round", statement=questions.BERT_PRE_POST.with_reversed()),),
@@ -207,7 +207,7 @@ _S3_42 = Claim(
             name="what the table prints", statement=_OPUS_RUNS, checks=RUN_CHECKS, mutants=_OPUS_RUNS.mutants(0, 1, 3)
         ),
         Part(
-            name="training shows it: source lines to bytecode, 32 wide",
+            name="a proxy, source lines to bytecode, 32 wide: Post-LN is stuck (it does not diverge), the others train",
             statement=questions.TRANSLATION,
             checks=(BY_TRAINING,),
             mutants=(Mutant(name="the other way round", statement=questions.TRANSLATION.with_swapped()),),
@@ -258,8 +258,8 @@ def _rates_by_numbers(statement: StableRates) -> list[bool | None]:
 
 
 STABLER_WHERE = (
-    "between networks that norm the sum of stream and branch: DeepNorm's and Su's row for Adam have smaller updates "
-    "than Post-LN's, and train at rates at which it does not"
+    "beside Post-LN, at 12 layers: DeepNorm's and Su's row for Adam have smaller updates, and pass at rates at which "
+    "it does not"
 )
 _BOUNDS = StableRates((("Post-LN", N, "5e-4"), ("Pre-LN", log(N), "1e-3"), ("Sub-LN", log(N), "3e-3")))
 _S3_49 = Claim(

@@ -15,7 +15,7 @@ from paper_checks.attention import Interval
 from paper_checks.checks import GROWTH, all_of, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.experiments import questions
-from paper_checks.experiments.answers import BY_TRAINING
+from paper_checks.experiments.answers import at_this_scale
 from paper_checks.kernel_route import GROWTH_BY_KERNEL
 from paper_checks.papers.su_parts import HALF, QUARTER, TABLE
 from paper_checks.recorded import STACKS_ON_RECORD
@@ -375,12 +375,20 @@ _S1_49 = Claim(
         _under_adam("su-sgd"),
         _under_adam("deepnorm"),
         Part(
-            name="that it works reasonably well on Adam: DeepNorm trains at 1,000 layers, and Post-LN does not",
-            statement=questions.DEEP_TRAINS["deepnorm"],
-            checks=(BY_TRAINING,),
-            mutants=(Mutant(name="the other way round", statement=questions.DEEP_TRAINS["deepnorm"].with_swapped()),),
+            name="that it works reasonably well on Adam",
+            statement=Growth(scheme="deepnorm", optimizer="adam", order=L**HALF),
+            checks=(
+                at_this_scale(
+                    questions.DEEP_TRAINS["deepnorm"], questions.DEEP_TRAINS["su-adam"], *questions.WITHIN_POST.values()
+                ),
+            ),
+            mutants=(),
+            open="whether deep Post-LN with the gains derived for SGD trains under Adam as far as with Adam's own row, "
+            "at widths and for as many steps as people train: small networks of either begin to train at 1,000 layers",
+            expected=Verdict.UNDECIDED,
         ),
     ),
+    expected=Verdict.UNDECIDED,
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_39, _S1_40, _S1_49)

@@ -137,7 +137,7 @@ def test_a_plan_needs_no_store_and_makes_none(name: str, scale: str, tmp_path: P
     text = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"}).stdout
     found = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)
     assert not list(tmp_path.iterdir())
-    assert list(found) == ["schema_version", "experiment", "question", "plan", "arms"]
+    assert list(found) == ["schema_version", "experiment", "question", "plan", "arms", "groups", "runs"]
     assert found["arms"] == [arm.name for arm in experiment(name).arms] and all(arm in text for arm in found["arms"])
     assert found["plan"] in text and found["question"] in text
     assert ("is not done yet" in found["plan"]) == bool(experiment(name).pilot)
@@ -148,6 +148,18 @@ def test_a_plan_of_a_store_says_what_its_pilot_showed(command: Command, made: Ma
     command.fill(num_seeds=1)
     assert f"{LEAST_SEEDS} seeds" in command.answer("--plan")["plan"]
     assert not made.keys
+
+
+@pytest.mark.parametrize("is_one_screen", [True, False])
+def test_a_plan_is_read_once(
+    is_one_screen: bool, command: Command, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the runs; again with the answer where that goes somewhere else."""
+    monkeypatch.setattr(command_module, "_is_one_screen", lambda: is_one_screen)
+    result = command("--seeds 1")
+    plan = experiment(NAME).plan(Book({})).text
+    assert plan in result.stderr
+    assert (plan in " ".join(result.stdout.split())) != is_one_screen
 
 
 # ---------------------------------------------------------------- runs
@@ -223,7 +235,7 @@ def check_document(command: Command) -> None:
     assert found["runs"]["is_finished"] and found["runs"]["done"] == 0
     assert [arm["arm"] for arm in found["arms"]] == [arm.name for arm in ARMS]
     for one, arm in zip(found["arms"], ARMS, strict=True):
-        assert set(one) == {"arm", "num_seeds", "num_runs", "trained", "update", "largest_rates"}
+        assert set(one) == {"arm", "num_seeds", "num_runs", "num_under_way", "trained", "update", "largest_rates"}
         assert one["num_seeds"] == LEAST_SEEDS and 0 < one["trained"] < one["num_runs"]
         edges = [edge(arm.at(seed)) for seed in range(LEAST_SEEDS)]
         assert all(rate < true < 2 * rate for rate, true in zip(one["largest_rates"], edges, strict=True))
@@ -303,7 +315,29 @@ def test_a_mutant_of_words_is_found(mutant: str, command: Command, monkeypatch: 
 
 def test_an_empty_store_is_shown_too(command: Command) -> None:
     text = command.people("--budget 1e-9")
-    assert "0 of 0" in text and text.rstrip().endswith("not finished: the same command goes on.")
+    assert " of 0" not in text and text.rstrip().endswith("not finished: the same command goes on.")
+
+
+def check_searches_under_way(command: Command) -> None:
+    rows = [row for row in made_rows(1) if Trial.of(row.config).seed == 0]
+    arm = ARMS[0]
+    first = [row for row in rows if Trial.of(row.config) == arm.at(0)]
+    with Store(command.store) as kept:
+        assert kept.add_all(first) == 1
+    found = command.answer("--budget 1e-9")["arms"][0]
+    assert (found["arm"], found["num_runs"], found["num_under_way"]) == (arm.name, 0, 1)
+    plain = " ".join(command.people("--budget 1e-9").replace("│", " ").split())
+    assert f"{arm.name} 0 - 1 run, not finished" in plain
+
+
+def test_searches_under_way_are_shown(command: Command) -> None:
+    check_searches_under_way(command)
+
+
+def test_searches_that_are_not_shown_are_found(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_module, "_number", lambda number, what: "")
+    with pytest.raises(AssertionError):
+        check_searches_under_way(command)
 
 
 def test_arms_of_one_rate_show_their_losses(command: Command) -> None:
@@ -427,6 +461,24 @@ def test_a_record_of_something_else_is_refused_in_one_line(
             cli.main()
         (line,) = capsys.readouterr().err.splitlines()
         assert caught.value.code == 2 and f"{NAME}.jsonl, line 1 does not fit" in line
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_row_that_does_not_fit_is_said_in_one_line(
+    is_checked: bool, command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its file and key, which a command that does not look would leave out."""
+    row = made_rows(1)[0]
+    with Store(command.store) as kept:
+        kept.add(row.config, {**row.result, "outcome": 1})
+    monkeypatch.setattr(sys, "argv", ["depthlaw", "experiment", NAME, "--store", str(command.store)])
+    if not is_checked:
+        monkeypatch.setattr(command_module, "fitted", lambda kept, name, result: None)
+    with pytest.raises(SystemExit):
+        cli.main()
+    (line,) = capsys.readouterr().err.splitlines()
+    start = f"depthlaw: {command.store}: run {store.key(row.config)[:12]} does not fit: outcome: Input should be"
+    assert line.startswith(start) == is_checked
 
 
 def test_records_are_of_the_project() -> None:

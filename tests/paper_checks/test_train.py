@@ -6,26 +6,36 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from paper_checks import cli, loss_plots, trained_rows, trials
+from paper_checks import loss_plots, trained_rows, trials
 from paper_checks.commands import train, train_text
 from sims import sweep
 from sims.outcomes import share
 from sims.stats import estimate
-from tests.paper_checks.train_command import GRID, ONE, REAL, RESULT, SMALL, TEXT, Command, Counted, in_this_process, ran, refuse
+from tests.paper_checks.train_command import (
+    GRID,
+    ONE,
+    REAL,
+    SMALL,
+    Command,
+    Counted,
+    in_this_process,
+    refuse,
+)
 
 DEPTHLAW = Path(sys.executable).with_name("depthlaw")
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
@@ -254,9 +264,9 @@ def check_people(command: Command) -> None:
     assert f"{data['guess']:.4g} without looking at the input, {data['uniform']:.4g} by a uniform guess of 256" in plain
     assert "trained: the held-out loss ends below" in plain and "for 50 steps running" in plain
     for row in found["rows"]:
-        num_diverged = row["outcomes"]["diverged"]
+        others = f"{row['outcomes']['stuck']} {row['outcomes']['diverged']}"
         trained = f"{row['trained']['successes']} of 2 [0, 0.84]"
-        assert f"{row['scheme']} {row['num_layers']} {row['learning_rate']:g} {trained} {num_diverged}" in plain
+        assert f"{row['scheme']} {row['num_layers']} {row['learning_rate']:g} {trained} {others}" in plain
         for one in row["diverged"]:
             assert f"seed {one['seed']}, diverged after 3 steps: {one['reason']}." in plain
         ratio = row["updates"][-1]["ratio"]
@@ -268,10 +278,22 @@ def test_people_read_what_became_of_the_runs(trained: Command) -> None:
     check_people(trained)
 
 
+def check_names_are_whole(command: Command) -> None:
+    """In 80 columns numbers are wrapped before names are."""
+    text = command.people(f"{ONE.replace('pre-ln', 'sub-ln-gamma,post-ln-init')} --optimizer sgd,adafactor --seeds 2")
+    assert width(text) <= 80 and "…" not in text
+    for scheme in ("sub-ln-gamma", "post-ln-init"):
+        assert re.search(rf"{scheme} *│sgd *│", text) and re.search(rf"{scheme} *│adafactor│", text)
+
+
 def test_several_optimizers_fit_on_a_screen(command: Command, counted: Counted) -> None:
-    text = command.people(f"{ONE} --optimizer sgd,adafactor --seeds 2")
-    assert width(text) <= 80
-    assert "adafactor" in text and "…" not in text
+    check_names_are_whole(command)
+
+
+def test_names_that_are_cut_are_found(command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_text, "max", lambda lengths: 8, raising=False)
+    with pytest.raises(AssertionError):
+        check_names_are_whole(command)
 
 
 # ---------------------------------------------------------------- the plot
@@ -338,6 +360,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[Command], None]]] = {
         lambda step, results: {**_UPDATE(0, results), "step": step},
         check_document,
     ),
+    "stuck as diverged": (train_text, "_outcomes", lambda answer: "trained diverged", check_people),
     "a wide table": (train_text, "_layers", lambda row: 30 * "x", check_people),
 }
 

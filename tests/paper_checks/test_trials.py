@@ -14,6 +14,7 @@ import pytest
 from paper_checks import trials
 from paper_checks.papers.deepnet_runs import layers
 from paper_checks.trials import SHAPES, Trial, execute
+from sims import ensemble
 from sims.data import load
 from sims.frontend import Network
 from sims.model import MATRICES, ModelConfig
@@ -304,3 +305,36 @@ def test_a_mutant_is_found(mutant: str, trial: Trial, tmp_path: Path, monkeypatc
     monkeypatch.setattr(trials, name, value, raising=name != "list")
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check(trial, tmp_path)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def check_memory_of(trial: Trial) -> None:
+    """Four copies of the network's weights under adam, in their precision, and a graph that grows with the batch."""
+    network = Network(trial.lower().model, load(trial.lower().data), seed=0)
+    num_bytes = 4 * sum(parameter.numel() for parameter in network.parameters())
+    found = trials.least_bytes(trial)
+    assert found > 4 * num_bytes
+    assert found > trials.least_bytes(replace(trial, optimizer="sgd")) > 3 * num_bytes
+    assert trials.least_bytes(replace(trial, precision="float64")) == 2 * found
+    assert trials.least_bytes(replace(trial, batch_size=1000)) > 10 * found
+    with pytest.raises(ValueError, match="or more to train by adam"):
+        trials.check_memory([trial, replace(trial, batch_size=10**12)], "cpu")
+    trials.check_memory([trial], "cpu")
+
+
+def test_memory_is_that_of_weights_and_graph(trial: Trial) -> None:
+    check_memory_of(replace(trial, d_model=64, batch_size=1))
+
+
+def test_an_estimate_without_the_weights_is_found(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble, "num_parameters", lambda config: 0)
+    with pytest.raises(AssertionError):
+        check_memory_of(replace(trial, d_model=64, batch_size=1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_memory_is_known_of_every_shape(shape: str, trial: Trial) -> None:
+    fixed = replace(trial, shape=shape, text=None)
+    assert trials.least_bytes(fixed) < trials.least_bytes(replace(fixed, num_layers=4))

@@ -85,7 +85,7 @@ def ran(arguments: list[str], code: int) -> Any:
 def refuse(command: Command, options: str) -> None:
     """As the command line itself does it."""
     arguments = ["depthlaw", "train", *options.split()]
-    if "--store" not in arguments:
+    if not any(part.startswith("--store") for part in arguments):
         arguments += ["--store", str(command.store)]
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
         patch.setattr(sys, "argv", arguments)
