@@ -102,14 +102,23 @@ class Arm:
         if not self.grid:
             trial = self.at(seed)
             return ({trial.learning_rate: book[trial]}, None) if trial in book else ({}, trial)
-        from sims.outcomes import next_rate
-
         found: dict[float, TrainResult] = {}
-        while (rate := next_rate(self.grid, _outcomes(found), self.trial.learning_rate)) is not None:
+        while (rate := self._next_rate(found)) is not None:
             if (trial := self.at(seed, rate)) not in book:
                 return found, trial
             found[rate] = book[trial]
         return found, None
+
+    def _next_rate(self, found: Mapping[float, TrainResult]) -> float | None:
+        """By bisection; and where nothing trained, whatever is left below the start, from above: the lowest rates fail
+        too, by being too slow, so that a window between those that were tried may have been missed."""
+        from sims.outcomes import next_rate
+
+        outcomes, start = _outcomes(found), self.trial.learning_rate
+        rate = next_rate(self.grid, outcomes, start)
+        if rate is not None or any(outcomes.values()):
+            return rate
+        return next((rate for rate in reversed(self.grid) if rate < start and rate not in found), None)
 
     def is_done(self, book: Book, seed: int) -> bool:
         return self.next(book, seed) is None

@@ -85,7 +85,23 @@ def check_rounds(trains: Trains, *, is_monotone: bool) -> None:
         right = max((rate for rate in GRID if trains(arm.at(seed, rate))), default=None)
         assert arm.edge(book, seed).rate == right
         num_runs = sum(arm.at(seed, rate) in book for rate in GRID)
-        assert num_runs == len(arm.tried(book, seed)) <= math.ceil(math.log2(len(GRID))) + 1
+        assert num_runs == len(arm.tried(book, seed))
+        assert right is None or num_runs <= math.ceil(math.log2(len(GRID))) + 1
+
+
+@pytest.mark.parametrize("place", range(GRID.index(TRIAL.learning_rate)))
+def test_a_window_below_the_start_is_found_wherever_it_is(place: int) -> None:
+    """The lowest rates fail too, by being too slow: bisection alone would jump over it."""
+    arm, book = ARMS[0], Book({})
+    start = arm.trial.learning_rate
+    window = GRID[place]
+    asked(tiny(), lambda trial: trial.learning_rate == window, book)
+    assert window < start
+    assert arm.edge(book, 0).rate == window
+    none = Book({})
+    asked(tiny(), lambda trial: False, none)
+    assert arm.edge(none, 0).is_at_bottom
+    assert set(arm.tried(none, 0)) == {rate for rate in GRID if rate <= start}
 
 
 def test_a_search_counts_only_what_it_asked_for() -> None:
