@@ -281,7 +281,7 @@ def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixtu
         program, command, *arguments = shlex.split(example["command"])
         assert program == "depthlaw"
         if "rows" not in example:
-            assert (command, arguments) == ("explain", [id_]) or command == "predict"
+            assert (command, arguments) == ("explain", [id_]) or command in ("predict", "experiment")
             continue
         app([command, *arguments, "--json"], standalone_mode=False)
         rows = json.loads(capsys.readouterr().out)["rows"]

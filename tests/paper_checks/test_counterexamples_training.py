@@ -1,0 +1,44 @@
+"""Counterexamples that have to be trained: small networks, made anew, of seeds that no record has."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from paper_checks.experiments import experiment
+from paper_checks.experiments.stable_rates import LAYERS, gpt
+from paper_checks.trials import Trial
+from sims.train import TrainResult, train
+
+SEEDS = (3000, 3001)
+SMALLER, LARGER = "su-adam", "normformer"
+BETWEEN = 2.0**-4
+"""A rate between the largest ones at which the two were found to train."""
+
+
+@cache
+def trained(scheme: str, seed: int) -> TrainResult:
+    trial: Trial = experiment("stable-rates").arm(gpt(scheme, LAYERS[0])).at(seed, BETWEEN)
+    return train(trial.lower())
+
+
+def update(result: TrainResult) -> float:
+    found = result.looks[0].update["update"]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S3_49_the_smaller_update_is_stuck_at_a_rate_at_which_the_larger_one_trains(seed: int) -> None:
+    small, large = trained(SMALLER, seed), trained(LARGER, seed)
+    assert 5 * update(small) < update(large)
+    assert (small.outcome, large.outcome) == ("stuck", "trained")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_S3_04_nor_does_it_come_nearer(seed: int) -> None:
+    """By the held-out loss at the end, whatever bound one draws."""
+    small, large = trained(SMALLER, seed).held_out, trained(LARGER, seed).held_out
+    assert small is not None and large is not None
+    assert large < small
