@@ -8,10 +8,10 @@ PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
 FAST := not slow and not gpu
 # What `make lock` pins: this torch, and the extras that the targets below install.
 TORCH := 2.13.0
-LOCKED_EXTRAS := dev
+LOCKED_EXTRAS := dev,notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test test-long gpu lint format tables runtime testing lock clean
+.PHONY: help verify test test-long gpu lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,16 @@ format: testing ## rewrite the code in house style
 
 tables: runtime ## rewrite the files that are generated and committed
 	@$(BIN)/depthlaw tables --write
+
+notebooks: testing ## run all notebooks anew, a few minutes; NAME=08_choose_your_rule for one
+	@$(BIN)/python -m paper_checks.notebooks $(NAME)
+
+lab: testing ## open the notebooks in JupyterLab, which is installed the first time
+	@$(PYTHON) .ci/environment.py lab
+	@cd notebooks && ../$(BIN)/jupyter lab
+
+report: runtime ## verify, and write the site: out/report/index.html
+	@$(BIN)/depthlaw report --out out/report
 
 runtime: ## .venv with what `depthlaw` needs
 	@$(PYTHON) .ci/environment.py runtime

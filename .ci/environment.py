@@ -1,4 +1,4 @@
-"""Sets up the environment in .venv for the Makefile: `environment.py runtime` or `environment.py testing`.
+"""Sets up the environment in .venv for the Makefile: `environment.py runtime`, `testing` or `lab`.
 
 Does nothing when nothing that matters has changed. Two of these may run at once: the second waits for the first. An
 environment that was moved or copied, whose interpreter is gone, or whose last install was cut short is made anew.
@@ -19,10 +19,11 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 PLACE = VENV / ".place"  # where, and with which Python, the environment was made
 BUSY = VENV / ".busy"  # stands from before an install until it has succeeded
-STEPS = {"runtime": ["runtime"], "testing": ["runtime", "testing"]}
+STEPS = {"runtime": ["runtime"], "testing": ["runtime", "testing"], "lab": ["runtime", "lab"]}
 WHAT = {
     "runtime": "installing sympy, torch and the other runtime packages (the first time takes a minute or more)",
     "testing": "installing the test tools",
+    "lab": "installing JupyterLab",
 }
 
 
@@ -104,6 +105,8 @@ def install(step: str) -> None:
     BUSY.touch()
     if step == "runtime":
         pip_install("-e", ".")
+    elif step == "lab":
+        pip_install(*project()["project"]["optional-dependencies"]["notebooks"])
     else:
         # The tools by themselves: `depthlaw` may be running beside this one, and is not to be reinstalled under it.
         extras = project()["project"]["optional-dependencies"]
@@ -134,5 +137,5 @@ def main(goal: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] not in [[goal] for goal in STEPS]:
-        refuse("usage: environment.py runtime|testing")
+        refuse(f"usage: environment.py {'|'.join(STEPS)}")
     main(sys.argv[1])

@@ -1,7 +1,9 @@
-"""What holds for every test: threads, seeds and precision, the hypothesis profiles, and a budget of skips."""
+"""What holds for every test: threads, seeds and precision, the hypothesis profiles, programs that tests need, and a
+budget of skips."""
 
 import os
 import random
+import shutil
 import sys
 import zlib
 from collections.abc import Iterator
@@ -45,6 +47,41 @@ def _seed_and_reset(seed: int) -> None:
         torch.set_default_dtype(torch.float32)
 
 
+# --- programs that are no Python packages. Where one is missing, its tests are left out and that is said at the end;
+# continuous integration has them all, and sets DEPTHLAW_PROGRAMS=all, so that there a missing one is red.
+
+PROGRAMS = {
+    "browser": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    "tex": ("pdflatex",),
+}
+
+
+def find_program(marker: str) -> str | None:
+    """The path of the first program of a marker that is installed."""
+    return next((path for name in PROGRAMS[marker] if (path := shutil.which(name)) is not None), None)
+
+
+def missing_programs(wanted: str) -> list[str]:
+    """The markers whose tests are left out; none where all are ``wanted``."""
+    return [] if wanted == "all" else [marker for marker in PROGRAMS if find_program(marker) is None]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    missing = missing_programs(os.environ.get("DEPTHLAW_PROGRAMS", ""))
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in missing)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture
+def chromium() -> str:
+    """The path of a Chromium."""
+    path = find_program("browser")
+    assert path is not None, f"no Chromium: none of {', '.join(PROGRAMS['browser'])} is installed"
+    return path
+
+
 # --- the budget of skips. Skips of tests reach the controller of xdist as reports; skips of whole modules stay in the
 # worker, and are sent along when it closes.
 
@@ -80,5 +117,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for marker in missing_programs(os.environ.get("DEPTHLAW_PROGRAMS", "")):
+        names = ", ".join(PROGRAMS[marker])
+        terminalreporter.write_line(f"left out: tests marked {marker}, as none of these is installed: {names}")
     for nodeid in unlisted_skips(_skipped):
         terminalreporter.write_line(f"FAILED: skipped, and not in the list of allowed skips: {nodeid}", red=True)

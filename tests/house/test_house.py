@@ -200,12 +200,15 @@ def test_help_check_finds_a_mutant(tmp_path: Path) -> None:
 # --- the state and the skips of a test run, as tests/conftest.py keeps them
 
 
-def run_pytest(folder: Path, workers: int, **tests: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, workers: int, environment: dict[str, str] | None = None, **tests: str
+) -> subprocess.CompletedProcess[str]:
     """Runs test modules of their own under our conftest."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     for name, code in tests.items():
         (folder / f"test_{name}.py").write_text(code)
-    return run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), cwd=folder)
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers))
+    return run(*command, cwd=folder, **environment or {})
 
 
 LEAK = """
@@ -248,3 +251,27 @@ def test_a_skip_that_is_not_listed_fails(tmp_path: Path, workers: int, code: str
     result = run_pytest(tmp_path, workers, mutant=code, other="def test_other(): pass")
     assert result.returncode == exit_code, result.stdout
     assert ("not in the list of allowed skips" in result.stdout) == (exit_code != pytest.ExitCode.OK)
+
+
+BROWSER = """
+import pytest
+@pytest.mark.browser
+def test_page(chromium): pass
+def test_other(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tests_without_their_program_are_left_out_and_that_is_said(tmp_path: Path, workers: int) -> None:
+    empty = {"PATH": str(tmp_path), "DEPTHLAW_PROGRAMS": ""}
+    result = run_pytest(tmp_path, workers, empty, browser=BROWSER)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+    assert "1 passed" in result.stdout
+    assert "left out: tests marked browser" in result.stdout
+
+
+def test_where_all_programs_are_wanted_a_missing_one_is_red(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, 0, {"PATH": str(tmp_path), "DEPTHLAW_PROGRAMS": "all"}, browser=BROWSER)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
+    assert "no Chromium" in result.stdout
+    assert "left out" not in result.stdout

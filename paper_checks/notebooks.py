@@ -1,0 +1,94 @@
+"""Runs the notebooks: python -m paper_checks.notebooks [--fast] [NAME ...]
+
+The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
+kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
+few seeds and depths, and writes nothing: what the tests do. The digest of the source is kept in the notebook, so that
+one that was not run again after a change is found out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from paper_checks.commands.output import write_atomically
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+_KEPT = ("jupytext", "kernelspec")
+_TIMEOUT = 1800
+
+
+def names() -> list[str]:
+    """Of all notebooks, in their order."""
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def source(name: str) -> Any:
+    """The notebook without outputs, from its .py; LookupError where there is none."""
+    import jupytext
+
+    path = FOLDER / f"{name}.py"
+    if not path.exists():
+        raise LookupError(f"no notebook {name!r}; there are {', '.join(names())}")
+    found = jupytext.read(path)
+    for number, cell in enumerate(found.cells):
+        cell["id"] = f"cell-{number}"  # else a new name at every run
+    return found
+
+
+def digest(name: str) -> str:
+    return hashlib.sha256((FOLDER / f"{name}.py").read_bytes()).hexdigest()
+
+
+def run(name: str, *, is_fast: bool = False) -> Any:
+    """Execute it in a fresh kernel. nbclient's CellExecutionError, with the traceback, where a cell fails."""
+    from nbclient import NotebookClient
+
+    os.environ["DEPTHLAW_NOTEBOOKS"] = "fast" if is_fast else "full"
+    found = source(name)
+    where = {"metadata": {"path": str(FOLDER)}}
+    # What a cell writes on standard error is kept in the notebook; this is the kernel's own, about its sockets.
+    NotebookClient(found, timeout=_TIMEOUT, kernel_name="python3", resources=where).execute(stderr=subprocess.DEVNULL)
+    for cell in found.cells:
+        cell.metadata.pop("execution", None)  # times of day
+    found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
+    found.metadata["depthlaw"] = {"source_sha256": digest(name)}
+    return found
+
+
+def text(found: Any) -> str:
+    return json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paper_checks.notebooks", description="Run the notebooks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if left out: {', '.join(names())}")
+    parser.add_argument("--fast", action="store_true", help="few seeds and depths; write nothing")
+    asked = parser.parse_args(arguments)
+    chosen = [Path(name).stem for name in asked.names] or names()
+    if unknown := sorted(set(chosen) - set(names())):
+        parser.error(f"no notebook {', '.join(unknown)}; there are {', '.join(names())}")
+    failed = []
+    for name in chosen:
+        start = time.monotonic()
+        try:
+            found = run(name, is_fast=asked.fast)
+        except Exception as error:  # the others are run all the same
+            failed.append(name)
+            print(f"depthlaw: {name} failed\n{error}", file=sys.stderr)
+            continue
+        if not asked.fast:
+            write_atomically(FOLDER / f"{name}.ipynb", text(found))
+        print(f"depthlaw: {name}, {time.monotonic() - start:.0f} s", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
