@@ -7,6 +7,7 @@ derivation or the measurement returned.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ T = TypeVar("T")
 def pick(full: T, fast: T) -> T:
     """``full`` for a reader, ``fast`` where a test runs the notebook.
 
+    >>> from paper_checks.prose import pick
     >>> pick(range(32), fast=range(2))
     range(0, 32)
     """
@@ -29,14 +31,24 @@ def pick(full: T, fast: T) -> T:
 
 
 def say(text: str) -> None:
-    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string."""
+    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string.
+
+    >>> from paper_checks.prose import say
+    >>> say(f"Half of it is {1 / 2}.")  # a notebook typesets it
+    <IPython.core.display.Markdown object>
+    """
     from IPython.display import Markdown, display
 
     display(Markdown(cleandoc(text)))
 
 
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
-    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to."""
+    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to.
+
+    >>> from paper_checks.prose import formula
+    >>> formula("2 N", left="L")  # a notebook typesets it
+    <IPython.core.display.Math object>
+    """
     from IPython.display import Math, display
 
     parts = [right] if left is None else [left, sign, right]
@@ -44,7 +56,14 @@ def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "="
 
 
 def latex(found: Basic | str | float) -> str:
-    """LaTeX of an expression; a string is taken to be LaTeX already."""
+    r"""LaTeX of an expression; a string is taken to be LaTeX already.
+
+    >>> from paper_checks.prose import latex
+    >>> from sympy import Rational
+    >>> from theory.symbols import N
+    >>> print(latex((2 * N) ** Rational(1, 4)))
+    \sqrt[4]{2} \sqrt[4]{N}
+    """
     if isinstance(found, str):
         return found
     from sympy import latex as typeset
@@ -53,7 +72,15 @@ def latex(found: Basic | str | float) -> str:
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows with the same keys, as a table of Markdown; expressions are typeset, numbers rounded to four digits."""
+    """Rows with the same keys, as a table of Markdown; expressions are typeset, numbers rounded to four digits.
+
+    ValueError where there is none.
+
+    >>> from paper_checks.prose import table
+    >>> from theory.meanfield import predict
+    >>> table({"L": count, "update": predict("post-ln", "sgd", count).update} for count in (8, 64))
+    <IPython.core.display.Markdown object>
+    """
     kept = list(rows)
     if not kept:
         raise ValueError("a table needs at least one row")
@@ -71,6 +98,16 @@ def _cell(found: Any) -> str:
     if isinstance(found, str | int):
         return str(found)
     return f"${latex(found)}$"
+
+
+def plain(text: str) -> str:
+    r"""Text whose stars, bars, lines and angles mean nothing to Markdown.
+
+    >>> from paper_checks.prose import plain
+    >>> print(plain("|dtheta| * 2"))
+    \|dtheta\| \* 2
+    """
+    return re.sub(r"([*_|])", r"\\\1", text).replace("<", "&lt;")
 
 
 def style() -> None:

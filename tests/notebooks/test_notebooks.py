@@ -1,0 +1,131 @@
+"""Each notebook runs, is in step with its source, has pictures, and types no number into its prose."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paper_checks.notebooks import FOLDER, digest, names, run, source, text
+
+MOST_BYTES = 1_000_000
+NAMES = names()
+ALLOWED = (
+    r"^#.*$",  # a heading
+    r"^>.*$",  # what a source prints, quoted
+    r"\$\$[^$]*\$\$|\$[^$]*\$",  # a formula
+    r"```.*?```|`[^`]*`",  # code
+    r"\]\([^)]*\)",  # where a link leads
+    r"\b(?:S1|S2|S3|DN|LI)-\d+\b",  # a claim
+    r"\barXiv[ :]\d{4}\.\d{4,5}(?:v\d+)?",
+    r"\b(?:Theorem|Lemma|Section|Table|Figure|Notebook|[Nn]otebook|Equation|Theorems|notebooks)s? \d+(?:\.\d+)*",
+    r"\(\d{1,2}\)",  # an equation's number
+    r"^\d+\. ",  # an item of a list
+    r"\bW_?[12]\b|\bx_0\b|\b(?:GPT|T|ViT)-?\d\b",  # names
+)
+
+
+def typed_numbers(markdown: str) -> list[str]:
+    """The numbers in a text's prose, which nothing computes."""
+    for allowed in ALLOWED:
+        markdown = re.sub(allowed, " ", markdown, flags=re.MULTILINE | re.DOTALL if "```" in allowed else re.MULTILINE)
+    return re.findall(r"\d[\d.,]*", markdown)
+
+
+def decimals_in_formulas(markdown: str) -> list[str]:
+    prose = re.sub(r"^>.*$|^#.*$", " ", markdown, flags=re.MULTILINE)
+    return [found for formula in re.findall(r"\$[^$]*\$", prose) for found in re.findall(r"\d+\.\d+", formula)]
+
+
+def committed(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_runs(name: str) -> None:
+    command = [sys.executable, "-m", "paper_checks.notebooks", "--fast", name]
+    found = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_is_in_step_with_its_source(name: str) -> None:
+    kept = committed(name)
+    assert kept["metadata"]["depthlaw"]["source_sha256"] == digest(name)
+    assert [cell["source"] for cell in kept["cells"]] == [cell.source for cell in source(name).cells]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_was_run_and_has_pictures(name: str) -> None:
+    cells = [cell for cell in committed(name)["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_types_no_number(name: str) -> None:
+    for cell in source(name).cells:
+        if cell.cell_type == "markdown":
+            assert not typed_numbers(cell.source)
+            assert not decimals_in_formulas(cell.source)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_derives_nothing(name: str) -> None:
+    """It explains and plots; what it shows is a claim, or theory, or a measurement, and they are tested elsewhere."""
+    code = "\n".join(cell.source for cell in source(name).cells if cell.cell_type == "code")
+    assert not re.search(r"^\s*(?:assert|class)\b", code, flags=re.MULTILINE)
+
+
+def test_there_are_nine() -> None:
+    assert [name[:2] for name in NAMES] == [f"{number:02}" for number in range(1, 10)]
+
+
+def test_every_source_has_a_notebook_and_every_notebook_a_source() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+
+
+# --- each check is shown what it must find
+
+
+@pytest.mark.parametrize("mutant", ["It is 0.47.", "after 30 layers", "grows by 7 %", "- 12 of 13 hold"])
+def test_typed_numbers_find_a_mutant(mutant: str) -> None:
+    assert typed_numbers(mutant)
+
+
+@pytest.mark.parametrize(
+    "fine", ["# 5. Constants", "$L^{1/2}$ by Theorem 3.2 and (12)", "S2-13 of `x[0]`", "> prints 0.81", "W1 and x_0"]
+)
+def test_typed_numbers_let_names_be(fine: str) -> None:
+    assert not typed_numbers(fine)
+
+
+def test_decimals_in_formulas_find_a_mutant() -> None:
+    assert decimals_in_formulas("$U = 0.47 L$") == ["0.47"]
+    assert not decimals_in_formulas("$U = L^{1/2}$")
+
+
+def test_a_notebook_that_fails_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "00_mutant.py").write_text("# %%\n1 / 0\n")
+    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        run("00_mutant", is_fast=True)
+
+
+def test_running_twice_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "00_picture.py").write_text(
+        "# %%\nimport matplotlib.pyplot as plt\nfrom paper_checks.prose import say, style\nstyle()\n"
+        "plt.subplots()[1].plot([1, 2])\nplt.show()\nsay('drawn')\n"
+    )
+    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")
+    first, second = (text(run("00_picture", is_fast=True)) for _ in range(2))
+    assert "image/png" in first
+    assert first == second
