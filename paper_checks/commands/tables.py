@@ -45,7 +45,7 @@ def run(format_: Format, *, derive: bool, write: bool, only: str | None, activat
     elif format_ is Format.MARKDOWN:
         sys.stdout.write("\n".join(markdown(table) for table in tables))
     elif format_ is Format.LATEX:
-        sys.stdout.write("\n".join(latex(table) for table in tables))
+        sys.stdout.write("\n".join([packages(tables), *(latex(table) for table in tables)]))
     elif format_ is Format.CSV:
         sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
     else:
@@ -82,38 +82,63 @@ def comma_separated(table: Table, *, with_id: bool) -> str:
     return out.getvalue()
 
 
-MATH_COLUMNS = frozenset(
-    {"alpha", "beta", "gamma", "lambda", "coefficient", "power", "log_power", "loglog_power", "growth", "order"}
-)
+LATEX_LEAVES_OUT = {
+    "bounds": ("bound",),  # sums over several lines: too wide for a cell
+    "cross": ("rung", "coefficient", "power", "log_power", "loglog_power", "growth", "shown_by"),
+}
+"""Columns by table; of `cross`, those that `approximate` has in one, and sentences."""
+_ROWS_OF_A_PAGE = 40
 _ESCAPES = str.maketrans(
-    {"_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "^": r"\^{}", "~": r"\~{}"}
+    {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "_&%#${}"},
+        **{sign: f"${sign}$" for sign in "<>|"},
+        "^": r"\^{}",
+        "~": r"\~{}",
+    }
 )
+
+
+def packages(tables: list[Table]) -> str:
+    """A comment that says what a document needs for these tables."""
+    needed = ["amsmath", *(["longtable"] if any(_is_long(table) for table in tables) else [])]
+    return f"% \\usepackage{{{','.join(needed)}}}\n"
 
 
 def latex(table: Table) -> str:
-    """A tabular (longtable for the long ones): expressions typeset, text escaped; needs amsmath and longtable."""
-    from sympy import Symbol
-    from sympy import latex as typeset
-    from sympy.parsing.sympy_parser import parse_expr
+    """A tabular, or a longtable where it needs pages: formulas typeset, text escaped."""
+    left_out = LATEX_LEAVES_OUT.get(table["id"], ())
+    columns = [name for name in table["rows"][0] if name not in left_out]
+    head = " & ".join(_latex_cell(name.replace("_", " ")) for name in columns) + r" \\ \hline"
+    letters = "@{}" + "l" * len(columns) + "@{}"
+    begin, end = f"\\begin{{tabular}}{{{letters}}}", r"\end{tabular}"
+    if _is_long(table):  # small enough for the width of an article
+        begin = r"{\scriptsize\setlength{\tabcolsep}{3pt}" + f"\n\\begin{{longtable}}{{{letters}}}"
+        head, end = head + "\n" + r"\endhead", "\\end{longtable}\n}"
+    lines = [f"% {table['id']}: {table['title']}"]
+    if left_out:
+        lines.append(f"% left out, see --csv: {', '.join(left_out)}")
+    lines += [begin, head]
+    lines += [" & ".join(_latex_cell(row[name]) for name in columns) + r" \\" for row in table["rows"]]
+    return "\n".join([*lines, end]) + "\n"
 
-    names = {"N": Symbol("N"), "M": Symbol("M"), "L": Symbol("L")}
-    skipped = {"shown_by", "bound"}  # a sentence, and sums too wide for a cell
-    columns = [name for name in table["rows"][0] if name not in skipped]
 
-    @functools.cache  # a few hundred different cells in thousands of rows
-    def formula(text: str) -> str:  # our own generated cells, never text from outside
-        return f"${typeset(parse_expr(text, local_dict=names, evaluate=False), root_notation=False)}$"
+def _is_long(table: Table) -> bool:
+    return len(table["rows"]) > _ROWS_OF_A_PAGE
 
-    def cell(name: str, text: str | None) -> str:
-        if text is None:
-            return "--"
-        return formula(text) if name in MATH_COLUMNS else text.translate(_ESCAPES)
 
-    kind = "longtable" if len(table["rows"]) > 40 else "tabular"
-    lines = [f"% {table['id']}: {table['title']}", f"\\begin{{{kind}}}{{{'l' * len(columns)}}}"]
-    lines.append(" & ".join(name.translate(_ESCAPES) for name in columns) + r" \\ \hline")
-    lines += [" & ".join(cell(name, row[name]) for name in columns) + r" \\" for row in table["rows"]]
-    return "\n".join([*lines, f"\\end{{{kind}}}"]) + "\n"
+@functools.cache  # a few hundred different cells in thousands of rows
+def _latex_cell(text: str | None) -> str:
+    from paper_checks.formulas import NotAFormulaError, formula, with_whole_powers
+    from paper_checks.formulas_latex import latex as typeset
+
+    if text is None:
+        return "--"
+    try:
+        whole = with_whole_powers(text.removeprefix("faster than any power, "))
+        return f"${typeset(formula(whole), is_stacked=False)}$"
+    except NotAFormulaError:
+        return text.translate(_ESCAPES)
 
 
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
