@@ -1,0 +1,1 @@
+"""The report: one static site from the document of ``depthlaw verify``."""

@@ -1,0 +1,10 @@
+"""The figures of the report: what pages ask for."""
+
+from __future__ import annotations
+
+from paper_checks.report.claim_figures import for_claim, training
+from paper_checks.report.drawing import Figure
+from paper_checks.report.scheme_figures import SchemeFigures, by_scheme
+from paper_checks.report.themed import themed
+
+__all__ = ["Figure", "SchemeFigures", "by_scheme", "for_claim", "themed", "training"]

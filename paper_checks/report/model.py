@@ -1,0 +1,238 @@
+"""What the templates see: the document of ``depthlaw verify``, which may come from outside and is read with care.
+
+Ids and keys of sources become names of files and anchors, so they are letters and digits here, whatever a file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from paper_checks.claim import Route, Verdict
+from paper_checks.commands.output import SCHEMA_VERSION
+
+ClaimId = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9]{0,7}-[0-9]{1,4}$")]
+SourceKey = Annotated[str, Field(pattern=r"^[a-z]{1,40}$")]
+Count = Annotated[int, Field(ge=0, strict=True)]
+_SHOWN = 120
+
+
+class BadDocumentError(ValueError):
+    """What was read is no document of ``depthlaw verify``; its text says why, in one line."""
+
+
+class _Read(BaseModel):
+    """More keys than are known are let pass: a document may say more than the site shows."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Evidence(_Read):
+    route: Route
+    num_effective: Count
+    verdict: Verdict
+    of: Literal["printed", "amended"]
+    detail: str
+    numbers: dict[str, JsonValue]
+    steps: tuple[str, ...]
+
+
+class Counterexample(_Read):
+    """printed, found and command; whatever else it holds is data to see the failure by."""
+
+    model_config = ConfigDict(extra="allow")
+
+    printed: str
+    found: str
+    command: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Its table, where it has one: rows with the same keys."""
+        rows = (self.model_extra or {}).get("rows")
+        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+            return []
+        return rows if len({tuple(row) for row in rows}) == 1 else []
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {name: value for name, value in (self.model_extra or {}).items() if name != "rows" or not self.rows}
+
+
+class Part(_Read):
+    name: str
+    statement: str
+    verdict: Verdict
+    expected: Verdict
+    condition: str | None
+    correction: str | None
+    grounds: str
+    open: str | None
+    counterexample: Counterexample | None
+    instead_holds: bool
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def routes(self) -> list[str]:
+        return list(dict.fromkeys(item.route.value for item in self.evidence))
+
+
+class Mutant(_Read):
+    part: str
+    name: str
+    killed: bool
+    red_checks: tuple[Count, ...]
+
+
+class Claim(_Read):
+    id: ClaimId
+    source: SourceKey
+    locator: str
+    quote: str
+    statement: str
+    parts: Annotated[tuple[Part, ...], Field(min_length=1)]
+    verdict: Verdict
+    expected: Verdict
+    uses: tuple[ClaimId, ...]
+    mutants: tuple[Mutant, ...] | None
+
+    @property
+    def routes(self) -> list[str]:
+        """By which its parts were checked, in the order of ``Route``."""
+        found = {route for part in self.parts for route in part.routes}
+        return [route.value for route in Route if route.value in found]
+
+    @property
+    def num_evidence(self) -> int:
+        return sum(len(part.evidence) for part in self.parts)
+
+
+class TableRow(_Read):
+    """A derived cell, and what is printed where a claim prints it."""
+
+    table: str
+    row: dict[str, str]
+    column: str
+    derived: str | None
+    claim: ClaimId | None
+    printed: str | None
+    equal: bool | None
+    shown_by: str | None
+    note: str
+
+
+class Beside(_Read):
+    """One thing that two sources print."""
+
+    topic: str
+    claims: tuple[ClaimId, ...]
+    beside: str
+    agree: bool
+    expected: bool
+    text: str
+
+
+class Source(_Read):
+    key: SourceKey
+    title: str
+    authors: str
+    url: Annotated[str, Field(pattern=r"^https://[^\s\"'<>]+$")]
+    version: str
+    file: str | None
+    sha256: str | None
+
+
+class Tried(_Read):
+    tried: Count
+    killed: Count
+    survived: tuple[str, ...]
+
+
+class Cells(_Read):
+    compared: Count
+    equal: Count
+    faults: tuple[str, ...]
+
+
+class Tables(_Read):
+    source: str
+    generated_file: str
+
+
+class Summary(_Read):
+    coverage: str
+    unexpected: tuple[ClaimId, ...]
+    mutants: Tried | None
+    cells: Cells
+    tables: Tables
+    as_expected: bool
+
+
+class Document(_Read):
+    """The whole of it. Every claim has a source that is there too, and every id stands once."""
+
+    schema_version: Literal[1]
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    tables: tuple[TableRow, ...]
+    sources_beside: tuple[Beside, ...]
+    sources: dict[SourceKey, Source]
+    summary: Summary
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Document:
+        seen: set[str] = set()
+        for claim in self.claims:
+            if claim.id in seen:
+                raise ValueError(f"{claim.id} stands twice")
+            if claim.source not in self.sources:
+                raise ValueError(f"{claim.id} is of a source that the document does not describe: {claim.source}")
+            seen.add(claim.id)
+        return self
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many claims have each verdict, the best first."""
+        found = [claim.verdict for claim in self.claims]
+        return {verdict.value: found.count(verdict) for verdict in reversed(Verdict)}
+
+    @property
+    def by_source(self) -> dict[str, list[Claim]]:
+        """The claims of each source that has any, in the order of the claims."""
+        found: dict[str, list[Claim]] = {}
+        for claim in self.claims:
+            found.setdefault(claim.source, []).append(claim)
+        return found
+
+
+def parse(content: bytes | Mapping[str, Any]) -> Document:
+    """The document in a file's bytes, or in what ``verify`` returned. BadDocumentError where it is none."""
+    try:
+        if isinstance(content, bytes):
+            return Document.model_validate_json(content)
+        return Document.model_validate(content)
+    except ValidationError as error:
+        raise BadDocumentError(_why(error)) from error
+
+
+def _why(error: ValidationError) -> str:
+    """One line: the most telling of what pydantic found."""
+    found = error.errors(include_url=False)
+    for one in found:
+        if one["type"] == "json_invalid":
+            return "it is not JSON"
+        if one["loc"] == ("schema_version",) and one["type"] != "missing":
+            return f"its schema_version is {_short(one['input'])}, and this version reads {SCHEMA_VERSION}"
+    return f"it is no document of `depthlaw verify`: {'; '.join(_lines(found[:1]))}"
+
+
+def _lines(found: list[Any]) -> Iterator[str]:
+    for one in found:
+        place = ".".join(map(str, one["loc"]))
+        yield f"{place}: {one['msg']}" if place else one["msg"]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

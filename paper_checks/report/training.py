@@ -1,0 +1,91 @@
+"""TRAINING.md as a page of the site: the same words and tables, with its figures inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from paper_checks.training_page import PAGE
+
+Draw = Callable[[str], Markup]
+"""The figure of that name, with its caption."""
+ELSEWHERE = {"TRANSFORMERS.md": "measured.html", "MEASURED.md": "measured.html", "CLAIMS.md": "claims.html"}
+"""Pages of the repository that the site has too."""
+
+
+def page(draw: Draw, path: Path = PAGE) -> Markup:
+    """Its HTML. What is HTML in it is shown as text; a link to what the site does not have becomes text."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = path.read_text(encoding="utf-8")
+    if text.startswith("<!--"):  # the line that says what generated it
+        text = text.partition("-->")[2]
+    tokens = parser.parse(text)
+    return Markup(parser.renderer.render(_turned(tokens, draw), parser.options, {}))
+
+
+def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
+    """Figures drawn, headings with ids, tables that scroll by themselves, links within the site."""
+    out: list[Token] = []
+    heading, num_tables, skipped = "", 0, 0
+    for i, token in enumerate(tokens):
+        if skipped:
+            skipped -= 1
+            continue
+        if token.type == "heading_open":
+            heading = tokens[i + 1].content
+            if token.tag != "h1":
+                token.attrSet("id", heading.lower().replace(" ", "-").replace(",", ""))
+        elif token.type == "paragraph_open" and (image := _image(tokens[i + 1])) is not None:
+            out.append(_html(draw(Path(str(image.attrGet("src"))).stem)))
+            skipped = 5 if _is_caption(tokens[i + 3 : i + 6]) else 2
+            continue
+        elif token.type == "table_open":
+            num_tables += 1
+            label = f"{heading}, table {num_tables}"
+            out.append(
+                _html(f'<div class="scroll wide" tabindex="0" role="region" aria-label="{Markup.escape(label)}">')
+            )
+            out += [token, _html(f'<caption class="sr">{Markup.escape(label)}</caption>')]
+            continue
+        elif token.type == "th_open":
+            token.attrSet("scope", "col")
+        elif token.type == "inline":
+            _keep_links(token)
+        out.append(token)
+        if token.type == "table_close":
+            out.append(_html("</div>\n"))
+    return out
+
+
+def _image(inline: Token) -> Token | None:
+    """The image that is all of a paragraph."""
+    children = inline.children or []
+    return children[0] if len(children) == 1 and children[0].type == "image" else None
+
+
+def _is_caption(tokens: Sequence[Token]) -> bool:
+    """A paragraph that is emphasised throughout."""
+    kinds = [child.type for child in tokens[1].children or []] if len(tokens) == 3 else []
+    return bool(kinds) and tokens[0].type == "paragraph_open" and (kinds[0], kinds[-1]) == ("em_open", "em_close")
+
+
+def _keep_links(inline: Token) -> None:
+    """Links to anchors of the page stay, those to pages that the site has are turned, the others become text."""
+    kept: list[Token] = []
+    is_dropped = False
+    for child in inline.children or []:
+        if child.type == "link_open":
+            target = str(child.attrGet("href"))
+            is_dropped = not target.startswith("#") and target not in ELSEWHERE
+            child.attrSet("href", ELSEWHERE.get(target, target))
+        if not (is_dropped and child.type in ("link_open", "link_close")):
+            kept.append(child)
+    inline.children = kept
+
+
+def _html(text: str) -> Token:
+    return Token("html_block", "", 0, content=text)

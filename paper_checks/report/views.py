@@ -1,0 +1,238 @@
+"""What stands in the templates beside the document itself: words for verdicts and routes, tables, schemes, findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from paper_checks import generated
+from paper_checks.claim import Route, Verdict
+from paper_checks.findings import FINDINGS
+from paper_checks.pages import MEANINGS, merged
+from paper_checks.registry import claims as registered
+from paper_checks.report import graph, typeset
+from paper_checks.report.model import Claim, Document, Part
+from paper_checks.verify import small_tables, why_unexpected
+from theory.schemes import SCHEMES, Scheme
+from theory.stack import Placement
+from theory.tables import CROSS_ACTIVATIONS
+
+SYMBOLS = {verdict.value: graph.SYMBOLS[verdict] for verdict in reversed(Verdict)}
+"""Beside the word of a verdict, the best first; no verdict is said by its colour alone."""
+OUTCOMES = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "not decided"}
+ROUTES = {
+    Route.PROOF: "a derivation in exact algebra",
+    Route.PROPERTY: "a search for counterexamples, or a proof that there is none, all over the stated domain",
+    Route.NUMERIC: "numbers to many digits, summed or integrated by a way of their own",
+    Route.MEANFIELD: "the exact second moments of a stack of FFN sublayers at infinite width",
+    Route.KERNEL: "a real Transformer at infinite width, token by token and role by role",
+    Route.MEASURED: "real torch networks: gradients by autograd, and training",
+    Route.ARITHMETIC: "the printed numbers and formulas against one another",
+    Route.CITATION: "the printed words read again, or what another source prints",
+}
+SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
+SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
+MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
+_DIGITS = 6
+
+
+def meanings() -> dict[str, str]:
+    """What each verdict means, by the words of CLAIMS.md."""
+    found = dict(re.findall(r"([A-Z]+): (.+?)\.(?= [A-Z]+:|$)", MEANINGS))
+    if set(found) != {verdict.value for verdict in Verdict}:
+        raise ValueError(f"the meanings of the verdicts have changed their form: {sorted(found)}")
+    return found
+
+
+# ---------------------------------------------------------------- words
+
+
+def said(value: Any) -> str:
+    """Data for people: no braces, brackets or quotes of Python."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS}g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {said(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(said, value))
+    return "none" if value is None else str(value)
+
+
+def spaced(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the names of their columns as words."""
+    return [{name.replace("_", " "): value for name, value in row.items()} for row in rows]
+
+
+def page_of(claim: Claim) -> str:
+    return f"source-{claim.source}.html"
+
+
+def linked(found: Markup, claims: Mapping[str, Claim]) -> Markup:
+    """Each id of a claim that stands in text, not in a tag or in a link, as a link to it."""
+    depth = 0
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal depth
+        tag, id_ = match.groups()
+        if tag is not None:
+            depth += bool(re.match(r"<a[ >]", tag)) - (tag == "</a>")
+            return tag
+        if depth or id_ not in claims:
+            return match.group()
+        return f'<a href="{page_of(claims[id_])}#{id_}">{id_}</a>'
+
+    return Markup(re.sub(r"(<[^>]*>)|\b([A-Z][A-Z0-9]-\d\d)\b", replaced, str(escape(found))))
+
+
+def quoted(text: str) -> Markup:
+    """Words of a source, typeset; what the slides print bold is bold."""
+    pieces = re.split(r"<b>(.*?)</b>", text, flags=re.DOTALL)
+    bold = Markup("<b>{}</b>")
+    return Markup().join(
+        bold.format(typeset.prose(piece)) if i % 2 else typeset.prose(piece) for i, piece in enumerate(pieces)
+    )
+
+
+def searched(claim: Claim, told: Mapping[str, str]) -> str:
+    """What the search box looks through, in small letters."""
+    parts = (text for part in claim.parts for text in (part.name, part.statement))
+    texts = (claim.id, claim.statement, claim.locator, claim.quote, told.get(claim.id, ""), *parts)
+    return " ".join(" ".join(texts).lower().split())
+
+
+def statement_of(claim: Claim, part: Part) -> Markup:
+    """The printed statement typeset from its object; as text where the document says another than the registry."""
+    known = registered().get(claim.id)
+    for one in known.parts if known is not None else ():
+        if one.name == part.name and one.statement.text == part.statement:
+            return typeset.statement(one.statement)
+    return typeset.prose(part.statement)
+
+
+# ---------------------------------------------------------------- the overview
+
+
+def findings(claims: Collection[str]) -> list[tuple[list[str], str]]:
+    """What was found of the claims that are there: their ids, and a sentence."""
+    kept = (([id_ for id_ in ids if id_ in claims], text) for ids, text in FINDINGS)
+    return [(ids, text[0].upper() + text[1:]) for ids, text in kept if ids]
+
+
+def unexpected(doc: Document) -> Iterator[str]:
+    """What of the document is not as expected, a line each."""
+    for claim in doc.claims:
+        if claim.id in doc.summary.unexpected:
+            yield from (f"{claim.id}, {line}" for line in why_unexpected(claim.model_dump(mode="json")))
+    if doc.summary.mutants is not None:
+        yield from (f"broken on purpose, and not seen: {name}" for name in doc.summary.mutants.survived)
+    yield from (f"differs, though its claim is confirmed: {name}" for name in doc.summary.cells.faults)
+    yield from (
+        f"{one.topic}: expected to {'agree' if one.expected else 'differ'}"
+        for one in doc.sources_beside
+        if one.agree is not one.expected
+    )
+    if doc.summary.tables.generated_file != "in step":
+        yield f"the generated file of tables is {doc.summary.tables.generated_file}"
+
+
+# ---------------------------------------------------------------- tables
+
+_Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """small: tables as they are. crosses: title and matrix, scheme by optimizer."""
+
+    small: Sequence[Mapping[str, Any]]
+    crosses: Sequence[tuple[str, list[dict[str, str]]]]
+
+
+def tables() -> Tables:
+    """The derived tables; without the cross table where none is stored of these sources."""
+    found = generated.stored() or small_tables()
+    rows = next((table["rows"] for table in found if table["id"] == "cross"), [])
+    small = [{**table, "rows": spaced(table["rows"])} for table in found if table["id"] != "cross"]
+    return Tables(small=small, crosses=list(_crosses(rows)) if rows else [])
+
+
+def _crosses(rows: Sequence[_Row]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    for activation in CROSS_ACTIVATIONS:
+        chosen = [row for row in rows if row["activation"] == activation]
+        layernorm = matrix([row for row in chosen if row["norm_kind"] == "layernorm"])
+        rmsnorm = matrix([row for row in chosen if row["norm_kind"] == "rmsnorm"])
+        yield f"{activation}, LayerNorm", layernorm
+        if others := [row for row in rmsnorm if row not in layernorm]:
+            yield f"{activation}, RMSNorm", others
+
+
+def matrix(rows: Sequence[_Row]) -> list[dict[str, str]]:
+    """The orders of one activation and norm, scheme by optimizer; optimizers that are alike share a column."""
+    cells = {(row["scheme"], row["optimizer"]): row["approximate"] or "not decided" for row in rows}
+    schemes = list(dict.fromkeys(name for name, _ in cells))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for optimizer in dict.fromkeys(name for _, name in cells):
+        alike.setdefault(tuple(cells[name, optimizer] for name in schemes), []).append(optimizer)
+    columns = {", ".join(names): column for column, names in alike.items()}
+    return [{"scheme": name, **{head: column[i] for head, column in columns.items()}} for i, name in enumerate(schemes)]
+
+
+def beside_printed(doc: Document) -> list[dict[str, Any]]:
+    return merged([row.model_dump(mode="json") for row in doc.tables])
+
+
+# ---------------------------------------------------------------- schemes
+
+SCHEME_COLUMNS = ("Scheme", "Norms", "a", "b", "c", "w", "v", "Rate, sign type", "Source")
+_FORM = (
+    r"$$ x_l = \mathrm{norm}_{\mathrm{post}}\left( a\, x_{l-1} + b\, \mathrm{norm}_{\mathrm{branch}}\left( W_2\, "
+    r"\mathrm{norm}_{\mathrm{inner}}\left( \phi( W_1\, c\, \mathrm{norm}_{\mathrm{pre}}( x_{l-1} ) ) \right) \right) "
+    r"\right) $$"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeRow:
+    name: str
+    norms: str
+    laws: Sequence[Markup | str]
+    source: str
+
+
+def form() -> Markup:
+    """The one form of a sublayer, as ``theory.stack`` has it."""
+    return typeset.prose(_FORM)
+
+
+def schemes() -> list[SchemeRow]:
+    return [
+        SchemeRow(name=one.name, norms=_norms(one.stack.placement), laws=_laws(one), source=one.source)
+        for one in SCHEMES.values()
+    ]
+
+
+def _norms(placement: Placement) -> str:
+    names = ("pre", "inner", "branch", "post", "final")
+    return ", ".join(name for name in names if getattr(placement, name)) or "none"
+
+
+def _laws(one: Scheme) -> list[Markup | str]:
+    """a, b, c, w, v and what multiplies the learning rate, empty where it is 1."""
+    stack = one.stack
+    trained = " (trained)" if stack.trains_branch_weight else ""
+    residual = "Admin's rule" if stack.residual_weight is None else _law(stack.residual_weight)
+    branch = f"{_law(stack.branch_weight) or '1'}{trained}" if trained else _law(stack.branch_weight)
+    rest = (stack.input_scale, stack.gain_in, stack.gain_out, one.sign_lr_multiplier)
+    return [residual, Markup(branch), *map(_law, rest)]
+
+
+def _law(value: Any) -> Markup:
+    return Markup() if value == 1 else typeset.expression(value)

@@ -1,0 +1,464 @@
+"""``depthlaw report``: what stands on the pages, what is refused, and that an old report stays whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markupsafe import Markup
+
+from paper_checks import generated
+from paper_checks import verify as engine
+from paper_checks.cells import side_by_side
+from paper_checks.claim import Verdict
+from paper_checks.commands import report as command
+from paper_checks.commands.inputs import BadInputError
+from paper_checks.commands.output import as_text
+from paper_checks.concord import agreements
+from paper_checks.findings import FINDINGS
+from paper_checks.kernel_kept import StaleError
+from paper_checks.registry import claims
+from paper_checks.report import figures, folder, site, training, views
+from paper_checks.report.model import BadDocumentError, Document, parse
+from tests.paper_checks.report_pages import STATIC, Page, faults, made, unreachable
+
+SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror='a()'> \"&lt; ${x} {{ 7*7 }}"
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    """The document of all claims as they are expected, made without checking: verdicts are what the registry pins."""
+    rows = side_by_side(engine.small_tables(), claims().values())
+    return json.loads(as_text(_document([_unchecked(id_) for id_ in claims()], rows, agreements())))
+
+
+def _unchecked(id_: str) -> dict[str, Any]:
+    claim = claims()[id_]
+    parts = [
+        {
+            "name": part.name,
+            "statement": part.statement.text,
+            "verdict": part.expected.value,
+            "expected": part.expected.value,
+            "condition": part.condition,
+            "correction": None,
+            "grounds": "",
+            "open": part.open,
+            "counterexample": None,
+            "instead_holds": True,
+            "evidence": [
+                {
+                    "route": check.route.value,
+                    "num_effective": 1,
+                    "verdict": "CONFIRMED",
+                    "of": "printed",
+                    "detail": "",
+                    "numbers": {},
+                    "steps": [],
+                }
+                for check in part.checks
+            ],
+        }
+        for part in claim.parts
+    ]
+    return {
+        "id": id_,
+        "source": claim.source,
+        "locator": claim.locator,
+        "quote": claim.quote,
+        "statement": claim.summary,
+        "parts": parts,
+        "verdict": claim.expected.value,
+        "expected": claim.expected.value,
+        "counterexample": None,
+        "uses": list(claim.uses),
+        "evidence": [item for part in parts for item in part["evidence"]],
+        "mutants": None,
+    }
+
+
+def _document(entries: list[Any], rows: Any = (), beside: Any = ()) -> dict[str, Any]:
+    return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=beside)
+
+
+@pytest.fixture(scope="module")
+def some() -> dict[str, Any]:
+    """A document of a few claims, checked in truth, mutants included."""
+    entries = [engine.check(claims()[id_], True) for id_ in SOME]
+    return json.loads(as_text(_document(entries)))
+
+
+@pytest.fixture(scope="module")
+def pages(whole: dict[str, Any]) -> dict[str, str]:
+    return made(whole)
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the pages of figures, which take seconds and do not depend on the document."""
+    monkeypatch.setattr(figures, "by_scheme", list)
+    monkeypatch.setattr(figures, "training", dict)
+    monkeypatch.setattr(training, "page", lambda _: Markup("<h1>Training</h1>"))
+
+
+# ---------------------------------------------------------------- what stands on the pages
+
+
+def test_every_page_is_sound(pages: dict[str, str]) -> None:
+    assert faults(pages, STATIC) == []
+    assert max(len(text.encode()) for text in pages.values()) < 3e6
+
+
+def test_every_claim_is_reachable(whole: dict[str, Any], pages: dict[str, str]) -> None:
+    assert unreachable(whole, pages) == []
+    listed = Page(pages["claims.html"])
+    assert [id_ for id_ in listed.ids if id_ in claims()] == list(claims())
+    assert {f"source-{entry['source']}.html#{entry['id']}" for entry in whole["claims"]} <= set(listed.links)
+
+
+MUTANTS = {
+    "a link into the void": lambda text: text.replace('href="graph.html"', 'href="graphs.html"', 1),
+    "a fragment that no page has": lambda text: text.replace("#S3-10", "#S3-99"),
+    "an image from elsewhere": lambda text: text.replace("<main", '<img src="https://a.example/b.png"><main', 1),
+    "a script from elsewhere": lambda text: text.replace("static/site.js", "//a.example/site.js"),
+    "a style that is not there": lambda text: text.replace("static/style.css", "static/styles.css"),
+    "an inline handler": lambda text: text.replace("<main", '<main onclick="a()"', 1),
+    "a tag left open": lambda text: text.replace("</h1>", "", 1),
+    "a heading skipped": lambda text: text.replace("<h2", "<h4", 1).replace("</h2>", "</h4>", 1),
+    "an id twice": lambda text: text.replace("<footer", '<footer id="content"', 1),
+    "no main": lambda text: text.replace("<main", "<div").replace("</main>", "</div>"),
+    "a drawing without a name": lambda text: text.replace("<main", '<svg role="img"><g></g></svg><main', 1),
+    "a region without a name": lambda text: text.replace('role="region" aria-label="The', 'role="region" title="The'),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_page_that_is_not_sound_is_seen(pages: dict[str, str], name: str) -> None:
+    broken = MUTANTS[name](pages["index.html"])
+    assert broken != pages["index.html"]
+    assert faults({**pages, "index.html": broken}, STATIC)
+
+
+def test_a_claim_that_is_lost_is_seen(whole: dict[str, Any], pages: dict[str, str]) -> None:
+    lost = pages["source-su.html"].replace('<article class="claim confirmed" id="S1-24"', "<article", 1)
+    assert unreachable(whole, {**pages, "source-su.html": lost}) == ["S1-24"]
+
+
+def test_overview_counts_and_finds(whole: dict[str, Any], pages: dict[str, str]) -> None:
+    text = pages["index.html"]
+    for verdict, number in whole["summary"]["verdicts"].items():
+        assert f'href="claims.html#verdict={verdict}"><span class="number">{number}</span>' in text
+    for ids, _ in FINDINGS:
+        assert all(f"#{id_}" in text for id_ in ids)
+    assert "Not as expected" not in text
+
+
+def test_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None:
+    found = json.loads(json.dumps(some))
+    entry = found["claims"][0]
+    entry["verdict"] = entry["parts"][0]["verdict"] = "UNDECIDED"
+    found["summary"] |= {"as_expected": False, "unexpected": [entry["id"]]}
+    text = made(found, ["index.html"])["index.html"]
+    assert "Not as expected" in text
+    assert f"UNDECIDED, expected {entry['expected']}" in text
+
+
+@pytest.mark.usefixtures("light")
+def test_a_claim_shows_all_that_is_known_of_it(some: dict[str, Any]) -> None:
+    """Evidence, steps, numbers, counterexample with its command, mutants, and both directions of uses."""
+    shown = made(some)
+    for entry in some["claims"]:
+        text = shown[f"source-{entry['source']}.html"]
+        for part in entry["parts"]:
+            assert text.count('<span class="route"') >= len(part["evidence"])
+            if part["counterexample"]:
+                assert str(Markup.escape(part["counterexample"]["command"])) in text
+        assert f"Broken on purpose: {len(entry['mutants'])} of {len(entry['mutants'])} seen" in text
+    assert "Derivation, " in "".join(shown.values())
+    assert faults(shown, STATIC) == []  # claims that this document lacks are named, not linked
+
+
+@pytest.mark.usefixtures("light")
+def test_hostile_text_is_text(some: dict[str, Any]) -> None:
+    """Every string of a document, replaced where its form allows it: nothing of it becomes a tag or a template."""
+    found = _poisoned(json.loads(json.dumps(some)))
+    shown = made(found)
+    clean = made(some)
+    for name, text in shown.items():
+        page = Page(text)
+        assert page.tags["script"] == Page(clean[name]).tags["script"] == 2
+        assert not page.tags["img"] and not page.handlers
+        assert "49" not in text.partition("<main")[2] or "{{ 7*7 }}" in text
+    assert "&lt;script&gt;" in shown["source-su.html"]
+    assert faults(shown, STATIC) == []
+
+
+def _poisoned(value: Any, key: str = "") -> Any:
+    fixed = {
+        "id",
+        "source",
+        "verdict",
+        "expected",
+        "route",
+        "of",
+        "uses",
+        "claims",
+        "key",
+        "url",
+        "unexpected",
+        "claim",
+    }
+    if key in fixed and not (key == "claims" and isinstance(value, list) and value and isinstance(value[0], dict)):
+        return value
+    if isinstance(value, dict):
+        return {name: _poisoned(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_poisoned(one, key) for one in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_ids_in_text_become_links() -> None:
+    found = {"S3-10": parse_claim("S3-10")}
+    linked = views.linked(Markup('S3-10, S3-99, <a title="S3-10">S3-10</a> &lt;S3-10'), found)
+    there = '<a href="source-slides.html#S3-10">S3-10</a>'
+    assert linked == f'{there}, S3-99, <a title="S3-10">S3-10</a> &lt;{there}'
+    assert views.linked("<S3-10>", {}) == "&lt;S3-10&gt;"  # pyright: ignore[reportArgumentType]
+
+
+def parse_claim(id_: str) -> Any:
+    return parse(_document([_unchecked(id_)])).claims[0]
+
+
+@pytest.mark.usefixtures("light")
+def test_same_document_same_bytes(some: dict[str, Any]) -> None:
+    assert made(some) == made(some)
+    other = json.loads(json.dumps(some))
+    other["claims"][0]["quote"] += "."
+    assert made(other) != made(some)
+
+
+def test_statement_of_another_registry_is_shown_as_its_text(some: dict[str, Any]) -> None:
+    claim = parse(some).claims[0]
+    part = claim.parts[0].model_copy(update={"statement": "quite another thing"})
+    assert "quite another thing" in views.statement_of(claim, part)
+
+
+def test_training_page_keeps_words_and_turns_links(tmp_path: Path) -> None:
+    file = tmp_path / "PAGE.md"
+    file.write_text(
+        "<!-- generated -->\n\n# T\n\n[here](#a), [T](TRANSFORMERS.md), [no](sims/x.py) <b>\n\n"
+        "| x |\n| - |\n| 1 |\n\n![alt](figures/training-a.svg)\n\n*its caption*\n\nend\n"
+    )
+    found = training.page(lambda name: Markup("<figure>{}</figure>").format(name), file)
+    assert '<a href="#a">here</a>, <a href="measured.html">T</a>, no &lt;b&gt;' in found
+    assert "<figure>training-a</figure><p>end</p>" in found.replace("\n", "")
+    assert 'role="region" aria-label="T, table 1"' in found and '<th scope="col">x</th>' in found
+    assert "generated" not in found
+
+
+def test_words_for_every_verdict_and_route() -> None:
+    assert set(views.meanings()) == set(views.SYMBOLS) == {verdict.value for verdict in Verdict}
+    assert len(set(views.SYMBOLS.values())) == len(Verdict)
+
+
+@pytest.mark.usefixtures("light")
+def test_without_kept_numbers_the_site_says_so(some: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(*_: Any) -> Any:
+        raise StaleError("it is of other sources")
+
+    monkeypatch.setattr(figures, "by_scheme", stale)
+    monkeypatch.setattr(figures, "for_claim", stale)
+    monkeypatch.setattr(generated, "stored", lambda: None)
+    shown = made(some)
+    assert "it is of other sources" in shown["measured.html"]
+    assert "make tables" in shown["tables.html"]
+    assert faults(shown, STATIC) == []
+
+
+# ---------------------------------------------------------------- the document that comes from outside
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda found: found | {"schema_version": 2}, "its schema_version is 2, and this version reads 1"),
+        (lambda found: {"schema_version": 1}, "it is no document of `depthlaw verify`: claims: Field required"),
+        (lambda found: found | {"claims": []}, "claims: "),
+        (lambda found: found | {"claims": found["claims"] * 2}, "stands twice"),
+        (lambda found: found | {"sources": {}}, "is of a source that the document does not describe"),
+        (lambda found: _with_claim(found, id="../../S1-01"), "claims.0.id"),
+        (lambda found: _with_claim(found, source="../su"), "claims.0.source"),
+        (lambda found: _with_claim(found, verdict="TRUE"), "claims.0.verdict"),
+        (lambda found: _with_claim(found, parts=[]), "claims.0.parts"),
+        (lambda found: _with_url(found, "javascript:alert(1)"), "url"),
+    ],
+)
+def test_what_is_no_document_is_refused(some: dict[str, Any], tmp_path: Path, change: Any, said: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(change(json.loads(json.dumps(some)))), encoding="utf-8")
+    with pytest.raises(BadInputError) as refused:
+        command.run(str(tmp_path / "site"), document_file=str(file), quick=False, as_json=False)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
+
+
+def _with_claim(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return found | {"claims": [found["claims"][0] | changes, *found["claims"][1:]]}
+
+
+def _with_url(found: dict[str, Any], url: str) -> dict[str, Any]:
+    return found | {"sources": {key: one | {"url": url} for key, one in found["sources"].items()}}
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"", b"[" * 10_000])
+def test_what_is_not_json_is_refused(content: bytes) -> None:
+    with pytest.raises(BadDocumentError, match="it is not JSON"):
+        parse(content)
+
+
+def test_refusals_before_anything_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_verified", lambda *_: pytest.fail("verified before looking"))
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    monkeypatch.chdir(tmp_path / "full")
+    for out, said in (
+        ("", "empty name"),
+        (str(tmp_path / "file"), "is not a folder"),
+        (str(tmp_path / "file" / "below"), "cannot be written to"),
+        (str(tmp_path / "full"), "the folder that you are in"),
+        ("..", "the folder that you are in"),
+    ):
+        with pytest.raises(BadInputError, match=said):
+            command.run(out, document_file=None, quick=True, as_json=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"is not empty and holds no report \(thesis.tex"):
+        command.run("full", document_file=None, quick=True, as_json=False)
+    with pytest.raises(BadInputError, match=r"cannot read nothing\.json: No such file"):
+        command.run("site", document_file="nothing.json", quick=False, as_json=False)
+    with pytest.raises(BadInputError, match="give one of them"):
+        command.run("site", document_file="file", quick=True, as_json=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
+
+
+# ---------------------------------------------------------------- writing
+
+
+def snapshot(out: Path) -> dict[str, bytes]:
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def document(some: dict[str, Any]) -> Document:
+    return parse(some)
+
+
+@pytest.mark.usefixtures("light")
+def test_written_and_replaced(document: Document, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "site"
+    seen = []
+    found = site.write(document, folder.check(out), lambda *step: seen.append(step))
+    assert found[0] == out / "index.html"
+    assert seen[-1] == ("writing pages", len(found), len(found))
+    first = snapshot(out)
+    assert set(first) == {path.name for path in found} | set(STATIC) | {folder.MARKER}
+    (out / "index.html").write_text("old")
+    site.write(document, folder.check(out), None)
+    assert snapshot(out) == first
+    assert [path.name for path in out.parent.iterdir()] == ["site"]
+
+
+@pytest.mark.parametrize("failing", ["render", "rename"])
+@pytest.mark.usefixtures("light")
+def test_old_report_stays_where_the_new_one_fails(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    out = tmp_path / "site"
+    out.mkdir()
+    (out / "index.html").write_text("old")
+    (out / folder.MARKER).write_text("index.html\n")
+    before = snapshot(out)
+    if failing == "render":
+        monkeypatch.setattr(views, "schemes", lambda: 1 // 0)
+    else:
+        monkeypatch.setattr(Path, "rename", _failing_onto(out))
+    with pytest.raises((ZeroDivisionError, OSError)):
+        site.write(document, folder.check(out), None)
+    assert snapshot(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def _failing_onto(out: Path) -> Any:
+    """A rename that fails once where the new site is to take the old one's place."""
+    real = Path.rename
+    failed = []
+
+    def rename(self: Path, target: Path) -> Path:
+        if Path(target) == out and not failed:
+            failed.append(target)
+            raise OSError(28, "No space left on device", str(target))
+        return real(self, target)
+
+    return rename
+
+
+@pytest.mark.usefixtures("light")
+def test_what_somebody_put_into_a_report_is_not_lost(document: Document, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    site.write(document, folder.check(out), None)
+    (out / "notes.txt").touch()
+    with pytest.raises(folder.NotOursError, match=r"notes\.txt besides"):
+        folder.check(out)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.usefixtures("light")
+def test_command_says_where_and_exits_by_the_verdicts(
+    some: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "verify.json", tmp_path / "site"
+    file.write_text(json.dumps(some), encoding="utf-8")
+    assert command.run(str(out), document_file=str(file), quick=False, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert f"{len(SOME)} claims" in said
+    assert f"pages; open {out / 'index.html'}" in said
+
+    some = some | {"summary": some["summary"] | {"as_expected": False}}
+    file.write_text(json.dumps(some), encoding="utf-8")
+    assert command.run(str(out), document_file=str(file), quick=False, as_json=True) == 1
+    answer = json.loads(capsys.readouterr().out)
+    num_pages = len(list(out.glob("*.html")))
+    assert answer == {
+        "schema_version": 1,
+        "out": str(out),
+        "pages": num_pages,
+        "claims": len(SOME),
+        "verdicts": some["summary"]["verdicts"],
+        "as_expected": False,
+    }
+    assert "Not as expected" in (out / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("light")
+def test_without_a_document_it_verifies(
+    some: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def verify(ids: list[str], **how: Any) -> dict[str, Any]:
+        how.pop("progress")
+        asked.append((ids, how))
+        return some
+
+    monkeypatch.setattr(engine, "verify", verify)
+    command.run(str(tmp_path / "site"), document_file=None, quick=False, as_json=False)
+    command.run(str(tmp_path / "site"), document_file=None, quick=True, as_json=False)
+    full = {"derive": True, "with_mutants": True, "quick": False}
+    assert asked == [(list(claims()), full), (list(claims()), dict.fromkeys(full, False) | {"quick": True})]
+    assert capsys.readouterr().err == ""
