@@ -55,10 +55,18 @@ class Route(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What one check found. num_effective: statements shown, or cases that met the hypotheses; never None.
+    """What one check found.
 
-    steps: the derivation, line by line. counterexample: data by which anyone can see a failure again; ``printed`` and
-    ``found`` say it in a line each, ``command`` shows it.
+    num_effective: statements shown, or cases that met the hypotheses; never None. steps: the derivation, line by line.
+    counterexample: data by which anyone can see a failure again; ``printed`` and ``found`` say it in a line each,
+    ``command`` shows it. ValueError for a verdict that no check gives, and for a counterexample that lacks one of the
+    three.
+
+    >>> from paper_checks.claim import Evidence, Route, Verdict
+    >>> Evidence(route=Route.PROOF, num_effective=1, verdict=Verdict.MISPRINT, detail="")
+    Traceback (most recent call last):
+        ...
+    ValueError: evidence says REFUTED, UNDECIDED, CONFIRMED, never MISPRINT
     """
 
     route: Route
@@ -83,8 +91,17 @@ class Check:
     """One route to a verdict on whatever statement it is given.
 
     is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
-    is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either.
-    is_slow: a quick look leaves it out, as it does what is measured.
+    is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either. is_slow: a quick look
+    leaves it out, as it does what is measured.
+
+    >>> from paper_checks.claim import Check, Evidence, Route, Verdict, perform
+    >>> from paper_checks.statements import Values
+    >>> def is_small(found):
+    ...     verdict = Verdict.CONFIRMED if found["x"] < 1 else Verdict.REFUTED
+    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
+    >>> check = Check(route=Route.ARITHMETIC, run=is_small)
+    >>> [perform(check, Values.of(x=x)).verdict.value for x in (0, 2)]
+    ['CONFIRMED', 'REFUTED']
     """
 
     route: Route
@@ -189,7 +206,32 @@ def claim(
     hedge: Amendment | None = None,
     **rest: Any,
 ) -> Claim:
-    """A claim of one part."""
+    """A claim of one part.
+
+    The arguments are those of ``Part`` and ``Claim``. statement: as printed, errors included; any object with a
+    ``text``. checks: each gets the statement and returns ``Evidence``. mutants: the statement broken on purpose.
+    ValueError where it has no check, or no mutant.
+
+    >>> from sympy import S
+    >>> from paper_checks.claim import Check, Evidence, Mutant, Route, Verdict, claim, judge
+    >>> from paper_checks.statements import Values
+    >>> def is_a_third(found):
+    ...     verdict = Verdict.CONFIRMED if found["share"] == S(1) / 3 else Verdict.REFUTED
+    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
+    >>> printed = Values.of(share=S(1) / 3)
+    >>> mine = claim(
+    ...     "S1-99",
+    ...     statement=printed,
+    ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
+    ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),
+    ...     source="su",
+    ...     locator="page 1",
+    ...     quote="a third",
+    ...     summary="the share is 1/3",
+    ... )
+    >>> judge(mine)[0].value
+    'CONFIRMED'
+    """
     part = Part(
         name="as printed",
         statement=statement,
@@ -206,12 +248,26 @@ def claim(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst verdict; UNDECIDED of none."""
+    """The worst verdict; UNDECIDED of none.
+
+    >>> from paper_checks.claim import Verdict, worst
+    >>> worst([Verdict.CONFIRMED, Verdict.CONDITIONAL, Verdict.UNDECIDED]).value
+    'UNDECIDED'
+    >>> worst([]).value
+    'UNDECIDED'
+    """
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNDECIDED)
 
 
 def perform(check: Check, statement: Statement) -> Evidence:
-    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident."""
+    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident.
+
+    >>> from paper_checks.claim import Check, Route, perform
+    >>> from paper_checks.statements import Values
+    >>> found = perform(Check(route=Route.PROOF, run=lambda statement: 1 / 0), Values.of(x=1))
+    >>> found.verdict.value, found.detail
+    ('UNDECIDED', 'gave up: ZeroDivisionError: division by zero')
+    """
     try:
         found = check.run(statement)
     except Exception as error:  # a check that gave up has shown nothing
@@ -273,7 +329,21 @@ def judge_quickly(part: Part) -> PartResult:
 
 
 def judge(found: Claim, *, quick: bool = False) -> tuple[Verdict, tuple[PartResult, ...]]:
-    """The verdict on a claim, and on each of its parts."""
+    """The verdict on a claim, and on each of its parts.
+
+    quick: without the measured and the slow checks of a part, where the others reach the expected verdict. No check
+    fails by accident: one that raises, or that no case met, is UNDECIDED.
+
+    >>> from paper_checks.claim import judge
+    >>> from paper_checks.registry import claims
+    >>> verdict, results = judge(claims()["LI-05"])
+    >>> verdict.value
+    'CONFIRMED'
+    >>> for result in results:
+    ...     print(result.verdict.value, [found.route.value for found in result.evidence])
+    CONFIRMED ['proof', 'arithmetic']
+    CONFIRMED ['meanfield', 'numeric', 'measured', 'kernel']
+    """
     results = tuple(judge_quickly(part) if quick else judge_part(part) for part in found.parts)
     return worst(result.verdict for result in results), results
 
@@ -295,6 +365,12 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
     """Every check of a part on every mutant of its statement, and on none of them a check that saw nothing wrong.
 
     A check that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
+
+    >>> from paper_checks.claim import try_mutants
+    >>> from paper_checks.registry import claims
+    >>> found = try_mutants(claims()["LI-05"].parts[0])
+    >>> len(found) > 0, all(result.is_killed for result in found)
+    (True, True)
     """
     results = []
     for mutant in part.mutants:

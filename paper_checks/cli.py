@@ -1,20 +1,65 @@
 """The command line. Only typer is imported here, so that ``depthlaw --help`` answers at once.
 
-Exit 0: done and as expected. 1: a verdict differs from the expected one. 2: unusable input, said in one line.
+Exit 0: done and as expected. 1: a verdict differs from the expected one. 2: unusable input, said in one line. 130:
+interrupted, said in one line too.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from paper_checks.choices import ARCHITECTURES, NORMS, OPTIMIZERS, SELECTIONS
-from paper_checks.commands.experiment_options import EXAMPLES as EXPERIMENT_EXAMPLES
+from paper_checks.choices import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    BUILT_ACTIVATIONS,
+    DEVICES,
+    DTYPES,
+    NORM_KINDS,
+    NORMS,
+    SELECTIONS,
+    one_claim,
+    one_of,
+    one_source,
+    one_table,
+)
+from paper_checks.commands.examples import FIRST, epilog
 from paper_checks.commands.experiment_options import experiment
-from paper_checks.commands.train_options import EXAMPLES as TRAIN_EXAMPLES
+from paper_checks.commands.network_options import (
+    MORE,
+    NETWORK,
+    Activation,
+    Arch,
+    Batch,
+    BranchWeight,
+    Causal,
+    Classes,
+    Correlation,
+    DecoderLayers,
+    FfnRatio,
+    Gain,
+    GainsIn,
+    GainsOut,
+    IsAttention,
+    Json,
+    Layers,
+    Loss,
+    Norm,
+    NormKind,
+    Optimizer,
+    Plot,
+    Readout,
+    ResidualWeight,
+    Roles,
+    Scheme,
+    Sublayers,
+    Tokens,
+    of_attention,
+)
+from paper_checks.commands.report_options import report
 from paper_checks.commands.train_options import train
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -23,67 +68,36 @@ UsageError, ClickError = (
     for name in ("UsageError", "ClickException")
 )
 
-_STOPPED = 130
-"""What newer typers return for Ctrl-C, without a word; older ones raise Abort."""
+_REFUSED, _STOPPED = 2, 130
+"""130, as of shells for Ctrl-C: newer typers return it without a word, older ones raise Abort."""
 
 app = typer.Typer(
     name="depthlaw",
     help="Derives, verifies and audits the depth laws of Transformers: how far a model moves in one optimizer step "
     "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.",
-    epilog="Example: depthlaw rule --norm post --optimizer adam --arch encoder --layers 24",
+    epilog=FIRST,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-Optimizer = Annotated[str, typer.Option(help=f"{OPTIMIZERS}.", metavar="NAME")]
+_ANSWERS, _NETWORKS, _PAPERS = "What to use, and how it grows", "On real networks", "What the papers print"
 
 
-@app.command(epilog="Example: depthlaw tables --only cross --activation gelu")
-def tables(
-    as_json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="LaTeX tabulars (needs amsmath).")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
-    derive: Annotated[bool, typer.Option("--derive", help="Derive now, whatever was generated before.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Derive, and rewrite the generated file.")] = False,
-    only: Annotated[str | None, typer.Option(help="One table, by id.", metavar="ID")] = None,
-    activation: Annotated[str, typer.Option(help="What `cross` shows to people.")] = "relu",
-    norm_kind: Annotated[str, typer.Option(help="What `cross` shows to people: layernorm or rmsnorm.")] = "layernorm",
-) -> None:
-    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
-    from paper_checks.commands.tables import Format, run
-
-    formats = [
-        found
-        for asked, found in (
-            (as_json, Format.JSON),
-            (markdown, Format.MARKDOWN),
-            (latex, Format.LATEX),
-            (csv, Format.CSV),
-        )
-        if asked
-    ]
-    if len(formats) > 1:
-        raise UsageError("give one of --json, --markdown, --latex, --csv, not several")
-    run(
-        formats[0] if formats else Format.PEOPLE,
-        derive=derive or write,
-        write=write,
-        only=only,
-        activation=activation,
-        norm_kind=norm_kind,
-    )
-
-
-@app.command(epilog="Example: depthlaw rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet")
+@app.command(epilog=epilog("rule"), rich_help_panel=_ANSWERS)
 def rule(
-    norm: Annotated[str, typer.Option(help=f"Where the norms stand: {NORMS}.")],
+    norm: Annotated[
+        str, typer.Option(help=f"Where the norms stand: {NORMS}.", metavar="NAME", autocompletion=one_of(NORMS))
+    ],
     optimizer: Optimizer,
-    arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.")],
-    layers: Annotated[str, typer.Option(help="Layers N (blocks) of the encoder, or of the single stack.")],
-    decoder_layers: Annotated[str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.")] = None,
-    select: Annotated[str | None, typer.Option(help=f"Member of the family: {SELECTIONS}.")] = None,
+    arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.", metavar="NAME", autocompletion=one_of(ARCHITECTURES))],
+    layers: Annotated[str, typer.Option(help="Layers N (blocks) of the encoder, or of the single stack.", metavar="N")],
+    decoder_layers: Annotated[
+        str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.", metavar="M")
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(help=f"Member of the family: {SELECTIONS}.", metavar="NAME", autocompletion=one_of(SELECTIONS)),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Which residual weight, init gain and learning rate to use, and every step of the argument why."""
@@ -92,67 +106,7 @@ def rule(
     run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
 
 
-Scheme = Annotated[
-    str | None, typer.Option(help="A named scheme; `depthlaw tables --only cross` has all.", metavar="NAME")
-]
-Sublayers = Annotated[str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")]
-Activation = Annotated[str, typer.Option(help="relu, gelu, silu, tanh, identity or leaky_relu.", metavar="NAME")]
-NormKind = Annotated[str, typer.Option(help="layernorm or rmsnorm.", metavar="NAME")]
-GainsIn = Annotated[str | None, typer.Option("--w", help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")]
-GainsOut = Annotated[str | None, typer.Option("--v", help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")]
-Norm = Annotated[str | None, typer.Option(help="A scheme of one's own: post, pre, sub or peri.", metavar="NAME")]
-ResidualWeight = Annotated[str | None, typer.Option(help="With --norm: a = C L^P.", metavar="C,P")]
-BranchWeight = Annotated[str | None, typer.Option(help="With --norm: b = C L^P.", metavar="C,P")]
-Gain = Annotated[str | None, typer.Option(help="With --norm: the gains w = v = C L^P.", metavar="C,P")]
-
-
-_NETWORK, _ATTENTION, _MORE = "The network", "With --attention", "What is shown, and where it goes"
-
-
-def _of_attention(text: str, metavar: str) -> Any:
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=_ATTENTION)
-
-
-IsAttention = Annotated[
-    bool, typer.Option("--attention", help="A Transformer: attention and FFN in turn.", rich_help_panel=_ATTENTION)
-]
-Arch = Annotated[str | None, _of_attention("encoder (if left out), decoder (causal) or encoder-decoder.", "NAME")]
-Layers = Annotated[str | None, _of_attention("Layers N of two sublayers each, instead of --sublayers: 6,12.", "LIST")]
-DecoderLayers = Annotated[
-    str | None, _of_attention("Layers M of an encoder-decoder's decoder, one for each of --layers.", "LIST")
-]
-FfnRatio = Annotated[str | None, _of_attention("FFN width over d_model; 4 if left out.", "R")]
-Tokens = Annotated[str | None, _of_attention("Tokens of a sequence; 16 if left out.", "T")]
-Batch = Annotated[str | None, _of_attention("Sequences of the batch; 1 if left out.", "B")]
-Correlation = Annotated[str | None, _of_attention("Of any two input tokens; 0 if left out, 1 at most.", "C")]
-Causal = Annotated[
-    bool, typer.Option("--causal", help="Each token attends to earlier ones only.", rich_help_panel=_ATTENTION)
-]
-Readout = Annotated[
-    str | None,
-    _of_attention("last (if left out): a logit of the last token. sum: of each token one, summed.", "NAME"),
-]
-Loss = Annotated[
-    str | None, _of_attention("What the step makes smaller: logit (if left out), or ce, a cross-entropy.", "NAME")
-]
-Classes = Annotated[str | None, _of_attention("Classes of the cross-entropy; 16 if left out.", "C")]
-Roles = Annotated[
-    bool, typer.Option("--roles", help="A line for each role, and a panel of --plot.", rich_help_panel=_MORE)
-]
-Plot = Annotated[
-    str | None, typer.Option(help="Draw it, log-log: .png, .svg or .pdf.", metavar="FILE", rich_help_panel=_MORE)
-]
-
-_PREDICT_EXAMPLES = """Examples:
-
-depthlaw predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000
-
-depthlaw predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg
-
-depthlaw predict --scheme pre-ln --optimizer adam --attention --arch decoder --layers 24 --heads 16 --width 1024"""
-
-
-@app.command(epilog=_PREDICT_EXAMPLES)
+@app.command(epilog=epilog("predict"), rich_help_panel=_ANSWERS)
 def predict(
     optimizer: Optimizer,
     sublayers: Sublayers = None,
@@ -170,10 +124,10 @@ def predict(
     layers: Layers = None,
     decoder_layers: DecoderLayers = None,
     heads: Annotated[
-        str | None, _of_attention("Attention heads, with --width; infinitely many and large if left out.", "H")
+        str | None, of_attention("Attention heads, with --width; infinitely many and large if left out.", "H")
     ] = None,
     width: Annotated[
-        str | None, _of_attention("d_model, for the size of a head; the prediction is at infinite width.", "D")
+        str | None, of_attention("d_model, for the size of a head; the prediction is at infinite width.", "D")
     ] = None,
     ffn_ratio: FfnRatio = None,
     tokens: Tokens = None,
@@ -226,22 +180,55 @@ def predict(
     run(stack, transformer, width, has_roles=roles, plot=plot, as_json=as_json)
 
 
-_MEASURE_EXAMPLES = """Examples:
+@app.command(epilog=epilog("tables"), rich_help_panel=_ANSWERS)
+def tables(
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="LaTeX tabulars (needs amsmath).")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
+    derive: Annotated[bool, typer.Option("--derive", help="Derive now, whatever was generated before.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Derive, and rewrite the generated file.")] = False,
+    only: Annotated[str | None, typer.Option(help="One table, by id.", metavar="ID", autocompletion=one_table)] = None,
+    activation: Annotated[
+        str, typer.Option(help="What `cross` shows to people.", autocompletion=one_of(ACTIVATIONS))
+    ] = "relu",
+    norm_kind: Annotated[
+        str,
+        typer.Option(help=f"What `cross` shows to people: {NORM_KINDS}.", autocompletion=one_of(NORM_KINDS)),
+    ] = "layernorm",
+) -> None:
+    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
+    from paper_checks.commands.tables import Format, run
 
-depthlaw measure --scheme post-ln --optimizer sgd --sublayers 4,8,16,32,64 --width 512 --seeds 32 --plot post.png
+    formats = [
+        found
+        for asked, found in (
+            (as_json, Format.JSON),
+            (markdown, Format.MARKDOWN),
+            (latex, Format.LATEX),
+            (csv, Format.CSV),
+        )
+        if asked
+    ]
+    if len(formats) > 1:
+        raise UsageError("give one of --json, --markdown, --latex, --csv, not several")
+    run(
+        formats[0] if formats else Format.PEOPLE,
+        derive=derive or write,
+        write=write,
+        only=only,
+        activation=activation,
+        norm_kind=norm_kind,
+    )
 
-depthlaw measure --scheme deepnorm --optimizer adam --layers 6,12,24 --attention --width 64 --heads 4 --roles
 
-depthlaw measure --scheme deepnorm --optimizer adam --attention --arch encoder-decoder --layers 6 --decoder-layers 6"""
-
-
-@app.command(epilog=_MEASURE_EXAMPLES)
+@app.command(epilog=epilog("measure"), rich_help_panel=_NETWORKS)
 def measure(
     optimizer: Optimizer,
     sublayers: Sublayers = None,
     scheme: Scheme = None,
     activation: Annotated[
-        str, typer.Option(help="relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", metavar="NAME")
+        str, typer.Option(help=f"{BUILT_ACTIVATIONS}.", metavar="NAME", autocompletion=one_of(BUILT_ACTIVATIONS))
     ] = "relu",
     norm_kind: NormKind = "layernorm",
     w: GainsIn = None,
@@ -250,17 +237,17 @@ def measure(
     residual_weight: ResidualWeight = None,
     branch_weight: BranchWeight = None,
     gain: Gain = None,
-    width: Annotated[str, typer.Option(help="d_model.", metavar="D", rich_help_panel=_NETWORK)] = "256",
+    width: Annotated[str, typer.Option(help="d_model.", metavar="D", rich_help_panel=NETWORK)] = "256",
     seeds: Annotated[
-        str, typer.Option(help="Independent networks of each depth.", metavar="K", rich_help_panel=_NETWORK)
+        str, typer.Option(help="Independent networks of each depth.", metavar="K", rich_help_panel=NETWORK)
     ] = "8",
-    seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S", rich_help_panel=_NETWORK)] = "0",
+    seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S", rich_help_panel=NETWORK)] = "0",
     attention: IsAttention = False,
     arch: Arch = None,
     layers: Layers = None,
     decoder_layers: DecoderLayers = None,
     heads: Annotated[
-        str | None, _of_attention("Attention heads; 1 if left out. Predicted with heads of the same size.", "H")
+        str | None, of_attention("Attention heads; 1 if left out. Predicted with heads of the same size.", "H")
     ] = None,
     ffn_ratio: FfnRatio = None,
     tokens: Tokens = None,
@@ -276,7 +263,7 @@ def measure(
         typer.Option(
             "--by-layer",
             help="The stream and its gradient at each x_l, and each sublayer's part of the update.",
-            rich_help_panel=_MORE,
+            rich_help_panel=MORE,
         ),
     ] = False,
     changes: Annotated[
@@ -285,7 +272,7 @@ def measure(
             "--changes",
             help="What the step of each role does to the logit, the last hidden state and, with --loss ce, the "
             "label's logit and the loss.",
-            rich_help_panel=_MORE,
+            rich_help_panel=MORE,
         ),
     ] = False,
     learning_rate: Annotated[
@@ -293,7 +280,7 @@ def measure(
         typer.Option(
             help="Also take the optimizer's real step of this size, and find where linearity ends.",
             metavar="RATE",
-            rich_help_panel=_MORE,
+            rich_help_panel=MORE,
         ),
     ] = None,
     plot: Plot = None,
@@ -302,22 +289,29 @@ def measure(
         typer.Option(
             help="Keep it there, and go on from it; sims/records/local/measure.jsonl if left out.",
             metavar="FILE",
-            rich_help_panel=_MORE,
+            rich_help_panel=MORE,
         ),
     ] = None,
     keeps: Annotated[
         bool,
-        typer.Option("--keep/--no-keep", help="Whether to keep it where --record is left out.", rich_help_panel=_MORE),
+        typer.Option("--keep/--no-keep", help="Whether to keep it where --record is left out.", rich_help_panel=MORE),
     ] = True,
     device: Annotated[
-        str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.", metavar="NAME", rich_help_panel=_MORE)
+        str,
+        typer.Option(
+            help="auto (a GPU where there is one), cpu or cuda.",
+            metavar="NAME",
+            rich_help_panel=MORE,
+            autocompletion=one_of(DEVICES),
+        ),
     ] = "auto",
     dtype: Annotated[
         str,
         typer.Option(
             help="float64, or float32, which is faster and wrong of q and k in deep post-LN.",
             metavar="NAME",
-            rich_help_panel=_MORE,
+            rich_help_panel=MORE,
+            autocompletion=one_of(DTYPES),
         ),
     ] = "float64",
     as_json: Json = False,
@@ -378,14 +372,20 @@ def measure(
     raise typer.Exit(code)
 
 
-app.command(epilog=TRAIN_EXAMPLES)(train)
-app.command(epilog=EXPERIMENT_EXAMPLES)(experiment)
+app.command(epilog=epilog("train"), rich_help_panel=_NETWORKS)(train)
+app.command(epilog=epilog("experiment"), rich_help_panel=_NETWORKS)(experiment)
 
 
-@app.command(epilog="Example: depthlaw verify S1-33 DN-07")
+@app.command(epilog=epilog("verify"), rich_help_panel=_PAPERS)
 def verify(
-    ids: Annotated[list[str] | None, typer.Argument(help="Claims to check; all by default.", metavar="[ID]...")] = None,
-    source: Annotated[str | None, typer.Option(help="The claims of one source only.", metavar="KEY")] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Claims to check; all by default.", metavar="[ID]...", autocompletion=one_claim),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="The claims of one source only.", metavar="KEY", autocompletion=one_source),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; measure nothing.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
     out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
@@ -407,9 +407,12 @@ def verify(
     raise typer.Exit(code)
 
 
-@app.command(epilog="Example: depthlaw explain DN-07")
+@app.command(epilog=epilog("explain"), rich_help_panel=_PAPERS)
 def explain(
-    claim: Annotated[str, typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID")],
+    claim: Annotated[
+        str,
+        typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
+    ],
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break it on purpose and see red.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -419,20 +422,23 @@ def explain(
     raise typer.Exit(run(claim, mutants=mutants, as_json=as_json))
 
 
+app.command(epilog=epilog("report"), rich_help_panel=_PAPERS)(report)
+
+
 def main() -> None:
-    """Run the command line; whatever is wrong with the input is said in one line, exit 2."""
+    """Run the command line; whatever is wrong with the input is said in one line, exit 2, as is Ctrl-C, exit 130."""
     arguments = sys.argv[1:] or ["--help"]
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     try:
         code = app(arguments, standalone_mode=False)
         if code == _STOPPED:
-            code = _refuse("interrupted")
+            code = _refuse("interrupted", _STOPPED)
         sys.stdout.flush()
     except ClickError as error:
         code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
     except (typer.Abort, KeyboardInterrupt):
-        code = _refuse("interrupted")
+        code = _refuse("interrupted", _STOPPED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         _drop_output()
         code = 0
@@ -440,11 +446,11 @@ def main() -> None:
         _drop_output()
         code = _refuse(f"cannot write or read {error.filename or 'standard output'}: {error.strerror or error}")
     except ValueError as error:
-        from paper_checks.commands.inputs import BadInputError
+        from paper_checks.commands.inputs import BadInputError, StoppedError
 
         if not isinstance(error, BadInputError):
             raise
-        code = _refuse(str(error))
+        code = _refuse(str(error), _STOPPED if isinstance(error, StoppedError) else _REFUSED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -453,7 +459,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, code: int = _REFUSED) -> int:
     line = " ".join(message.split())
     print(f"depthlaw: {line}", file=sys.stderr)
-    return 2
+    return code

@@ -54,6 +54,15 @@ def lower_ffn(
     w, v: gains of fc1 and fc2 by sublayer, in place of the scheme's own. shape: further fields of ``ModelConfig``
     (activation, norm_kind, has_affine ...). ValueError in one line where a name is unknown, a count is out of range, or
     a list does not fit.
+
+    >>> from paper_checks.lower import lower_ffn
+    >>> config = lower_ffn("deepnorm", "sgd", 16, 64)
+    >>> config.placement, config.hidden, config.encoder[0].residual_weight, len(config.encoder)
+    ('post', 64, 2.0, 16)
+    >>> {role: round(gain, 4) for role, gain in config.encoder[0].gains.items()}
+    {'fc1': 0.3536, 'fc2': 0.3536}
+    >>> lower_ffn("depth-mup", "adam", 16, 64).encoder[0].lr_multipliers["fc1"]
+    0.25
     """
     chosen, bare = _bare(scheme, d_model=d_model, ffn_ratio=1, **shape)
     letters = _letters(chosen, num_sublayers, w, v)
@@ -74,6 +83,13 @@ def lower_transformer(
 
     Arguments and errors as in ``lower_ffn``; each matrix is Xavier normal times its gain. shape also has num_heads,
     ffn_ratio or ffn_width, and is_causal, which makes it decoder-only.
+
+    >>> from paper_checks.lower import lower_transformer
+    >>> config = lower_transformer("su-adam", "adam", 8, 64, num_heads=4)
+    >>> [one.kind for one in config.encoder[:3]], config.hidden
+    (['attention', 'ffn', 'attention'], 256)
+    >>> {role: round(gain, 4) for role, gain in config.encoder[0].gains.items()}
+    {'v': 0.3536, 'out': 0.3536}
     """
     chosen, bare = _bare(scheme, d_model=d_model, **shape)
     letters = _letters(chosen, num_sublayers, w, v)
@@ -89,6 +105,17 @@ def lower_encoder_decoder(
     deepnorm and sub-ln-gamma by the rule for both sides together, exact where the source rounds to 0.81 and 0.87;
     t-fixup by its two numbers; admin by its one rule on either side; a scheme whose weights and gains do not depend on
     depth as it is. ValueError, in one line, for the others: they would need a rule that nobody printed.
+
+    >>> from paper_checks.lower import lower_encoder_decoder
+    >>> config = lower_encoder_decoder("deepnorm", "sgd", 18, 18, 64)
+    >>> len(config.encoder), len(config.decoder)
+    (36, 54)
+    >>> round(config.encoder[0].residual_weight, 4), round(config.decoder[0].residual_weight, 4)
+    (2.0082, 2.7108)
+    >>> lower_encoder_decoder("su-adam", "adam", 6, 6, 64)
+    Traceback (most recent call last):
+        ...
+    ValueError: su-adam: its source prints no encoder-decoder...
     """
     chosen, bare = _bare(scheme, d_model=d_model, **shape)
     printed = _printed(chosen, num_layers, num_decoder_layers)

@@ -26,7 +26,12 @@ LOCAL = RECORDS / "local" / "measure.jsonl"
 
 @dataclass(frozen=True)
 class Extras:
-    """What else is measured beside the update: see ``sims.measure.Question``."""
+    """What else is measured beside the update: see ``sims.measure.Question``.
+
+    >>> from paper_checks.measuring import Extras
+    >>> Extras(has_layers=True, learning_rate=1e-3).named()
+    {'has_layers': True, 'learning_rate': 0.001}
+    """
 
     has_layers: bool = False
     has_changes: bool = False
@@ -42,6 +47,18 @@ class Kept:
     """A record, read once: what there is of it that a measurement made now would repeat, and what is added.
 
     path: None to keep nothing. ValueError, in one line, of a file that is no record.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from paper_checks.measuring import Kept, measure
+    >>> from paper_checks.networks import Network
+    >>> from theory.schemes import scheme
+    >>> network = Network(scheme=scheme("post-ln"), num_sublayers=2, d_model=8)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "mine.jsonl"
+    ...     _ = measure(network, ["sgd"], seeds=[0, 1], kept=Kept(path))
+    ...     [run.seeds for run in Kept(path).runs]
+    [[0, 1]]
     """
 
     def __init__(self, path: Path | None, device: str = "cpu", dtype: str = "float64") -> None:
@@ -67,8 +84,17 @@ def measure(
 ) -> dict[str, record.Found]:
     """By optimizer, the values of these seeds, quantities without the optimizer's name.
 
-    advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or does
-    not fit into memory.
+    kept: what was measured before, and where to add what is made; ``Kept(None)`` keeps nothing. extras: what else to
+    measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
+    does not fit into memory.
+
+    >>> from paper_checks.measuring import Kept, measure
+    >>> from paper_checks.networks import Network
+    >>> from theory.schemes import scheme
+    >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
+    >>> found = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
+    >>> found.seeds, sorted(found.values), found.diverged
+    ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
     """
     extras = extras or Extras()
     found: dict[str, record.Found] = {}

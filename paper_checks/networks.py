@@ -26,12 +26,18 @@ class NoTheoryError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """One depth of one scheme.
+    """One depth of one scheme: what theory predicts of it, and the plain numbers that sims build it from.
 
     laws: of a scheme of one's own, the text of each C,P. num_sublayers: of the single stack. num_layers: (encoder,
     decoder) of an encoder-decoder. w, v: gains by sublayer in place of the scheme's. arch: ``FFN`` or one of
     ``ARCHITECTURES``; all fields below it are of these alone. has_wide_heads: predicted with infinitely large heads,
-    and not with those that are built.
+    and not with those that are built. ValueError for an unknown arch, and for counts that do not go with it.
+
+    >>> from paper_checks.networks import Network
+    >>> from theory.schemes import scheme
+    >>> network = Network(scheme=scheme("post-ln"), num_sublayers=8, d_model=64)
+    >>> round(network.theory("sgd").update, 4), len(network.config("sgd").encoder), network.task.num_tokens
+    (5.3333, 8, 1)
     """
 
     scheme: Scheme

@@ -18,7 +18,19 @@ class Statement(Protocol):
 
 @dataclass(frozen=True)
 class Values:
-    """Named printed expressions: ``Values.of(alpha=(2*N)**Rational(1, 4), ...)``."""
+    """Named printed expressions: ``Values.of(alpha=(2*N)**Rational(1, 4), ...)``.
+
+    >>> from sympy import Rational
+    >>> from paper_checks.statements import Values
+    >>> from theory.symbols import N
+    >>> printed = Values.of(alpha=(2 * N) ** Rational(1, 4), beta=(8 * N) ** Rational(-1, 4))
+    >>> printed.with_(beta=1).text
+    'alpha = 2**(1/4)*N**(1/4); beta = 1'
+    >>> printed.with_(gamma=1)
+    Traceback (most recent call last):
+        ...
+    KeyError: 'no entry gamma; there are alpha, beta'
+    """
 
     entries: tuple[tuple[str, Expr], ...]
 
@@ -46,7 +58,13 @@ class Values:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than)."""
+    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than).
+
+    >>> from paper_checks.statements import Growth
+    >>> from theory.symbols import L
+    >>> Growth(scheme="post-ln", order=L, is_upper=True).text
+    'update of post-ln, relu, layernorm under sgd = O(L)'
+    """
 
     scheme: str
     order: Expr

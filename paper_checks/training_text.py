@@ -66,8 +66,8 @@ says so beforehand. Only training decides this, so small networks were trained: 
 - ± and brackets are 95 % intervals over seeds. A seed draws the same batches in every arm, so arms are compared seed by
   seed. Seeds {pilot} are the pilot's, and no answer counts them.
 - Chosen after runs that are counted here had been seen: "learns half", the lower end of the grid of rates, where
-  searches begin and that they look again where nothing trained, the loss as an answer on warm-up; and the depths and the
-  number of seeds of own-row, for want of time. Task and rate of 1,000 layers were chosen at 100 layers, with seed 0.
+  searches begin and that they look again where nothing trained, the loss as an answer on warm-up, and (for want of
+  time) the depths and the number of seeds of own-row. Task and rate of 1,000 layers were chosen at 100, with seed 0.
 - "yes": the statement was shown by its intervals; "no": its reverse was; what is alike stays open. Each is at level
   0.95 where nothing else is said; all of them together hold no such level.
 

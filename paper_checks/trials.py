@@ -61,10 +61,21 @@ _COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Everything that decides a run. num_decoder_layers: M of an nmt, None for N. The rest as in ``TrainConfig``.
+    """Everything that decides a training run.
+
+    num_decoder_layers: M of an nmt, None for N. The rest as in ``sims.train.TrainConfig``.
 
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
+
+    >>> from paper_checks.trials import Trial
+    >>> trial = Trial(scheme="deepnorm", shape="vit", num_layers=2, learning_rate=4e-3, num_steps=40)
+    >>> trial.num_sublayers, round(trial.lower().model.encoder[0].residual_weight, 4)
+    (4, 1.4142)
+    >>> Trial(scheme="deepnorm", shape="vit", num_decoder_layers=3)
+    Traceback (most recent call last):
+        ...
+    ValueError: num_decoder_layers belongs to the shape nmt, not to vit
     """
 
     scheme: str
@@ -153,6 +164,7 @@ class Trial:
         return cls(**found | {"measure_at": tuple(found["measure_at"]), "parallel": None if pair is None else (*pair,)})
 
     def lower(self) -> TrainConfig:
+        """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
         from sims.data import DataConfig
         from sims.train import TrainConfig
 
@@ -260,6 +272,12 @@ def execute(
 
     checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
     in one line, where this checkout makes other numbers or other data of these names.
+
+    >>> from paper_checks.trials import Trial, execute
+    >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
+    >>> result = execute(trial.named())
+    >>> result["num_steps"], len(result["losses"])
+    (2, 2)
     """
     from sims.train import train
 

@@ -41,7 +41,16 @@ def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
 
 
 def check(claim: Claim, with_mutants: bool, quick: bool = False) -> Found:
-    """The claim's entry in the document; ``mutants`` is null where they were not tried."""
+    """The claim's entry in the document; ``mutants`` is null where they were not tried.
+
+    >>> from paper_checks.registry import claims
+    >>> from paper_checks.verify import check
+    >>> entry = check(claims()["LI-05"], with_mutants=False)
+    >>> entry["verdict"], entry["expected"], entry["mutants"]
+    ('CONFIRMED', 'CONFIRMED', None)
+    >>> entry["evidence"][0]["route"]
+    'proof'
+    """
     verdict, results = judge(claim, quick=quick)
     parts = [_part(result) for result in results]
     evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
@@ -177,7 +186,16 @@ def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[gener
 def verify(
     ids: Sequence[str], *, derive: bool, with_mutants: bool, quick: bool = False, progress: Progress | None = None
 ) -> Found:
-    """The whole document for the claims of those ids. quick: without the measured checks of parts that have others."""
+    """The whole document for the claims of those ids: what ``depthlaw verify --json`` prints.
+
+    derive: the tables too, a minute or so; else the committed ones. with_mutants: each statement broken on purpose too.
+    quick: as in ``claim.judge``. progress: told what is being done, how much, of how much.
+
+    >>> from paper_checks.verify import exit_code, verify
+    >>> found = verify(["LI-05"], derive=False, with_mutants=True)
+    >>> found["summary"]["verdicts"]["CONFIRMED"], found["summary"]["mutants"]["survived"], exit_code(found)
+    (1, [], 0)
+    """
     entries = check_all(ids, with_mutants=with_mutants, quick=quick, progress=progress)
     tables, got, file = get_tables(derive=derive, progress=progress)
     chosen = [claims()[id_] for id_ in ids]

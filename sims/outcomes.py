@@ -55,7 +55,15 @@ class Share:
 
 
 def share(successes: int, num: int, level: float = LEVEL) -> Share:
-    """successes / num with Clopper and Pearson's exact interval, which holds at least as often as asked."""
+    """successes / num with Clopper and Pearson's exact interval, which holds at least as often as asked.
+
+    ValueError for less than one run, or more successes than runs.
+
+    >>> from sims.outcomes import share
+    >>> found = share(5, 5)
+    >>> found.value, round(found.low, 3), found.high
+    (1.0, 0.478, 1.0)
+    """
     _check_share(successes, num)
     check_probability("a level", level)
     found = tests.binomtest(successes, num).proportion_ci(level, method="exact")
@@ -71,6 +79,12 @@ def differs(
     being the greater one; else twice the smaller side. The verdict is the p-value's. The interval is Newcombe's (1998,
     method 10), from Wilson's of either share: always two-sided, and not exact, so that it may just include 0 where the
     test decides, or the reverse.
+
+    >>> from sims.outcomes import differs
+    >>> differs(5, 5, 0, 5).verdict, differs(3, 5, 1, 5).verdict
+    ('first larger', 'open')
+    >>> round(differs(5, 5, 0, 5).p_value, 4)
+    0.002
     """
     for successes, num in ((successes1, num1), (successes2, num2)):
         _check_share(successes, num)
@@ -107,12 +121,19 @@ def next_rate(grid: Sequence[float], outcomes: Mapping[float, bool], start: floa
 
     grid: rates, ascending. outcomes: by rate of the grid, whether the seed trained. start: tried first, else the middle
     one. Training is taken to fail above a threshold: bisection, in at most ceil(log2(len(grid))) + 1 runs from any
-    start.
+    start. ValueError for a grid that is not ascending, or a rate that is not in it.
 
     It may fail below another threshold too, by being too slow. What is searched is the upper edge: failures below a
     rate that trains count for nothing, so a start that trains is all that it needs. Where the start fails, the search
     goes down, by halves; then a window that lies above the start, or between the rates tried, is missed. So start where
     a pilot trained, and before believing an edge below the grid, try the rates between.
+
+    >>> from sims.outcomes import edge, next_rate
+    >>> grid, outcomes = [2.0**k for k in range(-12, -4)], {}
+    >>> while (rate := next_rate(grid, outcomes)) is not None:
+    ...     outcomes[rate] = rate <= 0.01  # a run, in earnest
+    >>> len(outcomes), edge(grid, outcomes).rate
+    (3, 0.0078125)
     """
     _check_grid(grid, outcomes)
     if not outcomes and start is not None:
@@ -124,7 +145,16 @@ def next_rate(grid: Sequence[float], outcomes: Mapping[float, bool], start: floa
 
 
 def edge(grid: Sequence[float], outcomes: Mapping[float, bool]) -> Edge:
-    """What ``next_rate`` found. ValueError where it is not done."""
+    """What ``next_rate`` found. ValueError where it is not done.
+
+    >>> from sims.outcomes import edge
+    >>> edge([0.1, 0.2, 0.4], {0.2: True, 0.4: True})
+    Edge(rate=0.4, is_at_top=True, is_at_bottom=False)
+    >>> edge([0.1, 0.2, 0.4], {0.2: True})
+    Traceback (most recent call last):
+        ...
+    ValueError: the edge is not found yet: the next rate to try is 0.4
+    """
     if (rate := next_rate(grid, outcomes)) is not None:
         raise ValueError(f"the edge is not found yet: the next rate to try is {rate:g}")
     trains, _ = _bracket(grid, outcomes)
@@ -174,6 +204,12 @@ def compare_edges(
 
     The verdict is the interval's. The sign test is a second view with no normal numbers in it. It leaves out the ties,
     and needs 6 seeds of one sign for a p-value below 0.05.
+
+    >>> from sims.outcomes import Edge, compare_edges
+    >>> grid = [1.0, 2.0, 4.0, 8.0, 16.0]
+    >>> found = compare_edges([Edge(8.0), Edge(8.0), Edge(8.0)], [Edge(2.0), Edge(2.0), Edge(2.0)], grid)
+    >>> found.octaves.difference, found.octaves.low, found.octaves.high, found.octaves.verdict
+    (2.0, 1.0, 3.0, 'first larger')
     """
     if len(first) != len(second) or not first:
         raise ValueError(f"edges are paired by seed: {len(first)} and {len(second)} cannot be")
@@ -221,7 +257,12 @@ def rank_correlation(x: Sequence[float], y: Sequence[float], level: float = LEVE
 
     x, y: a number for each case; -inf and inf have a rank (an edge beyond the grid), equal ones share theirs. The
     interval is ``correlation_interval``'s. p_value: of no relation, by all pairings of up to 8 cases, else by 9999 that
-    are drawn from a fixed seed.
+    are drawn from a fixed seed. ValueError for fewer than two cases, NaN, or numbers that are all equal.
+
+    >>> from sims.outcomes import rank_correlation
+    >>> found = rank_correlation([1, 2, 3, 4, 5, 6], [10, 30, 20, 40, 50, 60])
+    >>> round(found.value, 3), round(found.low, 2), round(found.p_value, 4)
+    (0.943, 0.38, 0.0167)
     """
     check_probability("a level", level)
     ranks_x, ranks_y = _ranks("x", x), _ranks("y", y)
@@ -271,6 +312,11 @@ def rank_correlation_over_seeds(
 
     y_by_case_and_seed[case][seed]. The cases are fixed, one correlation is taken for each seed, and the interval is
     Student's over the seeds, cut at -1 and 1. It says nothing of other cases: that is ``rank_correlation``.
+
+    >>> from sims.outcomes import rank_correlation_over_seeds
+    >>> found = rank_correlation_over_seeds([1, 2, 3], [[1, 2], [3, 1], [5, 4]])
+    >>> found.mean, found.num
+    (0.75, 2)
     """
     y = np.asarray(y_by_case_and_seed, dtype=float)
     if y.ndim != 2 or len(y) != len(x_by_case) or not y.size:
@@ -306,6 +352,12 @@ def compare_means(
 
     is_paired: the i-th values of both are of one seed. The p-value is of the same t. Two values or more on a side;
     ValueError for fewer, or one that diverged: the mean of the others is of the networks that did not.
+
+    >>> from sims.outcomes import compare_means
+    >>> first, second = [2.31, 2.28, 2.35], [2.11, 2.07, 2.16]
+    >>> found = compare_means(first, second, is_paired=True)
+    >>> round(found.difference, 3), found.verdict
+    (0.2, 'first larger')
     """
     sides = [estimate(first, level), estimate(second, level)]
     if is_paired and len(first) != len(second):

@@ -21,6 +21,10 @@ def largest_sd(values: Sequence[float | None], level: float = 0.8) -> float:
     """What the standard deviation does not exceed, at one-sided `level`: a pilot's own is too low as often as not.
 
     Normal values. With 3 seeds and 0.8 it is 2.1 times the pilot's, with 10 seeds 1.3 times. ValueError for one value.
+
+    >>> from sims.planning import largest_sd
+    >>> round(largest_sd([1.0, 2.0, 3.0]), 2)
+    2.12
     """
     found = estimate(values, level)
     if found.standard_error is None:
@@ -37,6 +41,10 @@ def seeds_for_difference(
     sd: of the differences where is_paired, else of either side, and the answer is for each side. Found: the Student
     interval leaves out 0; Welch's, of equal scatter, does so almost as often. ``compare_edges`` needs 3 seeds, and one
     step of the grid (in octaves) taken off the difference first. ValueError above MAX_SEEDS.
+
+    >>> from sims.planning import seeds_for_difference
+    >>> seeds_for_difference(sd=0.1, difference=0.1), seeds_for_difference(sd=0.1, difference=0.1, is_paired=False)
+    (13, 23)
     """
     check_probability("a level", level)
     check_probability("a power", power)
@@ -64,6 +72,12 @@ def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = 
 
     By adding up all outcomes, from half the number that normal shares would need. The power of an exact test is a saw:
     a few more seeds can have a little less of it. ValueError above MAX_SEEDS_OF_SHARES.
+
+    >>> from sims.planning import power_of_shares, seeds_for_shares
+    >>> seeds_for_shares(1.0, 0.0)
+    3
+    >>> round(power_of_shares(5, 1.0, 0.2), 2)
+    0.74
     """
     check_probability("a level", level)
     check_probability("a power", power)

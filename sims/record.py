@@ -157,7 +157,18 @@ def make(
 ) -> Run:
     """A run that was measured just now, here. Values that are not finite become null; tuples in config, lists.
 
-    ValueError, in one line, where it does not fit.
+    config: JSON-plain, all that the networks are made of. values: by quantity, a number for each seed. device: "cpu" or
+    the name of the GPU. seconds: what it took. diverged: by seed, as ``Divergence``. ValueError, in one line, where it
+    does not fit.
+
+    >>> from sims.record import make
+    >>> run = make({"L": 4}, [0, 1], {"sgd/update": [2.5, 2.7]}, device="cpu", dtype="float64", seconds=0.1)
+    >>> run.kind, run.values["sgd/update"], len(run.sources)
+    ('measure', [2.5, 2.7], 64)
+    >>> make({"L": 4}, [0, 1], {"sgd/update": [2.5]}, device="cpu", dtype="float64", seconds=0.1)
+    Traceback (most recent call last):
+        ...
+    ValueError: a run does not fit: ...1 values for 2 seeds
     """
     parts = {
         "config": plain(config),
@@ -195,7 +206,12 @@ def plain(config: Mapping[str, Any]) -> dict[str, JsonValue]:
 def sources_hash(folder: Path = Path(__file__).parent, *, has_training: bool = False) -> str:
     """sha256 of the sources that measure, by their names and contents: a number has to be trusted to one of them.
 
-    has_training: of those that train too.
+    folder: where they are. has_training: of those that train too. Contents with every comment and docstring, line ends
+    aside: a changed word is another hash.
+
+    >>> from sims.record import sources_hash
+    >>> len(sources_hash()), sources_hash() == sources_hash(has_training=True)
+    (64, False)
     """
     found = hashlib.sha256()
     left_out = NO_NUMBERS if has_training else NO_NUMBERS | TRAINING
@@ -221,7 +237,20 @@ def _version(package: str) -> str:
 
 
 def append(path: Path, run: Run) -> None:
-    """Add a run in one write, and wait for others that write. OSError leaves the file as it was."""
+    """Add a run in one write, and wait for others that write. OSError leaves the file as it was.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.record import append, find, make, read
+    >>> how = {"device": "cpu", "dtype": "float64", "seconds": 0.1}
+    >>> runs = [make({"L": 4}, [seed], {"update": [2.0 + seed]}, **how) for seed in (0, 1)]
+    >>> with TemporaryDirectory() as folder:
+    ...     for run in runs:
+    ...         append(Path(folder) / "runs.jsonl", run)
+    ...     found = find(read(Path(folder) / "runs.jsonl"), {"L": 4})
+    >>> found.seeds, found.values
+    ((0, 1), {'update': (2.0, 3.0)})
+    """
     line = run.model_dump_json().encode() + b"\n"
     with path.open("ab+", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
@@ -243,6 +272,17 @@ def read(path: Path) -> list[Run]:
     """Runs in the order in which they were made. Warns of each that a crash cut off.
 
     ValueError, in one line, of a line that does not fit; OSError of a file that cannot be read.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.record import read
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "runs.jsonl"
+    ...     _ = path.write_text("[]")
+    ...     read(path)
+    Traceback (most recent call last):
+        ...
+    ValueError: runs.jsonl, line 1 does not fit: ...
     """
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # nobody is in the middle of a line
@@ -284,7 +324,13 @@ class Found:
 
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
-    """Runs that a measurement made now would repeat: of these sources, this torch, dtype and kind of device."""
+    """Runs that a measurement made now would repeat: of these sources, this torch, dtype and kind of device.
+
+    >>> from sims.record import current, make
+    >>> run = make({"L": 4}, [0], {"update": [2.0]}, device="cpu", dtype="float64", seconds=0.1)
+    >>> len(current([run], "cpu", "float64")), len(current([run], "cpu", "float32"))
+    (1, 0)
+    """
     now, torch = _sources_now(), _version("torch")
     return [
         run
@@ -301,6 +347,14 @@ def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
 
     To resume: ``find(current(runs, device, dtype), config)``. What rounding decides in one run has no values in any.
     ValueError where runs have different quantities for no such reason.
+
+    >>> from sims.record import find, make
+    >>> how = {"device": "cpu", "dtype": "float64", "seconds": 0.1}
+    >>> runs = [make({"L": length}, [0], {"update": [2.0 * length]}, **how) for length in (4, 8)]
+    >>> find(runs, {"L": 8}).values
+    {'update': (16.0,)}
+    >>> find(runs, {"L": 16}).seeds
+    ()
     """
     wanted = plain(config)
     chosen = [run for run in runs if run.config == wanted]

@@ -36,6 +36,10 @@ class Estimate:
     """A number with its interval, from num independent values.
 
     standard_error, low, high: None where a single value says nothing of its scatter.
+
+    >>> from sims.stats import estimate
+    >>> estimate([2.0])
+    Estimate(mean=2.0, standard_error=None, low=None, high=None, num=1)
     """
 
     mean: float
@@ -48,8 +52,20 @@ class Estimate:
 def estimate(values: Sequence[float | None], level: float = LEVEL) -> Estimate:
     """The mean of a value for each seed, with its Student t interval.
 
-    ValueError where there is no value, or one that diverged (None, NaN, infinite): the mean of the others would be
-    that of the networks that did not.
+    level: how often the interval holds the mean of all seeds, where values are normal (the module says how often where
+    they are not). ValueError where there is no value, or one that diverged (None, NaN, infinite): the mean of the
+    others would be that of the networks that did not.
+
+    >>> from sims.stats import estimate
+    >>> found = estimate([2.0, 2.4, 1.9, 2.1])
+    >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2), found.num
+    (2.1, 1.76, 2.44, 4)
+    >>> estimate([2.0]).standard_error is None
+    True
+    >>> estimate([2.0, None])
+    Traceback (most recent call last):
+        ...
+    ValueError: 1 of 2 values diverged
     """
     if len(values) == 0:
         raise ValueError("no values")
@@ -69,7 +85,13 @@ def num_diverged(values: Sequence[float | None]) -> int:
 
 
 def ratio_to_exact(measured: Estimate, exact: float) -> Estimate:
-    """measured / exact. ValueError where exact is 0 or not finite."""
+    """measured / exact, the interval divided with it. ValueError where exact is 0 or not finite.
+
+    >>> from sims.stats import estimate, ratio_to_exact
+    >>> found = ratio_to_exact(estimate([2.0, 2.4, 1.9, 2.1]), 2.0)
+    >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+    (1.05, 0.878, 1.222)
+    """
     if exact == 0 or not math.isfinite(exact):
         raise ValueError(f"no ratio to {exact}")
     ends = [None if end is None else end / exact for end in (measured.low, measured.high)]
@@ -82,6 +104,11 @@ def ratio(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
     """first / second, of independent seeds. The interval is that of the logarithm, by the delta method.
 
     ValueError where a mean is not positive. num: the values of both.
+
+    >>> from sims.stats import estimate, ratio
+    >>> found = ratio(estimate([2.0, 2.4, 1.9]), estimate([1.0, 1.2, 1.1]))
+    >>> round(found.mean, 3), found.low < found.mean < found.high, found.num
+    (1.909, True, 6)
     """
     if first.mean <= 0 or second.mean <= 0:
         raise ValueError(f"no ratio of {first.mean} and {second.mean}: both have to be positive")
@@ -129,7 +156,16 @@ def fit_exponent(
 
     The errors of the log means are the delta method's, the interval is Welch and Satterthwaite's.
 
-    A length whose mean is not positive, or where a seed diverged, is left out and listed.
+    A length whose mean is not positive, or where a seed diverged, is left out and listed. ValueError where a length
+    stands twice, or lists do not fit.
+
+    >>> from sims.stats import fit_exponent
+    >>> samples = [[1.9, 2.1], [4.0, 4.2], [8.1, 7.7], [None, 16.0]]
+    >>> found = fit_exponent((4, 8, 16, 32), samples, predicted=(2.0, 4.0, 8.0, 16.0))
+    >>> round(found.measured.mean, 3), round(found.predicted, 3), found.difference.low < 0 < found.difference.high
+    (0.991, 1.0, True)
+    >>> found.left_out
+    {32: '1 of 2 seeds diverged'}
     """
     if len(set(lengths)) != len(lengths) or any(length < 1 for length in lengths):
         raise ValueError(f"lengths are positive, each once: {', '.join(map(str, lengths))}")
@@ -184,7 +220,14 @@ def width_term(
 
     Least squares with weights num d: what the errors of num seeds would give if the scatter fell like sqrt(L/d), as it
     does. The measured errors make the intervals, but not the weights, for the reason that ``fit_exponent`` states. Two
-    widths are met exactly. Terms in (L/d)^2 are neglected: widths should be well above L.
+    widths are met exactly. Terms in (L/d)^2 are neglected: widths should be well above L. ValueError for fewer than two
+    different widths, or a list that does not fit.
+
+    >>> from sims.stats import estimate, width_term
+    >>> ratios = [estimate([1.18, 1.22]), estimate([1.09, 1.11])]
+    >>> found = width_term((64, 128), ratios, num_sublayers=16)
+    >>> round(found.limit.mean, 3), round(found.slope.mean, 3)
+    (1.0, 0.8)
     """
     if len(set(widths)) < 2 or len(set(widths)) != len(widths) or len(widths) != len(ratios) or min(widths) < 1:
         raise ValueError("a width term needs two or more different widths, each with its ratio")
@@ -214,6 +257,13 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
     comparisons, n (1 - level) fail by chance. Means that differ by what a record's digits round off agree.
 
     ValueError: fewer than two values on a side, or one that diverged.
+
+    >>> from sims.stats import agrees
+    >>> agrees([1.0, 1.2, 0.9], [1.1, 1.0, 1.3]).is_agreed
+    True
+    >>> found = agrees([1.0, 1.01, 0.99, 1.0], [2.0, 2.01, 1.99, 2.0])
+    >>> found.is_agreed, found.has_logs, found.p_value < 1e-4
+    (False, True, True)
     """
     has_logs = all(x is not None and x > 0 for x in (*first, *second))
     sides = []

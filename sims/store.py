@@ -119,6 +119,14 @@ def key(config: Mapping[str, Any]) -> str:
     """sha256 of the content of a configuration: the order of names does not matter, nor whether 1 is written 1.0.
 
     ValueError, in one line, of what JSON cannot carry.
+
+    >>> from sims.store import key
+    >>> key({"seed": 1, "lr": 0.1}) == key({"lr": 0.1, "seed": 1.0}), len(key({}))
+    (True, 64)
+    >>> key({"lr": float("nan")})
+    Traceback (most recent call last):
+        ...
+    ValueError: config.lr: nan is not JSON (allowed: finite numbers, and null for none)
     """
     text = json.dumps(_with_whole_numbers(plain(config, "config")), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -137,6 +145,18 @@ class Store:
 
     ValueError, in one line, of a file that is damaged or something else, which stays as it is, and of a place that
     cannot be written. Later, sqlite3.Error: no room on the disk, or another process that writes for PATIENCE seconds.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.store import Store
+    >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
+    ...     store.claim({"scheme": "post-ln", "seed": 0})
+    ...     store.add({"scheme": "post-ln", "seed": 0}, {"held_out": 2.31})
+    ...     store.find({"seed": 0, "scheme": "post-ln"})
+    ...     store.claim({"scheme": "post-ln", "seed": 0})
+    True
+    {'held_out': 2.31}
+    False
     """
 
     def __init__(self, path: Path) -> None:
@@ -348,6 +368,19 @@ def export(store: Store, path: Path) -> int:
     """Write the finished runs, one on a line, by their keys: the same runs, the same bytes. How many there are.
 
     The file is there whole or not at all. OSError where it cannot be written.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.store import Store, export, import_
+    >>> with TemporaryDirectory() as folder:
+    ...     lines = Path(folder) / "runs.jsonl"
+    ...     with Store(Path(folder) / "mine.sqlite") as mine:
+    ...         mine.add({"seed": 0}, {"held_out": 2.31})
+    ...         export(mine, lines)
+    ...     with Store(Path(folder) / "yours.sqlite") as yours:
+    ...         import_(yours, lines), import_(yours, lines)
+    1
+    (1, 0)
     """
     beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     num_rows = 0
@@ -368,7 +401,16 @@ def export(store: Store, path: Path) -> int:
 def import_(store: Store, path: Path) -> int:
     """Add the runs of such a file, all of them or none; how many are new. A run that is there already stays as it is.
 
-    ValueError, in one line, of a line that does not fit; OSError of a file that cannot be read.
+    ValueError, in one line, of a line that does not fit; OSError of a file that cannot be read. ``export`` writes them.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.store import Store, import_
+    >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
+    ...     lines = Path(folder) / "runs.jsonl"
+    ...     _ = lines.write_text("")
+    ...     import_(store, lines)
+    0
     """
     return store.add_all(read(path))
 

@@ -37,8 +37,15 @@ POLL = 0.5
 
 @dataclass
 class Report:
-    """done: runs that this sweep made. found: that were there, or that another process made meanwhile. failed: by key,
-    what went wrong, in a line. left: runs that the deadline left out."""
+    """What a sweep came to.
+
+    done: runs that this sweep made. found: that were there, or that another process made meanwhile. failed: by key,
+    what went wrong, in a line. left: runs that the deadline left out.
+
+    >>> from sims.sweep import Report
+    >>> Report(done=2, failed={"3f": "ValueError: no such scheme"})
+    Report(done=2, found=0, failed={'3f': 'ValueError: no such scheme'}, left=0)
+    """
 
     done: int = 0
     found: int = 0
@@ -91,6 +98,19 @@ def sweep(
     Ctrl-C cancels what has not begun, waits for what has (a worker of `pool` gets the Ctrl-C too, and stops at once),
     keeps what ended well, drops the claims, and goes on as KeyboardInterrupt. ValueError, in one line, of a
     configuration that JSON cannot carry; what the store and make_executor raise goes on to the caller.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sims.store import Store
+    >>> from sims.sweep import sweep
+    >>> def execute(config):  # in earnest paper_checks.trials.execute, in the processes of sims.sweep.pool
+    ...     return {"square": config["x"] ** 2}
+    >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
+    ...     first = sweep([{"x": 1}, {"x": 2}, {"y": 3}], execute, store, ThreadPoolExecutor)
+    ...     again = sweep([{"x": 1}, {"x": 2}], execute, store, ThreadPoolExecutor)
+    >>> first.done, len(first.failed), again.done, again.found
+    (2, 1, 0, 2)
     """
     if at_once < 1 or attempts < 1:
         raise ValueError(f"at_once={at_once}, attempts={attempts}: not a number of runs (allowed: 1 and up)")
@@ -274,6 +294,11 @@ def pool(num_workers: int) -> ProcessPoolExecutor:
     """Processes of this machine, each with one thread for its arithmetic, started as they are needed.
 
     Started afresh, not forked: a fork of a process with threads, as torch has, may hang.
+
+    >>> from sims.sweep import pool
+    >>> with pool(2) as executor:  # no process yet
+    ...     print(type(executor).__name__)
+    ProcessPoolExecutor
     """
     return ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_begin_worker)
 

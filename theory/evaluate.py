@@ -79,9 +79,16 @@ _FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
 def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpmath.mpf:
     """The real number that ``expr`` is at these values of its symbols, to ``digits`` digits.
 
-    Computed at rising precision until two agree, since closed forms near kappa = 1 cancel: (x^e - 1)/e with e of
-    order 1/L^2. Where all digits cancel that is 0/e or 0/0, at any two precisions below that of e: neither counts.
-    ArithmeticError if 400 digits do not settle it.
+    Computed at rising precision until two agree, since closed forms near kappa = 1 cancel: (x^e - 1)/e with e of order
+    1/L^2. Where all digits cancel that is 0/e or 0/0, at any two precisions below that of e: neither counts.
+    ArithmeticError if 400 digits do not settle it; TypeError for a function that no rule gives a number.
+
+    >>> import mpmath
+    >>> from sympy import harmonic
+    >>> from theory.evaluate import evaluate
+    >>> from theory.symbols import N
+    >>> mpmath.nstr(evaluate(harmonic(N), {N: 10**9}), 20)
+    '21.300481502347944017'
     """
     if expr.is_zero:
         return mpmath.mpf(0)
@@ -103,7 +110,14 @@ CONSTANT_DIGITS = 50
 
 
 def constant(expr: Expr) -> mpmath.mpf:
-    """An exact constant to CONSTANT_DIGITS digits, less what cancels. Every sub-expression is remembered."""
+    """An exact constant to CONSTANT_DIGITS digits, less what cancels. Every sub-expression is remembered.
+
+    >>> import mpmath
+    >>> from sympy import pi, sqrt
+    >>> from theory.evaluate import constant
+    >>> mpmath.nstr(constant(sqrt(2 / pi)), 20)
+    '0.79788456080286535588'
+    """
     with mpmath.workdps(CONSTANT_DIGITS):
         return _constants()(expr)
 

@@ -19,7 +19,24 @@ from theory.symbols import L, k, l
 
 @functools.lru_cache(maxsize=8192)
 def update_order(setting: Setting) -> Order:
-    """Leading order of the update as L goes to infinity, in L. BeyondScaleError where no argument here decides."""
+    """Leading order of the update as L goes to infinity, in L: exact, with the argument that shows it in ``shown_by``.
+
+    The limit of what ``meanfield.predict`` computes at finite L, under the same assumptions. BeyondScaleError where no
+    argument here decides. Restate it in layers by ``order.restated(L, 2 * N)``.
+
+    >>> from theory.growth import update_order
+    >>> from theory.setting import Setting
+    >>> from theory.symbols import L, N
+    >>> order = update_order(Setting.of("deepnorm", "adam"))
+    >>> order.power, round(float(order.coefficient), 4)
+    (1/2, 0.4502)
+    >>> order.restated(L, 2 * N).expression(N)
+    2*sqrt(N)/pi
+    >>> order.shown_by[0]
+    'the gradient has the same norm at every layer (rho = 1): L equal terms'
+    >>> update_order(Setting.of("pre-ln", "sgd")).expression(L)
+    2*log(L)
+    """
     form = cached_closed_form(setting)
     if form is not None:
         return _from_closed_form(setting, form)

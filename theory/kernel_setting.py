@@ -27,7 +27,15 @@ MOST_TOKENS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Sublayer:
-    """One residual sublayer. gains, lr_multipliers: by role, 1 where absent."""
+    """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
+
+    kind: of ``theory.stack.SublayerKind``. residual_weight, branch_weight, input_scale: a, b, c of the one form.
+
+    >>> from theory.kernel import Sublayer
+    >>> from theory.stack import SublayerKind
+    >>> Sublayer(kind=SublayerKind.FFN, residual_weight=2.0, gains={"fc1": 0.5, "fc2": 0.5}).branch_weight
+    1.0
+    """
 
     kind: SublayerKind
     residual_weight: float = 1.0
@@ -40,8 +48,18 @@ class Sublayer:
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. head_size: None for
-    infinite, where logits are Gaussian. ValueError for an unknown placement or norm."""
+    """A Transformer as plain numbers, of infinite width.
+
+    encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. head_size: None for
+    infinite, where logits are Gaussian. ValueError for an unknown placement or norm.
+
+    >>> from theory.kernel import Sublayer, Transformer
+    >>> from theory.stack import SublayerKind
+    >>> Transformer(encoder=(Sublayer(kind=SublayerKind.CROSS),))
+    Traceback (most recent call last):
+        ...
+    ValueError: an encoder has nothing to cross-attend to: cross stands in the decoder
+    """
 
     encoder: tuple[Sublayer, ...]
     decoder: tuple[Sublayer, ...] = ()
@@ -69,9 +87,20 @@ class Transformer:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """num_tokens: of a sequence, on either side. batch_size: sequences; the objective is their mean. correlation: of
-    two input tokens of a sequence. readout: the last token, or all, each with a head of its own. loss: one logit or a
-    cross-entropy over num_classes with random labels."""
+    """What the network is given, and what of it is read.
+
+    num_tokens: of a sequence, on either side. batch_size: sequences; the objective is their mean. correlation: of two
+    input tokens of a sequence. readout: the last token, or all ("sum"), each with a head of its own. loss: one logit or
+    a cross-entropy ("ce") over num_classes with random labels. ValueError, in one line, for what does not fit.
+
+    >>> from theory.kernel import Inputs
+    >>> Inputs(num_tokens=3, batch_size=2, readout="last").read.tolist()
+    [2, 5]
+    >>> Inputs(num_tokens=512)
+    Traceback (most recent call last):
+        ...
+    ValueError: the kernel rung takes at most 256 tokens in all, not 1 x 512
+    """
 
     num_tokens: int = 16
     batch_size: int = 1

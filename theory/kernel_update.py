@@ -60,6 +60,10 @@ def unit_power(name: str, role: str) -> float:
     These are d for ||g||^2, d^(3/2) for ||g||_1, d where theta's norm stands in front, sqrt(d) for singular values. A
     matrix has d^2 entries, a vector d of as large a gradient each, an embedding d for each token, the head d of a
     gradient sqrt(d) times as large; a branch weight is one number.
+
+    >>> from theory.kernel import unit_power
+    >>> unit_power("sgd", "fc1"), unit_power("sgd", "norm_gain"), unit_power("adam", "embedding")
+    (0.0, 1.0, 1.0)
     """
     functional = functional_of(name)
     powers = {

@@ -241,7 +241,15 @@ def solve_monomials(equations: Sequence[Expr], unknowns: Sequence[Symbol] = UNKN
 
 
 def compact(expr: Expr) -> str:
-    """A monomial as one power, (2*N)**(1/4) rather than 2**(1/4)*N**(1/4); other expressions as sympy writes them."""
+    """A monomial as one power, (2*N)**(1/4) rather than 2**(1/4)*N**(1/4); other expressions as sympy writes them.
+
+    >>> from sympy import Rational
+    >>> from theory.magnitude import compact
+    >>> from theory.symbols import N
+    >>> expr = (8 * N) ** Rational(-1, 4)
+    >>> str(expr), compact(expr)
+    ('2**(1/4)/(2*N**(1/4))', '(8*N)**(-1/4)')
+    """
     powers: dict[Expr, Rational] = {}
     for factor in Mul.make_args(tidy(expr)):
         base, exponent = factor.as_base_exp()

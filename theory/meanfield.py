@@ -41,10 +41,32 @@ def predict(
     w: Sequence[float] | None = None,
     v: Sequence[float] | None = None,
 ) -> Prediction:
-    """The update of a stack of ``num_sublayers`` FFN sublayers in one optimizer step per unit learning rate.
+    """The update of a stack of FFN sublayers in one optimizer step, per unit learning rate, at infinite width.
 
-    w, v: gains of W1 and W2 by sublayer, in place of the scheme's own, each of length ``num_sublayers``.
-    ValueError where a name is unknown, a count is out of range, or a list does not fit.
+    scheme: a name of ``theory.schemes.SCHEMES``, or a ``Scheme``.
+    optimizer: a name of ``theory.optimizers.OPTIMIZERS``.
+    num_sublayers: L, two to a layer, from the scheme's least to 10^12.
+    activation: a name of ``theory.moments.ACTIVATIONS``.
+    norm_kind: layernorm or rmsnorm.
+    w, v: gains of W1 and W2 by sublayer, in place of the scheme's own, each of length L.
+
+    Assumes the network of the theorems: square matrices of independent Gaussians, one Gaussian input, one logit read.
+    The unit is the power of the width that makes the update O(1), another for each optimizer: do not compare numbers of
+    two. ValueError, in one line, where a name is unknown, a count is out of range, a list does not fit, or the gains
+    take the second moments out of the range of floats.
+
+    >>> from theory.meanfield import predict
+    >>> found = predict("post-ln", "sgd", 64)
+    >>> round(found.update, 4), round(found.roles["fc1"], 4)
+    (42.6667, 21.3333)
+    >>> [round(predict("deepnorm", "sgd", count).update, 4) for count in (8, 64, 10**9)]
+    [0.4973, 0.4999, 0.5]
+    >>> round(predict("pre-ln", "sgd", 4, w=[1, 3, 9, 27], v=[1, 3, 9, 27]).update, 4)
+    0.908
+    >>> predict("deepnet", "sgd", 64)
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown scheme 'deepnet'; did you mean deepnorm...
     """
     setting = Setting.of(scheme, optimizer, activation, norm_kind)
     return predict_setting(setting, num_sublayers, w=w, v=v)
@@ -53,7 +75,14 @@ def predict(
 def predict_setting(
     setting: Setting, num_sublayers: int, *, w: Sequence[float] | None = None, v: Sequence[float] | None = None
 ) -> Prediction:
-    """``predict`` for a setting that is already made."""
+    """``predict`` for a setting that is already made: the same numbers, arguments and errors.
+
+    >>> from theory.meanfield import predict_setting
+    >>> from theory.setting import Setting
+    >>> setting = Setting.of("pre-ln", "adam", "gelu", "rmsnorm")
+    >>> [round(predict_setting(setting, count).update, 3) for count in (4, 16, 64)]
+    [1.902, 5.524, 13.719]
+    """
     check_num_sublayers(setting.scheme, num_sublayers)
     check_letters(setting.scheme, num_sublayers)
     for name, gains in (("w", w), ("v", v)):

@@ -137,7 +137,14 @@ def _check_positive(name: str, number: Any) -> None:
 def precise(act: Activation, kind: Kind, scale: Any, digits: int = 30) -> mpmath.mpf:
     """The moment by quadrature to ``digits`` digits, for 1e-9 <= scale <= 1e9 (float, mpf or exact sympy number).
 
-    Independent of :func:`exact`. Two rules at two precisions must agree to ``digits``, or it raises ArithmeticError.
+    Independent of ``theory.moments.exact``. Two rules at two precisions must agree to ``digits``: ArithmeticError where
+    they do not, ValueError for a scale that is not positive and finite.
+
+    >>> import mpmath
+    >>> from theory.moment_values import precise
+    >>> from theory.moments import Kind, activation
+    >>> mpmath.nstr(precise(activation("gelu"), Kind.SECOND, 1), 20)
+    '0.42522148257029867492'
     """
     _check_positive("scale", scale)
     what = f"{kind.value} of {act.name}"
@@ -171,6 +178,13 @@ def numeric(act: Activation, kind: Kind, scale: float) -> float:
     """The moment as a double with at least 12 correct digits, 1e-70 <= scale <= 1e70; microseconds per new scale.
 
     Closed form where there is one, else a Chebyshev interpolant in log2(scale) on its octave, built on first use.
+
+    >>> from theory.moment_values import numeric
+    >>> from theory.moments import Kind, activation
+    >>> numeric(activation("relu"), Kind.SECOND, 2.0)
+    2.0
+    >>> round(numeric(activation("tanh"), Kind.SECOND, 1.0), 10)
+    0.3942944904
     """
     _check_positive("scale", scale)
     return evaluator(act, kind)(float(scale))

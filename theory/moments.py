@@ -54,7 +54,18 @@ SLOPES: Final = (Kind.SLOPE_SECOND, Kind.SLOPE_ABS)
 # ---------------------------------------------------------------------------------------------------- activations
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """phi(u) = ``positive`` for u > 0 and ``negative`` for u < 0, each smooth, in the symbol ``theory.symbols.u``."""
+    """phi(u) = ``positive`` for u > 0 and ``negative`` for u < 0, each smooth, in the symbol ``theory.symbols.u``.
+
+    One of one's own is these two expressions; moments, expansions and properties are derived from them.
+
+    >>> from theory.moments import Activation, Kind, exact
+    >>> from theory.symbols import scale, u
+    >>> absolute = Activation(name="abs", positive=u, negative=-u)
+    >>> absolute.is_homogeneous, absolute.is_odd
+    (True, False)
+    >>> exact(absolute, Kind.VARIANCE, scale)
+    -2*s**2/pi + s**2
+    """
 
     name: str
     positive: Expr
@@ -130,7 +141,14 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
 
 
 def activation(name: str) -> Activation:
-    """The activation of that name; an unknown name is a ValueError that says which names are near and allowed."""
+    """The activation of that name; an unknown name is a ValueError that says which names are near and allowed.
+
+    >>> from theory.moments import ACTIVATIONS, activation
+    >>> list(ACTIVATIONS)
+    ['identity', 'relu', 'leaky_relu', 'gelu', 'silu', 'tanh']
+    >>> activation("leaky_relu").expression
+    Piecewise((u, u > 0), (u/100, True))
+    """
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     near = difflib.get_close_matches(name, ACTIVATIONS, n=2, cutoff=0.4)
@@ -148,7 +166,18 @@ def canonical(act: Activation, kind: Kind) -> Kind:
 def exact(act: Activation, kind: Kind, scale: Expr) -> Expr | None:
     """The moment in closed form at a positive ``scale``, or None where none is known.
 
-    Homogeneous phi: every kind. gelu: all but ABS_CENTRED and SLOPE_ABS. silu: ABS_MEAN. tanh: MEAN.
+    act: an ``Activation``. scale: s, the standard deviation of the preactivation, an exact number or a positive symbol.
+    Homogeneous phi: every kind. gelu: all but ABS_CENTRED and SLOPE_ABS. silu: ABS_MEAN. tanh: MEAN. ValueError of a
+    scale that is not positive.
+
+    >>> from theory.moments import Kind, activation, exact
+    >>> from theory.symbols import scale
+    >>> exact(activation("relu"), Kind.VARIANCE, scale)
+    -s**2/(2*pi) + s**2/2
+    >>> exact(activation("gelu"), Kind.MEAN, scale)
+    sqrt(2)*s**2/(2*sqrt(pi)*sqrt(s**2 + 1))
+    >>> exact(activation("silu"), Kind.SECOND, scale) is None
+    True
     """
     argument = sp.sympify(scale)
     if argument.is_positive is False:
@@ -246,8 +275,15 @@ def _cdf_moment(j: int) -> Expr:
 # ---------------------------------------------------------------------------------------------------- expansions
 @cache
 def small_scale(act: Activation, kind: Kind) -> Expansion:
-    """The first three terms as s -> 0, coefficients exact; fewer where the series ends (then it is exact up to
-    exp(-const/s^2), or altogether for a homogeneous phi), none for a moment that is 0."""
+    """The first three terms as s -> 0, (coefficient, power of s) each, coefficients exact.
+
+    Fewer where the series ends (then it is exact up to exp(-const/s^2), or altogether for a homogeneous phi), none for
+    a moment that is 0.
+
+    >>> from theory.moments import Kind, activation, small_scale
+    >>> small_scale(activation("tanh"), Kind.SECOND)
+    ((1, 2), (-2, 4), (17/3, 6))
+    """
     kind = canonical(act, kind)
     if act.is_homogeneous:
         return _first(closed_form(act, kind), sign=1)
@@ -258,7 +294,14 @@ def small_scale(act: Activation, kind: Kind) -> Expansion:
 
 @cache
 def large_scale(act: Activation, kind: Kind) -> Expansion:
-    """The first three terms as s -> oo, exact, except SLOPE_ABS of gelu and silu (30-digit Floats, by quadrature)."""
+    """The first three terms as s -> oo, (coefficient, power of s) each.
+
+    Coefficients are exact, except SLOPE_ABS of gelu and silu (30-digit Floats, by quadrature).
+
+    >>> from theory.moments import Kind, activation, large_scale
+    >>> large_scale(activation("tanh"), Kind.SECOND)
+    ((1, 0), (-sqrt(2)/sqrt(pi), -1), (sqrt(2)*pi**(3/2)/24, -3))
+    """
     kind = canonical(act, kind)
     if act.is_homogeneous:
         return small_scale(act, kind)

@@ -260,6 +260,18 @@ class Optimizer:
 
     ``update(G, Theta)`` is the step Delta Theta of the first step from zero state (eps 0, no weight decay), in ``eta``.
     It must take 2x2 and 1x3 matrices of real numbers or symbols; exponents are exact. Its docstring tells its regime.
+    NotHomogeneousError where a degree is asked for that the map does not have.
+
+    >>> from theory.optimizers import Optimizer, frobenius
+    >>> from theory.rules import solve_rule
+    >>> from theory.symbols import eta
+    >>> normalised = Optimizer(name="normalised", update=lambda g, theta: -eta * g / frobenius(g))
+    >>> normalised.gradient_degree, normalised.parameter_degree, normalised.assumes_rank_one
+    (0, 0, True)
+    >>> normalised.loss_change_text
+    '-eta*||g||_*'
+    >>> solve_rule("post", normalised).sides[0].formula["residual_weight"]
+    'sqrt(2*N)'
     """
 
     name: str
@@ -377,7 +389,17 @@ OPTIMIZERS: Final = MappingProxyType(
 
 
 def optimizer(name: str) -> Optimizer:
-    """The optimizer of that name. Raises ValueError with the nearest names and the allowed ones."""
+    """The optimizer of that name. Raises ValueError with the nearest names and the allowed ones.
+
+    >>> from theory.optimizers import OPTIMIZERS, optimizer
+    >>> len(OPTIMIZERS)
+    12
+    >>> adam = optimizer("adam")
+    >>> adam.gradient_degree, adam.parameter_degree, adam.loss_change_text
+    (0, 0, '-eta*||g||_1')
+    >>> optimizer("lamb").loss_change_text
+    '-eta*||theta||*||g||_1/sqrt(n)'
+    """
     if name in OPTIMIZERS:
         return OPTIMIZERS[name]
     near = get_close_matches(name.lower(), OPTIMIZERS, n=3)

@@ -70,6 +70,15 @@ class Order:
     leading one, in N; where its constant is not known, ``remainder`` is its order. ``shadow`` is a relative correction
     e^{-...} beyond all of these that may still be large at any depth one meets. is_slow: one of them falls slower than
     N^-SLOW.
+
+    >>> from sympy import Rational, log
+    >>> from theory.orders import Order, leading_order
+    >>> from theory.symbols import N
+    >>> Order(coefficient=Rational(2, 3), power=Rational(1, 2), log_power=Rational(1)).expression(N)
+    2*sqrt(N)*log(N)/3
+    >>> found = leading_order(N + log(N), N)
+    >>> found.power, found.next_term
+    (1, log(N)/N)
     """
 
     coefficient: Expr
@@ -380,8 +389,19 @@ def _walker(n: Symbol, num_terms: int) -> _Walker:
 def leading_order(expr: Expr, n: Symbol) -> Order:
     """The leading order of ``expr`` as n goes to infinity, exact, with the next term and the asymptotics used.
 
-    Assumes a positive quantity built from sums, products, powers, log, exp, harmonic, digamma, gamma ratios,
-    Hurwitz zeta, ``RootRatioSum`` and ``GaussianMoment``. BeyondScaleError where none of these decides.
+    Assumes a positive quantity built from sums, products, powers, log, exp, harmonic, digamma, gamma ratios, Hurwitz
+    zeta, ``RootRatioSum`` and ``GaussianMoment``. BeyondScaleError where none of these decides.
+
+    >>> from sympy import harmonic, sqrt
+    >>> from theory.orders import leading_order
+    >>> from theory.symbols import N
+    >>> order = leading_order(sqrt(3 * N) * harmonic(2 * N), N)
+    >>> str(order), order.powers
+    ('sqrt(3)*sqrt(N)*log(N)', (1/2, 1, 0))
+    >>> order.next_term
+    (EulerGamma + log(2))/log(N)
+    >>> order.shown_by
+    ('digamma: psi(z) = log z - 1/(2z) - sum B_2k/(2k z^2k) (DLMF 5.11.2)',)
     """
     if expr.is_zero:
         return ZERO
@@ -438,8 +458,18 @@ def cross_check(expr: Expr, n: Symbol, order: Order) -> list[tuple[int, float, f
 
     ArithmeticError where the ratio does not approach 1 as stated: at the last point it may miss 1 by four times the
     next term; where only the order of the next term is known, by four times what that order makes of the miss at the
-    point before (far out, where the miss itself shrinks by less than four, by 5/4 of that); where nothing was left
-    out, by rounding.
+    point before (far out, where the miss itself shrinks by less than four, by 5/4 of that); where nothing was left out,
+    by rounding.
+
+    >>> from theory.orders import cross_check, leading_order
+    >>> from theory.symbols import N
+    >>> expr = 3 * N + 12
+    >>> [(f"{count:.0e}", round(ratio, 4)) for count, ratio, _ in cross_check(expr, N, leading_order(expr, N))]
+    [('1e+03', 1.004), ('1e+06', 1.0), ('1e+09', 1.0)]
+    >>> cross_check(expr, N, leading_order(4 * N, N))
+    Traceback (most recent call last):
+        ...
+    ArithmeticError: 4*N is not the leading order...
     """
     if order.is_zero:
         return []

@@ -24,6 +24,15 @@ class SideRule:
     """The rule for one side. ``init_gain`` None: no gain keeps the update flat, and ``update_order`` says how it grows.
 
     Every expression is exact, in the counts N and M; ``member`` and the alternatives carry the same fields.
+
+    >>> from theory.rules import solve_rule
+    >>> side = solve_rule("post", "sgd").sides[0]
+    >>> side.formula["family"], side.formula["branch_at_init"]
+    ('2*N*lambda**2/alpha**2 = 1', '(2*N)**(-3/4)')
+    >>> [found.name for found in side.alternatives]
+    ['deepnet', 'alpha-one', 'relative', 'lambda-one', 'learning-rate', 'branch-weight', 'depth-mup']
+    >>> side.alternative("branch-weight").branch_weight
+    sqrt(2)/(2*sqrt(N))
     """
 
     name: str
@@ -102,7 +111,17 @@ _Named = TypeVar("_Named", SideRule, Member)
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What keeps the model update from growing with depth, for one norm placement, optimizer and architecture."""
+    """What keeps the model update from growing with depth, for one norm placement, optimizer and architecture.
+
+    sides: one ``SideRule`` each for encoder and decoder, those that there are. ``side(name)`` finds one.
+
+    >>> from theory.rules import solve_rule
+    >>> rule = solve_rule("pre", "lamb", "decoder")
+    >>> rule.select, [side.name for side in rule.sides]
+    ('alpha-one', ['decoder'])
+    >>> rule.side("decoder").formula["init_gain"]
+    '1/sqrt(2*M)'
+    """
 
     norm: str
     optimizer: str
@@ -138,7 +157,17 @@ class SideNumbers:
 
 
 def evaluate(rule: Rule, **counts: int) -> dict[str, SideNumbers]:
-    """The rule in numbers, by side: ``evaluate(rule, N=18, M=18)``. ValueError on a missing or unusable count."""
+    """The rule in numbers, by side: N layers of an encoder, M of a decoder. ValueError on a missing or unusable count.
+
+    >>> from theory.rules import evaluate, solve_rule
+    >>> numbers = evaluate(solve_rule("post", "sgd", "encoder-decoder", "deepnet"), N=18, M=18)["decoder"]
+    >>> round(numbers.residual_weight, 4), round(numbers.init_gain["fc1"], 4), numbers.init_gain["q"]
+    (2.7108, 0.2608, 1.0)
+    >>> evaluate(solve_rule("post", "sgd", "encoder-decoder"), N=18)
+    Traceback (most recent call last):
+        ...
+    ValueError: encoder-decoder needs M
+    """
     letters = {str(letter): letter for letter in (N, M)}
     needed = {str(letter) for side in rule.sides for letter in side.num_layers.free_symbols}
     if missing := sorted(needed - counts.keys()):

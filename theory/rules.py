@@ -58,12 +58,41 @@ def solve_rule(
     coupling: str | None = None,
     with_alternatives: bool = True,
 ) -> Rule:
-    """The rule for a norm placement (``NORMS``) under an optimizer, a name or any object with the two degrees.
+    """The residual weight, gains and learning rate that keep the update from growing with the number of layers.
 
-    select: a name of ``selection.SELECTIONS``, or none for the default (post: symmetric, or alpha-one where the
-    relative update is the same for every member; pre, none: alpha-one; sub: leading-log). num_matrices, zero_last: the
-    branch. coupling: a name of ``COUPLINGS``, for encoder-decoders (post, pre). ValueError, in one line, where a name
-    is unknown or the combination has no answer.
+    norm: where norms stand, a name of ``NORMS``: post, pre, sub or none.
+    optimizer: a name of ``theory.optimizers.OPTIMIZERS``, or any object with the two degrees.
+    architecture: encoder, decoder, encoder-decoder, or an ``Architecture``.
+    select: which member of the family; ``theory.selection.SELECTIONS`` says what each is. post: symmetric (the default,
+        or alpha-one where, as under LAMB, the relative update is the same for every member), deepnet, alpha-one,
+        relative or lambda-one. pre, none: alpha-one, and relative where its alpha is 1. sub: leading-log.
+    num_matrices: how many matrices stand on a branch's value path.
+    zero_last: whether the last of them starts at 0, as in Fixup; not for sub, nor for two sides.
+    coupling: how the encoder of an encoder-decoder reaches the output, a name of ``COUPLINGS``; once, if left out. sub
+        has one of its own.
+    with_alternatives: whether to derive what else people train with, ``SideRule.alternatives``.
+
+    Returns, for each side, the whole family and the chosen member as exact expressions in N and M layers, and in
+    ``why`` each step of the argument, assumptions included. It is the magnitude argument of the papers, so these are
+    orders: ``theory.rule_order`` says whether the true update of the FFN stack stays flat. ValueError, in one line,
+    where a name is unknown or the combination has no answer. Source: S1-22..S1-41, S2-03, S2-19, S2-21, DN-04..DN-07,
+    LI-05.
+
+    >>> from theory.rules import solve_rule
+    >>> rule = solve_rule("post", "adam")
+    >>> side = rule.sides[0]
+    >>> side.family
+    Eq(2*N*lambda/alpha, 1)
+    >>> side.residual_weight, side.gain, side.update_order
+    (sqrt(2)*sqrt(N), sqrt(2)/(2*sqrt(N)), 1)
+    >>> rule.why[-3]
+    'encoder: over 2*N sublayers, 2*N*lambda/alpha = 1'
+    >>> solve_rule("post", "sgd", "encoder", select="deepnet").sides[0].formula["init_gain"]
+    '(8*N)**(-1/4)'
+    >>> [side.formula["init_gain"] for side in solve_rule("sub", "sgd", "encoder-decoder").sides]
+    ['sqrt(log(3*M)*log(2*N)/3)', 'sqrt(log(3*M))']
+    >>> print(solve_rule("sub", "adam").sides[0].gain)
+    sqrt(2)*sqrt(N)
     """
     if norm not in NORMS:
         raise ValueError(nearest(str(norm), list(NORMS), "norm placement"))
@@ -92,7 +121,16 @@ def solve_rule(
 
 
 def update_under(rule: Rule, optimizer: Degrees | str) -> dict[str, Expr]:
-    """Order of the update, by side, when the network of ``rule`` is trained with another optimizer."""
+    """Order of the update, by side, when the network of ``rule`` is trained with another optimizer.
+
+    optimizer: a name, or any object with the two degrees. ValueError where the rule sets no gain.
+
+    >>> from theory.rules import solve_rule, update_under
+    >>> update_under(solve_rule("post", "sgd"), "adam")
+    {'encoder': sqrt(2)*sqrt(N)}
+    >>> update_under(solve_rule("post", "adam"), "sgd")
+    {'encoder': 1/(2*N)}
+    """
     if isinstance(optimizer, str):
         optimizer = optimizer_named(optimizer)
     out = {}

@@ -29,12 +29,24 @@ from theory.symbols import (
 
 
 def scalar_slope(alpha: Expr, v: Expr, w: Expr) -> Expr:
-    """df/dx: the norm divides by the root of the summed variances."""
+    """df/dx: the norm divides by the root of the summed variances.
+
+    >>> from theory.scalar_model import scalar_slope
+    >>> from theory.symbols import residual_weight
+    >>> scalar_slope(residual_weight, 1, 1)
+    (alpha + 1)/sqrt(alpha**2 + 1)
+    """
     return (alpha + v * w) / sqrt(alpha**2 + (v * w) ** 2)
 
 
 def scalar_sensitivity(alpha: Expr, v: Expr, w: Expr) -> Expr:
-    """||df/d(v, w)|| at x = 1, where alpha > v w (beyond that, its negative)."""
+    """||df/d(v, w)|| at x = 1, where alpha > v w (beyond that, its negative).
+
+    >>> from theory.scalar_model import scalar_sensitivity
+    >>> from theory.symbols import residual_weight
+    >>> scalar_sensitivity(residual_weight, 1, 1)
+    -sqrt(2)*alpha*(1 - alpha)/(alpha**2 + 1)**(3/2)
+    """
     slope = scalar_slope(residual_weight, gain_out, gain_in)
     by_v, by_w = (factor(diff(slope, one) / other) for one, other in ((gain_out, gain_in), (gain_in, gain_out)))
     if cancel(by_v - by_w) != 0:

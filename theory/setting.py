@@ -28,7 +28,17 @@ HOLDS = "infinite width, one Gaussian input; at width d the relative correction 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a prediction is of: a scheme under an optimizer, with an activation and a kind of norm."""
+    """What a prediction is of: a scheme under an optimizer, with an activation and a kind of norm.
+
+    >>> from theory.setting import Setting
+    >>> setting = Setting.of("depth-mup", "adam")
+    >>> setting.functional.value, setting.lr_multiplier
+    ('||g||_1', 1/sqrt(L))
+    >>> Setting.of("pre-ln", "adam", "gleu")
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown activation 'gleu' (did you mean gelu...
+    """
 
     scheme: Scheme
     optimizer: Optimizer
@@ -39,7 +49,7 @@ class Setting:
     def of(
         scheme_: str | Scheme, optimizer_: str | Optimizer, activation_: str = "relu", norm_kind: str = "layernorm"
     ) -> Setting:
-        """From names; ValueError names what is allowed."""
+        """From names, or values of one's own; ValueError of an unknown name, with what is near and what is allowed."""
         kinds = [kind.value for kind in NormKind]
         if norm_kind not in kinds:
             raise ValueError(nearest(norm_kind, kinds, "norm kind"))
@@ -66,9 +76,17 @@ class Setting:
 class Prediction:
     """The update at one depth.
 
-    update: sum over the branch matrices, in the normalisation of its optimizer that is O(1) in the width; the
-    scheme's learning-rate multiplier is inside. roles: the same by role (fc1, fc2; branch_weight, where it is
-    trained, stands beside and is not in ``update``). log10_update: also where ``update`` overflows to infinity.
+    update: sum over the branch matrices, in the normalisation of its optimizer that is O(1) in the width; the scheme's
+    learning-rate multiplier is inside. roles: the same by role (fc1, fc2; branch_weight, where it is trained, stands
+    beside and is not in ``update``). log10_update: also where ``update`` overflows to infinity. holds: what it assumes,
+    in words.
+
+    >>> from theory.meanfield import predict
+    >>> found = predict("post-ln", "sgd", 10**6, activation="gelu")
+    >>> found.update, round(found.log10_update)
+    (inf, 9236)
+    >>> found.holds
+    'infinite width, one Gaussian input; at width d the relative correction is of order L/d'
     """
 
     num_sublayers: int

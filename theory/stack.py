@@ -32,7 +32,19 @@ class NormKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where norms stand in the one form."""
+    """Where norms stand in the one form.
+
+    pre: before the branch. inner: before its last matrix. branch: behind it. post: behind the sum. ValueError for a
+    post norm together with any other.
+
+    >>> from theory.stack import PLACEMENTS, Placement
+    >>> PLACEMENTS["sub"]
+    Placement(pre=True, inner=True, branch=False, post=False, final=True)
+    >>> Placement(post=True, pre=True)
+    Traceback (most recent call last):
+        ...
+    ValueError: a post-norm stack has no other norm
+    """
 
     pre: bool = False
     inner: bool = False
@@ -112,10 +124,18 @@ def transfer(  # the one form has this many letters
 ) -> Transfer:
     """Carry the second moment of the stream through one sublayer and the gradient back through it.
 
-    Exact as the width goes to infinity: W1, W2 and what comes from above are independent, cross terms average to
-    zero, and the projections inside the derivative of a norm (onto the ones and onto the signal) remove a share of
-    order 1/d of the gradient. ``stream`` is E x_{l-1}^2; ``moments`` are those at scale ``gain_in * sqrt(input)``.
-    A branch norm over a zero branch (v = 0) is 0/0; no scheme has it.
+    Exact as the width goes to infinity: W1, W2 and what comes from above are independent, cross terms average to zero,
+    and the projections inside the derivative of a norm (onto the ones and onto the signal) remove a share of order 1/d
+    of the gradient. ``stream`` is E x_{l-1}^2; ``moments`` are those at the preactivation's own scale. A branch norm
+    over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's.
+
+    >>> from math import pi, sqrt
+    >>> from theory.stack import PRE, BranchMoments, NormKind, transfer
+    >>> identity = BranchMoments(1.0, 1.0, sqrt(2 / pi), sqrt(2 / pi), 1.0, 1.0)
+    >>> letters = {"residual_weight": 1, "branch_weight": 1, "input_scale": 1, "gain_in": 1, "gain_out": 1}
+    >>> found = transfer(PRE, NormKind.LAYERNORM, identity, stream=4.0, sqrt=sqrt, **letters)
+    >>> found.stream, found.gradient_ratio, found.fc1_square
+    (5.0, 1.25, 1.0)
     """
     a2, b2 = residual_weight**2, branch_weight**2
     input_second = input_scale**2 * (1 if placement.pre else stream)
@@ -156,6 +176,11 @@ class Stack:
     """A stack of L sublayers of the one form; coefficients are expressions in ``symbols.L`` (and ``symbols.l``).
 
     residual_weight None means Admin's rule, a_l^2 = 1 + sum_{j<l} Var f_j, which depends on the activation.
+
+    >>> from theory.stack import POST, Stack
+    >>> from theory.symbols import L
+    >>> Stack(placement=POST, residual_weight=L, gain_in=1 / L).gain_out
+    1
     """
 
     placement: Placement

@@ -72,7 +72,19 @@ def constant_cell(expr: Expr | None) -> Cell:
 
 
 def order_cells(order: Order) -> Row:
-    """coefficient, power, log_power, loglog_power, growth, next_term and shown_by of an order, as text."""
+    """coefficient, power, log_power, loglog_power, growth, approximate and shown_by of an order, as text.
+
+    The first five are text that ``sympify`` reads, or None; ``approximate`` is for people: four digits, in N.
+
+    >>> from theory.orders import leading_order
+    >>> from theory.symbols import N
+    >>> from theory.tables import order_cells
+    >>> cells = order_cells(leading_order(3 * N + 1, N))
+    >>> cells["coefficient"], cells["power"], cells["approximate"]
+    ('3', '1', '3 N')
+    >>> sorted(cells)
+    ['approximate', 'coefficient', 'growth', 'log_power', 'loglog_power', 'power', 'shown_by']
+    """
     growth = None if order.growth == 0 else f"exp({expression_cell(order.growth)})"
     return {
         "coefficient": constant_cell(order.coefficient),
@@ -113,7 +125,14 @@ def _rounded(expr: Expr) -> str:
 
 
 def expression_cell(expr: Expr) -> str:
-    """An expression in one variable: its constant factor tidied, moments without a closed form as decimals."""
+    """An expression in one variable: its constant factor tidied, moments without a closed form as decimals.
+
+    >>> from sympy import Rational, sqrt
+    >>> from theory.symbols import N
+    >>> from theory.tables import expression_cell
+    >>> expression_cell(sqrt(8) * N ** Rational(1, 2) / 2)
+    '(sqrt(2))*sqrt(N)'
+    """
     number, rest = expr.as_independent(*expr.free_symbols, as_Add=False) if expr.free_symbols else (expr, S.One)
     moments = {moment: Float(constant(moment), CELL_DIGITS) for moment in sorted(rest.atoms(GaussianMoment), key=str)}
     shown = rest.xreplace(moments)
@@ -122,6 +141,15 @@ def expression_cell(expr: Expr) -> str:
 
 
 def su_optimizers() -> Table:
+    """Each optimizer's first step, its loss change, and the alpha and lambda of post-norm that go with it.
+
+    >>> from theory.tables import su_optimizers
+    >>> for row in su_optimizers().rows:
+    ...     print(row["optimizer"], row["loss_change"], row["alpha"], row["lambda"], sep="  ")
+    sgd  -eta*||g||^2  (2*N)**(1/4)  (2*N)**(-1/4)
+    adam  -eta*||g||_1  sqrt(2*N)  1/sqrt(2*N)
+    lamb  -eta*||theta||*||g||_1/sqrt(n)  1  1/sqrt(2*N)
+    """
     rows = []
     for name in SU_OPTIMIZERS:
         side = solve_rule("post", name, "encoder", with_alternatives=False).sides[0]
@@ -140,6 +168,12 @@ def su_optimizers() -> Table:
 
 
 def su_prenorm() -> Table:
+    """The gain lambda that keeps a pre-norm's update flat, by optimizer.
+
+    >>> from theory.tables import su_prenorm
+    >>> [(row["optimizer"], row["lambda"]) for row in su_prenorm().rows]
+    [('sgd', '1/sqrt(2*N)'), ('adam', '1/(2*N)'), ('lamb', '1/sqrt(2*N)')]
+    """
     rows = []
     for name in SU_OPTIMIZERS:
         side = solve_rule("pre", name, "encoder", with_alternatives=False).sides[0]
@@ -149,6 +183,16 @@ def su_prenorm() -> Table:
 
 
 def deepnet() -> Table:
+    """DeepNorm's alpha and beta by architecture, as ``solve_rule`` derives them.
+
+    >>> from theory.tables import deepnet
+    >>> for row in deepnet().rows:
+    ...     print(row["architecture"], row["side"], row["alpha"], row["beta"])
+    encoder encoder (2*N)**(1/4) (8*N)**(-1/4)
+    decoder decoder (2*M)**(1/4) (8*M)**(-1/4)
+    encoder-decoder encoder (M*N**4/27)**(1/16) (27/(256*M*N**4))**(1/16)
+    encoder-decoder decoder (3*M)**(1/4) (12*M)**(-1/4)
+    """
     rows = [
         {
             "architecture": architecture,
@@ -163,6 +207,16 @@ def deepnet() -> Table:
 
 
 def magneto_gamma() -> Table:
+    """Sub-LN's gain gamma by architecture, as ``solve_rule`` derives it.
+
+    >>> from theory.tables import magneto_gamma
+    >>> for row in magneto_gamma().rows:
+    ...     print(row["architecture"], row["side"], row["gamma"])
+    encoder encoder sqrt(log(2*N))
+    decoder decoder sqrt(log(2*M))
+    encoder-decoder encoder sqrt(3)*sqrt(log(3*M))*sqrt(log(2*N))/3
+    encoder-decoder decoder sqrt(log(3*M))
+    """
     rows = [
         {"architecture": architecture, "side": side.name, "gamma": str(side.gain)}
         for architecture in ("encoder", "decoder", "encoder-decoder")
@@ -178,6 +232,17 @@ def _gain(gain: Expr | None) -> Expr:
 
 
 def bounds() -> Table:
+    """The bounds of ``theory.bounds.BOUNDS`` on one SGD step, and their order in N.
+
+    >>> from theory.tables import bounds
+    >>> for row in bounds().rows[:5]:
+    ...     print(row["scheme"], row["order"])
+    post-ln N
+    deepnorm 1
+    pre-ln log(N)
+    sub-ln log(N)
+    sub-ln-gamma 1
+    """
     rows = []
     for name in BOUNDS:
         bound = derive_bound(name)
@@ -201,7 +266,16 @@ def _cross_order(name: str, kind: str, act: str, representative: str, sign: bool
 
 
 def cross_block(name: str, act: str, kind: str) -> list[Row]:
-    """The rows of one scheme, activation and norm kind, one per optimizer."""
+    """The rows of one scheme, activation and norm kind, one per optimizer.
+
+    >>> from theory.tables import cross_block
+    >>> for row in cross_block("deepnorm", "relu", "layernorm")[:4]:
+    ...     print(row["optimizer"], row["power"], row["approximate"])
+    sgd 0 1/2
+    momentum 0 1/2
+    adam 1/2 0.6366 N^1/2
+    adamw 1/2 0.6366 N^1/2
+    """
     inner = scheme(name).stack.placement.inner
     computed_kind = kind if inner else NormKind.LAYERNORM.value  # elsewhere the two norms see a zero mean
     first: dict[tuple[object, bool], str] = {}
@@ -228,7 +302,15 @@ CROSS_TITLE = (
 
 
 def cross(blocks: Iterable[list[Row]] | None = None) -> Table:
-    """The cross table; ``blocks`` may bring the rows of ``cross_settings`` computed elsewhere, in that order."""
+    """The cross table; ``blocks`` may bring the rows of ``cross_settings`` computed elsewhere, in that order.
+
+    All blocks take minutes: ``paper_checks.generated`` derives them in parallel and keeps them.
+
+    >>> from theory.tables import cross, cross_block
+    >>> table = cross([cross_block("post-ln", "relu", "layernorm")])
+    >>> len(table.rows), table.rows[0]["approximate"]
+    (12, '4/3 N')
+    """
     if blocks is None:
         blocks = (cross_block(*block) for block in cross_settings())
     return _table("cross", CROSS_TITLE, [row for block in blocks for row in block])

@@ -6,17 +6,11 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = """Examples:
-
-depthlaw experiment warmup --plan
-
-depthlaw experiment thousand-layers --budget 40 --workers 2
-
-depthlaw experiment stable-rates --from-record --budget 1"""
+from paper_checks.choices import DEVICES, EXPERIMENTS, SCALES, one_of
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="stable-rates, warmup, thousand-layers or own-row.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be run, and how many seeds decide.")] = False,
     budget: Annotated[
         str | None,
@@ -24,7 +18,12 @@ def experiment(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Instead of what the plan says.", metavar="K")] = None,
     scale: Annotated[
-        str, typer.Option(help="small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", metavar="NAME")
+        str,
+        typer.Option(
+            help="small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.",
+            metavar="NAME",
+            autocompletion=one_of(SCALES),
+        ),
     ] = "small",
     workers: Annotated[
         str | None, typer.Option(help="Runs at once, each on one core; as many as cores if left out.", metavar="N")
@@ -43,7 +42,12 @@ def experiment(
         str | None,
         typer.Option(help="Also write the runs as JSON Lines, as the project's record is.", metavar="FILE"),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.", metavar="NAME")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto (a GPU where there is one), cpu or cuda.", metavar="NAME", autocompletion=one_of(DEVICES)
+        ),
+    ] = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")
     ] = False,

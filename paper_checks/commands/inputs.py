@@ -17,6 +17,10 @@ class BadInputError(ValueError):
     """Unusable input; its text is the one line that the user sees."""
 
 
+class StoppedError(BadInputError):
+    """Ctrl-C, where there is more to say than that."""
+
+
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
     """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.asked import Attention, Stack, in_common, networks
-from paper_checks.commands.inputs import BadInputError, count, fraction, plot_file, refusing, writable
+from paper_checks.commands.inputs import BadInputError, StoppedError, count, fraction, plot_file, refusing, writable
 from paper_checks.commands.measure_text import exponent_text, show, title
 from paper_checks.commands.output import document, print_json, progress
 
@@ -181,7 +181,7 @@ def _stoppable(path: Path | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         rest = "" if path is None else f"; what was finished is in {path}, and the same command goes on from there"
-        raise BadInputError(f"interrupted{rest}") from None
+        raise StoppedError(f"interrupted{rest}") from None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.commands.inputs import BadInputError, count, fraction, writable
+from paper_checks.commands.inputs import BadInputError, StoppedError, count, fraction, writable
 
 if TYPE_CHECKING:
     from sims.store import Store
@@ -124,7 +124,7 @@ def stoppable(path: Path) -> Iterator[None]:
         raise BadInputError(f"{path}: {error}") from error
     except KeyboardInterrupt:
         text = f"interrupted; what was finished is in {path}, and the same command goes on from there"
-        raise BadInputError(text) from None
+        raise StoppedError(text) from None
     finally:
         word.cancel()
         for number, handler in before.items():

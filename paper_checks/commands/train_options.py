@@ -6,29 +6,39 @@ from typing import Annotated, Any
 
 import typer
 
-from paper_checks.choices import OPTIMIZERS
-
-EXAMPLES = """Examples:
-
-depthlaw train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10
-
-depthlaw train --scheme post-ln,admin --shape nmt --layers 18 --learning-rate 1e-3 --steps 400 --warmup 100
-
-depthlaw train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg"""
+from paper_checks.choices import (
+    BUILT_ACTIVATIONS,
+    DEVICES,
+    NORM_KINDS,
+    OPTIMIZERS,
+    POST_LN_INIT,
+    PRECISIONS,
+    SCHEDULES,
+    SHAPES,
+    Completion,
+    names,
+    one_of,
+    schemes,
+    some_of,
+)
 
 _MODEL, _STEPS, _RUNS = "The model and its data", "How it is trained", "Where it runs, and what is shown"
 
 
-def _model(text: str, metavar: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_MODEL)
+def _of(choices: str | None) -> Completion | None:
+    return None if choices is None else one_of(choices)
 
 
-def _steps(text: str, metavar: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_STEPS)
+def _model(text: str, metavar: str, choices: str | None = None) -> Any:
+    return typer.Option(help=text, metavar=metavar, rich_help_panel=_MODEL, autocompletion=_of(choices))
 
 
-def _runs(text: str, metavar: str | None = None, *names: str) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_RUNS)
+def _steps(text: str, metavar: str, choices: str | None = None) -> Any:
+    return typer.Option(help=text, metavar=metavar, rich_help_panel=_STEPS, autocompletion=_of(choices))
+
+
+def _runs(text: str, metavar: str | None = None, *names: str, choices: str | None = None) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=_RUNS, autocompletion=_of(choices))
 
 
 def train(
@@ -38,16 +48,26 @@ def train(
             help="Named schemes, comma-separated (`depthlaw tables --only cross` has all), and post-ln-init: DeepNet's "
             "control, Post-LN with the matrices of layer l of N divided by N - l + 1.",
             metavar="LIST",
+            autocompletion=some_of(lambda: [*schemes(), POST_LN_INIT]),
         ),
     ],
     layers: Annotated[str, typer.Option(help="Layers N, comma-separated; of either side for nmt.", metavar="LIST")],
     learning_rate: Annotated[str, typer.Option(help="At their peak, comma-separated: 1e-3,2e-3.", metavar="LIST")],
-    optimizer: Annotated[str, typer.Option(help=f"Comma-separated: {OPTIMIZERS}.", metavar="LIST")] = "adam",
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            help=f"Comma-separated: {OPTIMIZERS}.",
+            metavar="LIST",
+            autocompletion=some_of(lambda: names(OPTIMIZERS)),
+        ),
+    ] = "adam",
     seeds: Annotated[str, typer.Option(help="Independent runs of each.", metavar="K")] = "1",
     seed: Annotated[str, typer.Option(help="The first one's seed.", metavar="S")] = "0",
     shape: Annotated[
         str,
-        _model("gpt, bert, nmt (encoder-decoder), vit, vit-masked (of digits) or speech (synthesised).", "NAME"),
+        _model(
+            "gpt, bert, nmt (encoder-decoder), vit, vit-masked (of digits) or speech (synthesised).", "NAME", SHAPES
+        ),
     ] = "gpt",
     decoder_layers: Annotated[
         str | None, _model("Layers M of nmt's decoder, one for each of --layers; N if left out.", "LIST")
@@ -55,8 +75,8 @@ def train(
     width: Annotated[str, _model("d_model, a multiple of --heads.", "D")] = "32",
     heads: Annotated[str, _model("Attention heads.", "H")] = "2",
     ffn_ratio: Annotated[str, _model("FFN width over d_model.", "R")] = "4",
-    activation: Annotated[str, _model("relu, gelu, silu, tanh, identity, leaky_relu or swiglu.", "NAME")] = "gelu",
-    norm_kind: Annotated[str, _model("layernorm or rmsnorm.", "NAME")] = "layernorm",
+    activation: Annotated[str, _model(f"{BUILT_ACTIVATIONS}.", "NAME", BUILT_ACTIVATIONS)] = "gelu",
+    norm_kind: Annotated[str, _model(f"{NORM_KINDS}.", "NAME", NORM_KINDS)] = "layernorm",
     tokens: Annotated[str, _model("Bytes (or frames) of a sequence, of either side; 4096 at most.", "T")] = "32",
     text: Annotated[
         str | None, _model("Your own text, plain or .gz, for gpt and bert; else Python's own library.", "FILE")
@@ -68,10 +88,10 @@ def train(
     batch: Annotated[str, _steps("Sequences of a batch.", "B")] = "16",
     warmup: Annotated[str, _steps("Steps in which the learning rate rises.", "W")] = "0",
     warmup_from: Annotated[str, _steps("Where --warmup starts, as a share of the rate.", "C")] = "0",
-    schedule: Annotated[str, _steps("Then constant, linear, cosine or inverse-sqrt.", "NAME")] = "constant",
+    schedule: Annotated[str, _steps(f"Then {SCHEDULES}.", "NAME", SCHEDULES)] = "constant",
     weight_decay: Annotated[str, _steps("Of matrices and tables.", "C")] = "0",
     clip: Annotated[str | None, _steps("Clip the norm of the whole gradient to this.", "C")] = None,
-    precision: Annotated[str, _steps("float32, float64 or bfloat16 (mixed).", "NAME")] = "float32",
+    precision: Annotated[str, _steps(f"{PRECISIONS} (mixed).", "NAME", PRECISIONS)] = "float32",
     evaluate_every: Annotated[str, _steps("Steps from one held-out loss to the next.", "E")] = "50",
     measure_at: Annotated[str, _steps("Steps after which the update is measured, beside 0: 50,200.", "LIST")] = "0",
     workers: Annotated[str | None, _runs("Runs at once, each on one core; as many as cores if left out.", "N")] = None,
@@ -90,7 +110,7 @@ def train(
             "STEPS",
         ),
     ] = None,
-    device: Annotated[str, _runs("auto (a GPU where there is one), cpu or cuda.", "NAME")] = "auto",
+    device: Annotated[str, _runs("auto (a GPU where there is one), cpu or cuda.", "NAME", choices=DEVICES)] = "auto",
     plot: Annotated[str | None, _runs("Draw the losses: .png, .svg or .pdf.", "FILE")] = None,
     as_json: Annotated[bool, _runs("One JSON document on standard output, nothing else.", None, "--json")] = False,
 ) -> None:

@@ -75,7 +75,7 @@ def page_of(claim: Claim) -> str:
     return f"source-{claim.source}.html"
 
 
-def linked(found: Markup, claims: Mapping[str, Claim]) -> Markup:
+def linked(found: str, claims: Mapping[str, Claim]) -> Markup:
     """Each id of a claim that stands in text, not in a tag or in a link, as a link to it."""
     depth = 0
 

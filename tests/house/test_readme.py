@@ -1,4 +1,5 @@
-"""The README's examples are run: each command succeeds, and where an output is printed there, it is that output."""
+"""The README's examples are run: each command succeeds, and where an output is printed there, it is that output; a line
+of three dots stands for lines that are left out. What it names is there."""
 
 import doctest
 import os
@@ -13,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def examples(text: str) -> list[tuple[str, str]]:
-    """(command, output printed after it) for each ``$ depthlaw`` line of the console blocks."""
+    """(command, output printed after it) for each line of the console blocks that begins with $."""
     found = []
     for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -26,18 +27,30 @@ def plain(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
+def is_shown(wanted: list[str], found: list[str]) -> bool:
+    """Whether these lines are those that were printed, but for runs of lines that ``...`` stands for."""
+    if not wanted:
+        return not found
+    if wanted[0] == "...":
+        return any(is_shown(wanted[1:], found[start:]) for start in range(len(found) + 1))
+    return bool(found) and wanted[0] == found[0] and is_shown(wanted[1:], found[1:])
+
+
 @pytest.mark.parametrize(("command", "output"), examples(README))
-def test_readme_command(command: str, output: str) -> None:
+def test_readme_command(command: str, output: str, tmp_path: Path) -> None:
     program, *arguments = command.split()
-    assert program == "depthlaw"
+    assert program in ("depthlaw", ".venv/bin/depthlaw")
     settings = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    depthlaw = ROOT / ".venv" / "bin" / "depthlaw"
     result = subprocess.run(
-        [ROOT / ".venv" / "bin" / "depthlaw", *arguments], env=settings, capture_output=True, text=True, check=False
+        [depthlaw, *arguments], env=settings, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
     if output:
-        assert plain(result.stdout) == plain(output)
+        assert is_shown(plain(output), plain(result.stdout)), result.stdout
+    if "--plot" in arguments:
+        assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
 
 
 def test_readme_has_examples_with_output() -> None:
@@ -48,6 +61,18 @@ def test_readme_has_examples_with_output() -> None:
 def test_examples_find_a_mutant() -> None:
     assert examples("```console\n$ depthlaw x\none\n```\n") == [("depthlaw x", "one\n")]
     assert plain("one  \n") != plain("two")
+    lines = ["one", "two", "three", "four"]
+    for shown in (
+        lines,
+        ["...", "four"],
+        ["one", "..."],
+        ["one", "...", "four"],
+        ["...", "two", "...", "four"],
+        ["..."],
+    ):
+        assert is_shown(shown, lines), shown
+    for mutant in ([], ["one"], ["four"], ["...", "three"], ["two", "..."], ["...", "three", "...", "two", "..."]):
+        assert not is_shown(mutant, lines), mutant
 
 
 def failures(text: str) -> int:
@@ -65,3 +90,42 @@ def test_readme_python() -> None:
 
 def test_readme_python_finds_a_mutant() -> None:
     assert failures("```python\n>>> 1 + 1\n3\n```\n") == 1
+
+
+# --- what it names: files, numbers
+
+
+def absent(text: str, root: Path = ROOT) -> list[str]:
+    """Pictures and files in backticks that are not there; what commands write (``out/``) is none of them."""
+    pictures = re.findall(r"\]\(([\w./-]+)\)", text)
+    files = re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:ipynb|md|py|cff|toml|svg))`", text)
+    named = [name for name in (*pictures, *files) if name != "mine.svg"]
+    return [name for name in named if not (root / name).is_file()]
+
+
+def test_what_readme_names_is_there() -> None:
+    assert absent(README) == []
+    assert README.count(".ipynb`") == 9
+
+
+def test_absent_finds_a_mutant(tmp_path: Path) -> None:
+    (tmp_path / "there.md").touch()
+    text = "![a\nb](figures/not.svg) `there.md` `notebooks/10_not.ipynb` `out/x.json`"
+    assert absent(text, tmp_path) == ["figures/not.svg", "notebooks/10_not.ipynb"]
+
+
+def counts(text: str) -> list[str]:
+    """Every sentence that counts the verdicts: what `make verify` prints, and the generated list."""
+    return re.findall(r"claims: (\d+ [A-Z]+(?:, \d+ [A-Z]+){2,})", text)
+
+
+def test_readme_counts_verdicts_once() -> None:
+    assert len(counts(README)) == 2
+    assert len(set(counts(README))) == 1
+    total = sum(int(number) for number in re.findall(r"\d+", counts(README)[0]))
+    assert f"each of {total} claims" in README
+    assert f"| {total} | - |" in README
+
+
+def test_counts_find_a_mutant() -> None:
+    assert len(set(counts(README.replace("claims: 99", "claims: 98", 1)))) == 2

@@ -306,7 +306,7 @@ def test_what_was_stopped_goes_on(
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     shown = capsys.readouterr()
-    assert stopped.value.code == 2
+    assert stopped.value.code == 130
     assert not shown.out
     (line,) = shown.err.splitlines()
     assert "interrupted" in line
@@ -325,7 +325,7 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(sys, "argv", ["depthlaw", "measure", *SMALL.split()])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    assert stopped.value.code == 2
+    assert stopped.value.code == 130
     assert capsys.readouterr().err == "depthlaw: interrupted\n"
 
 

@@ -225,7 +225,7 @@ def test_ids_in_text_become_links() -> None:
     linked = views.linked(Markup('S3-10, S3-99, <a title="S3-10">S3-10</a> &lt;S3-10'), found)
     there = '<a href="source-slides.html#S3-10">S3-10</a>'
     assert linked == f'{there}, S3-99, <a title="S3-10">S3-10</a> &lt;{there}'
-    assert views.linked("<S3-10>", {}) == "&lt;S3-10&gt;"  # pyright: ignore[reportArgumentType]
+    assert views.linked("<S3-10>", {}) == "&lt;S3-10&gt;"
 
 
 def parse_claim(id_: str) -> Any:

@@ -144,16 +144,16 @@ def test_ctrl_c_says_where_the_finished_runs_are(
     command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And a disk that is full is said in a line too."""
-    for error, text in (
-        (KeyboardInterrupt(), "interrupted; what was finished"),
-        (sqlite3.OperationalError("full"), "full"),
+    for error, code, text in (
+        (KeyboardInterrupt(), 130, "interrupted; what was finished"),
+        (sqlite3.OperationalError("full"), 2, "full"),
     ):
 
         def stop(*_: Any, error: BaseException = error, **rest: Any) -> None:
             raise error
 
         monkeypatch.setattr(sweep, "sweep", stop)
-        refuse(command, ONE.replace("pre-ln", "post-ln"))
+        refuse(command, ONE.replace("pre-ln", "post-ln"), code)
         (line,) = capsys.readouterr().err.splitlines()
         assert text in line and str(command.store) in line
 

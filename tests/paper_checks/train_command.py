@@ -82,7 +82,7 @@ def ran(arguments: list[str], code: int) -> Any:
     return result
 
 
-def refuse(command: Command, options: str) -> None:
+def refuse(command: Command, options: str, code: int = 2) -> None:
     """As the command line itself does it."""
     arguments = ["depthlaw", "train", *options.split()]
     if not any(part.startswith("--store") for part in arguments):
@@ -90,4 +90,4 @@ def refuse(command: Command, options: str) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
         patch.setattr(sys, "argv", arguments)
         cli.main()
-    assert caught.value.code == 2
+    assert caught.value.code == code

@@ -1,0 +1,209 @@
+"""The examples in docstrings are run, and every name of the public interface has one.
+
+Each example runs in an empty namespace: what a reader copies is all that it needs.
+"""
+
+import ast
+import doctest
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("theory", "sims", "paper_checks")
+PUBLIC = """
+theory.bounds: derive_bound
+theory.closedform: ClosedForm closed_form
+theory.derivation: Bound evaluate
+theory.evaluate: constant evaluate
+theory.growth: update_order
+theory.kernel: predict_kernel
+theory.kernel_setting: Inputs Sublayer Transformer
+theory.kernel_update: unit_power
+theory.magnitude: compact
+theory.meanfield: predict predict_setting
+theory.moment_values: numeric precise
+theory.moments: Activation activation exact large_scale small_scale
+theory.optimizers: Optimizer optimizer
+theory.orders: Order cross_check leading_order
+theory.rule_order: flat_gain is_flat rule_order rule_scheme
+theory.rule_types: Rule SideRule evaluate
+theory.rules: solve_rule update_under
+theory.scalar_model: scalar_sensitivity scalar_slope
+theory.schemes: Scheme custom_scheme scheme
+theory.setting: Prediction Setting
+theory.stack: Placement Stack transfer
+theory.tables: bounds cross cross_block deepnet expression_cell magneto_gamma order_cells su_optimizers su_prenorm
+sims.data: DataConfig load
+sims.ensemble: Ensemble Member
+sims.measure: Question choose_device run
+sims.model: ModelConfig SublayerConfig Transformer alternating decoder_layers
+sims.optim: first_step make
+sims.outcomes: compare_edges compare_means differs edge next_rate rank_correlation rank_correlation_over_seeds share
+sims.planning: largest_sd seeds_for_difference seeds_for_shares
+sims.record: append current find make read sources_hash
+sims.stats: Estimate agrees estimate fit_exponent ratio ratio_to_exact width_term
+sims.store: Store export import_ key
+sims.sweep: Report pool sweep
+sims.train: TrainConfig train
+sims.update: Task draw_inputs first_order roles_of
+paper_checks.claim: Check Evidence claim judge perform try_mutants worst
+paper_checks.lower: lower_encoder_decoder lower_ffn lower_transformer
+paper_checks.measuring: Extras Kept measure
+paper_checks.networks: Network
+paper_checks.prose: formula latex pick say table
+paper_checks.registry: claims load_bearing
+paper_checks.search: prove search
+paper_checks.sources: sources
+paper_checks.statements: Growth Values
+paper_checks.trials: Trial execute
+paper_checks.verify: check verify
+"""
+"""What README, notebooks and commands work with, where it is defined."""
+TOURS = ("sims",)
+"""Packages whose own docstring shows what modules of it cannot: a hash in a record is of their words too."""
+
+Docstrings = Mapping[str, str]
+"""By dotted name."""
+
+
+def public() -> list[str]:
+    lines = (line.split(": ") for line in PUBLIC.strip().splitlines())
+    return [f"{module}.{name}" for module, names in lines for name in names.split()]
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def docstrings(source: str, module: str) -> Iterator[tuple[str, str]]:
+    """Of the module, its classes and functions, as they are written: a decorator hides none of them."""
+
+    def visit(node: ast.Module | ast.ClassDef | ast.FunctionDef, name: str) -> Iterator[tuple[str, str]]:
+        yield name, ast.get_docstring(node) or ""
+        for child in node.body:
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                yield from visit(child, f"{name}.{child.name}")
+
+    yield from visit(ast.parse(source), module)
+
+
+def sources() -> dict[str, str]:
+    """By module."""
+    paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {module_name(path): path.read_text(encoding="utf-8") for path in paths}
+
+
+def with_examples() -> list[str]:
+    return [module for module, source in sources().items() if re.search(r"^ *>>> ", source, flags=re.MULTILINE)]
+
+
+def failures(docstring: str, name: str) -> list[str]:
+    """What went wrong, an example each."""
+    found: list[str] = []
+    test = doctest.DocTestParser().get_doctest(docstring, {}, name, None, None)
+    doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=found.append)
+    return found
+
+
+# ---------------------------------------------------------------- examples
+
+
+@pytest.mark.parametrize("module", with_examples())
+def test_examples(module: str) -> None:
+    for name, text in docstrings(sources()[module], module):
+        found = failures(text, name)
+        assert not found, "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("example", "is_wrong"),
+    [
+        (">>> 1 + 1\n2", False),
+        (">>> 1 + 1\n3", True),
+        (">>> predict('post-ln', 'sgd', 8)", True),
+        (">>> int('x')\nTraceback (most recent call last):\n    ...\nValueError: invalid...", False),
+        (">>> int('x')\nTraceback (most recent call last):\n    ...\nTypeError: invalid...", True),
+        (">>> import warnings\n>>> warnings.warn('old', DeprecationWarning)", True),
+    ],
+    ids=["right", "wrong", "nothing imported", "raises", "raises something else", "warns"],
+)
+def test_a_wrong_example_is_found(example: str, is_wrong: bool) -> None:
+    assert bool(failures(f"Says.\n\n{example}\n", "mutant")) is is_wrong
+
+
+def test_examples_behind_decorators_are_found() -> None:
+    source = (
+        '@cache\ndef f():\n    """Says.\n\n    >>> 1\n    2\n    """\n\nclass A:\n    @property\n    def g(self): ...'
+    )
+    found = dict(docstrings(source, "m"))
+    assert list(found) == ["m", "m.f", "m.A", "m.A.g"]
+    assert failures(found["m.f"], "m.f")
+
+
+# ---------------------------------------------------------------- the public interface
+
+
+def shown_on_tour(docstring: str) -> set[str]:
+    """The names that its examples import and then use."""
+    source = "".join(example.source for example in doctest.DocTestParser().get_examples(docstring))
+    nodes = list(ast.walk(ast.parse(source)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {f"{node.module}.{alias.name}" for node in imports for alias in node.names if alias.name in used}
+
+
+def faults(names: Iterable[str], found: Docstrings, tours: Iterable[str] = TOURS) -> list[str]:
+    """What is wrong with each name of the interface, in a line."""
+    toured = set().union(*(shown_on_tour(found[package]) for package in tours))
+    wrong = []
+    for name in names:
+        if name not in found:
+            wrong.append(f"{name}: there is no such name")
+            continue
+        summary, _, rest = found[name].partition("\n")
+        if not summary.strip().endswith((".", ":", "?")) or rest.partition("\n")[0].strip():
+            wrong.append(f"{name}: its docstring does not begin with a line that says what it is: {summary!r}")
+        if name not in toured and not doctest.DocTestParser().get_examples(found[name]):
+            wrong.append(f"{name}: no example")
+    return wrong
+
+
+def test_the_public_interface_is_documented() -> None:
+    found = dict(pair for module, source in sources().items() for pair in docstrings(source, module))
+    assert len(public()) == len(set(public())) > 100
+    wrong = faults(public(), found)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_the_readme_imports_is_public() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    imported = re.findall(r"^>>> from ((?:theory|sims|paper_checks)\S*) import (.+)$", readme, flags=re.MULTILINE)
+    names = {f"{module}.{name.strip()}" for module, several in imported for name in several.split(",")}
+    assert names and names <= set(public())
+
+
+@pytest.mark.parametrize(
+    ("docstring", "fault"),
+    [
+        ("Says.\n\n>>> 1\n1\n", None),
+        ("Says.", "m.f: no example"),
+        ("Says\nmore.\n\n>>> 1\n1\n", "m.f: its docstring does not begin"),
+        ("", "m.f: its docstring does not begin"),
+    ],
+)
+def test_a_public_name_without_example_is_found(docstring: str, fault: str | None) -> None:
+    found = faults(["m.f"], {"m.f": docstring, "m": ""}, tours=["m"])
+    assert (not found) if fault is None else any(one.startswith(fault) for one in found)
+
+
+def test_a_public_name_that_is_not_there_is_found() -> None:
+    assert faults(["m.g"], {"m": ""}, tours=["m"]) == ["m.g: there is no such name"]
+
+
+@pytest.mark.parametrize(("use", "is_shown"), [(">>> f(1)\n", True), ("", False)])
+def test_a_tour_shows_what_it_uses(use: str, is_shown: bool) -> None:
+    found = faults(["m.f"], {"m": f"Says.\n\n>>> from m import f\n{use}", "m.f": "Says."}, tours=["m"])
+    assert (not found) is is_shown

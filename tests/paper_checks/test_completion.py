@@ -1,0 +1,204 @@
+"""TAB completes values, by the protocol that shells speak; names are those of the project; every --help has examples
+that can be run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from paper_checks import choices, cli, experiments, trials
+from paper_checks.commands import examples
+from paper_checks.experiments.scale import SCALES
+from paper_checks.registry import claims
+from paper_checks.sources import sources
+from sims import measure as sims_measure
+from sims import train as sims_train
+from sims.model import ACTIVATIONS as BUILT
+from theory.moments import ACTIVATIONS
+from theory.optimizers import OPTIMIZERS
+from theory.schemes import SCHEMES
+from theory.selection import SELECTIONS
+from theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
+from theory.tables import SMALL_TABLES
+
+DEPTHLAW = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "depthlaw"
+
+
+def completed(line: str) -> list[str]:
+    """What bash is told where TAB is pressed at the end of a line."""
+    words = shlex.split(line)
+    at = len(words) if line.endswith(" ") else len(words) - 1
+    protocol = {"_DEPTHLAW_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(at)}
+    result = subprocess.run([DEPTHLAW], env={**os.environ, **protocol}, capture_output=True, text=True, check=True)
+    assert not result.stderr
+    return result.stdout.split()
+
+
+EXPECTED: dict[str, Iterable[str]] = {
+    "predict --scheme ": SCHEMES,
+    "predict --scheme su-": [name for name in SCHEMES if name.startswith("su-")],
+    "measure --optimizer s": ["sgd", "signsgd", "sophia"],
+    "predict --attention --arch e": ["encoder", "encoder-decoder"],
+    "predict --norm p": ["post", "pre", "peri"],
+    "predict --activation ": choices.names(choices.ACTIVATIONS),
+    "measure --activation s": ["silu", "swiglu"],
+    "predict --norm-kind ": ["layernorm", "rmsnorm"],
+    "predict --readout ": ["last", "sum"],
+    "predict --loss ": ["logit", "ce"],
+    "measure --device c": ["cpu", "cuda"],
+    "measure --dtype ": sims_measure.DTYPES,
+    "rule --norm ": ["post", "pre", "sub"],
+    "rule --select l": ["lambda-one"],
+    "tables --only ": [*SMALL_TABLES, "cross"],
+    "tables --activation g": ["gelu"],
+    "verify DN-01 DN-0": [id_ for id_ in claims() if id_.startswith("DN-0")],
+    "explain LI-": [id_ for id_ in claims() if id_.startswith("LI-")],
+    "verify --source ": sources(),
+    "train --scheme post-ln,post": ["post-ln,post-ln-init"],
+    "train --optimizer adam,l": ["adam,lion", "adam,lars", "adam,lamb"],
+    "train --shape v": ["vit", "vit-masked"],
+    "train --schedule c": ["constant", "cosine"],
+    "train --precision b": ["bfloat16"],
+    "experiment ": experiments.NAMES,
+    "experiment warmup --scale ": SCALES,
+    "ver": ["verify"],
+}
+
+
+@pytest.mark.parametrize("line", EXPECTED)
+def test_tab_completes_values(line: str) -> None:
+    assert completed(f"depthlaw {line}") == list(EXPECTED[line])
+
+
+def test_nothing_is_offered_where_nothing_fits() -> None:
+    assert completed("depthlaw predict --scheme nonesuch") == []
+    assert completed("depthlaw predict --plot ") == []  # bash then offers files
+
+
+def test_completion_imports_nothing_heavy_and_is_quick() -> None:
+    """Time is taken of the process alone, whatever else this machine does."""
+    code = """
+import json, os, sys, time
+os.environ.update(_DEPTHLAW_COMPLETE="complete_bash", COMP_WORDS="depthlaw explain ", COMP_CWORD="2")
+sys.argv = ["depthlaw"]
+from paper_checks.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = [name for name in ("sympy", "torch", "numpy", "matplotlib") if name in sys.modules]
+assert not heavy, heavy
+assert time.process_time() < 1, time.process_time()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == list(claims())
+
+
+def test_zsh_is_told_what_a_claim_says() -> None:
+    protocol = {"_DEPTHLAW_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "depthlaw explain S"}
+    result = subprocess.run([DEPTHLAW], env={**os.environ, **protocol}, capture_output=True, text=True, check=True)
+    lines = [line for line in result.stdout.splitlines() if line.strip() != "))'"]
+    wanted = [(id_, one.expected.value) for id_, one in claims().items() if id_.startswith("S")]
+    assert len(lines) == len(wanted), "a line each: a text that is too long would be broken"
+    assert all(f'"{id_}":"{verdict}\\\\: ' in line for line, (id_, verdict) in zip(lines, wanted, strict=True))
+
+
+# ---------------------------------------------------------------- names, in step with what knows them
+
+
+def test_names_are_those_of_theory_and_sims() -> None:
+    known: dict[str, Iterable[str]] = {
+        choices.OPTIMIZERS: OPTIMIZERS,
+        choices.ARCHITECTURES: ARCHITECTURES,
+        choices.PLACEMENTS: PLACEMENTS,
+        choices.NORM_KINDS: (kind.value for kind in NormKind),
+        choices.ACTIVATIONS: ACTIVATIONS,
+        choices.BUILT_ACTIVATIONS: BUILT,
+        choices.DEVICES: sims_measure.DEVICES,
+        choices.DTYPES: sims_measure.DTYPES,
+        choices.PRECISIONS: sims_train.PRECISIONS,
+        choices.SCHEDULES: sims_train.SCHEDULES,
+        choices.SHAPES: trials.SHAPES,
+        choices.EXPERIMENTS: experiments.NAMES,
+        choices.SCALES: SCALES,
+        choices.POST_LN_INIT: [trials.POST_LN_INIT],
+    }
+    for text, names in known.items():
+        assert sorted(choices.names(text)) == sorted(names), text
+    assert set(choices.names(choices.SELECTIONS)) < set(SELECTIONS)  # the others are alternatives, not selections
+    assert choices.schemes() == list(SCHEMES)
+    assert [id_ for id_, _ in choices.one_claim("")] == list(claims())
+    assert choices.one_source("") == list(sources())
+
+
+def test_what_cannot_be_read_offers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TABLES", "_CLAIMS", "_SOURCES"):
+        monkeypatch.setattr(choices, name, tmp_path / "absent")
+    assert choices.schemes() == choices.one_table("") == choices.one_source("") == choices.one_claim("") == []
+    (tmp_path / "broken").write_text("{")
+    monkeypatch.setattr(choices, "_TABLES", tmp_path / "broken")
+    assert choices.schemes() == []
+
+
+# ---------------------------------------------------------------- examples
+
+GROUP = get_command(cli.app)
+assert isinstance(GROUP, TyperGroup)
+COMMANDS = GROUP.commands
+ALL = [(name, example) for name, listed in examples.EXAMPLES.items() for example in listed]
+SLOW = ("tables", "train", "report")
+"""Tables are derived anew while theory is being changed; what the others do has tests of its own."""
+QUICK = [listed[0] for name, listed in examples.EXAMPLES.items() if name not in SLOW]
+
+
+def reads(example: str) -> bool:
+    """Whether the command line takes it: its command, options and the number of their values."""
+    name, *arguments = shlex.split(example)
+    try:
+        COMMANDS[name].make_context(name, arguments)
+    except cli.ClickError:
+        return False
+    return True
+
+
+def test_every_command_has_examples_in_its_help() -> None:
+    assert set(COMMANDS) == set(examples.EXAMPLES)
+    for name, command in COMMANDS.items():
+        assert command.epilog is not None and command.epilog.startswith("Examples:")
+        assert all(f"depthlaw {example}" in command.epilog for example in examples.EXAMPLES[name])
+        assert len(examples.EXAMPLES[name]) >= 3
+
+
+@pytest.mark.parametrize(("name", "example"), ALL)
+def test_an_example_is_of_its_command_and_can_be_read(name: str, example: str) -> None:
+    assert example.startswith(f"{name} ")
+    assert reads(example)
+
+
+@pytest.mark.parametrize("example", QUICK)
+def test_the_first_example_runs(example: str) -> None:
+    result = subprocess.run([DEPTHLAW, *shlex.split(example)], capture_output=True, text=True, check=False, timeout=200)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+def test_reading_finds_a_mutant() -> None:
+    assert not reads("predict --schem pre-ln --optimizer sgd --sublayers 4")
+    assert not reads("predict --scheme pre-ln --sublayers 4")
+    assert not reads("explain")
+
+
+def test_help_begins_with_what_a_user_does_first() -> None:
+    result = subprocess.run([DEPTHLAW, "--help"], capture_output=True, text=True, check=True)
+    places = [result.stdout.index(f"│ {name} ") for name in ("rule", "predict", "tables", "measure", "train", "verify")]
+    assert places == sorted(places)
+    assert f"depthlaw {examples.EXAMPLES['rule'][0]}" in result.stdout
