@@ -15,14 +15,11 @@
 # %% [markdown]
 # # 5. Where the constants of DeepNet come from, and which of them matter
 #
-# DeepNet trained a Transformer of a thousand layers with a table of formulas. Most of its rows are plain roots. One is
-# not:
-#
-# > encoder of an encoder-decoder: alpha = 0.81 (N^4 M)^(1/16), beta = 0.87 (N^4 M)^(-1/16)
-#
-# It stands in torchscale, and in what was copied from there. If you copy it, you may want to know what
-# the decimals are made of, which assumption each of them rests on, and what would change if they were others. Here they
-# are derived in front of you, to as many digits as you like, and then the argument itself is put to the test.
+# DeepNet trained a Transformer of a thousand layers with a table of formulas. Most of its rows are plain roots. One,
+# of the encoder of an encoder-decoder, is not; you see it printed below. It stands in torchscale, and in what was
+# copied from there. If you copy it, you may want to know what the decimals are made of, which assumption each of them
+# rests on, and what would change if they were others. Here they are derived in front of you, to as many digits as you
+# like, and then the argument itself is put to the test.
 
 # %%
 from functools import partial
@@ -36,7 +33,7 @@ from sympy import Eq, Expr, Rational, S, lambdify, simplify
 from paper_checks.networks import Network
 from paper_checks.papers.deepnet_parts import Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet_runs import COUNTS, DEPTHS, encoder_decoders, encoder_share
-from paper_checks.prose import formula, pick, plain, say, style, table
+from paper_checks.prose import formula, pick, plain, quote, say, style, table
 from paper_checks.recorded import LENGTHS, updates
 from paper_checks.registry import claims
 from paper_checks.training_drawing import STYLES
@@ -56,6 +53,7 @@ from theory.symbols import L, M, N, init_gain, residual_weight
 from theory.tables import deepnet
 
 style()
+quote("DN-07")
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"
 derive = partial(solve_rule, "post", "sgd", with_alternatives=False)
 

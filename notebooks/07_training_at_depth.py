@@ -18,9 +18,7 @@
 # Everything else in this project is about one step, the first: how far does a deep model move when its optimizer is
 # let loose for the first time? Nobody trains for one step. What you want to know of a deep model is whether it will
 # train, up to which learning rate, and whether warm-up will save it. And there is a printed bridge from the one to the
-# other; the slides of Magneto's authors conclude:
-#
-# > Smaller model update leads to more stable optimization.
+# other, a conclusion of the slides of Magneto's authors, which you see below.
 #
 # Only training can tell. So small networks were trained, many of them, with a plan that was written down before; every
 # run is kept in `sims/records/training`. This notebook trains two networks in front of you, then reads the records of
@@ -43,7 +41,7 @@ from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import DEPTHS, plain, warmed
-from paper_checks.prose import pick, say, style, table
+from paper_checks.prose import pick, quote, say, style, table
 from paper_checks.registry import claims
 from paper_checks.training_drawing import STYLES, draw
 from paper_checks.training_figures import drawings
@@ -66,6 +64,7 @@ from sims.stats import LEVEL
 from sims.train import train
 
 style()
+quote("S3-49")
 torch.set_num_threads(1)
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 records = {name: Record.read(name) for name in NAMES}

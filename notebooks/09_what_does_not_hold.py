@@ -43,7 +43,7 @@ from paper_checks.measuring import Kept, measure
 from paper_checks.networks import Network
 from paper_checks.papers.deepnet_own import scales_of_two
 from paper_checks.papers.magneto_parts import LETTERS, PRE_BOUND, SUB_BOUND
-from paper_checks.prose import formula, pick, plain, say, style, table
+from paper_checks.prose import formula, pick, plain, quote, say, style, table
 from paper_checks.registry import claims
 from paper_checks.training_drawing import STYLES
 from paper_checks.training_numbers import Record, judged_pairs
@@ -106,16 +106,14 @@ def examples():
 # %% [markdown]
 # ## 1. Sub-LN is not logarithmic (S3-10, S3-14, S2-20, S3-12, S2-24)
 #
-# Magneto's slides print how the update grows with the number of sublayers:
-#
-# > Post-LayerNorm $\Theta(N)$, Pre-LayerNorm $\Theta(\log N)$, Sub-LayerNorm $\Theta(\log N)$
-#
-# The sublayer is $x + W_2\,\mathrm{LN}(\phi(W_1\,\mathrm{LN}(x)))$. The bound that it comes from takes the inner norm
+# Magneto's slides print how the update grows with the number of sublayers. Sub-LN's sublayer is
+# $x + W_2\,\mathrm{LN}(\phi(W_1\,\mathrm{LN}(x)))$. The bound that the slides' order comes from takes the inner norm
 # to divide by the root mean square of what it is given. A LayerNorm subtracts the mean first, and what comes out of a
 # ReLU *has* a mean, so it divides by the smaller standard deviation, and every branch sends back more gradient than
 # the sum allows for. The exact second moments of the network at infinite width say what becomes of that over depth:
 
 # %%
+quote("S3-10")
 orders = {kind: update_order(Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")}
 for kind, order in orders.items():
     power, log_power, _ = order.powers
@@ -220,8 +218,7 @@ by_parts("S2-13")
 # %% [markdown]
 # ## 3. The activation is not a detail (S2-11)
 #
-# > under SGD update, the model update of vanilla Post-LN $\Delta F_{\text{post}}$ is $O(\sum_{l=1}^{L} v_l^2 + w_l^2)$
-#
+# Magneto takes over from DeepNet that under SGD the update of plain Post-LN is $O(\sum_{l=1}^{L} v_l^2 + w_l^2)$.
 # With ReLU, yes, for any gains. But many Transformers train with GELU, whose slope has a larger second moment
 # than its value, so that every sublayer passes on a little more gradient than it received.
 
@@ -291,13 +288,12 @@ by_parts("DN-02")
 #
 # ## 5. What DeepNorm leaves out (DN-10)
 #
-# > GOAL: $\lVert \Delta F \rVert = \Theta(\eta)$ per SGD step after initialisation, as $\eta$ goes to 0
-#
-# whatever the depth. The matrices do. But a default model trains norm gains, norm biases and linear biases too, and a
-# norm's bias adds straight to a stream whose gradient has one size all the way down. Real DeepNorm Transformers,
-# measured as you read, beside the kernel rung's prediction:
+# DeepNet's goal is an update that does not grow, whatever the depth. The matrices keep to it. But a default model
+# trains norm gains, norm biases and linear biases too, and a norm's bias adds straight to a stream whose gradient has
+# one size all the way down. Real DeepNorm Transformers, measured as you read, beside the kernel rung's prediction:
 
 # %%
+quote("DN-10")
 lengths, width = pick((2, 4, 8, 16, 32), fast=(2, 4)), 32
 nets = [
     Network(scheme=scheme("deepnorm"), arch="encoder", num_sublayers=2 * n, d_model=width, num_heads=2, num_tokens=4)
@@ -329,12 +325,11 @@ by_parts("DN-10")
 # %% [markdown]
 # ## 6. A smaller update, a more stable training? (S3-49, S3-04)
 #
-# > Smaller model update leads to more stable optimization.
-#
 # Notebook 7 is about this one; here is its picture in numbers. Of the recorded searches for the largest learning rate
 # at which a network trains:
 
 # %%
+quote("S3-49")
 record = Record.read("stable-rates")
 pairs = judged_pairs(record.book, LOOKS[0])
 both = {"smaller update, larger rate": count(pairs, True), "smaller update, smaller rate": count(pairs, False)}

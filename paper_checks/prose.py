@@ -42,6 +42,16 @@ def say(text: str) -> None:
     display(Markdown(cleandoc(text)))
 
 
+def quote(id_: str) -> None:
+    """What a source prints, word for word, as the claim of that id keeps it, and where."""
+    from paper_checks.registry import claims
+    from paper_checks.sources import sources
+
+    found = claims()[id_]
+    lines = "  \n> ".join(found.quote.splitlines())
+    say(f"> {lines}\n>\n> ({sources()[found.source].title}; {found.locator}: {id_})")
+
+
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
     """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to.
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.output import document, print_json
-from paper_checks.commands.verify import _bar as bar
-from paper_checks.commands.verify import console_of_people
+from paper_checks.commands.verify import bar, console_of_people
 
 if TYPE_CHECKING:
     from paper_checks.report.model import Document

@@ -42,7 +42,7 @@ def run(
     if write_claims and not is_whole:
         raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
     is_full = is_whole and not quick
-    with _bar() as progress:
+    with bar() as progress:
         is_short = quick and not write_claims
         found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=progress)
     if target is not None:
@@ -118,19 +118,19 @@ def _write(path: Path, text: str, option: str) -> None:
 
 
 @contextmanager
-def _bar() -> Iterator[Any]:
+def bar() -> Iterator[Any]:
     """A bar on standard error where a person looks at it; it draws when told, so no thread runs beside the workers."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()) as bar:
+    with Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()) as shown:
         tasks: dict[str, Any] = {}
 
         def progress(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, refresh=True)
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done, refresh=True)
 
         yield progress
 
@@ -224,7 +224,7 @@ def explain(claim_id: str, *, mutants: bool, as_json: bool) -> int:
     from paper_checks.verify import verify
 
     (id_,) = chosen_ids([claim_id], None)
-    with _bar() as progress:
+    with bar() as progress:
         found = verify([id_], derive=False, with_mutants=mutants, progress=progress)
     entry = found["claims"][0]
     code = 0 if found["summary"]["as_expected"] else 1

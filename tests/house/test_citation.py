@@ -20,9 +20,14 @@ CITED = ("su", "magneto", "slides", "deepnet")
 
 
 def people(entry: dict[str, Any]) -> bool:
-    """Whether it has authors, each an entity with a name."""
+    """Whether it has authors, each a person or an entity."""
     authors = entry.get("authors")
-    return bool(authors) and all(isinstance(one, dict) and list(one) == ["name"] and one["name"] for one in authors)
+    return bool(authors) and all(isinstance(one, dict) and {"name", "family-names"} & set(one) for one in authors)
+
+
+def surnames(pinned: str) -> list[str]:
+    """Of the authors of a source as sources.toml has them: surnames, or one person's full name, surname first."""
+    return pinned.split(", ") if "," in pinned else [pinned.split()[0]]
 
 
 def faults(text: str) -> list[str]:
@@ -43,7 +48,9 @@ def faults(text: str) -> list[str]:
         one = listed.pop(source.url, None)
         if one is None or one.get("type") not in KINDS or not people(one):
             wrong.append(f"reference {source.key}")
-        elif one["title"] != source.title or one["authors"] != [{"name": source.authors}]:
+        elif one["title"] != source.title or [person["family-names"] for person in one["authors"]] != surnames(
+            source.authors
+        ):
             wrong.append(f"reference {source.key} is not as pinned")
     return wrong + [f"reference {url}" for url in listed]
 

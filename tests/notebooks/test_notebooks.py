@@ -15,7 +15,6 @@ MOST_BYTES = 1_000_000
 NAMES = names()
 ALLOWED = (
     r"^#.*$",  # a heading
-    r"^>.*$",  # what a source prints, quoted
     r"\$\$[^$]*\$\$|\$[^$]*\$",  # a formula
     r"```.*?```|`[^`]*`",  # code
     r"\]\([^)]*\)",  # where a link leads
@@ -36,7 +35,7 @@ def typed_numbers(markdown: str) -> list[str]:
 
 
 def decimals_in_formulas(markdown: str) -> list[str]:
-    prose = re.sub(r"^>.*$|^#.*$", " ", markdown, flags=re.MULTILINE)
+    prose = re.sub(r"^#.*$", " ", markdown, flags=re.MULTILINE)
     return [found for formula in re.findall(r"\$[^$]*\$", prose) for found in re.findall(r"\d+\.\d+", formula)]
 
 
@@ -76,6 +75,20 @@ def test_notebook_types_no_number(name: str) -> None:
             assert not decimals_in_formulas(cell.source)
 
 
+def typed_quotes(markdown: str) -> list[str]:
+    """What is set as a quotation by hand; ``quote`` of paper_checks.prose has the words of the claim."""
+    return re.findall(r"^>.*$", markdown, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_types_no_quotation(name: str) -> None:
+    assert not [cell for cell in source(name).cells if cell.cell_type == "markdown" and typed_quotes(cell.source)]
+
+
+def test_typed_quotes_find_a_mutant() -> None:
+    assert typed_quotes("It says:\n\n> Deeper is better.\n") == ["> Deeper is better."]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_derives_nothing(name: str) -> None:
     """It explains and plots; what it shows is a claim, or theory, or a measurement, and they are tested elsewhere."""
@@ -100,7 +113,7 @@ def test_typed_numbers_find_a_mutant(mutant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fine", ["# 5. Constants", "$L^{1/2}$ by Theorem 3.2 and (12)", "S2-13 of `x[0]`", "> prints 0.81", "W1 and x_0"]
+    "fine", ["# 5. Constants", "$L^{1/2}$ by Theorem 3.2 and (12)", "S2-13 of `x[0]`", "W1 and x_0"]
 )
 def test_typed_numbers_let_names_be(fine: str) -> None:
     assert not typed_numbers(fine)
