@@ -27,7 +27,7 @@ def people(entry: dict[str, Any]) -> bool:
 
 def surnames(pinned: str) -> list[str]:
     """Of the authors of a source as sources.toml has them: surnames, or one person's full name, surname first."""
-    return pinned.split(", ") if "," in pinned else [pinned.split()[0]]
+    return pinned.split(", ") if "," in pinned else [pinned.split(maxsplit=1)[0]]
 
 
 def faults(text: str) -> list[str]:
