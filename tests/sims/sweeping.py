@@ -7,6 +7,7 @@ that it can be killed often. It says "ready", and begins when it is sent a line,
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -103,4 +104,5 @@ def main(folder: str, num: str, mutant: str = "", seconds: str = "0.01") -> None
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
     main(*sys.argv[1:])
