@@ -25,6 +25,8 @@
 # either. Then we look at the two cures that the article names, and at what the argument does not say.
 
 # %%
+import math
+from statistics import stdev
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -142,9 +144,16 @@ plt.show()
 # Dashed: the part of one sublayer in the exact mean field of Post-LN. What a branch adds to the gradient on its way
 # down, the norm behind it takes out again, so the gradient is as long at the first sublayer as at the last. (All
 # points of a scheme are of the same networks, so they err together.) In Pre-LN the stream gets longer with every
-# sublayer, and what a late branch adds turns a long stream by little: the parts fall as $1/l$. `su-sgd` is as level
-# as Post-LN, and lower.
-#
+# sublayer, and what a late branch adds turns a long stream by little: at infinite width its part falls as $1/l$.
+
+# %%
+falls = {scheme: part_of(scheme, DEEPEST).mean / part_of(scheme, 1).mean for scheme in SCHEMES}
+say(f"""
+Measured, the last sublayer's part over the first's:
+{", ".join(f"{value:.2f} in `{scheme}`" for scheme, value in falls.items())}.
+""")
+
+# %% [markdown]
 # ## The same sum, exactly
 #
 # At infinite width the sum can be done with nothing fitted and nothing neglected. The gradient's squared norm is
@@ -195,11 +204,14 @@ table(rows)
 # %%
 few, many = (estimate(NETWORKS["post-ln", length]["sgd/update"]).mean for length in (LENGTHS[0], DEEPEST))
 times = predict("post-ln", "sgd", DEEPEST).update / predict("post-ln", "sgd", LENGTHS[0]).update
+spread = {scheme: stdev(map(math.log, NETWORKS[scheme, DEEPEST]["sgd/update"])) for scheme in SCHEMES}
 say(f"""
 Real Post-LN of {DEEPEST} sublayers moves {many / few:.1f} times as far as one of {LENGTHS[0]}, with
-{DEEPEST / LENGTHS[0]:.0f} times the sublayers; at infinite width it is {times:.1f}. Deep networks scatter: at width
-$d$ the logarithm of one network's $U$ spreads about as $\\sqrt{{L/d}}$, here {(DEEPEST / WIDTH) ** 0.5:.1f}, so
-means need many seeds. Nothing is fitted to the points: the lines were there first.
+{DEEPEST / LENGTHS[0]:.0f} times the sublayers; at infinite width it is {times:.1f}. Deep networks scatter: at {DEEPEST}
+sublayers the standard deviation of $\\log U$ over {len(SEEDS)} networks is
+{", ".join(f"{value:.2f} in `{scheme}`" for scheme, value in spread.items())}, so means need many seeds. All depths have
+the same seeds, while the intervals of the exponents take depths as independent: they are approximate. Nothing is
+fitted to the points: the lines were there first.
 """)
 
 # %% [markdown]
@@ -226,11 +238,13 @@ for scheme in SCHEMES:
         }
     )
 table(rows)
+undo = {row["scheme"]: row["rate that would undo it, times"] for row in rows}
+say(f"""
+One rule does not fit all: $\\eta/N$ multiplies the rate by {2 / deep:g} from 2 to {deep} sublayers, and what undoes the
+growth is {", ".join(f"{value:.2g} for {scheme}" for scheme, value in undo.items())}.
+""")
 
 # %% [markdown]
-# One rule does not fit all: for Pre-LN, whose update is of order $\log L$, a rate of $\eta/N$ is far too small, and
-# `su-sgd` needs next to no change.
-#
 # ### Is a step of $\eta/N$ then as safe in a deep Post-LN as in a shallow one?
 #
 # First order says how fast a step sets out, not how far it goes straight. That can be measured: take the step for
@@ -340,8 +354,8 @@ for name in ("S3-49", "DN-10"):
 #
 # - One step of SGD changes the loss by minus the learning rate times the squared gradient: a sum of positive terms
 #   over all layers, in which nothing cancels.
-# - Where gradients are of order one at every layer (Post-LN, relu, gains of one: exactly so), that is in proportion
-#   to depth, and real networks show it.
+# - Where gradients are of order one at every layer (Post-LN, relu, gains of one, infinite width: exactly so), that is
+#   in proportion to depth. The exponents measured above stand beside it.
 # - A rate of order $1/N$ undoes the first-order growth of that network. It is too small for Pre-LN, not enough for
 #   gelu, and how far a step goes straight is a question of its own.
 # - Branches small enough to make gradients of order $1/\sqrt{L}$ undo it with the rate left alone.

@@ -209,6 +209,20 @@ def scatter(ax: Axes) -> None:
         ax.plot(xs, ys, mark, color=color, fillstyle=fill, ms=6, label=name)
 
 
+BLIND = 1e-9
+ROLES = ("q", "k", "v", "out", "fc1", "fc2")
+
+
+def reading(name: str, role: str) -> float:
+    """Probe squared over gradient squared, of all matrices of a role."""
+    above = sum(float(probe.mean()) for mine, probe, _ in FOUND[name] if mine == role)
+    return above / sum(float(length.mean()) for mine, _, length in FOUND[name] if mine == role)
+
+
+READ = {name: {role: reading(name, role) for role in ROLES} for name in FOUND}
+unseen = {name: [role for role, seen in read.items() if seen < BLIND] for name, read in READ.items()}
+
+# %%
 fig, (top, bottom) = plt.subplots(2, 1, figsize=(7.2, 5.4), sharex=True, height_ratios=(3, 1.2))
 for ax in (top, bottom):
     scatter(ax)
@@ -223,29 +237,32 @@ for axis in (bottom.xaxis, top.yaxis):
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
-bottom.text(span[0] * 1.02, 2e-14, "blind: q, k behind QK-norm; v, W1 of Sub-LN; all but q, k of Peri-LN", fontsize=8)
+named = "; ".join(f"{', '.join(roles)} of {name}" for name, roles in unseen.items() if roles)
+bottom.text(span[0] * 1.02, 2e-14, f"blind: {named}", fontsize=8)
 top.legend(loc="lower right", fontsize=8)
 top.set_title("A point for each matrix. Below the break: gradients that it does not see")
 plt.show()
 
 # %%
-BLIND = 1e-9
-ROLES = ("q", "k", "v", "out", "fc1", "fc2")
-rows = []
+table(
+    {"probe squared over gradient squared": name}
+    | {role: "**blind**" if seen < BLIND else f"{seen:.2f}" for role, seen in read.items()}
+    for name, read in READ.items()
+)
+near = [READ[name][role] ** 0.5 for name in ("Post-LN", "Pre-LN") for role in ROLES]
+lengths = {True: [], False: []}  # of gradients, by whether the probe is blind to them
 for name, found in FOUND.items():
-    cells = {}
-    for role in ROLES:
-        above = sum(float(probe.mean()) for mine, probe, _ in found if mine == role)
-        below = sum(float(length.mean()) for mine, _, length in found if mine == role)
-        cells[role] = "**blind**" if above < BLIND * below else f"{above / below:.2f}"
-    rows.append({"probe squared over gradient squared": name, **cells})
-table(rows)
+    for role, _, length in found:
+        lengths[role in unseen[name]].append(float(length.mean().sqrt()))
+say(f"""
+Post-LN and Pre-LN, the networks that the argument was made for: by role, the probe is {min(near):.2f} to
+{max(near):.2f} times the gradient. Up to such a factor it is what the article says. Then there are those at the bottom,
+of which the probe reads nothing but rounding: {sum(map(len, unseen.values()))} of the {len(FOUND) * len(ROLES)} cells
+of the table. Their gradients are {min(lengths[True]):.2g} to {max(lengths[True]):.2g} long, those of the others
+{min(lengths[False]):.2g} to {max(lengths[False]):.2g}.
+""")
 
 # %% [markdown]
-# Post-LN and Pre-LN, the networks that the argument was made for: the points lie along the line, a little below it.
-# So far the probe is what the article says. Then there are those at the bottom: gradients as long as the others, of
-# which the probe reads nothing but rounding.
-#
 # ## Why it is blind
 #
 # Look at where a norm stands. In Sub-LN, $x + W_2\,\mathrm{LN}(\mathrm{relu}(W_1\,\mathrm{LN}(x)))$, the norm divides
@@ -294,9 +311,9 @@ say(f"In the networks above, {depth} sublayers deep, with attention, what is not
 # %% [markdown]
 # ## Where it sees, how much does it see?
 #
-# In Post-LN the points lie below the line, and the claim's condition says why: the next norm takes out the part of
-# the branch that lies along the stream, and that part is what the probe would have seen. In one relu sublayer the
-# share that is left is known exactly:
+# Even where it is not blind the probe need not see all, and the claim's condition says why: the next norm takes out the
+# part of the branch that lies along the stream, and that part is what the probe would have seen. In one relu sublayer
+# the share that is left is known exactly:
 
 # %%
 amended = part.instead.statement if part.instead is not None else None
@@ -365,12 +382,13 @@ def span_of(ax: Axes, x: float, found: Interval, color: str, mark: str) -> None:
 
 TOKENS, WIDTHS = pick((4, 8, 16, 32, 64, 128), fast=(4, 8)), pick((16, 32, 64, 128), fast=(16, 32))
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.6), sharey=True)
+unscaled = {width: one_layer(8, width, is_scaled=False) for width in WIDTHS}
 WHAT = {"scalars": ("#0072B2", "s"), "matrices": ("#D55E00", "o")}
 for what, (color, mark) in WHAT.items():
     for tokens in TOKENS:
         span_of(left, tokens, getattr(one_layer(tokens, 64), what), color, mark)
-    for width in WIDTHS:
-        span_of(right, width, getattr(one_layer(8, width, is_scaled=False), what), color, mark)
+    for width, found in unscaled.items():
+        span_of(right, width, getattr(found, what), color, mark)
 right.plot([], [], "s", color="#0072B2", label=r"$\lambda_q$ over $\lambda_v$")
 right.plot([], [], "o", color="#D55E00", label=r"$W_q$ over $W_v$")
 for ax, ticks in ((left, TOKENS), (right, WIDTHS)):
@@ -386,12 +404,15 @@ plt.show()
 
 # %%
 softmax, linear = one_layer(64, 64).scalars, one_layer(64, 64, weights="linear").scalars
+smaller = "so the softmax does not make it smaller" if linear.high < softmax.low else "which leaves the cause open"
+least, most = WIDTHS[0], WIDTHS[-1]
 say(f"""
-With scaled logits $\\lambda_q$'s gradient is as large as $\\lambda_v$'s already at moderate lengths. Nor is it the
-softmax that makes it smaller: at 64 tokens and width 64 the ratio of squares is {softmax.text} with a softmax, and
-{linear.text} with linear weights in its place. Without the scale the scalar's gradient *is* small, as the article says;
-but the gradient of the matrix $W_q$, which is what the optimizer moves by, is then larger than $W_v$'s, and grows with
-the width. The probe misleads here without being blind.
+With scaled logits, 64 tokens and width 64, the ratio of squares is {softmax.text} with a softmax, where "very small",
+as we read it, is a quarter at most. With linear weights in its place it is {linear.text}, {smaller}. Without the scale
+the scalar's ratio is {unscaled[least].scalars.text} at width {least} and {unscaled[most].scalars.text} at {most}, and
+that
+of the matrix, which is what the optimizer moves by, {unscaled[least].matrices.text} and {unscaled[most].matrices.text}.
+There the probe can mislead without being blind.
 """)
 for part in claims()["S1-18"].parts:
     say(f"- {part.name}: **{part.expected.value}**")
@@ -404,25 +425,28 @@ for part in claims()["S1-18"].parts:
 rows = []
 for scheme in pick(("post-ln", "deepnorm", "pre-ln"), fast=("post-ln",)):
     for is_scaled in (True, False):
-        few, many = (of_logs(query_shares(scheme, depth, is_scaled=is_scaled)).text for depth in (4, 16))
+        few, many = (of_logs(query_shares(scheme, depth, is_scaled=is_scaled)) for depth in (4, 16))
         row = {"scheme": f"`{scheme}`", "logits": "over sqrt(d)" if is_scaled else "not scaled"}
-        rows.append({**row, "share at 4 sublayers": few, "at 16": many})
+        falls = "yes" if many.high < few.low else "not shown"
+        rows.append({**row, "share at 4 sublayers": few.text, "at 16": many.text, "falls": falls})
 table(rows)
+cause = next(
+    part for part in claims()["S1-18"].parts if part.name == "that the softmax is the cause, logits over sqrt(d)"
+)
+if cause.instead is not None:
+    say(f"Real Transformers, narrow ones; intervals over seeds. The cause, by claim S1-18: {cause.instead.text}.")
 
 # %% [markdown]
-# What makes it fall with depth is that tokens grow alike, and that gains of $v$ and out shrink while those of $q$ and
-# $k$ stay at one; not the softmax. (Real Transformers, narrow ones; intervals over seeds.)
-#
 # ## What to remember
 #
 # - The probe $\partial\mathcal{L}/\partial\lambda$ is the inner product of the gradient with the matrix itself:
 #   exact, and blind to whatever is at right angles.
-# - In Post-LN and Pre-LN it reads the size of the gradient up to a constant, and two lines of algebra replace a
-#   backward pass.
+# - In Post-LN and Pre-LN it reads the size of the gradient up to a factor, which is in the table, and two lines of
+#   algebra replace a backward pass.
 # - Straight behind a matrix, or behind a homogeneous activation of it, a norm makes the probe zero. Sub-LN's $W_1$
 #   and $v$, Peri-LN's branch, QK-norm's $q$ and $k$: ask there for the degree, not for the derivative.
 # - Where branches are large beside the stream it sees little.
-# - $q$ and $k$ are not small because of softmax. Check the matrices, not the scalars.
+# - With scaled logits the softmax is no reason for $q$ and $k$ to be small (S1-18). Check the matrices, too.
 #
 # ## Go on
 #

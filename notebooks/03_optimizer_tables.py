@@ -69,8 +69,8 @@ formula(optimizer("adam").update(g, theta), r"\Delta\Theta")
 # The decay rates are gone, and each entry is a sign. (At the first step. Later it is so only while a gradient keeps
 # its sign and size: S1-30.) What matters of a step is how it scales. Multiply $G$ by a number $c$, and the step is
 # multiplied by $c^p$: $p$ is its **degree in the gradient**. Multiply $\Theta$ by $c$, and it is multiplied by $c^t$:
-# its **degree in the parameter**. Both are found by pulling $c$ out of the expression, node by node; nobody declares
-# them. To first order the loss changes by $\langle G, \Delta\Theta\rangle$, so by something of degree $p + 1$ in the
+# its **degree in the parameter**. Both are found by pulling $c$ out of the expression, node by node.
+# To first order the loss changes by $\langle G, \Delta\Theta\rangle$, so by something of degree $p + 1$ in the
 # gradient.
 
 
@@ -93,10 +93,14 @@ for name in NAMES:
         }
     )
 table(rows)
+alike: dict[tuple[Expr, Expr], list[str]] = {}
+for name in NAMES:
+    alike.setdefault((optimizer(name).gradient_degree, optimizer(name).parameter_degree), []).append(name)
+say(f"{len(NAMES)} optimizers, {len(alike)} pairs (p, t): {'; '.join(', '.join(names) for names in alike.values())}.")
 
 # %% [markdown]
 # ($\sqrt{n}$ is the root of the number of a matrix's entries, `polar(g)` the orthogonal factor of $G$. Adafactor's is
-# shown for gradients of rank one, which is what one input gives.) Many optimizers, but few pairs $(p, t)$.
+# shown for gradients of rank one, which is what one input gives.)
 #
 # ## From the degrees to the rule
 #
@@ -223,8 +227,8 @@ for name in NAMES:
 table(rows)
 
 # %% [markdown]
-# Muon, whose step has all singular values at one, needs what Adam needs; LARS, without a sign in it, what LAMB needs.
-# The fourth column is a price that no row of the table shows: the relative step
+# Optimizers of the same degrees have the same row, whatever else their steps do: Muon's has all singular values at one,
+# LARS's has no sign in it. The fourth column is a price that no row of the table shows: the relative step
 # $\Vert\Delta\Theta\Vert/\Vert\Theta\Vert$ against that of $\alpha = \lambda = 1$. Under Adam's row it *grows* with
 # depth: a step of fixed size on ever smaller weights.
 #
@@ -291,23 +295,36 @@ axes[0].legend(fontsize=8, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# Broad: the optimizer's own row, level. The others go up or down, each by a power of $L$, and DeepNet's habit of
-# training SGD's row with Adam is a thin line of the middle panel (LAMB's lies on it). LAMB's row is level under SGD
-# as well: it is another point on SGD's line. How large those powers are, the argument of magnitudes and the mean
-# field say separately:
+# Broad: the optimizer's own row. DeepNet's habit of training SGD's row with Adam is a thin line of the middle panel.
+# What the lines do from the first point to the last:
 
 # %%
-rows, agreed = [], []
+table(
+    {"U at the last depth over U at the first, under": trained}
+    | {f"row of {name}": predict(BUILT[name], trained, lengths[-1]).update / first for name, first in firsts.items()}
+    for trained in ROWS
+    for firsts in [{name: predict(BUILT[name], trained, lengths[0]).update for name in ROWS}]
+)
+
+# %% [markdown]
+# Each goes by a power of $L$. How large those powers are, the argument of magnitudes and the mean field say separately:
+
+# %%
+rows, agreed = [], {}
 for trained in NAMES:
     cells = {}
     for name in ROWS:
         by_size = exponents(update_under(solve_rule("post", name), trained)["encoder"], (N,))[1][0]
         exactly = update_order(Setting.of(BUILT[name], trained)).power
-        agreed.append(by_size == exactly)
+        case = (name, optimizer(trained).gradient_degree, optimizer(trained).parameter_degree)
+        agreed[case] = agreed.get(case, True) and by_size == exactly
         cells[f"row of {name}"] = exactly
     rows.append({"U grows as L to the power, under": trained, **cells})
 table(rows)
-say(f"The magnitude argument gives the same power in {sum(agreed)} of {len(agreed)} cases.")
+say(f"""
+By rows and pairs of degrees there are {len(agreed)} distinct cases: optimizers with the same (p, t) count once. The
+magnitude argument gives the same power in {sum(agreed.values())} of them.
+""")
 
 # %% [markdown]
 # A row that is wrong for your optimizer need not ruin a training run. S1-49 asks it of SGD's row under Adam, and what
@@ -372,12 +389,15 @@ def text_of(found: Estimate | None) -> str:
 
 
 owners: dict[str, Degrees | str] = {"own row": root, "row of sgd": "sgd", "row of adam": "adam"}
-rows = []
+rows, inside = [], []
 for name, columns in SUMS.items():
     expected = exponents(update_under(solve_rule("post", owners[name]), root)["encoder"], (N,))[1][0]
     measured = fit_exponent(DEPTHS, columns).measured
+    if measured is not None and measured.low is not None and measured.high is not None:
+        inside.append(measured.low <= float(expected) <= measured.high)
     rows.append({"U under root grows as L to the power": name, "derived": expected, "measured": text_of(measured)})
 table(rows)
+say(f"{sum(inside)} of {len(inside)} intervals, which take the depths as independent, hold the derived power.")
 
 # %% [markdown]
 # ## What this does not say
@@ -393,9 +413,9 @@ table(rows)
 # - An optimizer enters a depth law through two numbers: the degree of its step in the gradient, and in the parameter.
 # - The rule is a line of networks, $2N(\lambda/\alpha)^{p+1}\lambda^t = 1$, and a table prints one point of it.
 # - Su's three rows follow, but for a slip in LAMB's formula that changes no power.
-# - Muon, Lion, Sophia, AdamW: Adam's row. LARS and Adafactor: LAMB's. Anything else that has two degrees takes one
-#   line.
-# - The exact mean field gives the same powers, and so do real networks under an optimizer made up on the spot.
+# - Optimizers with the same two degrees share a row, so most need none of their own; one that has other degrees takes
+#   one line.
+# - The powers can be checked by the exact mean field, and on real networks for an optimizer made up on the spot.
 #
 # ## Go on
 #

@@ -22,6 +22,7 @@
 # like, and then the argument itself is put to the test.
 
 # %%
+import math
 from functools import partial
 from typing import cast
 
@@ -189,10 +190,17 @@ plt.show()
 
 # %% [markdown]
 # Under SGD and Adam the members stay alike (up to that count), since only $\lambda/\alpha$ enters; under LAMB, whose
-# step grows with the weights, they part. The exact $U$ (infinite width, one input, ReLU) is half of what the rule holds
-# at one for DeepNet: a ReLU passes half of a second moment, which the magnitude argument leaves out. It is flat all the
-# same.
-#
+# step grows with the weights, they part.
+
+# %%
+exact_u = {n: predict(as_scheme("deepnet"), "sgd", 2 * n).update for n in (6, layers)}
+say(
+    f"""The exact $U$ of DeepNet's member (infinite width, one input, ReLU) is {exact_u[6]:.4f} at 6 layers and
+    {exact_u[layers]:.4f} at {layers}, where the rule holds 1: a ReLU passes half of a second moment, which the
+    magnitude argument leaves out."""
+)
+
+# %% [markdown]
 # ## Where a constant matters, and where any would do
 #
 # Multiply $\lambda$ by any number: the update moves up or down, *at every depth alike*. That is a factor on the
@@ -308,7 +316,7 @@ plt.show()
 form = cast(ClosedForm, closed_form(Setting.of("deepnorm", "sgd", "relu")))
 say(f"Infinite width, by theory: {form.why}.")
 passes = next(n for n in range(1, 10**5) if slope(2.0 * n) ** (2 * n) > 2)
-last = max(record)
+least, last = min(record), max(record)
 say(
     f"""In the scalar model the slopes of all sublayers multiply to {slope(200.0) ** 200:.2f} at 100 layers and
     {slope(2000.0) ** 2000:.1f} at 1,000, at DeepNet's own $\\alpha$ and $\\beta$; they pass 2 at N = {passes}. So the
@@ -316,7 +324,8 @@ say(
     ratio of squared gradients, measured above, is {real[max(real)].mean:.2f}
     [{real[max(real)].low:.2f}, {real[max(real)].high:.2f}] at {max(real)} layers, where the model says
     {slope(2.0 * max(real)) ** (4 * max(real)):.1f}. And the recorded update of {last} sublayers at width 512 is
-    {record[last].mean:.3f} [{record[last].low:.3f}, {record[last].high:.3f}]: flat, and below the bound of one."""
+    {record[last].mean:.3f} [{record[last].low:.3f}, {record[last].high:.3f}], that of {least}
+    {record[least].mean:.3f} [{record[least].low:.3f}, {record[least].high:.3f}]; the bound is 1."""
 )
 vanilla = scalar_sensitivity(S.One, S.One, S.One)
 say(
@@ -372,13 +381,15 @@ plt.show()
 power = np.log(stop.mean / start.mean) / np.log(end / first)
 low, high = (one_token(exact_scales(8, m), 8, m)[0] for m in (end, first))
 steep = np.log(low / high) / np.log(end / first)
+has_fallen = (stop.high or math.inf) < (start.low or 0.0)
+direction = "It falls, so that the printed constants are on the safe side" if has_fallen else "No fall is shown"
+beside = [one.mean / one_token(exact_scales(8, m), 8, m)[0] for m, one in of_record.items()]
 say(
     f"""Counted as the model is, the share is $M^{{1/4}}$ over {float(1 / share["own-gradient"].subs(M, 1)):.2f}
-    and passes one at M = {crossing} (DN-07). Measured in real encoder-decoders it *falls*, from {start.mean:.4f} at
-    M = {first} to {stop.mean:.4f} at M = {end}, with a power of {power:.2f}; the closed form of infinite width and one
-    token has {steep:.2f} there. So the printed constants are safe, and more careful with the encoder than they need to
-    be: it moves less and less of the output. (The points lie below the dashed line: a softmax over four tokens passes
-    on less than one over a single token.)"""
+    and passes one at M = {crossing} (DN-07). Measured in real encoder-decoders it is {start.mean:.4f} [{start.low:.4f},
+    {start.high:.4f}] at M = {first} and {stop.mean:.4f} [{stop.low:.4f}, {stop.high:.4f}] at M = {end}, a power of
+    {power:.2f}; the closed form of infinite width and one token has {steep:.2f} there. {direction}. The points are
+    {min(beside):.2f} to {max(beside):.2f} times the dashed line, which is of one token where the networks have four."""
 )
 
 # %% [markdown]
@@ -400,17 +411,18 @@ axes.set(xscale="log", yscale="log", xlabel="layers on either side, N = M", ylab
 axes.set_xticks(DEPTHS, [str(n) for n in DEPTHS])
 axes.xaxis.set_minor_locator(NullLocator())
 axes.set_xlim(5, 170)
-axes.set_title("Recorded encoder-decoders: the table does what it is for")
+axes.set_title("Recorded encoder-decoders of three schemes: the update by depth")
 plt.show()
 ends = [estimate(encoder_decoders("deepnet", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
-init = estimate(encoder_decoders("post-ln-init", DEPTHS[-1])[0])
+inits = [estimate(encoder_decoders("post-ln-init", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
 beyond = [(n, m) for m in range(1, 40) for n in range(1, 40) if float(encoder.residual_weight.subs({N: n, M: m})) <= 1]
 say(
     f"""DeepNet's update at {DEPTHS[0]} and {DEPTHS[-1]} layers: {ends[0].mean:.3f} [{ends[0].low:.3f},
     {ends[0].high:.3f}] and {ends[1].mean:.3f} [{ends[1].low:.3f}, {ends[1].high:.3f}]. Dividing
-    the weights of a layer by its place is flat, too, at {init.mean / ends[1].mean:.0f} times the level, which a smaller
-    learning rate would undo. The long bars of Post-LN are what {5 * DEPTHS[-1]} sublayers at so small a width do. All
-    this is of the matrices. Norm gains and biases, which a default model trains, grow (DN-10): notebook 6 has them."""
+    the weights of a layer by its place gives {inits[0].mean:.3f} and {inits[1].mean:.3f}, in the end
+    {inits[1].mean / ends[1].mean:.0f} times DeepNet's; a factor that depth does not change, a learning rate can undo.
+    The long bars of Post-LN are of {5 * DEPTHS[-1]} sublayers at a small width. All this is of the matrices. Norm gains
+    and biases, which a default model trains, grow (DN-10): notebook 6 has them."""
 )
 say(
     f"""One assumption on the side (DN-11): the proof asks for $\\alpha > 1$ and $\\beta > 1$. The gain is below one
@@ -437,8 +449,8 @@ table(
 # %% [markdown]
 # ## What to remember
 #
-# - **The decimals are roots of integers.** $27^{-1/16}$ and $27^{1/16}/\sqrt{2}$: a sum over $2N$ encoder sublayers,
-#   times a coupling through $M$ cross-attentions, set to one, with the squared gains of a branch set to $1/\alpha^2$.
+# - **The decimals are roots of integers**, derived above. They come of a sum over $2N$ encoder sublayers, times a
+#   coupling through $M$ cross-attentions, set to one, with the squared gains of a branch set to $1/\alpha^2$.
 # - **They are one member of a family.** Under SGD any pair with the same $\lambda/\alpha$ moves the output alike;
 #   `depthlaw rule --select` has the others. Constants are a matter of learning rate; exponents are not.
 # - **The proof does not carry them**: its scalar model lets factors that are each about one multiply without end. Wide

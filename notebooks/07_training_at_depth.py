@@ -20,9 +20,9 @@
 # train, up to which learning rate, and whether warm-up will save it. And there is a printed bridge from the one to the
 # other, a conclusion of the slides of Magneto's authors, which you see below.
 #
-# Only training can tell. So small networks were trained, many of them, with a plan that was written down before; every
-# run is kept in `sims/records/training`. This notebook trains two networks in front of you, then reads the records of
-# four experiments, and says what they show, what they refute, and what they leave open.
+# Only training can tell. So small networks were trained, many of them, with a plan written down before, but for what
+# is listed below; every run is kept in `sims/records/training`. This notebook trains two networks in front of you, then
+# reads the records of four experiments, and says what they show, what they refute, and what they leave open.
 
 # %%
 from dataclasses import replace
@@ -57,7 +57,7 @@ from paper_checks.training_numbers import (
     ratio,
     trial_of,
 )
-from paper_checks.training_text import bracket, count, within
+from paper_checks.training_text import bracket, count, head, within
 from paper_checks.trials import Trial
 from sims.outcomes import share
 from sims.stats import LEVEL
@@ -88,6 +88,8 @@ layers deep, trained for {min(trial.num_steps for trial in trials)} to {max(tria
 **They are small, and short.** What a source says of *all* networks can be refuted by them. What it says of its own
 large ones cannot, and a difference that is not seen here may be there at a width of a thousand.
 """)
+chosen = head(records).partition("- Chosen after")[2].partition("\n- ")[0]
+say(f"**Not everything was planned.** Chosen after{chosen}")
 
 # %% [markdown]
 # ## 1. Two networks, trained while you wait
@@ -129,7 +131,7 @@ left.set(title=fates, xlabel="step", ylabel="training loss, nats a byte")
 left.set_ylim(top=1.35 * guess)
 left.legend()
 right.axhspan(1 / FACTOR, FACTOR, color="#dddddd", alpha=0.6)
-right.set(title="The update leaves its start", xlabel="step", ylabel="$U$ over $U$ at initialisation")
+right.set(title="The update along training", xlabel="step", ylabel="$U$ over $U$ at initialisation")
 right.set_xscale("symlog", linthresh=1)
 right.set_yscale("log")
 plt.show()
@@ -144,7 +146,7 @@ within a factor of {FACTOR:g} of that (the grey band): {when}.
 """)
 
 # %% [markdown]
-# What these words mean was written down before any of the recorded runs was made:
+# What these words mean was written down before the recorded runs were made:
 #
 # - **diverged**: the loss is not finite, or stays above where it began;
 # - **stuck**: at the end the held-out loss is not below the entropy of the labels, which takes no look at the input
@@ -168,7 +170,7 @@ rates = records["stable-rates"]
 rates_picture = pictures["training-rates"]
 panel = rates_picture.panels[0]
 kept = [curve for curve in panel.curves if curve.label in SCHEMES]
-panel = replace(panel, title="With norms before the branch, far larger rates are survived", curves=kept)
+panel = replace(panel, title="The largest rate of the grid at which a network still trains", curves=kept)
 show(replace(rates_picture, panels=[panel], height=4.2))
 
 
@@ -192,18 +194,24 @@ arm); "above" and "below": an end of the grid was reached, so that only the othe
 these seeds do not tell, not that there is no difference.
 """)
 
+# %%
+words = {"CONFIRMED": "shown", "REFUTED": "refuted: its reverse is shown", "UNDECIDED": "open"}
+inside = [words[one.evidence(rates.book).verdict.value] for one in questions.WITHIN_POST.values()]
+say(f"""
+So, at {MIDDLE} layers: that Pre-LN has a larger rate than plain Post-LN is
+{words[questions.PRE_EASIER.evidence(rates.book).verdict.value]}. Among the schemes that norm the *sum* of stream and
+branch (the Post-LN family), that the scaled one has a larger rate than plain Post-LN is
+{"; ".join(f"{word} of {name}" for name, word in zip(questions.WITHIN_POST, inside, strict=True))}.
+""")
+
 # %% [markdown]
-# Two things stand out. Among the schemes that norm the *sum* of stream and branch (the Post-LN family), scaling as
-# DeepNorm or Su do makes depths trainable at which plain Post-LN finds no rate. And the schemes that norm *before* the
-# branch leave that whole family behind.
-#
 # ## 3. Does the update at initialisation predict it?
 #
 # If a smaller update made training more stable, the points below would fall from left to right.
 
 # %%
 predicts = pictures["training-predicts"]
-first = replace(predicts.panels[0], title="They do not fall: the update alone does not order the schemes")
+first = replace(predicts.panels[0], title="The update at initialisation, and the largest rate at which it trains")
 show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
@@ -243,8 +251,8 @@ table(
 )
 
 # %% [markdown]
-# These are counterexamples to the general statement, and the project's verdicts on it are judged here anew, from the
-# records:
+# Each line is a counterexample to the general statement, and the project's verdicts on it are judged here anew, from
+# the records:
 
 # %%
 for name in ("S3-49", "S3-04"):
@@ -255,10 +263,9 @@ for name in ("S3-49", "S3-04"):
 # %% [markdown]
 # Read the parts: the verdict of a claim is that of its worst one. What is refuted is the comparison *between networks
 # whose norms stand in different places*. What stands is the comparison with plain Post-LN inside its own family,
-# which is the one that DeepNet made: there the schemes with the smaller update do have the larger rate. How far that
-# goes is open: between DeepNorm and Su's row for Adam, whose updates differ too, the rates do not tell (last row of
-# the table of rates). Why the norms' place matters so much is not derived here; $U$ is about the first step, and
-# knows nothing of what that step does to the second.
+# which is the one that DeepNet made (the parts named after it). How far that goes is another question: the last row of
+# the table of rates asks it of DeepNorm and Su's row for Adam, whose updates differ too. Why the norms' place matters
+# is not derived here; $U$ is about the first step, and knows nothing of what that step does to the second.
 #
 # ## 4. Does warm-up save Post-LN?
 #
@@ -293,11 +300,12 @@ show(
 losses = questions.WARMED_LOSS
 table(answers([questions.TRANSLATION, questions.OTHERS, questions.DEEPER, *losses.values()], warm.book))
 verdict, _ = judge(claims()["S1-48"], quick=True)
+apart = [trained[num, "none"].high < trained[num, "warm-up"].low for num in DEPTHS]
 say(f"""
-At {DEPTHS[-1]} layers a side Post-LN is stuck with warm-up as without, while every other scheme trains at the same
-rate without any. Where it is neither hopeless nor easy, in the middle of the table, warm-up looks as if it helped, but
-so few seeds do not show it: of *how many train*, every row of the first table is open. The losses say more, and not
-all in one direction. S1-48, that the deeper a vanilla model is the more likely it gets stuck, and that warm-up helps:
+At {DEPTHS[-1]} layers a side {trained[DEPTHS[-1], "none"].successes} of {trained[DEPTHS[-1], "none"].num} Post-LN train
+without warm-up and {trained[DEPTHS[-1], "warm-up"].successes} of {trained[DEPTHS[-1], "warm-up"].num} with it. Of *how
+many train*, the intervals part in {sum(apart)} of the {len(apart)} rows of the first table; the second has the losses.
+S1-48, that the deeper a vanilla model is the more likely it gets stuck, and that warm-up helps:
 **{verdict.value}**, for the sake of its second half.
 """)
 
@@ -311,11 +319,12 @@ all in one direction. S1-48, that the deeper a vanilla model is the more likely 
 deepest = records["thousand-layers"]
 panels = [replace(panel, top=1.4 * panel.dashed[1]) for panel in pictures["training-thousand"].panels if panel.dashed]
 show(replace(pictures["training-thousand"], panels=[panels[0], panels[-1]], columns=2))
-rows = []
+rows, thousand = [], {}
 for scheme in DEEP_SCHEMES:
     found = deepest.runs[deep_name(scheme, DEEP_LAYERS[-1])]
     loss, diverged = held_out(found.results)
     trained_here = share(sum(run.has_trained for run in found.results), len(found.seeds))
+    thousand[scheme] = trained_here
     row = {"scheme": scheme, f"trained at {DEEP_LAYERS[-1]:,} layers (exact interval)": in_share(trained_here)}
     row["held-out loss"] = f"{diverged} diverged" if loss is None else within(loss, 3)
     starts = found.updates(found.seeds)
@@ -349,13 +358,16 @@ spans = {num: "{} of {}".format(*num_left(num, early)) for num in DEEP_LAYERS}
 order = sorted(
     DEEP_SCHEMES, key=lambda s: sum(x := deepest.runs[deep_name(s, DEEP_LAYERS[-1])].updates(range(3))) / len(x)
 )
+others = [found for scheme, found in thousand.items() if scheme != "post-ln"]
+parted = sum(thousand["post-ln"].high < found.low for found in others)
 say(f"""
 Three readings.
 
-1. At {DEEP_LAYERS[-1]:,} layers and this rate every scheme but Post-LN begins to train; Pre-LN too, whose update is far
-   from the smallest. By the size of the update at the start the schemes stand in the order {", ".join(order)}; the
-   column of losses has another one.
-2. The deeper the network, the sooner its update leaves what it was: by step {early},
+1. At {DEEP_LAYERS[-1]:,} layers and this rate there begin to train
+   {", ".join(f"{found.successes} of {found.num} of {scheme}" for scheme, found in thousand.items())}. Against Post-LN
+   the exact intervals part for {parted} of the {len(others)} others; where they overlap, the seeds do not tell. By the
+   size of the update at the start the schemes stand in the order {", ".join(order)}; compare the column of losses.
+2. When a network's update leaves what it was: by step {early},
    {", ".join(f"{text} runs at {num:,} layers" for num, text in spans.items())}. That is the shelf life of a statement
    about the initialisation, at this rate.
 3. It is said of the first step, so the first step is what it may be trusted for; how the rest goes has to be tried.
@@ -385,12 +397,11 @@ runs do not show that the own row is what keeps the rate.
 # ## What to remember
 #
 # - That a smaller update at initialisation makes training more stable, as a general rule, is **refuted** (S3-49,
-#   S3-04): it does not order schemes whose norms stand in different places. Beside plain Post-LN it is so: DeepNorm
-#   and Su's row for Adam have the smaller update, and train at rates at which Post-LN is stuck.
-# - Deep plain Post-LN gets stuck. Whether warm-up moves the depth at which it does is open; at the deepest tried it
-#   trained no seed.
-# - At a thousand layers every scheme tried but Post-LN begins to train.
-# - Theory of the first step is about the first steps, and the fewer of them, the deeper the network.
+#   S3-04): it does not order schemes whose norms stand in different places. Beside plain Post-LN, the parts of S3-49
+#   say how it is with DeepNorm and Su's row for Adam.
+# - Deep plain Post-LN tends to get stuck. Whether warm-up moves the depth at which it does is open (S1-48).
+# - At a thousand layers there are a few seeds a scheme: what trained is listed above, with intervals that are wide.
+# - Theory of the first step is about the first steps; by the table above they are the fewer, the deeper the network.
 # - All of this is of small networks and short runs.
 #
 # ## What was not shown

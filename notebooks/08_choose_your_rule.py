@@ -20,7 +20,8 @@
 # which gain of which matrix, which learning rate of what keep one step of *your* model as far as one step of a
 # shallow one?
 #
-# Write down what you have in the second cell, run the notebook, and read on. Nothing below it is typed in by hand.
+# Write down what you have in the second cell, run the notebook, and read on. Every number
+# below it is computed from these lines.
 
 # %%
 import inspect
@@ -30,18 +31,23 @@ from textwrap import wrap
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.ticker import LogLocator
+from sympy import Expr
 from torch import nn
 
-from paper_checks.commands.rule import mean_field
+from paper_checks.commands.rule import NORMS, mean_field
 from paper_checks.measuring import Kept, measure
 from paper_checks.networks import Network
 from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row, shares
 from paper_checks.prose import pick, say, style, table
 from paper_checks.transformers_growth import FLAT
 from sims.stats import LEVEL, estimate, ratio_to_exact
+from theory.magnitude import compact
+from theory.moments import ACTIVATIONS
+from theory.optimizers import OPTIMIZERS
 from theory.rule_order import rule_scheme
-from theory.rules import evaluate, solve_rule
+from theory.rules import Rule, SideNumbers, SideRule, evaluate, solve_rule
 from theory.schemes import scheme
+from theory.symbols import L
 
 style()
 torch.set_num_threads(1)
@@ -51,24 +57,47 @@ PLACEMENT = "post"  # where the norms stand: post, pre, or sub (before the branc
 OPTIMIZER = "adam"  # sgd momentum adam adamw rmsprop signsgd lion lars lamb muon sophia
 ARCHITECTURE = "decoder"  # decoder (causal) or encoder
 NUM_LAYERS = 48  # an attention and an FFN each
+SHALLOW = 6  # layers of the model that you have tuned, to compare with; fewer than NUM_LAYERS
 D_MODEL = 1024
 NUM_HEADS = 16
-ACTIVATION = "relu"  # relu, gelu or silu
+ACTIVATION = "relu"  # relu, gelu, silu, tanh, identity or leaky_relu
 NORM_KIND = "layernorm"  # or rmsnorm
 
 # %%
-SHALLOW = 6  # layers of the model that you have tuned, to compare with
-TOKENS = pick(16, fast=4)
+# Adafactor's first step is that of a gradient of rank one, and many tokens make it of a higher one.
+optimizers = [name for name, found in OPTIMIZERS.items() if not found.assumes_rank_one]
+for setting, value, allowed in (
+    ("PLACEMENT", PLACEMENT, NORMS),
+    ("OPTIMIZER", OPTIMIZER, optimizers),
+    ("ARCHITECTURE", ARCHITECTURE, ("decoder", "encoder")),
+    ("ACTIVATION", ACTIVATION, ACTIVATIONS),
+    ("NORM_KIND", NORM_KIND, ("layernorm", "rmsnorm")),
+):
+    if value not in allowed:
+        raise ValueError(f"{setting} is {value!r}, and has to be one of: {', '.join(allowed)}")
+if not 1 <= SHALLOW < NUM_LAYERS:
+    raise ValueError(f"SHALLOW is {SHALLOW} and NUM_LAYERS {NUM_LAYERS}; needed: 1 <= SHALLOW < NUM_LAYERS")
+if D_MODEL % NUM_HEADS:
+    raise ValueError(f"D_MODEL is {D_MODEL}, and has to be a multiple of NUM_HEADS, {NUM_HEADS}")
 
 
-def solved(placement, optimizer=OPTIMIZER, num_layers=NUM_LAYERS):
-    """The rule, its one side, and both in numbers."""
-    rule = solve_rule(placement, optimizer, ARCHITECTURE)
+# %%
+def solved(placement: str) -> tuple[Rule, SideRule, SideNumbers, Expr]:
+    """The rule, its one side, in numbers, and its learning rate: 1, but where no gain can do it."""
+    rule = solve_rule(placement, OPTIMIZER, ARCHITECTURE)
     [side] = rule.sides
-    return rule, side, evaluate(rule, **{str(side.num_layers): num_layers})[side.name]
+    member = side.member if side.gain is not None else side.alternative("learning-rate")
+    return rule, side, evaluate(rule, **{str(side.num_layers): NUM_LAYERS})[side.name], member.lr_multiplier
 
 
-rule, side, numbers = solved(PLACEMENT)
+def rate_at(side, rate, num_layers):
+    """The rule's learning rate at that depth over the one at SHALLOW, where yours was tuned."""
+    return float(rate.subs(side.num_layers, num_layers) / rate.subs(side.num_layers, SHALLOW))
+
+
+TOKENS = pick(16, fast=4)
+rule, side, numbers, rate = solved(PLACEMENT)
+own_rate = rate_at(side, rate, NUM_LAYERS)
 
 # %% [markdown]
 # An encoder-decoder has two sides that depend on each other; for one, ask
@@ -88,18 +117,17 @@ rule, side, numbers = solved(PLACEMENT)
 
 # %%
 gains = numbers.init_gain or dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 1.0)
-table(
-    [
-        {
-            "what": "residual weight",
-            "value": numbers.residual_weight,
-            "formula": f"`{side.formula['residual_weight']}`",
-        },
-        {"what": "gain of v, out, fc1, fc2", "value": gains["fc1"], "formula": f"`{side.formula['init_gain']}`"},
-        {"what": "gain of q, k", "value": gains["q"], "formula": "`1`"},
-        {"what": "learning rate, times", "value": numbers.lr_multiplier["fc1"], "formula": "`1`"},
-    ]
-)
+MATRICES = tuple(gains)
+unscaled = [role for role in MATRICES if side.init_gain is None or side.init_gain[role] == 1]
+scaled = [role for role in MATRICES if role not in unscaled]
+lines = [("residual weight", numbers.residual_weight, side.formula["residual_weight"])]
+if scaled:
+    lines.append((f"gain of {', '.join(scaled)}", gains[scaled[0]], side.formula["init_gain"]))
+lines.append((f"gain of {', '.join(unscaled)}", gains[unscaled[0]], "1"))
+lines.append(("learning rate of the matrices, times", float(rate.subs(side.num_layers, NUM_LAYERS)), compact(rate)))
+table({"what": what, "value": value, "formula": f"`{text}`"} for what, value, text in lines)
+if own_rate != 1:
+    say(f"No gain can do it, so the matrices' learning rate does: {own_rate:.4g} times that at {SHALLOW} layers.")
 say(f"{side.num_layers} counts layers; here it is {NUM_LAYERS}. The argument, as the code that makes it says it:")
 argument = [line for step, text in enumerate(rule.why, start=1) for line in wrap(f"{step}. {text}", 108)]
 say("\n".join(["```text", *argument, "```"]))
@@ -116,7 +144,8 @@ say(f"*{found['says']}.*")
 # ## 2. What it does in a real Transformer
 #
 # Softmax attention, tokens that mix, heads of your size, every role by itself: $U$ is how far a first step of these
-# parameters moves one logit, to first order and per unit learning rate, in units of a power of the width. Computed, not
+# parameters moves one logit, to first order and per unit learning rate (for this rule: at the learning rate that it
+# asks for, over the one at the shallow depth), in units of a power of the width. Computed, not
 # fitted; exact at infinite width. The same for three others at the same depths: the scheme that people copy (DeepNorm,
 # whose gain `(8N)**-0.25` was derived for SGD), plain Post-LN and plain Pre-LN.
 
@@ -136,53 +165,70 @@ def network(scheme_, num_layers, d_model=D_MODEL, num_heads=NUM_HEADS, num_token
     )
 
 
-depths = sorted({SHALLOW, *pick((12, 24), fast=()), NUM_LAYERS})
+def rows_of(scheme_, rates, num_layers):
+    """What is predicted at each depth; the matrices at their learning rate of that depth."""
+    out = {}
+    for n, factor in zip(num_layers, rates, strict=True):
+        row = predicted_row(network(scheme_, n).theory(OPTIMIZER))
+        roles = {role: value * (factor if role in MATRICES else 1) for role, value in row["roles"].items()}
+        out[n] = row | {"num_sublayers": 2 * n, "update": row["update"] * factor, "roles": roles}
+    return out
+
+
+depths = [SHALLOW, *(n for n in (12, 24) if SHALLOW < n < NUM_LAYERS), NUM_LAYERS]
 mine = rule_scheme(rule, side)
-shown = {"this rule": mine} | {
-    name: scheme(name) for name in pick(("deepnorm", "post-ln", "pre-ln"), fast=("deepnorm",))
-}
-rows = {
-    name: [{"num_sublayers": 2 * n, **predicted_row(network(one, n).theory(OPTIMIZER))} for n in depths]
-    for name, one in shown.items()
-}
-growth = {name: exponents(found) for name, found in rows.items()}
+rows = {"this rule": rows_of(mine, [rate_at(side, rate, n) for n in depths], depths)}
+for name in pick(("deepnorm", "post-ln", "pre-ln"), fast=("deepnorm",)):
+    rows[name] = rows_of(scheme(name), [1.0] * len(depths), depths)
+growth = {name: exponents(list(found.values())) for name, found in rows.items()}
+shallow, deep = rows["this rule"][SHALLOW], rows["this rule"][NUM_LAYERS]
 
 # %%
 colors = {"this rule": "#CC79A7", "deepnorm": "#000000", "post-ln": "#D55E00", "pre-ln": "#0072B2"}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), dpi=90)
-for name, found in rows.items():
-    values = [row["update"] for row in found]
-    left.plot(depths, values, color=colors[name], marker="o", markersize=4)
-    left.annotate(f" {name}", (depths[-1], values[-1]), color=colors[name], va="center", fontsize=8)
+
+
+def draw(axes, curves):
+    """Each curve by the depth, its name at its end; names that would stand on one another share a line."""
+    heights = [value for curve in curves.values() for value in curve]
+    apart = max(max(heights) / min(heights), 1.5) ** 0.07
+    labels = []
+    for name in sorted(curves, key=lambda name: curves[name][-1]):
+        [line] = axes.plot(depths, curves[name], color=colors.get(name), marker="o", markersize=4)
+        if labels and curves[name][-1] < apart * curves[labels[-1][0]][-1]:
+            labels[-1].append(name)
+            line.set_color(axes.texts[-1].get_color())
+            axes.texts[-1].set_text(" " + ", ".join(labels[-1]))
+        else:
+            labels.append([name])
+            axes.text(depths[-1], curves[name][-1], f" {name}", color=line.get_color(), va="center", fontsize=8)
+    axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
+
+
+draw(left, {name: [row["update"] for row in found.values()] for name, found in rows.items()})
 left.set(title=f"All matrices together, {OPTIMIZER}", xlabel="layers", ylabel="$U$ of the branch matrices")
-together = {"norm_gain": "norm gains, biases", "bias": "linear biases", "fc1": "", "v": "v, out, fc1, fc2", "q": "q, k"}
-base = rows["this rule"][0]["roles"]
-for role, name in together.items():
-    if not base[role]:  # LAMB moves nothing that starts at 0
-        continue
-    values = [row["roles"][role] / base[role] for row in rows["this rule"]]
-    [line] = right.plot(depths, values, marker="o", markersize=4)
-    right.annotate(f" {name}", (depths[-1], values[-1]), color=line.get_color(), va="center", fontsize=8)
+moved = {role: first for role, first in shallow["roles"].items() if first and role not in ("embedding", "head")}
+draw(right, {role: [row["roles"][role] / first for row in rows["this rule"].values()] for role, first in moved.items()})
 right.set(title=f"This rule, each role over itself at {SHALLOW} layers", xlabel="layers", ylabel="$U$ over its first")
 for axes in (left, right):
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(depths, map(str, depths))
     axes.minorticks_off()
-    axes.set_xlim(0.85 * depths[0], 2.6 * depths[-1])
+    axes.set_xlim(depths[0] / 1.15, depths[-1] * (depths[-1] / depths[0]) ** 0.55)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
 plt.show()
 
 # %%
 deepnorm = network(scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
-first, last = (row["update"] for row in (rows["this rule"][0], rows["this rule"][-1]))
+its_gain = compact(scheme("deepnorm").stack.gain_in.subs(L, 2 * side.num_layers))
+theirs = [rows["deepnorm"][n]["update"] for n in (SHALLOW, NUM_LAYERS)]
 say(f"""
-From {SHALLOW} to {NUM_LAYERS} layers the matrices' update goes from {first:.3g} to {last:.3g} under this rule, an
-exponent of {growth["this rule"]["update"]:.3f} in depth. With DeepNorm's residual weight and gain (at {NUM_LAYERS}
-layers {deepnorm.residual_weight:.4g} and {deepnorm.gains["v"]:.4g}, which is `({8 * NUM_LAYERS})**-0.25`) it goes from
-{rows["deepnorm"][0]["update"]:.3g} to {rows["deepnorm"][-1]["update"]:.3g}, exponent
-{growth["deepnorm"]["update"]:.3f}. The constant in front does not matter, a learning rate absorbs it; the exponent is
-what you would have to tune away again at every depth.
+From {SHALLOW} to {NUM_LAYERS} layers the matrices' update goes from {shallow["update"]:.3g} to {deep["update"]:.3g}
+under this rule, an exponent of {growth["this rule"]["update"]:.3f} in depth. With DeepNorm's residual weight and gain
+(at {NUM_LAYERS} layers {deepnorm.residual_weight:.4g} and {deepnorm.gains["v"]:.4g}, which is `{its_gain}`) it goes
+from {theirs[0]:.3g} to {theirs[1]:.3g}, exponent {growth["deepnorm"]["update"]:.3f}. The constant in front does not
+matter, a learning rate absorbs it; the exponent is what you would have to tune away again at every depth.
 """)
 
 # %% [markdown]
@@ -193,40 +239,47 @@ what you would have to tune away again at every depth.
 # its deep $U$, keeps its part what it was in the shallow model that you have tuned.
 
 # %%
-units = {role: network(mine, NUM_LAYERS).role_power(OPTIMIZER, role) for role in rows["this rule"][0]["roles"]}
-rates = lr_multipliers(rows["this rule"])
-share_of = shares(rows["this rule"], units, D_MODEL)
+units = {role: network(mine, NUM_LAYERS).role_power(OPTIMIZER, role) for role in deep["roles"]}
+both = [shallow, deep]
+rates = {role: found[-1] for role, found in lr_multipliers(both).items()}
+share_of = {role: found[-1] for role, found in shares(both, units, D_MODEL).items()}
 table(
     {
         "role": f"`{role}`",
         "gain": gains.get(role),
-        f"U, {SHALLOW} layers": rows["this rule"][0]["roles"][role],
-        f"U, {NUM_LAYERS} layers": rows["this rule"][-1]["roles"][role],
+        f"U, {SHALLOW} layers": shallow["roles"][role],
+        f"U, {NUM_LAYERS} layers": deep["roles"][role],
         "exponent": "" if (power := growth["this rule"][role]) is None else f"{power + 0.0:.2f}",
-        "learning rate, times": rates[role][-1],
-        f"share of the update at width {D_MODEL}": f"{share_of[role][-1]:.1%}",
+        "learning rate, times": rates[role],
+        f"over the matrices' update, at width {D_MODEL}": f"{share_of[role] or 0.0:.1%}",
     }
     for role in units
 )
 grows = [role for role in units if (growth["this rule"][role] or 0) > FLAT]
-errors = max(value for found in rows.values() for row in found for value in row["error"].values())
+slower = {role: (rates[role] or 1.0) if role in grows else 1.0 for role in units}
+slower |= {role: own_rate * slower[role] for role in MATRICES}
+in_all = sum(share or 0.0 for share in share_of.values())
+errors = max(value for found in rows.values() for row in found.values() for value in row["error"].values())
 say(f"""
-`bias`, `norm_gain`, `norm_bias` and `embedding` are shown times a power of the width; the last column undoes it.
-Growing with depth: {", ".join(f"`{role}`" for role in grows) or "none"}. A learning rate times the factor in the
-table undoes that; for roles whose factor is above 1 you may leave it. Where the share is small, none of it matters.
-Quasi-random error at most {errors:.1%}; at infinite width, the relative correction is of order L/d, here
-{2 * NUM_LAYERS}/{D_MODEL} = {2 * NUM_LAYERS / D_MODEL:.2g}.
+The last column is relative to the update of the matrices alone; all roles together make {in_all:.0%} of it. `bias`,
+`norm_gain`, `norm_bias` and `embedding` are shown times a power of the width; the last column undoes it. Growing with
+depth (an exponent above {FLAT}): {", ".join(f"`{role}`" for role in grows) or "none"}. A learning rate times the factor
+in the table undoes that; for roles whose factor is above 1 you may leave it, and the smaller a role's part in the last
+column, the less it matters. Quasi-random error at most {errors:.1%}; at infinite width, the relative correction is of
+order L/d, here {2 * NUM_LAYERS}/{D_MODEL} = {2 * NUM_LAYERS / D_MODEL:.2g}.
 """)
+if own_rate != 1:
+    say(f"The matrices stand here at the learning rate that the rule asks for: {own_rate:.4g} times that at {SHALLOW}.")
 
 # %% [markdown]
 # ## 4. Does a real network do it?
 #
 # Small enough for a laptop: PyTorch networks of the same kind, gradients by autograd, several seeds. Predictions are
-# made anew for heads of the size that these have.
+# made anew for heads of the size that these have; all at one learning rate.
 
 # %%
 lengths, seeds = pick((2, 4, 8), fast=(1, 2)), range(pick(8, fast=2))
-kept, checks, small_width = Kept(None), [], pick(128, fast=32)
+kept, checks, within, small_width = Kept(None), [], 0, pick(128, fast=32)
 for num_layers in lengths:
     small = network(mine, num_layers, d_model=small_width, num_heads=4, num_tokens=pick(8, fast=4))
     predicted = small.theory(OPTIMIZER)
@@ -238,10 +291,12 @@ for num_layers in lengths:
         ratio = ratio_to_exact(here, there)
         row = {"layers": num_layers, "role": role, "predicted": there, "measured": here.mean}
         checks.append(row | {"measured / predicted": f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"})
+        within += (ratio.low or 0.0) <= 1 <= (ratio.high or 0.0)
 table(checks)
 say(f"""
-Intervals: {LEVEL:.0%} over {len(seeds)} seeds, at width {small_width}; of {len(checks)} of them one may well miss by
-chance. Beside that, expect deviations from 1 of order L/d, here up to {2 * lengths[-1]}/{small_width}.
+Intervals: {LEVEL:.0%} over {len(seeds)} seeds, at width {small_width}; {within} of {len(checks)} contain 1. The roles
+of one depth are measured on the same networks, so they are no independent looks: count {len(lengths)}, one for each
+depth. Beside chance, expect deviations from 1 of order L/d, here up to {2 * lengths[-1]}/{small_width}.
 """)
 
 # %% [markdown]
@@ -268,16 +323,15 @@ def init_layer(attention, fc1, fc2):
 GAIN = {role: float(f"{gain:.6g}") for role, gain in gains.items()}
 forward = {
     "post": ("x = norm1(ALPHA * x + attention(x))", "x = norm2(ALPHA * x + ffn(x))"),
-    "pre": ("x = x + attention(norm1(x))", "x = x + ffn(norm2(x))", "a norm before the head"),
+    "pre": ("x = ALPHA * x + attention(norm1(x))", "x = ALPHA * x + ffn(norm2(x))", "a norm before the head"),
     "sub": (
-        "x = x + out(norm1b(heads(norm1(x))))",
-        "x = x + fc2(norm2b(phi(fc1(norm2(x)))))",
+        "x = ALPHA * x + out(norm1b(heads(norm1(x))))",
+        "x = ALPHA * x + fc2(norm2b(phi(fc1(norm2(x)))))",
         "a norm before the head",
     ),
 }
-slow = {role: rates[role][-1] for role in ("bias", "norm_gain", "norm_bias") if role in grows}
 new_line = "\n#   "
-groups = "\n".join(f"#   {role}: learning rate * {rate:.3g}" for role, rate in slow.items())
+groups = "\n".join(f"#   {role}: learning rate * {factor:.3g}" for role, factor in slower.items() if factor != 1)
 say(f"""
 ```python
 ALPHA = {numbers.residual_weight:.6g}
@@ -315,18 +369,20 @@ table(
 
 # %%
 others = []
-for placement in ("post", "pre", "sub"):
-    its_rule, its_side, its_numbers = solved(placement)
-    its = rule_scheme(its_rule, its_side)
-    two = [{"num_sublayers": 2 * n, **predicted_row(network(its, n).theory(OPTIMIZER))} for n in (SHALLOW, NUM_LAYERS)]
+for placement in NORMS:
+    its_rule, its_side, its_numbers, its_rate = solved(placement)
+    its_gains = its_numbers.init_gain
+    its_rates = [rate_at(its_side, its_rate, n) for n in (SHALLOW, NUM_LAYERS)]
+    two = list(rows_of(rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
     power = {role: found or 0.0 for role, found in exponents(two).items()}
-    worst = max(role for role in power if power[role] == max(power.values()))
+    worst = max((role for role in power if role != "update"), key=power.__getitem__)
     others.append(
         {
             "norms": placement,
             "residual weight": its_numbers.residual_weight,
-            "gain": "none helps" if its_numbers.init_gain is None else f"{its_numbers.init_gain['fc1']:.4g}",
+            "gain": f"{its_gains['fc1']:.4g}" if its_gains else "none helps",
             "gain's formula": f"`{its_side.formula['init_gain']}`",
+            "learning rate": f"`{compact(its_rate)}`",
             "a branch at the start": its_numbers.branch_at_init,
             f"U, {SHALLOW} to {NUM_LAYERS} layers": f"{two[0]['update']:.3g} to {two[1]['update']:.3g}",
             "exponent": f"{power['update'] + 0.0:.2f}",
@@ -336,9 +392,9 @@ for placement in ("post", "pre", "sub"):
 table(others)
 
 # %%
-kinds = [{"norms": name} for name in ("pre", "sub")]
+kinds = [{"norms": name} for name in NORMS if name != PLACEMENT]
 for kind in kinds:
-    its_rule, _, _ = solved(kind["norms"])
+    its_rule = solve_rule(kind["norms"], OPTIMIZER, ARCHITECTURE)
     kind["exact moments of an FFN stack"] = mean_field(its_rule, ACTIVATION)["says"]
     ways = [member.name for member in its_rule.sides[0].alternatives]
     kind["other ways to keep it flat"] = ", ".join(ways)
@@ -363,9 +419,17 @@ table(kinds)
 #
 # ## Go on
 #
-# - Change the cell with your model and run again: another optimizer, `PLACEMENT = "sub"`, a thousand layers.
-# - `depthlaw rule --norm post --optimizer adam --arch decoder --layers 48`;
-#   `depthlaw predict --scheme su-adam --optimizer adam --attention --causal --layers 6,48 --width 1024 --roles`;
-#   `depthlaw measure` with the same options.
+# - Change the cell with your model and run again: another optimizer, `PLACEMENT = "sub"`, another depth.
 # - S1-24 to S1-41 are the claims that these rules rest on; DN-10 is the one on norm gains and biases.
 # - Notebook 9: what of all that is printed does not hold.
+
+# %%
+causal = "--causal " if ARCHITECTURE == "decoder" else ""
+say(f"""
+The same from a shell; `depthlaw measure` takes the options of `depthlaw predict`:
+
+```bash
+depthlaw rule --norm {PLACEMENT} --optimizer {OPTIMIZER} --arch {ARCHITECTURE} --layers {NUM_LAYERS}
+depthlaw predict --scheme deepnorm --optimizer {OPTIMIZER} --attention {causal}--layers {SHALLOW},{NUM_LAYERS} --roles
+```
+""")

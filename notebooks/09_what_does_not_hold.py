@@ -106,7 +106,8 @@ def examples():
 # %% [markdown]
 # ## 1. Sub-LN is not logarithmic (S3-10, S3-14, S2-20, S3-12, S2-24)
 #
-# Magneto's slides print how the update grows with the number of sublayers. Sub-LN's sublayer is
+# Magneto's slides print how a bound of the update grows with depth; here that order is read as the update's.
+# Sub-LN's sublayer is
 # $x + W_2\,\mathrm{LN}(\phi(W_1\,\mathrm{LN}(x)))$. The bound that the slides' order comes from takes the inner norm
 # to divide by the root mean square of what it is given. A LayerNorm subtracts the mean first, and what comes out of a
 # ReLU *has* a mean, so it divides by the smaller standard deviation, and every branch sends back more gradient than
@@ -158,7 +159,7 @@ another question, and open. What of the claim stands, part by part:
 by_parts("S3-10")
 
 # %% [markdown]
-# ## 2. "For any gains" (S2-08, S2-13)
+# ## 2. For any gains? (S2-08, S2-13)
 #
 # Theorem 3.1 of Magneto bounds the update of Pre-LN, Theorem 3.2 that of Sub-LN, with $v_l$, $w_l$ the gains of the
 # second and the first matrix of sublayer $l$, whatever they are. As printed:
@@ -288,7 +289,7 @@ by_parts("DN-02")
 #
 # ## 5. What DeepNorm leaves out (DN-10)
 #
-# DeepNet's goal is an update that does not grow, whatever the depth. The matrices keep to it. But a default model
+# DeepNet's goal is an update that does not grow, whatever the depth, and it counts the matrices. But a default model
 # trains norm gains, norm biases and linear biases too, and a norm's bias adds straight to a stream whose gradient has
 # one size all the way down. Real DeepNorm Transformers, measured as you read, beside the kernel rung's prediction:
 
@@ -310,7 +311,9 @@ for (name, roles), color in zip(groups.items(), ("black", "#D55E00", "#0072B2"),
     parts = [one.update if name == "matrices" else sum(one.roles[r] for r in roles) / width for one in theory]
     axes.plot(lengths, parts, color=color, linewidth=1)
     axes.annotate(f" {name}", (lengths[-1], parts[-1]), color=color, va="center", fontsize=8)
-axes.set(title="DeepNorm: the matrices are flat, the norms are not", xscale="log", yscale="log", xlim=(1.8, 90))
+axes.set(
+    title="DeepNorm: the matrices, and what else a default model trains", xscale="log", yscale="log", xlim=(1.8, 90)
+)
 axes.set(xlabel="N, layers", ylabel=f"part of the update $U$, width {width}")
 axes.set_xticks(lengths, map(str, lengths))
 axes.minorticks_off()
@@ -341,7 +344,7 @@ by_parts("S3-49")
 # ## 7. The rest, each in a few lines
 #
 # **Smaller than Pre-LN's? (S2-17, S3-09, S3-03.)** Said of Magneto where a sublayer explodes. One term of the bound
-# is smaller; the whole bound is not where it is the first sublayer, and the true update at other gains $1$ is larger
+# is smaller; the whole bound is not where it is the first sublayer, and the true update at other gains one is larger
 # wherever it is, with ReLU and LayerNorm.
 
 # %%
@@ -439,10 +442,10 @@ def squared_gradients(seed, num_tokens=64, width=64):
 several = [squared_gradients(seed) for seed in range(pick(16, fast=3))]
 ratio = estimate([float(one[0] / one[1]) for one in several])
 say(f"""
-The square of q's gradient over v's: {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]. Not small. What he does
-with it, to leave q and k at gain one, survives: in stacks at that scale their share of the update does fall with
-depth, since tokens become parallel, or v and out are scaled down. It is not the softmax.
+The square of q's gradient over v's: {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]. What he does with it, to
+leave q and k at gain one, is another part of the claim (notebook 2 has its numbers):
 """)
+by_parts("S1-18")
 
 # %% [markdown]
 # **And without a cell of its own**: the encoder-decoder of Magneto (S2-18) fails as its Theorem 3.2 does, DeepNet's

@@ -27,7 +27,7 @@ FINDINGS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("S2-08",),
-        "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains with ReLU, but not 'for any gains': v_l = w_l = "
+        "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains with ReLU, but not for any gains: v_l = w_l = "
         "1, 3, 9, 27 gives 0.91 against a bound of 0.74, and faster growth breaks it by any factor",
     ),
     (

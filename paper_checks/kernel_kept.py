@@ -95,11 +95,11 @@ def kernel_hash() -> str:
     """sha256 over theory/kernel*.py, names and code: a word changed in a docstring changes no number."""
     digest = hashlib.sha256()
     for path in sorted((ROOT.parent / "theory").glob("kernel*.py")):
-        digest.update(f"{path.name}\0{_code(path.read_text(encoding='utf-8'))}\0".encode())
+        digest.update(f"{path.name}\0{code(path.read_text(encoding='utf-8'))}\0".encode())
     return digest.hexdigest()
 
 
-def _code(source: str) -> str:
+def code(source: str) -> str:
     """The lines of a module without docstrings, comments on lines of their own, and what is blank."""
     texts = [
         node

@@ -2,8 +2,8 @@
 
 The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
 kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
-few seeds and depths, and writes nothing: what the tests do. The digest of the source is kept in the notebook, so that
-one that was not run again after a change is found out.
+few seeds and depths, and writes nothing: what the tests do. Digests of the source and of what it computes with are kept
+in the notebook, so that one that was not run again after a change is found out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.commands.output import write_atomically
+from paper_checks.kernel_kept import code
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
+INPUTS = ("theory/*.py", "sims/*.py", "sims/records/*.json*", "sims/records/training/*.jsonl", "CLAIMS.md")
+"""What the numbers of a notebook come from, docstrings and comments aside; verdicts by their page."""
 _KEPT = ("jupytext", "kernelspec")
 _TIMEOUT = 1800
 
@@ -47,6 +51,17 @@ def digest(name: str) -> str:
     return hashlib.sha256((FOLDER / f"{name}.py").read_bytes()).hexdigest()
 
 
+def inputs(root: Path = ROOT) -> str:
+    """sha256 of ``INPUTS``, by their names and contents."""
+    found = hashlib.sha256()
+    for path in sorted(path for pattern in INPUTS for path in root.glob(pattern)):
+        content = path.read_text(encoding="utf-8")
+        found.update(
+            f"{path.relative_to(root).as_posix()}\0{code(content) if path.suffix == '.py' else content}\0".encode()
+        )
+    return found.hexdigest()
+
+
 def run(name: str, *, is_fast: bool = False) -> Any:
     """Execute it in a fresh kernel. nbclient's CellExecutionError, with the traceback, where a cell fails."""
     from nbclient import NotebookClient
@@ -59,7 +74,7 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     for cell in found.cells:
         cell.metadata.pop("execution", None)  # times of day
     found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
-    found.metadata["depthlaw"] = {"source_sha256": digest(name)}
+    found.metadata["depthlaw"] = {"source_sha256": digest(name), "inputs_sha256": inputs()}
     return found
 
 

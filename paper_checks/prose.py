@@ -43,13 +43,15 @@ def say(text: str) -> None:
 
 
 def quote(id_: str) -> None:
-    """What a source prints, word for word, as the claim of that id keeps it, and where."""
+    """What a source prints, word for word, as the claim of that id keeps it, and where; restated where no copy is."""
     from paper_checks.registry import claims
     from paper_checks.sources import sources
 
     found = claims()[id_]
+    source = sources()[found.source]
+    how = "" if source.file else ", restated by us"
     lines = "  \n> ".join(found.quote.splitlines())
-    say(f"> {lines}\n>\n> ({sources()[found.source].title}; {found.locator}: {id_})")
+    say(f"> {lines}\n>\n> ({source.title}; {found.locator}: {id_}{how})")
 
 
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:

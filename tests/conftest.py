@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of a Chromium."""
     path = find_program("browser")

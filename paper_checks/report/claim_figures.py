@@ -13,7 +13,7 @@ import mpmath
 from sympy import Expr, Indexed, Integer, lambdify
 
 from paper_checks import exact
-from paper_checks.claim import Claim, Part
+from paper_checks.claim import Claim
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.kernel_route import InTransformer, law
 from paper_checks.papers.magneto_inequality import Inequality
@@ -51,15 +51,13 @@ OF_EXPERIMENT = {
 }
 """Files of figures/, the most telling one first."""
 _OF_STATEMENT = {"SmallerIsStabler": "training-predicts", "RanksFall": "training-predicts"}
-_WIDE = 330
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Printed:
-    """A printed order and its exact curve. points: measured. parts: of the claim, that print it."""
+    """A printed order and its exact curve. points: measured."""
 
     statement: Growth
-    parts: list[Part]
     line: Sequence[tuple[float, float]]
     points: Sequence[Interval]
 
@@ -78,7 +76,7 @@ def _growths(found: Claim) -> Iterator[Figure]:
     for part in found.parts:
         statement = part.statement
         if isinstance(statement, Growth):
-            by_text.setdefault(statement.text, _printed(statement)).parts.append(part)
+            by_text.setdefault(statement.text, _printed(statement))
     for is_real, what in ((False, "FFN-only stacks"), (True, "real Transformers")):
         printed = [one for one in by_text.values() if isinstance(one.statement, InTransformer) == is_real]
         if printed:
@@ -93,7 +91,7 @@ def _printed(statement: Growth) -> _Printed:
         setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
         exact_at = ((float(n), predict_setting(setting, n)) for n in DEPTHS)
         line = [(n, one.update) for n, one in exact_at if 0 < one.update < MOST]
-    return _Printed(statement=statement, parts=[], line=line, points=_recorded(statement))
+    return _Printed(statement=statement, line=line, points=_recorded(statement))
 
 
 def _recorded(statement: Growth) -> list[Interval]:
@@ -149,7 +147,6 @@ def _growth_panel(one: _Printed) -> Panel:
             Curve(label=_order_text(statement), line=dashed, colour="--c2", line_style="dashed"),
         ],
         x="sublayers L",
-        width=_WIDE,
     )
 
 
@@ -169,7 +166,6 @@ def _growth_row(one: _Printed) -> dict[str, str]:
     return {
         "network": _name(one.statement),
         "printed": _order_text(one.statement),
-        "verdict": ", ".join(dict.fromkeys(part.expected.value for part in one.parts)),
         "L": f"{tick_label(first)} to {tick_label(last)}",
         "exact update": f"{start:.4g} to {end:.4g}",
         "printed order, from there": f"{start:.4g} to {printed:.4g}",
@@ -196,13 +192,11 @@ def _bounds(found: Claim) -> Iterator[Figure]:
                     Curve(label="bound", line=seen.bound, colour="--c2", line_style="dashed"),
                 ],
                 x="sublayers L",
-                width=_WIDE,
             )
         )
         rows.append(
             {
                 "part": part.name,
-                "verdict": part.expected.value,
                 "gains here": seen.gains,
                 "update above the bound": "nowhere here" if above is None else f"from L = {above:g} here",
                 "at the last L": f"update {update:.4g}, bound {bound:.4g}",

@@ -22,10 +22,11 @@ _LEAST_SPAN = 10.0
 _ROOM = 1.3
 _MANY = 200.0
 """A span from which on labels at powers of ten are enough."""
-_LEFT, _TOP, _BOTTOM = 52.0, 26.0, 36.0
-_LINE = 12.0
+_WIDTH, _HEIGHT = 350, 225
+_LEFT, _TOP, _BOTTOM = 58.0, 28.0, 38.0
+_LINE = 13.0
 """Of text, in pixels."""
-_LETTER = 7.0
+_LETTER = 7.2
 _MOST_TICKS = 6
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -77,21 +78,19 @@ class Panel:
     x: str = ""
     y: str = ""
     note: str = ""
-    width: int = 240
-    height: int = 190
 
 
 def figure(panels: Sequence[Panel], *, has_equal_slopes: bool = True) -> Markup:
-    """The panels side by side, as many as fit.
+    """The panels in a grid, all of one size; where the page puts it they share a row as far as they fit.
 
     has_equal_slopes: every vertical axis gets as many decades as the panel that needs most.
     """
     spans = [_span(y for curve in panel.curves for y in curve.ys) for panel in panels]
     most = max(high / low for low, high in spans) if has_equal_slopes else 0.0
-    drawn = [_panel(one, _widened(span, most)) for one, span in zip(panels, spans, strict=True)]
-    return Markup(
-        '<div class="panels" style="display:flex;flex-wrap:wrap;align-items:flex-end;gap:8px 12px">{}</div>'
-    ).format(Markup("").join(drawn))
+    longest = max((len(curve.label) for panel in panels for curve in panel.curves), default=0)
+    right = _WIDTH - 10 - _LETTER * longest
+    drawn = [_panel(one, _widened(span, most), right) for one, span in zip(panels, spans, strict=True)]
+    return Markup('<div class="panels">{}</div>').format(Markup("").join(drawn))
 
 
 def _span(values: Iterable[float]) -> tuple[float, float]:
@@ -126,23 +125,20 @@ class _Axis:
         return found[:: -(-len(found) // _MOST_TICKS)] if len(steps) == 1 else found
 
 
-def _panel(panel: Panel, span: tuple[float, float]) -> Markup:
-    labels = max((len(curve.label) for curve in panel.curves), default=0)
-    right = panel.width - 10 - _LETTER * labels
+def _panel(panel: Panel, span: tuple[float, float], right: float) -> Markup:
+    """right: where its horizontal axis ends; labels stand beyond."""
     places = [x for curve in panel.curves for x in curve.xs] or [1.0]
     xs = _Axis(min(places) / 1.15, max(places) * 1.15, _LEFT, right)
-    ys = _Axis(*span, panel.height - _BOTTOM, _TOP)
-    parts = [_text(4, _TOP - 11, panel.title, "start", "fill:var(--ink);font-weight:600")]
+    ys = _Axis(*span, _HEIGHT - _BOTTOM, _TOP)
+    parts = [_text(4, _TOP - 12, panel.title, "start", "fill:var(--ink);font-weight:600")]
     if panel.curves:
         parts += [_grid(xs, ys), *_axis_titles(panel, xs), *(_curve(curve, xs, ys) for curve in panel.curves)]
         parts.append(_labels(panel.curves, xs, ys))
     else:
-        parts.append(_text(panel.width / 2, panel.height / 2, panel.note, "middle"))
-    style = f"width:{panel.width}px;max-width:100%;height:auto;font-size:11px"
-    return Markup('<svg class="plot" role="img" viewBox="0 0 {} {}" style="{}"><title>{}</title>{}{}</svg>').format(
-        panel.width,
-        panel.height,
-        style,
+        parts.append(_text(_WIDTH / 2, _HEIGHT / 2, panel.note, "middle"))
+    return Markup('<svg class="plot" role="img" viewBox="0 0 {} {}"><title>{}</title>{}{}</svg>').format(
+        _WIDTH,
+        _HEIGHT,
         panel.title,
         Markup("<desc>{}</desc>").format(panel.about) if panel.about else "",
         Markup("").join(parts),
@@ -162,7 +158,7 @@ def _short(value: float) -> str:
 def _grid(xs: _Axis, ys: _Axis) -> Markup:
     lines = [f"M{_short(xs(x))} {_short(ys.start)}V{_short(ys.end)}" for x in xs.ticks]
     lines += [f"M{_short(xs.start)} {_short(ys(y))}H{_short(xs.end)}" for y in ys.ticks]
-    texts = [_text(xs(x), ys.start + 13, tick_label(x), "middle") for x in xs.ticks]
+    texts = [_text(xs(x), ys.start + 14, tick_label(x), "middle") for x in xs.ticks]
     texts += [_text(xs.start - 4, ys(y) + 4, tick_label(y), "end") for y in ys.ticks]
     grid = Markup('<path d="{}" style="stroke:var(--line);fill:none"/>').format("".join(lines))
     return grid + Markup("").join(texts)
@@ -179,9 +175,9 @@ def tick_label(value: float) -> str:
 
 def _axis_titles(panel: Panel, xs: _Axis) -> list[Markup]:
     middle = (xs.start + xs.end) / 2
-    titles = [_text(middle, panel.height - 6, panel.x, "middle")] if panel.x else []
+    titles = [_text(middle, _HEIGHT - 6, panel.x, "middle")] if panel.x else []
     if panel.y:
-        height = (panel.height - _BOTTOM + _TOP) / 2
+        height = (_HEIGHT - _BOTTOM + _TOP) / 2
         turned = Markup('<text transform="translate(10 {}) rotate(-90)" text-anchor="middle" style="{}">{}</text>')
         titles.append(turned.format(_short(height), "fill:var(--muted)", panel.y))
     return titles

@@ -39,7 +39,6 @@ GROUPS = (
 """Roles that share a panel."""
 UPDATE = "update"
 _COLOURS = ("--c1", "--c2", "--c3")
-_WIDE, _HIGH = 420, 250
 _EXACTLY_0 = "U is exactly 0"
 
 
@@ -226,8 +225,6 @@ def _update(found: Beside, x: str) -> Panel:
         note=f"{_EXACTLY_0}: predicted and measured",
         x=x,
         y="U per unit learning rate",
-        width=_WIDE,
-        height=_HIGH,
     )
 
 

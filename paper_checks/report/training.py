@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -38,7 +39,7 @@ def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
         if token.type == "heading_open":
             heading = tokens[i + 1].content
             if token.tag != "h1":
-                token.attrSet("id", heading.lower().replace(" ", "-").replace(",", ""))
+                token.attrSet("id", _id(heading))
         elif token.type == "paragraph_open" and (image := _image(tokens[i + 1])) is not None:
             out.append(_html(draw(Path(str(image.attrGet("src"))).stem)))
             skipped = 5 if _is_caption(tokens[i + 3 : i + 6]) else 2
@@ -58,7 +59,21 @@ def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
         out.append(token)
         if token.type == "table_close":
             out.append(_html("</div>\n"))
+        elif token.type == "heading_close" and token.tag == "h1":
+            out.append(_html(_contents(tokens)))
     return out
+
+
+def _id(heading: str) -> str:
+    return heading.lower().replace(" ", "-").replace(",", "")
+
+
+def _contents(tokens: Sequence[Token]) -> str:
+    """Links to the sections."""
+    names = [text.content for before, text in pairwise(tokens) if (before.type, before.tag) == ("heading_open", "h2")]
+    link = Markup('<a class="ref" href="#{}">{}</a>\n')
+    links = Markup().join(link.format(_id(name), name) for name in names)
+    return Markup('<nav class="chips" aria-label="Sections of this page">\n{}</nav>\n').format(links) if names else ""
 
 
 def _image(inline: Token) -> Token | None:

@@ -30,6 +30,9 @@ _LONG = 60
 """Characters of LaTeX beyond which a formula in a sentence may break at its relations, sums and commas."""
 _SIGNS = {"->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "*": "·"}
 _SIGN = re.compile(r"(?<=\s)(?:" + "|".join(map(re.escape, _SIGNS)) + r")(?=\s)")
+_UNBROKEN = re.compile(r"\b\d[\d.]*e-\d+\b|(?<!\S)--[a-z][a-z-]*")
+_BREAK = "\u200b"
+"""A line may end here; what stands on both sides has its own room."""
 _JOINER = "\u2060"
 """No line ends between a formula and the comma behind it."""
 BEGIN, END = '<span class="formula" role="group" aria-label="formula" tabindex="0">', "</span>"
@@ -48,7 +51,9 @@ def prose(text: str) -> Markup:
     """
     if "$" in text or "\n" in text or _COMMAND.search(text):
         return quote(text)
-    return _sentence(text.replace(PLACE, ""))
+    code = Markup("<code>{}</code>")
+    pieces = re.split(r"`+([^`]+)`+", text.replace(PLACE, ""))
+    return Markup().join(code.format(one) if i % 2 else _sentence(one) for i, one in enumerate(pieces))
 
 
 def quote(text: str) -> Markup:
@@ -168,10 +173,15 @@ def _sentence(text: str, places: tuple[str, ...] = ()) -> Markup:
     for piece in pieces(text):
         if isinstance(piece, str):
             joined = _JOINER + piece if found and piece[0] in ",.;:)" else piece
-            found += escape(_SIGN.sub(lambda match: _SIGNS[match.group()], joined))
+            found += _words(_SIGN.sub(lambda match: _SIGNS[match.group()], joined))
         else:
-            found += Markup(" ").join(_math(part, part) for part in _breakable(piece, places))
+            found += Markup(_BREAK).join(_math(part, part) for part in _breakable(piece, places))
     return found
+
+
+def _words(text: str) -> Markup:
+    """Escaped; no line ends behind the hyphen of 1e-3 or of an option."""
+    return Markup(_UNBROKEN.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
 
 
 def _breakable(node: Node, places: tuple[str, ...]) -> list[str]:

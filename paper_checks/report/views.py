@@ -38,6 +38,9 @@ SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepne
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
 MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
 _DIGITS = 6
+_FEW = 4
+"""Characters of a line that is no line of a text."""
+_WRAPPED = re.compile(r"(?<=[a-z])\n(?=[a-z])")
 
 
 def meanings() -> dict[str, str]:
@@ -92,8 +95,29 @@ def linked(found: str, claims: Mapping[str, Claim]) -> Markup:
     return Markup(re.sub(r"(<[^>]*>)|\b([A-Z][A-Z0-9]-\d\d)\b", replaced, str(escape(found))))
 
 
+def is_scattered(text: str) -> bool:
+    """A formula as the text of a PDF has it: its letters one by one, each on a line."""
+    return any(len(line) <= _FEW for line in text.split("\n"))
+
+
 def quoted(text: str) -> Markup:
-    """Words of a source, typeset; what the slides print bold is bold."""
+    """Words of a source, typeset: lines that only a PDF's layout ended go on, and rows of a table are rows."""
+    if "\t" in text:
+        return _rows(text)
+    if is_scattered(text):
+        return typeset.quote(" ".join(text.split()))  # no formula is left in it that could be read
+    return _bold(_WRAPPED.sub(" ", text))
+
+
+def _rows(text: str) -> Markup:
+    cell, row = Markup("<td>{}</td>"), Markup("<tr>{}</tr>")
+    lines = ([_bold(one) for one in line.split("\t")] for line in text.split("\n"))
+    rows = (row.format(Markup().join(map(cell.format, cells))) for cells in lines)
+    return Markup("<table><tbody>{}</tbody></table>").format(Markup().join(rows))
+
+
+def _bold(text: str) -> Markup:
+    """What the slides print bold is bold."""
     pieces = re.split(r"<b>(.*?)</b>", text, flags=re.DOTALL)
     bold = Markup("<b>{}</b>")
     return Markup().join(
@@ -141,6 +165,19 @@ def unexpected(doc: Document) -> Iterator[str]:
     )
     if doc.summary.tables.generated_file != "in step":
         yield f"the generated file of tables is {doc.summary.tables.generated_file}"
+
+
+def routed(doc: Document) -> str:
+    """By how many routes the parts of the claims are checked: a sentence that the list of routes follows."""
+    numbers = [len(part.routes) for claim in doc.claims for part in claim.parts]
+    several = sum(number > 1 for number in numbers)
+    if several == len(numbers):
+        return "Each part is checked by two routes or more, which know nothing of one another:"
+    fewer = len(numbers) - several
+    return (
+        f"Of {len(numbers)} parts, {several} are checked by two routes or more, which know nothing of one another; "
+        f"{fewer} by fewer, which their articles say:"
+    )
 
 
 # ---------------------------------------------------------------- tables

@@ -9,6 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from paper_checks.cells import side_by_side
+from paper_checks.claim import Verdict
+from paper_checks.registry import claims
+from paper_checks.verify import small_tables
+from paper_checks.why_figure import alt_text
+from theory.optimizers import OPTIMIZERS
+from theory.schemes import SCHEMES
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -129,3 +137,56 @@ def test_readme_counts_verdicts_once() -> None:
 
 def test_counts_find_a_mutant() -> None:
     assert len(set(counts(README.replace("claims: 99", "claims: 98", 1)))) == 2
+
+
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def wanted() -> list[str]:
+    """What the README has to say, where it says how many there are of something, or what its picture shows."""
+    every = claims().values()
+    found = [one.expected for one in every]
+    verdicts = ", ".join(f"{found.count(one)} {one.value}" for one in reversed(Verdict))
+    mutants = sum(len(part.mutants) for claim in every for part in claim.parts)
+    compared = [row for row in side_by_side(small_tables(), every) if row["equal"] is not None]
+    equal = sum(row["equal"] for row in compared)
+    optimizers = WORDS[len(OPTIMIZERS)]
+    return [
+        f"![{alt_text()}](figures/why.svg)",
+        f"each of {len(found)} claims",
+        f"{len(found)} of {len(found)} claims: {verdicts} ",
+        f"--> {len(found)} claims: {verdicts}. ",
+        f"Mutants: {mutants} tried, {mutants} killed. ",
+        f"Cells: {len(compared)} printed ones beside derived ones, {equal} equal.",
+        f"{optimizers.capitalize()} optimizers; ",
+        f"all {len(SCHEMES)} schemes under all {optimizers} optimizers",
+        f"| rules by optimizer | {optimizers} |",
+        f"| claims of papers, one by one | {len(found)} |",
+    ]
+
+
+def unsaid(text: str) -> list[str]:
+    said = " ".join(text.split())
+    return [one for one in wanted() if one not in said]
+
+
+def test_readme_says_how_many_there_are() -> None:
+    assert unsaid(README) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "other"),
+    [
+        ("Mutants: 702 tried, 702", "Mutants: 999 tried, 999"),
+        ("50 equal", "40 equal"),
+        ("all 22 schemes", "all 31 schemes"),
+        ("Twelve optimizers", "Twenty optimizers"),
+        ("| twelve |", "| eleven |"),
+        ("of 143 claims: 99 CONFIRMED", "of 143 claims: 98 CONFIRMED"),
+        ("-->\n\n143 claims", "-->\n\n144 claims"),
+        ("DeepNorm is flat", "DeepNorm grows"),
+    ],
+)
+def test_unsaid_finds_a_mutant(right: str, other: str) -> None:
+    assert right in README
+    assert unsaid(README.replace(right, other, 1))

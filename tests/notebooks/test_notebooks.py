@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from paper_checks.notebooks import FOLDER, digest, names, run, source, text
+from paper_checks.notebooks import FOLDER, digest, inputs, names, run, source, text
 
 MOST_BYTES = 1_000_000
 NAMES = names()
 ALLOWED = (
-    r"^#.*$",  # a heading
-    r"\$\$[^$]*\$\$|\$[^$]*\$",  # a formula
-    r"```.*?```|`[^`]*`",  # code
+    r"^#+ \d\. ",  # the number of a notebook or of a part of it, before its title
+    r"\${1,2}[^$]*[A-Za-z\\][^$]*\${1,2}",  # a formula, but no number set as one
+    r"```.*?```|`[^`]*[A-Za-z][^`]*`",  # code, but no number set as code
     r"\]\([^)]*\)",  # where a link leads
     r"\b(?:S1|S2|S3|DN|LI)-\d+\b",  # a claim
     r"\barXiv[ :]\d{4}\.\d{4,5}(?:v\d+)?",
@@ -36,7 +36,9 @@ def typed_numbers(markdown: str) -> list[str]:
 
 def decimals_in_formulas(markdown: str) -> list[str]:
     prose = re.sub(r"^#.*$", " ", markdown, flags=re.MULTILINE)
-    return [found for formula in re.findall(r"\$[^$]*\$", prose) for found in re.findall(r"\d+\.\d+", formula)]
+    return [
+        found for formula in re.findall(r"\${1,2}[^$]+\${1,2}", prose) for found in re.findall(r"\d+\.\d+", formula)
+    ]
 
 
 def committed(name: str) -> Any:
@@ -55,6 +57,22 @@ def test_notebook_is_in_step_with_its_source(name: str) -> None:
     kept = committed(name)
     assert kept["metadata"]["depthlaw"]["source_sha256"] == digest(name)
     assert [cell["source"] for cell in kept["cells"]] == [cell.source for cell in source(name).cells]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_was_run_on_these_inputs(name: str) -> None:
+    """Else its outputs may be of another theory, other records or other verdicts: `make notebooks`."""
+    assert committed(name)["metadata"]["depthlaw"]["inputs_sha256"] == inputs()
+
+
+def test_inputs_see_a_mutant(tmp_path: Path) -> None:
+    (tmp_path / "theory").mkdir()
+    module = tmp_path / "theory" / "law.py"
+    digests = []
+    for content in ("a = 1\n", '"""Words."""\n# more words\n\na = 1\n', "a = 2\n"):
+        module.write_text(content)
+        digests.append(inputs(tmp_path))
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,7 +125,19 @@ def test_every_source_has_a_notebook_and_every_notebook_a_source() -> None:
 # --- each check is shown what it must find
 
 
-@pytest.mark.parametrize("mutant", ["It is 0.47.", "after 30 layers", "grows by 7 %", "- 12 of 13 hold"])
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "It is 0.47.",
+        "after 30 layers",
+        "by 7 %",
+        "- 12 of 13",
+        "$17$ times",
+        "`0.97` of it",
+        "## Grows as 0.47",
+        "> 0.47",
+    ],
+)
 def test_typed_numbers_find_a_mutant(mutant: str) -> None:
     assert typed_numbers(mutant)
 
@@ -120,7 +150,7 @@ def test_typed_numbers_let_names_be(fine: str) -> None:
 
 
 def test_decimals_in_formulas_find_a_mutant() -> None:
-    assert decimals_in_formulas("$U = 0.47 L$") == ["0.47"]
+    assert decimals_in_formulas("$U = 0.47 L$ and $$U = 0.48 L$$") == ["0.47", "0.48"]
     assert not decimals_in_formulas("$U = L^{1/2}$")
 
 

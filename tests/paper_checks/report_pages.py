@@ -1,17 +1,96 @@
-"""What is on the pages of a site, and what is wrong with them."""
+"""Documents to make a site of, what is on its pages, and what is wrong with them."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from paper_checks.report import site
+from paper_checks import verify as engine
+from paper_checks.cells import side_by_side
+from paper_checks.commands.output import as_text
+from paper_checks.concord import agreements
+from paper_checks.registry import claims
+from paper_checks.report import site, views
 from paper_checks.report.model import parse
 
+SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")
+"""Of every kind: with a counterexample and its table, steps, numbers, a figure, parts, mutants; a second to check."""
 VOID = {"meta", "link", "img", "br", "hr", "input", "path", "rect", "circle", "line", "use", "stop", "mspace", "wbr"}
+
+
+# ---------------------------------------------------------------- documents
+
+
+def as_expected(*, and_checked: Iterable[str] = ()) -> dict[str, Any]:
+    """All claims, with the verdicts that the registry pins; only some of them are checked in truth."""
+    entries = {id_: unchecked(id_) for id_ in claims()} | {id_: checked(id_) for id_ in and_checked}
+    rows = side_by_side(engine.small_tables(), claims().values())
+    return document_of(list(entries.values()), rows, agreements())
+
+
+def checked(id_: str) -> dict[str, Any]:
+    """With its evidence, mutants included."""
+    return engine.check(claims()[id_], True)
+
+
+def document_of(entries: list[Any], rows: Any = (), beside: Any = ()) -> dict[str, Any]:
+    """As it is read from a file."""
+    found = engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=beside)
+    return json.loads(as_text(found))
+
+
+def unchecked(id_: str) -> dict[str, Any]:
+    """As it is expected, with evidence of no content."""
+    claim = claims()[id_]
+    parts = [
+        {
+            "name": part.name,
+            "statement": part.statement.text,
+            "verdict": part.expected.value,
+            "expected": part.expected.value,
+            "condition": part.condition,
+            "correction": None,
+            "grounds": "",
+            "open": part.open,
+            "counterexample": None,
+            "instead_holds": True,
+            "evidence": [
+                {
+                    "route": check.route.value,
+                    "num_effective": 1,
+                    "verdict": "CONFIRMED",
+                    "of": "printed",
+                    "detail": "",
+                    "numbers": {},
+                    "steps": [],
+                }
+                for check in part.checks
+            ],
+        }
+        for part in claim.parts
+    ]
+    return {
+        "id": id_,
+        "source": claim.source,
+        "locator": claim.locator,
+        "quote": claim.quote,
+        "statement": claim.summary,
+        "parts": parts,
+        "verdict": claim.expected.value,
+        "expected": claim.expected.value,
+        "counterexample": None,
+        "uses": list(claim.uses),
+        "evidence": [item for part in parts for item in part["evidence"]],
+        "mutants": None,
+    }
+
+
+# ---------------------------------------------------------------- pages
 
 
 class Page(HTMLParser):
@@ -117,3 +196,58 @@ def unreachable(found: Mapping[str, Any], pages: Mapping[str, str]) -> list[str]
 
 
 STATIC = [f"static/{path.name}" for path in site.STATIC.iterdir()]
+
+
+# ---------------------------------------------------------------- verdicts, as a reader sees them
+
+_BADGE = re.compile(r'<span class="badge (\w+)"><span aria-hidden="true">([^<]+)</span> (\w+)</span>')
+_EVIDENCE = re.compile(
+    r'<li class="(\w+)">\s*<p><span class="route"[^>]*>(\w+)</span>\s*<span class="mark">(.*?)</p>', re.S
+)
+
+
+def badges(text: str) -> list[str]:
+    """The verdicts that a piece of a page shows; where its colour, mark and word differ, all three."""
+    found = []
+    for colour, mark, word in _BADGE.findall(text):
+        is_one = colour == word.lower() and mark == views.SYMBOLS.get(word)
+        found.append(word if is_one else f"{colour} {mark} {word}")
+    return found
+
+
+def shown_verdicts(text: str) -> dict[str, Any]:
+    """By article of a page: its colour and badges, and of each part its badges, evidence and mark of a single route."""
+    found = {}
+    for colour, id_, inside in re.findall(r'<article class="claim (\w+)" id="([^"]+)"(.*?)</article>', text, re.S):
+        head, *sections = re.split(r'<section class="part"', inside)
+        parts = [section.partition("</section>")[0] for section in sections]
+        found[id_] = (colour.upper(), badges(head), [_shown_part(part) for part in parts])
+    return found
+
+
+def _shown_part(text: str) -> tuple[list[str], list[tuple[str, str, str]], bool]:
+    evidence = [
+        (colour.upper(), route, " ".join(re.sub("<[^>]*>", "", mark).split()))
+        for colour, route, mark in _EVIDENCE.findall(text)
+    ]
+    return badges(text), evidence, 'class="muted single"' in text
+
+
+def wanted_verdicts(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What ``shown_verdicts`` is to find of these entries of a document."""
+    found = {}
+    for entry in entries:
+        is_alone = len(entry["parts"]) == 1 and entry["parts"][0]["name"] == "as printed"
+        parts = []
+        for part in entry["parts"]:
+            ordered = sorted(part["evidence"], key=lambda item: item["of"] == "amended")
+            evidence = [(item["verdict"], item["route"], _mark(item)) for item in ordered]
+            is_single = len({item["route"] for item in ordered}) == 1
+            parts.append(([] if is_alone else [part["verdict"]], evidence, is_single))
+        found[entry["id"]] = (entry["verdict"], [entry["verdict"]], parts)
+    return found
+
+
+def _mark(item: Mapping[str, Any]) -> str:
+    cases = "1 case" if item["num_effective"] == 1 else f"{item['num_effective']} cases"
+    return f"{views.SYMBOLS[item['verdict']]} {views.OUTCOMES[item['verdict']]} {cases}"

@@ -11,84 +11,40 @@ from markupsafe import Markup
 
 from paper_checks import generated
 from paper_checks import verify as engine
-from paper_checks.cells import side_by_side
 from paper_checks.claim import Verdict
 from paper_checks.commands import report as command
 from paper_checks.commands.inputs import BadInputError
-from paper_checks.commands.output import as_text
-from paper_checks.concord import agreements
 from paper_checks.findings import FINDINGS
 from paper_checks.kernel_kept import StaleError
 from paper_checks.registry import claims
 from paper_checks.report import figures, folder, site, training, views
 from paper_checks.report.model import BadDocumentError, Document, parse
-from tests.paper_checks.report_pages import STATIC, Page, faults, made, unreachable
+from tests.paper_checks.report_pages import (
+    SOME,
+    STATIC,
+    Page,
+    as_expected,
+    checked,
+    document_of,
+    faults,
+    made,
+    unchecked,
+    unreachable,
+)
 
-SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='a()'> \"&lt; ${x} {{ 7*7 }}"
 
 
 @pytest.fixture(scope="module")
 def whole() -> dict[str, Any]:
     """The document of all claims as they are expected, made without checking: verdicts are what the registry pins."""
-    rows = side_by_side(engine.small_tables(), claims().values())
-    return json.loads(as_text(_document([_unchecked(id_) for id_ in claims()], rows, agreements())))
-
-
-def _unchecked(id_: str) -> dict[str, Any]:
-    claim = claims()[id_]
-    parts = [
-        {
-            "name": part.name,
-            "statement": part.statement.text,
-            "verdict": part.expected.value,
-            "expected": part.expected.value,
-            "condition": part.condition,
-            "correction": None,
-            "grounds": "",
-            "open": part.open,
-            "counterexample": None,
-            "instead_holds": True,
-            "evidence": [
-                {
-                    "route": check.route.value,
-                    "num_effective": 1,
-                    "verdict": "CONFIRMED",
-                    "of": "printed",
-                    "detail": "",
-                    "numbers": {},
-                    "steps": [],
-                }
-                for check in part.checks
-            ],
-        }
-        for part in claim.parts
-    ]
-    return {
-        "id": id_,
-        "source": claim.source,
-        "locator": claim.locator,
-        "quote": claim.quote,
-        "statement": claim.summary,
-        "parts": parts,
-        "verdict": claim.expected.value,
-        "expected": claim.expected.value,
-        "counterexample": None,
-        "uses": list(claim.uses),
-        "evidence": [item for part in parts for item in part["evidence"]],
-        "mutants": None,
-    }
-
-
-def _document(entries: list[Any], rows: Any = (), beside: Any = ()) -> dict[str, Any]:
-    return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=beside)
+    return as_expected()
 
 
 @pytest.fixture(scope="module")
 def some() -> dict[str, Any]:
     """A document of a few claims, checked in truth, mutants included."""
-    entries = [engine.check(claims()[id_], True) for id_ in SOME]
-    return json.loads(as_text(_document(entries)))
+    return document_of([checked(id_) for id_ in SOME])
 
 
 @pytest.fixture(scope="module")
@@ -228,8 +184,20 @@ def test_ids_in_text_become_links() -> None:
     assert views.linked("<S3-10>", {}) == "&lt;S3-10&gt;"
 
 
+def test_quotes_read_as_lines_rows_or_what_a_pdf_left() -> None:
+    """A line that only a layout ended goes on; those of code and tables do not; scattered letters are no formula."""
+    assert views.quoted("one\nline") == "one line"
+    assert views.quoted("def f(x):\nreturn x + 1\ndef g(x):") == "def f(x):\nreturn x + 1\ndef g(x):"
+    scattered = "is O(\nl=1 v2\nl\n), i 6=l"
+    assert views.is_scattered(scattered) and not views.is_scattered("printed\nlines of a text")
+    assert views.quoted(scattered) == "is O( l=1 v2 l ), i 6=l"
+    found = views.quoted("<b>a</b>\t\t1e-3\n<em>\t$x$")
+    assert found.startswith("<table><tbody><tr><td><b>a</b></td><td></td><td>")
+    assert found.count("<tr>") == 2 and "&lt;em&gt;" in found and "<math" in found
+
+
 def parse_claim(id_: str) -> Any:
-    return parse(_document([_unchecked(id_)])).claims[0]
+    return parse(document_of([unchecked(id_)])).claims[0]
 
 
 @pytest.mark.usefixtures("light")

@@ -79,6 +79,19 @@ def test_a_point_lies_where_its_number_is() -> None:
     assert heights(moved, "--c1")[0] != heights(moved, "--c1")[-1]
 
 
+def test_panels_are_of_one_size_and_one_scale() -> None:
+    """Whatever their labels: else equal slopes would not look equal."""
+    line = [(1.0, 2.0), (100.0, 200.0)]
+    panels = [Panel(title="t", about="", curves=[Curve(label=one, line=line)]) for one in ("U", "norm_gain")]
+    first, second = ElementTree.fromstring(figure(panels)).iter("svg")
+    assert first.attrib["viewBox"] == second.attrib["viewBox"]
+    assert heights(first, "--c1") == heights(second, "--c1")
+    paths = [[one.attrib["d"] for one in root.iter("path")] for root in (first, second)]
+    assert paths[0] == paths[1]
+    alone = ElementTree.fromstring(figure(panels[:1]))
+    assert [one.attrib["d"] for one in alone.iter("path")] != paths[0]
+
+
 def test_an_interval_that_comes_near_0_runs_off_the_edge() -> None:
     root = drawn(Panel(title="t", about="", curves=[Curve(label="", points=[(1.0, 2.0, -1.0, 5.0)])]))
     assert all(0 <= y <= 190 for row in heights(root, "--c1") for y in row)
@@ -200,11 +213,9 @@ def test_one_sees_that_sub_ln_leaves_the_logarithm() -> None:
     rows = {row["network"]: row for row in for_claim("S3-10")[0].rows}
     row = rows["sub-ln, relu, LayerNorm, sgd"]
     exact, printed = (float(row[name].split(" to ")[1]) for name in ("exact update", "printed order, from there"))
-    assert row["verdict"] == "REFUTED"
     assert exact > 100 * printed
     right = rows["sub-ln, relu, RMSNorm, sgd"]
     exact, printed = (float(right[name].split(" to ")[1]) for name in ("exact update", "printed order, from there"))
-    assert right["verdict"] == "CONFIRMED"
     assert exact < 1.2 * printed
 
 

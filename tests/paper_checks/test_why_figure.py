@@ -29,6 +29,23 @@ def test_the_picture_is_in_step() -> None:
     assert not is_current(moved(), PATH)
 
 
+def test_the_file_is_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte; its metadata would not say that two colours, or two lines, are swapped."""
+    assert PATH.read_text(encoding="utf-8") == svg(found())
+    colours = why_figure._COLOURS
+    swapped = colours | {"post-ln": colours["deepnorm"], "deepnorm": colours["post-ln"]}
+    monkeypatch.setattr(why_figure, "_COLOURS", swapped)
+    assert PATH.read_text(encoding="utf-8") != svg(found())
+
+
+def test_a_file_that_was_edited_is_seen() -> None:
+    text = PATH.read_text(encoding="utf-8")
+    one, other = (why_figure._COLOURS[name].lower() for name in ("post-ln", "deepnorm"))
+    edited = text.replace(one, "#x").replace(other, one).replace("#x", other)
+    assert edited != text
+    assert edited != svg(found())
+
+
 def test_the_same_numbers_give_the_same_bytes() -> None:
     first = svg(found())
     assert svg(found()) == first
