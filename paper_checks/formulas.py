@@ -62,7 +62,7 @@ _TOKEN = re.compile(
     r"|\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?(?:e[+-]?\d+)?"
     r"|(?<=[a-z]{2})\(s\)"  # layer(s)
     r"|(?:[A-Za-z]\.){2,}|T-T|[A-Za-z]+-[A-Za-z][\w-]+|[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+(?:,\d[A-Z])?)*_?"
-    r"|=Theta=|\*\*|<=|>=|!=|->|<<|>>|\|\||_|[^\s\w]"
+    r"|=Theta=|\*\*|<=|>=|!=|->|<<|>>|\|\||_|\S"
 )
 _DEEPEST, _READINGS = 30, 50
 """Brackets in brackets, and how often a token may be read on the average: bounds for text that is made to be slow."""

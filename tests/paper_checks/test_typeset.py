@@ -336,3 +336,9 @@ def test_broken_latex_is_refused(broken: str) -> None:
 def test_the_letters_of_the_reader_are_those_of_the_statements() -> None:
     used = {str(symbol) for expr in expressions() for symbol in expr.free_symbols}
     assert {name.split("_")[0] for name in used if len(name) > 2 and "[" not in name} <= LETTERS.keys()
+
+
+@pytest.mark.parametrize("text", ["O(ηd log L)", "naïve words", "x ≤ y²"])
+def test_no_letter_of_another_alphabet_is_lost(text: str) -> None:
+    seen = re.sub(r"<[^>]*>|\s|\N{WORD JOINER}", "", typeset.prose(text))
+    assert [letter for letter in text if not letter.isascii()] == [letter for letter in seen if not letter.isascii()]
