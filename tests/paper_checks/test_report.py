@@ -75,6 +75,15 @@ def test_every_claim_is_reachable(whole: dict[str, Any], pages: dict[str, str]) 
     assert {f"source-{entry['source']}.html#{entry['id']}" for entry in whole["claims"]} <= set(listed.links)
 
 
+def test_a_quotation_of_which_no_copy_is_kept_is_said_to_be_restated(
+    whole: dict[str, Any], pages: dict[str, str]
+) -> None:
+    for key, source in whole["sources"].items():
+        num_claims = sum(entry["source"] == key for entry in whole["claims"])
+        found = pages.get(f"source-{key}.html", "").count("; restated by us</figcaption>")
+        assert found == (0 if source["file"] else num_claims)
+
+
 MUTANTS = {
     "a link into the void": lambda text: text.replace('href="graph.html"', 'href="graphs.html"', 1),
     "a fragment that no page has": lambda text: text.replace("#S3-10", "#S3-99"),
