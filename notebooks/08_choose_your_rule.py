@@ -36,7 +36,7 @@ from torch import nn
 
 from paper_checks.commands.rule import NORMS, mean_field
 from paper_checks.measuring import Kept, measure
-from paper_checks.networks import Network
+from paper_checks.networks import Network, NoTheoryError
 from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row, shares
 from paper_checks.prose import pick, say, style, table
 from paper_checks.transformers_growth import FLAT
@@ -373,7 +373,11 @@ for placement in NORMS:
     its_rule, its_side, its_numbers, its_rate = solved(placement)
     its_gains = its_numbers.init_gain
     its_rates = [rate_at(its_side, its_rate, n) for n in (SHALLOW, NUM_LAYERS)]
-    two = list(rows_of(rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
+    try:
+        two = list(rows_of(rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
+    except NoTheoryError as error:
+        say(f"`{placement}` cannot be computed here: {error}.")
+        continue
     power = {role: found or 0.0 for role, found in exponents(two).items()}
     worst = max((role for role in power if role != "update"), key=power.__getitem__)
     others.append(
