@@ -1,9 +1,10 @@
-"""Runs the notebooks: python -m paper_checks.notebooks [--fast] [NAME ...]
+"""Runs the notebooks: python -m paper_checks.notebooks [--fast] [--discard-edits] [NAME ...]
 
 The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
 kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
 few seeds and depths, and writes nothing: what the tests do. Digests of the source and of what it computes with are kept
-in the notebook, so that one that was not run again after a change is found out.
+in the notebook, so that one that was not run again after a change is found out; and one of its cells, so that one that
+somebody edited in Jupyter is not overwritten.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ INPUTS = ("theory/*.py", "sims/*.py", "sims/records/*.json*", "sims/records/trai
 """What the numbers of a notebook come from, docstrings and comments aside; verdicts by their page."""
 _KEPT = ("jupytext", "kernelspec")
 _TIMEOUT = 1800
+
+
+class EditedError(Exception):
+    """A notebook has something that its source has not, and would lose it."""
 
 
 def names() -> list[str]:
@@ -62,6 +68,41 @@ def inputs(root: Path = ROOT) -> str:
     return found.hexdigest()
 
 
+def cells_digest(cells: Iterable[Any]) -> str:
+    """sha256 of what stands in the cells, outputs aside. Jupyter adds empty cells and keeps text by lines."""
+    return hashlib.sha256(json.dumps(_written(cells)).encode()).hexdigest()
+
+
+def _written(cells: Iterable[Any]) -> list[list[str]]:
+    found = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
+    return [[kind, written] for kind, written in found if written.strip()]
+
+
+def refuse_edited(name: str) -> None:
+    """EditedError, in one line, where NAME.ipynb has an edit that overwriting it would lose.
+
+    None is lost where its cells are as they were written, by the digest that it keeps: then only the .py can have been
+    edited. Nor where they are those of the .py. A notebook without the digest passes by the second alone.
+    """
+    path, at = FOLDER / f"{name}.ipynb", f"{FOLDER.name}/{name}"
+    if not path.exists():
+        return
+    thrown = f'or throw it away: make notebooks NAME="{name} --discard-edits"'
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        written, its_digest = _written(kept["cells"]), cells_digest(kept["cells"])
+        recorded = kept["metadata"].get("depthlaw", {}).get("cells_sha256")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise EditedError(f"{at}.ipynb is no notebook that can be read, and was kept: mend it, {thrown}") from error
+    of_source = _written(source(name).cells)
+    if written == of_source or its_digest == recorded:
+        return
+    old = {line for _, content in of_source for line in content.splitlines()}
+    new = [line.strip() for _, content in written for line in content.splitlines() if line not in old]
+    what = f" (`{new[0]}`)" if new else ""
+    raise EditedError(f"{at}.ipynb has an edit{what} that {at}.py has not, and was kept: copy it there, {thrown}")
+
+
 def run(name: str, *, is_fast: bool = False) -> Any:
     """Execute it in a fresh kernel. nbclient's CellExecutionError, with the traceback, where a cell fails."""
     from nbclient import NotebookClient
@@ -74,7 +115,8 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     for cell in found.cells:
         cell.metadata.pop("execution", None)  # times of day
     found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
-    found.metadata["depthlaw"] = {"source_sha256": digest(name), "inputs_sha256": inputs()}
+    digests = {"source_sha256": digest(name), "inputs_sha256": inputs(), "cells_sha256": cells_digest(found.cells)}
+    found.metadata["depthlaw"] = digests
     return found
 
 
@@ -86,21 +128,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m paper_checks.notebooks", description="Run the notebooks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if left out: {', '.join(names())}")
     parser.add_argument("--fast", action="store_true", help="few seeds and depths; write nothing")
+    parser.add_argument("--discard-edits", action="store_true", help="overwrite a .ipynb that was edited in Jupyter")
     asked = parser.parse_args(arguments)
     chosen = [Path(name).stem for name in asked.names] or names()
     if unknown := sorted(set(chosen) - set(names())):
         parser.error(f"no notebook {', '.join(unknown)}; there are {', '.join(names())}")
+    must_keep = not (asked.fast or asked.discard_edits)
     failed = []
     for name in chosen:
         start = time.monotonic()
         try:
+            if must_keep:  # before minutes of work
+                refuse_edited(name)
             found = run(name, is_fast=asked.fast)
+            if must_keep:  # and once more, as somebody may edit it meanwhile
+                refuse_edited(name)
+            if not asked.fast:
+                write_atomically(FOLDER / f"{name}.ipynb", text(found))
         except Exception as error:  # the others are run all the same
             failed.append(name)
-            print(f"depthlaw: {name} failed\n{error}", file=sys.stderr)
+            words = f"{error}" if isinstance(error, EditedError) else f"{name} failed\n{error}"
+            print(f"depthlaw: {words}", file=sys.stderr)
             continue
-        if not asked.fast:
-            write_atomically(FOLDER / f"{name}.ipynb", text(found))
         print(f"depthlaw: {name}, {time.monotonic() - start:.0f} s", file=sys.stderr)
     return 1 if failed else 0
 

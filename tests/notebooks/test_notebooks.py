@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks.notebooks import FOLDER, digest, inputs, names, run, source, text
+from paper_checks.notebooks import FOLDER, cells_digest, digest, inputs, main, names, run, source, text
 
 MOST_BYTES = 1_000_000
 NAMES = names()
@@ -56,6 +56,7 @@ def test_notebook_runs(name: str) -> None:
 def test_notebook_is_in_step_with_its_source(name: str) -> None:
     kept = committed(name)
     assert kept["metadata"]["depthlaw"]["source_sha256"] == digest(name)
+    assert kept["metadata"]["depthlaw"]["cells_sha256"] == cells_digest(kept["cells"])
     assert [cell["source"] for cell in kept["cells"]] == [cell.source for cell in source(name).cells]
 
 
@@ -172,3 +173,113 @@ def test_running_twice_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
     first, second = (text(run("00_picture", is_fast=True)) for _ in range(2))
     assert "image/png" in first
     assert first == second
+
+
+# --- what somebody edited in Jupyter is not overwritten
+
+SOURCE = "# %%\nLAYERS = 6\n\n# %%\nprint(LAYERS)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one notebook, 00_small, that was run; runs are not of a kernel, which is what the others test."""
+    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+
+    def unexecuted(name: str, *, is_fast: bool = False) -> Any:
+        del is_fast
+        found = source(name)
+        found.metadata["depthlaw"] = {"cells_sha256": cells_digest(found.cells)}
+        return found
+
+    monkeypatch.setattr("paper_checks.notebooks.run", unexecuted)
+    for name in ("00_small", "01_other"):
+        (tmp_path / f"{name}.py").write_text(SOURCE)
+    assert main([]) == 0
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str, *, has_digest: bool = True) -> None:
+    """As JupyterLab saves it: the text by lines, and an empty cell at the end after the last one was run."""
+    found = json.loads(path.read_text())
+    for cell in found["cells"]:
+        cell["source"] = "".join(cell["source"]).replace(old, new).splitlines(keepends=True)
+    found["cells"].append({"cell_type": "code", "source": [], "metadata": {}, "outputs": [], "execution_count": None})
+    if not has_digest:
+        del found["metadata"]["depthlaw"]
+    path.write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("has_digest", [True, False])
+def test_an_edited_notebook_is_kept_and_the_others_are_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], has_digest: bool
+) -> None:
+    path = folder / "00_small.ipynb"
+    edit(path, "LAYERS = 6", "LAYERS = 96", has_digest=has_digest)
+    edited = path.read_bytes()
+    (folder / "01_other.py").write_text(SOURCE.replace("6", "7"))
+    capsys.readouterr()
+    assert main([]) == 1
+    assert path.read_bytes() == edited
+    assert "LAYERS = 7" in (folder / "01_other.ipynb").read_text()
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "00_small" in line]
+    at = f"{folder.name}/00_small"
+    assert line == (
+        f"depthlaw: {at}.ipynb has an edit (`LAYERS = 96`) that {at}.py has not, and was kept: copy it there, or throw "
+        'it away: make notebooks NAME="00_small --discard-edits"'
+    )
+    # and what the line says can be done
+    assert main(["00_small", "--discard-edits"]) == 0
+    assert "LAYERS = 6" in path.read_text()
+    edit(path, "LAYERS = 6", "LAYERS = 96", has_digest=has_digest)
+    (folder / "00_small.py").write_text(SOURCE.replace("6", "96"))
+    assert main(["00_small"]) == 0
+
+
+@pytest.mark.parametrize("old", ["LAYERS = 6", "nothing of it"])
+def test_an_edit_of_the_source_alone_is_run(folder: Path, old: str) -> None:
+    """Also where Jupyter saved the notebook again, as it was."""
+    edit(folder / "00_small.ipynb", "no such text", "")
+    (folder / "00_small.py").write_text(SOURCE.replace(old, "LAYERS = 12"))
+    assert main([]) == 0
+    assert ("LAYERS = 12" in (folder / "00_small.ipynb").read_text()) is (old in SOURCE)
+
+
+@pytest.mark.parametrize("content", ["<<<<<<< ours\n", "[]", '{"cells": [{}], "metadata": {}}'])
+def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    path = folder / "00_small.ipynb"
+    path.write_text(content)
+    capsys.readouterr()
+    assert main([]) == 1
+    assert path.read_text() == content
+    assert "00_small.ipynb is no notebook that can be read, and was kept" in capsys.readouterr().err
+    assert main(["--discard-edits"]) == 0
+
+
+def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "00_small.ipynb"
+
+    def slow(name: str, *, is_fast: bool = False) -> Any:
+        del is_fast
+        edit(path, "LAYERS = 6", "LAYERS = 96")
+        return source(name)
+
+    monkeypatch.setattr("paper_checks.notebooks.run", slow)
+    assert main(["00_small"]) == 1
+    assert "LAYERS = 96" in path.read_text()
+
+
+def test_the_run_keeps_the_digest_of_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "00_small.py").write_text(SOURCE)
+    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")
+    found = run("00_small", is_fast=True)
+    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digest(source("00_small").cells)
+
+
+def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant: else the tests above would pass where nothing is ever overwritten."""
+    path = folder / "00_small.ipynb"
+    edit(path, "LAYERS = 6", "LAYERS = 96")
+    monkeypatch.setattr("paper_checks.notebooks.refuse_edited", lambda name: None)
+    assert main(["00_small"]) == 0
+    assert "LAYERS = 96" not in path.read_text()
