@@ -20,13 +20,17 @@
 # which gain of which matrix, which learning rate of what keep one step of *your* model as far as one step of a
 # shallow one?
 #
-# Write down what you have in the second cell, run the notebook, and read on. Every number
-# below it is computed from these lines.
+# Write down what you have in the cell that begins with `PLACEMENT`, run the notebook, and read on. Every number below
+# it is computed from these lines.
+#
+# Edit that cell here and run it here; nothing else is needed. The JupyterLab of `make lab` saves the change into
+# `08_choose_your_rule.py` too. Other editors save this notebook alone, and `make notebooks`, which makes it anew from
+# the `.py`, then leaves it as it is and says where to copy the change.
 
 # %%
 import inspect
 import math
-from textwrap import wrap
+from textwrap import fill, wrap
 
 import matplotlib.pyplot as plt
 import torch
@@ -189,20 +193,29 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), dpi=90)
 
 
 def draw(axes, curves):
-    """Each curve by the depth, its name at its end; names that would stand on one another share a line."""
-    heights = [value for curve in curves.values() for value in curve]
-    apart = max(max(heights) / min(heights), 1.5) ** 0.07
-    labels = []
+    """Each curve by the depth, its name beside its end. Names of curves that run together share a label."""
+    groups = []
     for name in sorted(curves, key=lambda name: curves[name][-1]):
-        [line] = axes.plot(depths, curves[name], color=colors.get(name), marker="o", markersize=4)
-        if labels and curves[name][-1] < apart * curves[labels[-1][0]][-1]:
-            labels[-1].append(name)
-            line.set_color(axes.texts[-1].get_color())
-            axes.texts[-1].set_text(" " + ", ".join(labels[-1]))
+        first = curves[groups[-1][0]] if groups else []
+        near = [max(x, y) < 1.06 * min(x, y) for x, y in zip(first, curves[name], strict=bool(first))]
+        if near and all(near) and name not in colors:
+            groups[-1].append(name)
         else:
-            labels.append([name])
-            axes.text(depths[-1], curves[name][-1], f" {name}", color=line.get_color(), va="center", fontsize=8)
-    axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
+            groups.append([name])
+    heights = [math.log(value) for curve in curves.values() for value in curve]
+    low, high = min(heights) - 0.3, max(heights) + 0.3
+    above = 0.0  # in parts of the panel's height, which one label must not share with the next
+    for hue, group in enumerate(groups):
+        color = colors.get(group[0], f"C{hue}")
+        for name in group:
+            axes.plot(depths, curves[name], color=color, marker="o", markersize=4)
+        label = fill(", ".join(group), 20)
+        half = 0.03 * (1 + label.count("\n"))
+        place = max((math.log(curves[group[0]][-1]) - low) / (high - low), above + half)
+        above = place + half
+        at_end = {"xycoords": "axes fraction", "va": "center", "fontsize": 8}
+        axes.annotate(label, (1.01, place), color=color, **at_end)
+    axes.set_ylim(math.exp(low), math.exp(high))
 
 
 draw(left, {name: [row["update"] for row in found.values()] for name, found in rows.items()})
@@ -214,7 +227,7 @@ for axes in (left, right):
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(depths, map(str, depths))
     axes.minorticks_off()
-    axes.set_xlim(depths[0] / 1.15, depths[-1] * (depths[-1] / depths[0]) ** 0.55)
+    axes.set_xlim(depths[0] / 1.1, depths[-1] * 1.1)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
 plt.show()
@@ -423,7 +436,7 @@ table(kinds)
 #
 # ## Go on
 #
-# - Change the cell with your model and run again: another optimizer, `PLACEMENT = "sub"`, another depth.
+# - Change the cell that begins with `PLACEMENT` and run again: another optimizer, `"sub"`, another depth.
 # - S1-24 to S1-41 are the claims that these rules rest on; DN-10 is the one on norm gains and biases.
 # - Notebook 9: what of all that is printed does not hold.
 

@@ -1,29 +1,108 @@
-"""Notebook 8 with other models in its second cell: what it then prints is what theory says of them."""
+"""Notebook 8 with other models in its settings: what it then prints is what theory says of them."""
 
 import ast
 import math
 import re
+import runpy
 from copy import deepcopy
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jupytext
+import matplotlib.pyplot as plt
 import pytest
+from matplotlib.figure import Figure
 
+from paper_checks.commands.rule import NORMS
 from paper_checks.networks import Network
-from paper_checks.notebooks import run, source
+from paper_checks.notebooks import FOLDER, run, source
 from paper_checks.predicted_rows import exponents, predicted_row
 from paper_checks.transformers_growth import FLAT
+from theory.moments import ACTIVATIONS
+from theory.optimizers import OPTIMIZERS
 from theory.rule_order import rule_scheme
-from theory.rules import evaluate, solve_rule
+from theory.rules import Rule, evaluate, solve_rule
 
 NAME = "08_choose_your_rule"
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2")
-SHALLOW, D_MODEL, NUM_HEADS = 6, 64, 4
-SIZES = {"SHALLOW": SHALLOW, "D_MODEL": D_MODEL, "NUM_HEADS": NUM_HEADS}
+D_MODEL, NUM_HEADS = 64, 4
 TOKENS = 4
 """Of the notebook's fast mode."""
-CASES = [("post", "adam", "decoder", 12), ("sub", "lamb", "encoder", 24), ("pre", "sgd", "encoder", 8)]
+
+
+class Case(NamedTuple):
+    """What is asked of the notebook."""
+
+    placement: str
+    optimizer: str
+    arch: str
+    activation: str = "relu"
+    norm_kind: str = "layernorm"
+    shallow: int = 2
+    num_layers: int = 4
+
+    @property
+    def rule(self) -> Rule:
+        return solve_rule(self.placement, self.optimizer, self.arch)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        names = ("PLACEMENT", "OPTIMIZER", "ARCHITECTURE", "ACTIVATION", "NORM_KIND", "SHALLOW", "NUM_LAYERS")
+        return dict(zip(names, self, strict=True), D_MODEL=D_MODEL, NUM_HEADS=NUM_HEADS)
+
+
+CASES = (
+    Case("post", "adam", "decoder", shallow=6, num_layers=12),
+    Case("sub", "lamb", "encoder", shallow=6, num_layers=24),
+    Case("pre", "sgd", "encoder", shallow=6, num_layers=8),
+    Case("sub", "rmsprop", "decoder", "gelu"),
+    Case("sub", "signsgd", "encoder"),
+    Case("sub", "lion", "encoder", "leaky_relu", "rmsnorm"),
+    Case("sub", "lars", "decoder", "silu", "rmsnorm"),
+    Case("sub", "muon", "encoder", "identity"),
+    Case("sub", "sophia", "encoder", "tanh"),
+    Case("post", "sgd", "decoder", "identity", "rmsnorm"),
+    Case("post", "momentum", "decoder", "silu"),
+    Case("pre", "adamw", "decoder", "leaky_relu"),
+    Case("post", "sophia", "decoder", "tanh"),
+    Case("pre", "lion", "encoder", "tanh", "rmsnorm"),
+    Case("pre", "muon", "decoder", "gelu", "rmsnorm", shallow=1, num_layers=3),
+)
+"""Every value that a comment of the settings lists; not every combination, of which there are some eight hundred."""
+
+
+def settings_cell() -> str:
+    [found] = [cell.source for cell in source(NAME).cells if cell.source.startswith("PLACEMENT")]
+    return found
+
+
+def listed(line: str) -> set[str]:
+    """The values in a setting's comment, which has other words too, and its own value."""
+    return set(re.findall(r"\w+", line)) & KNOWN
+
+
+KNOWN = {"decoder", "encoder", "layernorm", "rmsnorm", *NORMS, *OPTIMIZERS, *ACTIVATIONS}
+
+
+def missing(lines: str) -> dict[str, set[str]]:
+    """By setting, the values listed in the cell that no case has."""
+    asked = [case.settings for case in CASES]
+    found = {line.split(" = ")[0]: listed(line) for line in lines.splitlines() if listed(line)}
+    return {name: left for name, values in found.items() if (left := values - {case[name] for case in asked})}
+
+
+def test_cases_have_every_listed_value() -> None:
+    assert not missing(settings_cell())
+    words = {word for line in settings_cell().splitlines() for word in listed(line)}
+    assert words == KNOWN - {"adafactor"}
+    assert {case.optimizer for case in CASES if case.placement == "sub"} >= set(
+        ["rmsprop", "signsgd", "lion", "lars", "muon"]
+    )
+
+
+def test_a_listed_value_without_a_case_is_seen() -> None:
+    assert missing(settings_cell().replace("# sgd", "# adafactor sgd")) == {"OPTIMIZER": {"adafactor"}}
 
 
 def execute(notebook: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -33,18 +112,42 @@ def execute(notebook: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     return run(NAME, is_fast=True)
 
 
-def outputs(folder: Path, monkeypatch: pytest.MonkeyPatch, last: str, **settings: Any) -> str:
-    """What the notebook says with these settings, up to the cell in which ``last`` stands."""
-    notebook = source(NAME)
-    kept = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    kept = kept[: 1 + next(number for number, cell in enumerate(kept) if last in cell.source)]
-    [cell] = [cell for cell in kept if cell.source.startswith("PLACEMENT")]
+def colliding(figure: Figure) -> list[tuple[str, str]]:
+    """Texts of a drawn figure that stand on one another, or over the edge."""
+    figure.canvas.draw()
+    texts = [text for axes in figure.axes for text in (*axes.texts, axes.title) if text.get_text()]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    pairs = [(one, two) for (one, here), (two, there) in combinations(boxes, 2) if here.overlaps(there)]
+    edge = [(name, "edge") for name, box in boxes if box.x0 < 0 or box.x1 > figure.bbox.x1]
+    return pairs + edge
+
+
+def outputs(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[tuple[str, str]]]:
+    """What the notebook says as a script, in fast mode, and what collides in its pictures. Without a kernel of its own,
+    which takes longer to start than to run this.
+    """
+    said, collisions = [], []
+
+    def show() -> None:
+        collisions.extend(colliding(plt.gcf()))
+        plt.close("all")
+
+    monkeypatch.setattr("paper_checks.prose.IS_FAST", True)
+    monkeypatch.setattr("IPython.display.display", lambda shown: said.append(shown.data))
+    monkeypatch.setattr("matplotlib.pyplot.show", show)
+    path = folder / f"{NAME}.py"
+    path.write_text(script)
+    with plt.rc_context():
+        runpy.run_path(str(path))
+    return "\n\n".join(said), collisions
+
+
+def with_settings(settings: dict[str, Any]) -> str:
+    script = (FOLDER / f"{NAME}.py").read_text()
     for name, value in settings.items():
-        cell.source, count = re.subn(rf"^{name} = \S+", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
+        script, count = re.subn(rf"^{name} = \S+", f"{name} = {value!r}", script, flags=re.MULTILINE)
         assert count == 1, name
-    notebook.cells = kept
-    found = [output for cell in execute(notebook, folder, monkeypatch).cells for output in cell.outputs]
-    return "\n\n".join(output.get("data", {}).get("text/markdown", "") for output in found)
+    return script
 
 
 def rows_of(said: str, header: str) -> dict[str, list[str]]:
@@ -54,43 +157,43 @@ def rows_of(said: str, header: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
-def predicted(placement: str, optimizer: str, arch: str, num_layers: int) -> dict[str, Any]:
+def predicted(case: Case, num_layers: int) -> dict[str, Any]:
     """Of the rule at one learning rate for all."""
-    rule = solve_rule(placement, optimizer, arch)
     network = Network(
-        scheme=rule_scheme(rule, rule.sides[0]),
-        arch=arch,
-        is_causal=arch == "decoder",
+        scheme=rule_scheme(case.rule, case.rule.sides[0]),
+        arch=case.arch,
+        is_causal=case.arch == "decoder",
         num_sublayers=2 * num_layers,
         d_model=D_MODEL,
         num_heads=NUM_HEADS,
+        activation=case.activation,
+        norm_kind=case.norm_kind,
         num_tokens=TOKENS,
     )
-    return {"num_sublayers": 2 * num_layers, **predicted_row(network.theory(optimizer))}
+    return {"num_sublayers": 2 * num_layers, **predicted_row(network.theory(case.optimizer))}
 
 
-@pytest.mark.parametrize(("placement", "optimizer", "arch", "num_layers"), CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_numbers_and_snippet_are_of_the_model_that_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: str, optimizer: str, arch: str, num_layers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
-    asked = {"PLACEMENT": placement, "OPTIMIZER": optimizer, "ARCHITECTURE": arch, "NUM_LAYERS": num_layers}
-    said = outputs(tmp_path, monkeypatch, "inspect.getsource", **asked, **SIZES)
-    case = (placement, optimizer, arch)
-    letter = {"encoder": "N", "decoder": "M"}[arch]
-    rule = evaluate(solve_rule(*case), **{letter: num_layers})[arch]
+    said, collisions = outputs(with_settings(case.settings), tmp_path, monkeypatch)
+    assert not collisions
+    letter = {"encoder": "N", "decoder": "M"}[case.arch]
+    rule = evaluate(case.rule, **{letter: case.num_layers})[case.arch]
     gains = rule.init_gain or dict.fromkeys(MATRICES, 1.0)
     # What no gain can do, a learning rate over the order of the update does.
     own_rate = 1.0
     if rule.init_gain is None:
-        own_rate = evaluate(solve_rule(*case), **{letter: SHALLOW})[arch].update_order / rule.update_order
+        own_rate = evaluate(case.rule, **{letter: case.shallow})[case.arch].update_order / rule.update_order
 
     chosen = rows_of(said, "what")
     assert float(chosen["residual weight"][0]) == pytest.approx(rule.residual_weight, rel=1e-3)
     every = {role: float(cells[0]) for what, cells in chosen.items() if "gain" in what for role in what[8:].split(", ")}
     assert every == pytest.approx(gains, rel=1e-3)
 
-    depths = [SHALLOW, *(n for n in (12, 24) if n < num_layers), num_layers]
-    rows = [predicted(*case, n) for n in depths]
+    depths = [case.shallow, *(n for n in (12, 24) if case.shallow < n < case.num_layers), case.num_layers]
+    rows = [predicted(case, n) for n in depths]
     shallow, deep = rows[0]["roles"], rows[-1]["roles"]
     at_depth = {role: own_rate if role in MATRICES else 1.0 for role in deep}
     printed = {role: [float(cell) for cell in cells[1:3]] for role, cells in rows_of(said, "role").items()}
@@ -101,17 +204,19 @@ def test_numbers_and_snippet_are_of_the_model_that_was_asked_for(
     updates = rows[0]["update"], rows[-1]["update"] * own_rate
     words = re.search(r"From (\d+) to (\d+) layers the matrices' update goes from ([\d.]+) to ([\d.]+)\s", said)
     assert words is not None
-    assert [int(found) for found in words.groups()[:2]] == [SHALLOW, num_layers]
+    assert [int(found) for found in words.groups()[:2]] == [case.shallow, case.num_layers]
     assert [float(found) for found in words.groups()[2:]] == pytest.approx(updates, rel=1e-2)
 
     snippet = said[said.index("```python") :].split("```")[1]
-    assert float(re.findall(r"^ALPHA = (.+)$", snippet, re.MULTILINE)[0]) == pytest.approx(rule.residual_weight)
+    assert float(re.findall(r"^ALPHA = (.+)$", snippet, re.MULTILINE)[0]) == pytest.approx(
+        rule.residual_weight, rel=1e-5
+    )
     assert ast.literal_eval(re.findall(r"^GAIN = (.+)$", snippet, re.MULTILINE)[0]) == pytest.approx(gains, rel=1e-5)
     rates = {role: float(rate) for role, rate in re.findall(r"#   (\w+): learning rate \* (\S+)", snippet)}
     wanted = {role: rate for role, rate in at_depth.items() if rate != 1}
     for role, power in exponents(rows).items():
         # at the rule's own learning rate, a power of the depth between the first and the last
-        here = math.log(at_depth.get(role, 1.0)) / math.log(num_layers / SHALLOW)
+        here = math.log(at_depth.get(role, 1.0)) / math.log(case.num_layers / case.shallow)
         if role != "update" and power is not None and power + here > FLAT:
             wanted[role] = shallow[role] / deep[role]
     assert wanted
@@ -139,3 +244,13 @@ def test_settings_that_it_cannot_serve_are_refused_in_one_line(tmp_path: Path, m
         notebook.cells.append(cell)
     found = [output for cell in execute(notebook, tmp_path, monkeypatch).cells for output in cell.outputs]
     assert [output.get("evalue") for output in found] == list(REFUSED)
+
+
+def test_texts_that_collide_are_seen() -> None:
+    figure, axes = plt.subplots()
+    axes.annotate("below", (0.5, 0.5))
+    axes.annotate("above", (0.51, 0.5))
+    axes.annotate("far out at the edge", (1.1, 0.2), annotation_clip=False)
+    found = colliding(figure)
+    plt.close(figure)
+    assert found == [("below", "above"), ("far out at the edge", "edge")]
