@@ -283,33 +283,13 @@ say(
 # %% [markdown]
 # ## Which scheme is flat under which optimizer
 #
-# Now to depths that nobody here could measure: kept predictions of encoders of up to a thousand layers. First the
-# matrices' update by depth.
+# Now to depths that nobody here could measure: kept predictions of encoders of up to a thousand layers. First all
+# schemes at a glance, by the power of $N$ that the matrices' update has at the largest depths. Zero is flat: a learning
+# rate carries over. White cells are what you look for; red ones grow, blue ones fall behind, grey ones begin with a
+# factor that is zero.
 
 # %%
 law = laws()
-figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True)
-shown = [name for name in STYLES if name in SCHEMES]
-for axes, optimizer in zip(panels, OPTIMIZERS, strict=True):
-    for name in shown:
-        curve = {n: u for n, u in law[name, optimizer].updates.items() if n >= 4 and u}
-        if curve:
-            color, mark = STYLES[name]
-            values = np.array(list(curve.values())) / curve[4]
-            axes.plot(list(curve), values, color=color, marker=mark, markersize=3, linewidth=1.1, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="layers N", title=optimizer)
-panels[0].set_ylabel("update / update at four layers")
-handles, labels = panels[1].get_legend_handles_labels()
-figure.legend(handles, labels, loc="outside right center", fontsize=8)
-figure.suptitle("The matrices' update by depth, predicted (infinite width)")
-plt.show()
-
-# %% [markdown]
-# And all of them, as the power of $N$ that is left at the largest depths. Zero is flat: a learning rate carries over.
-# White cells are what you look for; red
-# ones grow, blue ones fall behind, grey ones begin with a factor that is zero.
-
-# %%
 grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in SCHEMES], dtype=float)
 figure, axes = plt.subplots(figsize=(4.6, 5.8))
 image = axes.imshow(np.ma.masked_invalid(grid), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
@@ -323,6 +303,30 @@ axes.set_facecolor("#BBBBBB")
 axes.grid(visible=False)
 axes.set_title(f"Power of N of the matrices' update, N = {LENGTHS[-2]} to {LENGTHS[-1]:,}")
 figure.colorbar(image, shrink=0.5)
+plt.show()
+
+# %% [markdown]
+# And the curves behind the numbers: four schemes by name, every other one in grey.
+
+# %%
+figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True)
+named = ("post-ln", "pre-ln", "deepnorm", "su-adam")
+curves = {case: {n: u for n, u in found.updates.items() if n >= 4 and u} for case, found in law.items()}
+over = {case: {n: u / curve[4] for n, u in curve.items()} for case, curve in curves.items() if curve}
+low, high = (which(u for curve in over.values() for u in curve.values()) for which in (min, max))
+for axes, optimizer in zip(panels, OPTIMIZERS, strict=True):
+    for name in (*(other for other in SCHEMES if other not in named), *named):
+        curve = over.get((name, optimizer), {})
+        look = {"color": STYLES[name][0], "linewidth": 1.8} if name in named else {"color": "#CCCCCC", "linewidth": 0.9}
+        axes.plot(list(curve), list(curve.values()), **look)
+    place = 0.0  # of the label below, so that no two stand on one another
+    for name in sorted(named, key=lambda name: over[name, optimizer][LENGTHS[-1]]):
+        end = over[name, optimizer][LENGTHS[-1]]
+        place = max(end, place * (high / low) ** 0.06)
+        axes.annotate(f" {name}", (LENGTHS[-1], place), color=STYLES[name][0], va="center", fontsize=8)
+    axes.set(xscale="log", yscale="log", xlabel="layers N", title=optimizer)
+panels[0].set_ylabel("update / update at four layers")
+figure.suptitle("The matrices' update by depth, predicted (infinite width)")
 plt.show()
 
 

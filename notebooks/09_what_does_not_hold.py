@@ -41,9 +41,8 @@ from paper_checks.experiments.predicting import LOOKS
 from paper_checks.findings import FINDINGS
 from paper_checks.measuring import Kept, measure
 from paper_checks.networks import Network
-from paper_checks.papers.deepnet_own import scales_of_two
 from paper_checks.papers.magneto_parts import LETTERS, PRE_BOUND, SUB_BOUND
-from paper_checks.prose import formula, pick, plain, quote, say, style, table
+from paper_checks.prose import formula, pick, quote, say, style, table, typeset
 from paper_checks.registry import claims
 from paper_checks.training_drawing import STYLES
 from paper_checks.training_numbers import Record, judged_pairs
@@ -61,7 +60,6 @@ PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
 torch.set_num_threads(1)
 torch.manual_seed(0)
 counts = Counter(claim.expected.value for claim in claims().values())
-refuted = [name for ids, _ in FINDINGS for name in ids if claims()[name].expected is Verdict.REFUTED]
 by_source = {}
 for name, claim in claims().items():
     by_source.setdefault(name.partition("-")[0], Counter())[claim.expected.value] += 1
@@ -74,33 +72,24 @@ part, so a refuted one may be right in all but one of the networks that it speak
 """)
 
 # %% [markdown]
-# The verdicts are pinned, and `make verify` checks each by every route. Here the refuted ones are judged anew, by all
-# routes but the slow measurements.
+# The claims that have a section below are judged anew where they stand, by every route but slow measurements, and
+# `by_parts` says what of one holds and what fails.
+
 
 # %%
-judged = {name: judge(claims()[name], quick=True) for name in pick(refuted, fast=["S3-10", "S2-08", "DN-02"])}
-again = Counter(verdict.value for verdict, _ in judged.values()).items()
-say(f"Judged just now: {', '.join(f'{number} {verdict}' for verdict, number in again)}.")
-
-
 def by_parts(name):
-    """What of a claim holds and what does not, and what holds instead."""
-    _, parts = judged.get(name, (None, ()))  # a test judges few
-    instead = [plain(one.part.instead.text) if one.part.instead else "" for one in parts]
-    rows = [{"part": plain(one.part.name), "verdict": one.verdict.value} for one in parts]
-    if parts:
-        table(row | {"holds instead": text} for row, text in zip(rows, instead, strict=True))
-
-
-def examples():
-    """Of the claims judged, what is printed and the first counterexample that the checks found."""
-    rows = []
-    for name in judged:
-        known = [part.counterexample for part in judged[name][1] if part.counterexample]
-        found = known[0] if known else {"printed": claims()[name].summary, "found": "by measuring, as above"}
-        row = {"claim": name, "where": claims()[name].locator, "printed": plain(found["printed"])}
-        rows.append(row | {"found": plain(found["found"])})
-    table(rows)
+    """What of a claim holds and what does not, judged now, and what holds instead where that is known."""
+    found = judge(claims()[name], quick=True)[1]
+    holds = {verdict: [typeset(one.part.name) for one in found if one.verdict is verdict] for verdict in Verdict}
+    instead = {one.part.name: one.part.instead for one in found if one.verdict is Verdict.REFUTED}
+    known = {part: better.text for part, better in instead.items() if better}
+    bare = [typeset(part) for part in instead if part not in known]
+    lines = [f"**{name}, by its parts.**", ""]
+    words = {Verdict.CONFIRMED: "Holds", Verdict.CONDITIONAL: "Holds under a condition", Verdict.UNDECIDED: "Open"}
+    lines += [f"- {word}: {'; '.join(holds[verdict])}." for verdict, word in words.items() if holds[verdict]]
+    lines += [f"- **Fails**: {typeset(part)}. Instead: {typeset(better)}." for part, better in known.items()]
+    lines += [f"- **Fails**: {'; '.join(bare)}."] if bare else []
+    say("\n".join(lines))
 
 
 # %% [markdown]
@@ -119,7 +108,7 @@ orders = {kind: update_order(Setting.of("sub-ln", "sgd", "relu", kind)) for kind
 for kind, order in orders.items():
     power, log_power, _ = order.powers
     formula(L ** cancel(power) * log(L) ** log_power, rf"U_{{\text{{{kind}}}}}", r"\asymp")
-say(f"The power of L behind a LayerNorm is {float(orders['layernorm'].powers[0]):.3f}.")
+say(f"The power of $L$ behind a LayerNorm is {float(orders['layernorm'].powers[0]):.3f}.")
 
 # %%
 deep = [2**k for k in range(2, pick(21, fast=12))]
@@ -213,8 +202,8 @@ over = next(
 )
 say(f"""
 S2-13: Theorem 3.2 fails at gains 1 already, behind ReLU and LayerNorm, from {over} sublayers on (section 1 is why).
+`depthlaw explain S2-13` has the networks in which it holds.
 """)
-by_parts("S2-13")
 
 # %% [markdown]
 # ## 3. The activation is not a detail (S2-11)
@@ -279,7 +268,6 @@ plt.show()
 say(f"""
 At N = {sizes[-1]} the product is {found[sizes[-1]][0]:.3g}, and the bound is exceeded {found[sizes[-1]][1]:.3g}-fold.
 """)
-by_parts("DN-08")
 by_parts("DN-02")
 
 # %% [markdown]
@@ -341,7 +329,7 @@ table({"pairs of schemes at one depth whose updates differ": name, "of them": nu
 by_parts("S3-49")
 
 # %% [markdown]
-# ## 7. The rest, each in a few lines
+# ## 7. Three short ones
 #
 # **Smaller than Pre-LN's? (S2-17, S3-09, S3-03.)** Said of Magneto where a sublayer explodes. One term of the bound
 # is smaller; the whole bound is not where it is the first sublayer, and the true update at other gains one is larger
@@ -356,23 +344,6 @@ for place in range(4):
     row |= {f"update of {name}": float(uneven.update(name, ones, w)) for name in PRINTED}
     rows.append({"exploding sublayer": place + 1} | row)
 table(rows)
-
-# %% [markdown]
-# **An encoder's share (DN-07).** DeepNet's sum counts the passage through the cross-attentions once. The gradient
-# passes them too, so in that model the encoder's share is $c = M v_d w_d/\alpha_d$ and not bounded. In wide networks
-# it is.
-#
-# **Assumptions (DN-11).** The proofs assume $\alpha > 1$ and $\beta > 1$ of the scheme that follows from them.
-
-# %%
-shares = {}
-for size in (1, 6, 100, 432, 433, 10**6):
-    decoder = scales_of_two(size, size)[1]
-    shares[size] = float(size * decoder.beta**2 / decoder.alpha)
-table({"M": size, "encoder's share c": share} for size, share in shares.items())
-encoder, decoder = scales_of_two(1, 1)
-of_decoder = f"decoder beta = {float(decoder.beta):.3f}"
-say(f"One layer on either side: encoder alpha = {float(encoder.alpha)}, beta = {float(encoder.beta)}; {of_decoder}.")
 
 # %% [markdown]
 # **An average of tokens (DN-01).** Lemma 4.1 says that a softmax average has the magnitude of one token. At most
@@ -396,87 +367,15 @@ for shift in (0.0, 10.0, 1000.0):
 table(rows)
 
 # %% [markdown]
-# **Probes and Xavier matrices (S1-07, S1-08, S1-10).** Su writes a matrix as $\lambda$ times something near
-# orthogonal, reads $\lambda$ off a Xavier matrix as its gain, and takes $\partial L/\partial \lambda$ as a probe of
-# $\partial L/\partial W$.
+# **Shown in other notebooks.** Su reads the size of a Xavier matrix off its gain, takes it for nearly orthogonal,
+# probes $\partial L/\partial W$ by $\partial L/\partial \lambda$, and leaves out queries and keys (S1-07, S1-08, S1-10,
+# S1-18): [notebook 2](02_magnitude_and_probe.ipynb). DeepNet's sum for an encoder-decoder, and its assumption that
+# $\beta > 1$ (DN-07, DN-11): [notebook 5](05_deepnet_constants.ipynb). The encoder-decoder of Magneto (S2-18) fails as
+# its Theorem 3.2 does, DeepNet's (DN-03) and plain Post-LN (DN-09) as the scalar model above.
 
 # %%
-w = nn.init.xavier_normal_(torch.empty(512, 512, dtype=torch.float64))
-gram = w @ w.T
-best = math.sqrt(float(gram.square().sum() / gram.trace()))  # the least distance of w w^T / lambda^2 from 1
-away = float((gram / best**2 - torch.eye(512, dtype=torch.float64)).norm()) / math.sqrt(512)
-say(
-    f"A square Xavier matrix of gain 1: lambda = {best:.3f}, not 1; relative distance from orthogonal {away:.3f} "
-    "(the zero matrix is at 1)."
-)
-fc1, fc2 = (torch.randn(64, 64, dtype=torch.float64) / 8 for _ in range(2))
-x, head = torch.randn(2, 64, dtype=torch.float64)
-fc1.requires_grad_()
-probe = torch.ones((), dtype=torch.float64, requires_grad=True)
-inner = nn.functional.layer_norm(torch.relu(probe * fc1 @ nn.functional.layer_norm(x, (64,), eps=0.0)), (64,), eps=0.0)
-by_probe, by_matrix = torch.autograd.grad(head @ (x + fc2 @ inner), (probe, fc1))
-say(
-    f"Sub-LN's first matrix: |dL/dlambda| = {abs(float(by_probe)):.1g} where ‖dL/dW‖ = {float(by_matrix.norm()):.3g}: "
-    "the norm behind it hides its scale from the probe."
-)
-
-# %% [markdown]
-# **Queries and keys (S1-18).** Su keeps $\lambda_q$ and $\lambda_k$ at one, since "due to the presence of softmax"
-# their gradients are very small. One layer, logits over $\sqrt d$, independent tokens:
-
-
-# %%
-def squared_gradients(seed, num_tokens=64, width=64):
-    """Of lambda_q and lambda_v, the mean over readouts."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(num_tokens, width, generator=generator, dtype=torch.float64)
-    x = nn.functional.layer_norm(x, (width,), eps=0.0)
-    q, k, v, out = torch.randn(4, width, width, generator=generator, dtype=torch.float64) / math.sqrt(width)
-    scales = torch.ones(2, dtype=torch.float64, requires_grad=True)
-    mixed = (scales[0] * (x @ q) @ (x @ k).T / math.sqrt(width)).softmax(-1) @ (x @ v * scales[1]) @ out
-    readouts = torch.randn(16, num_tokens, width, generator=generator, dtype=torch.float64)
-    grads = [torch.autograd.grad((mixed * one).sum(), scales, retain_graph=True)[0] for one in readouts]
-    return torch.stack(grads).square().mean(0)
-
-
-several = [squared_gradients(seed) for seed in range(pick(16, fast=3))]
-ratio = estimate([float(one[0] / one[1]) for one in several])
-say(f"""
-The square of q's gradient over v's: {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]. What he does with it, to
-leave q and k at gain one, is another part of the claim (notebook 2 has its numbers):
-""")
-by_parts("S1-18")
-
-# %% [markdown]
-# **And without a cell of its own**: the encoder-decoder of Magneto (S2-18) fails as its Theorem 3.2 does, DeepNet's
-# (DN-03) and plain Post-LN (DN-09) as the scalar model above, and one average of the slides' tables (S3-43) is another
-# model's. They are in the table of counterexamples below.
-
-# %% [markdown]
-# ## All of them, and what holds instead
-
-# %%
-table(
-    {"claims": ", ".join(ids), "verdict": claims()[ids[0]].expected.value, "found": plain(text)}
-    for ids, text in FINDINGS
-)
-
-# %% [markdown]
-# One counterexample of each refuted claim, as printed and as found:
-
-# %%
-examples()
-
-# %% [markdown]
-# The misprints, with what is meant:
-
-# %%
-table(
-    {"claim": claim.id, "where": claim.locator, "meant": plain(part.misprint.text)}
-    for claim in claims().values()
-    for part in claim.parts
-    if part.misprint and part.expected is Verdict.MISPRINT
-)
+known = {name for ids, _ in FINDINGS for name in ids if claims()[name].expected is Verdict.REFUTED}
+say(f"All {len(known)}, each in a sentence: the list in `README.md`; with the places and the evidence: `CLAIMS.md`.")
 
 # %% [markdown]
 # ## What to remember
@@ -488,7 +387,8 @@ table(
 # - A default model trains more than matrices; what a derivation leaves out is where depth comes back in.
 # - The counterexamples are of the first step, most at infinite width, and say so. A refuted claim is not a useless
 #   scheme.
-# - Most of what was checked stands.
+# - Most of what was checked stands. Nearly every failure has a name (a mean that was not subtracted, a product taken
+#   for a sum, a factor that is about one, a role left out), and with it a condition under which the statement holds.
 #
 # ## Go on
 #

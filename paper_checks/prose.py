@@ -122,6 +122,19 @@ def plain(text: str) -> str:
     return re.sub(r"([*_|])", r"\\\1", text).replace("<", "&lt;")
 
 
+def typeset(text: str) -> str:
+    r"""A claim's text as Markdown: what reads as a formula in it is LaTeX, the rest plain.
+
+    >>> from paper_checks.prose import typeset
+    >>> print(typeset("Theta(L^(1/2)) at gains 1"))
+    $\Theta(L^{1/2})$ at gains $1$
+    """
+    from paper_checks.formulas import pieces
+    from paper_checks.formulas_latex import latex as of_node
+
+    return "".join(plain(piece) if isinstance(piece, str) else f"${of_node(piece)}$" for piece in pieces(text))
+
+
 def style() -> None:
     """Pictures as the project draws them: small, text as text, the same bytes from the same numbers."""
     import matplotlib
