@@ -25,7 +25,7 @@ GREEK = frozenset(
         "Gamma",
     ]
 )
-_SUBSCRIPTS = {"vocab": r"\text{vocab}", "last": r"\text{last}", "label": r"\text{label}", "eps": r"\varepsilon"}
+_SUBSCRIPTS = {"vocab": r"\text{vocab}", "last": r"\text{last}", "label": r"\text{label}", "sub": r"\text{sub}", "eps": r"\varepsilon"}
 _PRODUCTS = frozenset(["vw", "cv", "cw"])
 SPECIAL = {
     "norm_g": r"\left\|g\right\|",
@@ -42,6 +42,11 @@ SPECIAL = {
     "f2_new": "f_{2}^{*}",
     "f3_new": "f_{3}^{*}",
     "xbar": r"\bar{x}",
+    "ubar": r"\bar{u}",
+    "m_hat": r"\hat{m}",
+    "v_hat": r"\hat{v}",
+    "fan_in": r"\text{fan}_{\text{in}}",
+    "fan_out": r"\text{fan}_{\text{out}}",
     "eps": r"\varepsilon",
     "grad": r"\nabla",
     "lam": r"\lambda",

@@ -12,58 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paper_checks.formula_names import name
+from paper_checks.formulas_tokens import FUNCTIONS, PLACE, RELATIONS, Token, tokens
 
-FUNCTIONS = frozenset(
-    [
-        "log",
-        "ln",
-        "exp",
-        "cos",
-        "sin",
-        "sinh",
-        "tanh",
-        "tr",
-        "sign",
-        "var",
-        "Var",
-        "mean",
-        "sqrt",
-        "LN",
-        "relu",
-        "gelu",
-        "harmonic",
-        "Abs",
-        "digamma",
-        "Sum",
-        "erf",
-    ]
-)
-"""What may stand before a bracket in a formula from end to end; in a sentence any word may."""
-_BARE = frozenset(["log", "ln", "sqrt", "tr", "cos", "Var"])  # these need no bracket: log 2N
+_BARE = frozenset(["log", "ln", "sqrt", "tr", "cos", "Var", "E"])  # these need no bracket: log 2N
 _WEAK = frozenset("aAI")  # words of English, unless what stands beside them says that they are not
-RELATIONS = {
-    "=": "=",
-    "<=": r"\leq",
-    ">=": r"\geq",
-    "<": "<",
-    ">": ">",
-    "!=": r"\neq",
-    "->": r"\to",
-    "~": r"\sim",
-    "=Theta=": r"\asymp",
-    "<<": r"\ll",
-    ">>": r"\gg",
-}
-PLACE = "\ue000"
-"""Stands on both sides of the number of a formula that has been read already."""
-_TOKEN = re.compile(
-    rf"{PLACE}\d+{PLACE}"
-    r"|(?:\d\d+L(?:-\d+L)?|\d+L-\d+L|\d{3}M|[\d.]+B)(?![A-Za-z])"  # 24L, 6L-6L, 350M, 3.2B: sizes of models
-    r"|\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?(?:e[+-]?\d+)?"
-    r"|(?<=[a-z]{2})\(s\)"  # layer(s)
-    r"|(?:[A-Za-z]\.){2,}|T-T|[A-Za-z]+-[A-Za-z][\w-]+|[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+(?:,\d[A-Z])?)*_?"
-    r"|=Theta=|\*\*|<=|>=|!=|->|<<|>>|\|\||_|\S"
-)
 _DEEPEST, _READINGS = 30, 50
 """Brackets in brackets, and how often a token may be read on the average: bounds for text that is made to be slow."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -73,8 +25,9 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 class Node:
     """A piece of a formula.
 
-    kind: number, name, place, word, call, group, bars, power, index, prime, star, big (a sum over an index), minus,
-    product, sum, relation, list. signs: what stands between the parts. is_math: no sentence has it by chance.
+    kind: number, name, place, word (a function's), words (of the sentence: gain^2), call, group, bars, power, index,
+    prime, star, big (a sum over an index), minus, product, sum, relation, list. signs: what stands between the parts.
+    is_math: no sentence has it by chance.
     """
 
     kind: str
@@ -88,26 +41,6 @@ class NotAFormulaError(ValueError):
     """The text is no formula, or not one of the kind that is read here."""
 
 
-@dataclass(frozen=True)
-class _Token:
-    text: str
-    start: int
-    end: int
-    is_spaced: bool
-
-    @property
-    def is_name(self) -> bool:
-        return self.text[0].isascii() and self.text[0].isalpha()
-
-
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
-    for match in _TOKEN.finditer(text):
-        is_spaced = not found or found[-1].end != match.start()
-        found.append(_Token(match.group(), match.start(), match.end(), is_spaced))
-    return found
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -115,7 +48,7 @@ class _Reader:
     """Recursive descent. ``is_exact``: a formula from end to end, where every word has to be one of its names."""
 
     def __init__(self, text: str, *, is_exact: bool) -> None:
-        self.tokens = _tokens(text)
+        self.tokens = tokens(text)
         self.is_exact = is_exact
         self.at = 0
         self.depth = 0
@@ -124,14 +57,14 @@ class _Reader:
         self.bars: tuple[str, ...] = ()
         self.not_groups: set[int] = set()
 
-    def peek(self, ahead: int = 0) -> _Token | None:
+    def peek(self, ahead: int = 0) -> Token | None:
         return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else None
 
     def sees(self, *texts: str, ahead: int = 0, is_glued: bool = False) -> bool:
         token = self.peek(ahead)
         return token is not None and token.text in texts and not (is_glued and token.is_spaced)
 
-    def take(self, *texts: str) -> _Token:
+    def take(self, *texts: str) -> Token:
         token = self.peek()
         if token is None or (texts and token.text not in texts):
             raise NotAFormulaError
@@ -197,10 +130,10 @@ class _Reader:
             return "x"
         return "" if self.may_follow(token) else None
 
-    def is_size(self, token: _Token | None) -> bool:
+    def is_size(self, token: Token | None) -> bool:
         return token is not None and (token.text == "d" or token.text[0].isdigit())
 
-    def may_follow(self, token: _Token) -> bool:
+    def may_follow(self, token: Token) -> bool:
         """Whether a factor may stand here without a sign before it."""
         if token.text == "(":
             return True
@@ -260,7 +193,7 @@ class _Reader:
         if token.text in ("|", "||"):
             kept, self.bars = self.bars, (*self.bars, token.text)
             try:
-                inside = self.listed()
+                inside = self.words(token.text) or self.listed()
             finally:
                 self.bars = kept
             self.take(token.text)
@@ -295,7 +228,7 @@ class _Reader:
             self.bars, self.depth = kept, depth
         return _node(kind, [inside], [])
 
-    def named(self, token: _Token) -> Node:
+    def named(self, token: Token) -> Node:
         text = token.text
         is_called = self.sees("(", is_glued=True)
         if text in ("sum_", "prod_") and self.sees("(", "{", is_glued=True):
@@ -312,6 +245,8 @@ class _Reader:
             return self.bare(text)
         if text in FUNCTIONS and self.sees("^", is_glued=True):
             return Node("word", text, is_math=True)
+        if name(text) is None and self.sees("^", "**", is_glued=True) and self.is_word(token):
+            return Node("words", text)
         if name(text) is None and not is_called:
             raise NotAFormulaError
         if is_called:
@@ -330,7 +265,7 @@ class _Reader:
             raise NotAFormulaError
         start = self.at
         self.take("(")
-        inside = self.tried(lambda: self.bracketed("group", ")"))
+        inside = self.tried(lambda: self.bracketed("group", ")")) or self.word_of_function(text)
         is_plural = text not in FUNCTIONS and len(text) > 1 and inside is not None and inside.parts[0].text == "s"
         if inside is None or is_plural or (name(text) is None and text not in FUNCTIONS and not inside.is_math):
             self.at = start
@@ -339,6 +274,34 @@ class _Reader:
             return Node("name", text, is_math=text not in _WEAK)
         args = inside.parts[0]
         return Node("call", text, args.parts if args.kind == "list" else (args,), is_math=True)
+
+    def below(self) -> Node:
+        """An index: one atom, or two letters such as ij."""
+        token = self.peek()
+        is_pair = token is not None and re.fullmatch("[a-z]{2}", token.text) is not None
+        return Node("name", self.take().text) if is_pair else self.atom()
+
+    def is_word(self, token: Token) -> bool:
+        """gain^2: in a sentence a word may be the base of a power, or stand in one."""
+        return not self.is_exact and len(token.text) > 1 and token.text.isalpha() and token.text.islower()
+
+    def words(self, close: str) -> Node | None:
+        """A word alone before what closes it: |average|, log(slope)."""
+        token = self.peek()
+        if token is None or not self.is_word(token) or name(token.text) is not None:
+            return None
+        if token.is_spaced or not self.sees(close, ahead=1, is_glued=True):
+            return None
+        return Node("words", self.take().text)
+
+    def word_of_function(self, text: str) -> Node | None:
+        if text not in FUNCTIONS:
+            return None
+        inside = self.words(")")
+        if inside is not None:
+            self.take(")")
+            return Node("group", "", (inside,), is_math=True)
+        return None
 
     def bare(self, text: str) -> Node:
         """log 2N, log^2 N, sqrt N."""
@@ -376,6 +339,8 @@ class _Reader:
         if (token := self.peek()) is not None and token.is_name and name(token.text) is not None:
             self.take()
             return Node("name", token.text, is_math=True)  # x^l(y) is no power of l(y)
+        if (token := self.peek()) is not None and not token.is_spaced and self.is_word(token):
+            return Node("words", self.take().text)
         found = self.atom()
         return found.parts[0] if found.kind == "group" else found
 
@@ -387,9 +352,9 @@ class _Reader:
                 if power is None:
                     return found
                 found = Node("power", "", (found, power), is_math=True)
-            elif found.kind == "bars" and self.sees("_", is_glued=True):
+            elif found.kind in ("bars", "power") and self.sees("_", is_glued=True):
                 self.take()
-                found = Node("below", "", (found, self.atom()), is_math=True)
+                found = Node("below", "", (found, self.below()), is_math=True)
             elif found.kind == "name" and found.text[0].islower() and self.sees("[", is_glued=True):  # E[x] is a mean
                 self.take()
                 below = self.bracketed("group", "]").parts[0]
@@ -404,6 +369,16 @@ class _Reader:
                 found = Node("power", "", (found, Node("star")), is_math=True)
             else:
                 return found
+
+    def end_of_code(self) -> int | None:
+        """Behind a call of code, subln_init(w), at which the next token stands."""
+        token = self.peek()
+        if token is None or "_" not in token.text[:-1] or not token.is_name or name(token.text) is not None:
+            return None
+        if token.text.startswith(("sum_", "prod_")) or not self.sees("(", ahead=1, is_glued=True):
+            return None
+        ends = (i + 1 for i in range(self.at + 2, len(self.tokens)) if self.tokens[i].text == ")")
+        return next(ends, None)
 
     def is_word_next(self) -> bool:
         token = self.peek(1)
@@ -452,6 +427,9 @@ def pieces(text: str) -> list[str | Node]:
         start = reader.at
         before = reader.tokens[start - 1].text if start and not token.is_spaced else " "
         is_inside_word = before in ("-", "'", "’") or before[-1].isalnum()
+        if (end := reader.end_of_code()) is not None:
+            reader.at = end
+            continue
         node = None if is_inside_word else reader.tried(reader.relation)
         if node is None or not node.is_math:
             reader.at = start + 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paper_checks.formula_names import name
-from paper_checks.formulas import FUNCTIONS, RELATIONS, Node
+from paper_checks.formulas import Node
+from paper_checks.formulas_tokens import FUNCTIONS, RELATIONS
 
 _OWN_COMMAND = frozenset(["log", "ln", "exp", "cos", "sin", "sinh", "tanh", "sum"])
 _DECIMALS = 10
@@ -33,6 +34,8 @@ class _Writer:
                 return _number(node.text)
             case "name":
                 return name(node.text) or node.text
+            case "words":
+                return rf"\text{{{node.text}}}"
             case "word":
                 return rf"\operatorname{{{node.text}}}"
             case "inner":

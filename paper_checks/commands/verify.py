@@ -1,4 +1,4 @@
-"""``depthlaw verify`` and ``depthlaw explain``: for people on the terminal, or as one JSON document."""
+"""``depthlaw verify``: for people on the terminal, or as one JSON document."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from paper_checks.commands.inputs import BadInputError
-from paper_checks.commands.output import as_text, document, print_json, write_atomically
+from paper_checks.commands.inputs import BadInputError, writable
+from paper_checks.commands.output import as_text, print_json, write_atomically
+from paper_checks.stopping import clearing, shielded, telling
 
 Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS_FILE, README_FILE = ROOT / "CLAIMS.md", ROOT / "README.md"
-_STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "MISPRINT": "yellow", "UNDECIDED": "magenta", "REFUTED": "red"}
+STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "UNDECIDED": "magenta", "MISPRINT": "yellow", "REFUTED": "red"}
+"""Of the verdicts, the best first."""
 PIPED_WIDTH = 120
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
@@ -38,15 +40,16 @@ def run(
 
     chosen = chosen_ids(ids, source)
     is_whole = len(chosen) == len(claims())
-    target = None if out is None else _writable(out)
+    target = None if out is None else writable(Path(out), "--out")
     if write_claims and not is_whole:
         raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
     is_full = is_whole and not quick
-    with bar() as progress:
+    with telling("nothing was written"), bar() as progress:
         is_short = quick and not write_claims
         found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=progress)
+        text = as_text(found)
     if target is not None:
-        _write(target, as_text(found), "--out")
+        _write(target, text, "--out")
     if write_claims:
         _write(CLAIMS_FILE, claims_markdown(found), "--write-claims")
         _write(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found), "--write-claims")
@@ -101,15 +104,6 @@ def _near(name: str, allowed: list[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def _writable(out: str) -> Path:
-    path = Path(out)
-    if path.is_dir():
-        raise BadInputError(f"--out must be a file, and {out} is a folder")
-    if path.parent.exists() and not os.access(path.parent, os.W_OK):
-        raise BadInputError(f"--out: the folder of {out} cannot be written to")
-    return path
-
-
 def _write(path: Path, text: str, option: str) -> None:
     try:
         write_atomically(path, text)
@@ -124,13 +118,15 @@ def bar() -> Iterator[Any]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty()) as shown:
+    shown = Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty())
+    with shown, clearing(shown.stop):
         tasks: dict[str, Any] = {}
 
         def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=total)
-            shown.update(tasks[what], completed=done, refresh=True)
+            with shielded():  # half a bar cannot be cleared
+                if what not in tasks:
+                    tasks[what] = shown.add_task(what, total=total)
+                shown.update(tasks[what], completed=done, refresh=True)
 
         yield progress
 
@@ -158,7 +154,7 @@ def show(found: Found, target: Path | None, *, is_whole: bool) -> None:
     if any(row["claim"] for row in found["tables"]):
         console.print(_cells(found["tables"]))
     verdicts = ", ".join(
-        f"[{_STYLES[verdict]}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
+        f"[{STYLES[verdict]}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
     )
     console.print(f"{summary['coverage']}: {verdicts}", highlight=False)
     others = Table(title="Not confirmed", title_justify="left", show_lines=False, box=None, padding=(0, 1))
@@ -166,7 +162,7 @@ def show(found: Found, target: Path | None, *, is_whole: bool) -> None:
         others.add_column(name, overflow="fold")
     for entry in found["claims"]:
         if entry["verdict"] != "CONFIRMED":
-            style = _STYLES[entry["verdict"]]
+            style = STYLES[entry["verdict"]]
             others.add_row(entry["id"], f"[{style}]{entry['verdict']}[/]", escape(reason(entry)))
     if others.rows:
         console.print(others)
@@ -216,78 +212,11 @@ def _cells(rows: Sequence[Found]) -> Any:
     return table
 
 
-# ---------------------------------------------------------------- explain
+def seen_by(command: str) -> str:
+    """What a command beside a counterexample does: it shows the example, or it only has the claim judged anew.
 
-
-def explain(claim_id: str, *, mutants: bool, as_json: bool) -> int:
-    """One claim in full; its mutants too, where they are asked for."""
-    from paper_checks.verify import verify
-
-    (id_,) = chosen_ids([claim_id], None)
-    with bar() as progress:
-        found = verify([id_], derive=False, with_mutants=mutants, progress=progress)
-    entry = found["claims"][0]
-    code = 0 if found["summary"]["as_expected"] else 1
-    if as_json:
-        print_json(document(claim=entry, tables=found["tables"], summary=found["summary"]))
-        return code
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console = console_of_people()
-    for line, style in _story(entry, found["tables"]):
-        indent = len(line) - len(line.lstrip())
-        console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
-    return code
-
-
-_TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
-
-
-def _story(entry: Found, rows: Sequence[Found]) -> Iterator[tuple[str, str]]:
-    from paper_checks.sources import sources
-
-    source = sources()[entry["source"]]
-    yield f"{entry['id']}  {entry['verdict']} (expected {entry['expected']})", f"bold {_STYLES[entry['verdict']]}"
-    yield f"{source.authors}: {source.title}, {source.version}; {entry['locator']}", ""
-    yield source.pin[0].upper() + source.pin[1:], "dim"
-    yield f"Printed: {entry['quote']}", "italic"
-    yield f"Says: {entry['statement']}", ""
-    if entry["uses"]:
-        yield f"Uses: {', '.join(entry['uses'])}", ""
-    for part in entry["parts"]:
-        yield "", ""
-        yield f"{part['name']}: {part['verdict']}", _STYLES[part["verdict"]]
-        yield f"  {part['statement']}", ""
-        for key, title in _TITLES.items():
-            if part[key]:
-                yield f"  {title}: {part[key]}", ""
-        if part["counterexample"]:
-            yield from _example(part["counterexample"])
-        for item in part["evidence"]:
-            of = "as printed" if item["of"] == "printed" else "of what holds instead"
-            cases = "1 case" if item["num_effective"] == 1 else f"{item['num_effective']} cases"
-            yield f"  {item['route']}, {of}: {item['verdict']} ({cases}). {item['detail']}", ""
-            yield from ((f"    {name} = {_said(value)}", "dim") for name, value in item["numbers"].items())
-            yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
-    for found in entry["mutants"] or ():
-        yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
-    for row in rows:
-        yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
-
-
-def _said(value: Any) -> str:
-    """Numbers for people: no braces, brackets or quotes of Python."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_said(one)}" for name, one in value.items())
-    return ", ".join(map(_said, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
-
-
-def _example(example: Found) -> Iterator[tuple[str, str]]:
-    yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
-    for name, value in example.items():
-        if name == "rows":
-            yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
-        elif name not in ("printed", "found", "command"):
-            yield f"    {name} = {_said(value)}", ""
-    yield f"    see it: {example['command']}", ""
+    >>> from paper_checks.commands.verify import seen_by
+    >>> seen_by("depthlaw predict --scheme sub-ln"), seen_by("depthlaw explain S1-18")
+    ('see it', 'judge it anew')
+    """
+    return "judge it anew" if command.startswith("depthlaw explain ") else "see it"

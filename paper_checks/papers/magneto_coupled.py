@@ -330,7 +330,11 @@ def _for_all_sizes(s: CoupledBound) -> Evidence:
             "less, 1/(3M + 2) < (1/(3M) + 1/(3M + 1) + 1/(3M + 2))/3",
             bool(first > 0) and _is_positive(rise),
         ),
-        ("own and coupling are each below theirs, so own_d + coupling own_e is, for all N and M", s.share >= 1 or None),
+        (
+            "own and coupling are each below theirs, so the decoder's own + coupling times the encoder's own is, for all "
+            "N and M",
+            s.share >= 1 or None,
+        ),
         _in_all_gains(s),
     ]
     answers = [answer for _, answer in shown]

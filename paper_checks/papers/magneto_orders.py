@@ -25,7 +25,7 @@ from paper_checks.statements import Growth
 from theory.symbols import L
 
 KAPPA = (
-    "kappa = w^2 E phi'(w z)^2 / (what the inner norm divides by)^2 = 1, z ~ N(0, 1): ReLU behind RMSNorm, which "
+    "kappa = w^2 E phi'(w z)^2/s^2 = 1, s what the inner norm divides by, z ~ N(0, 1): ReLU behind RMSNorm, which "
     "subtracts no mean, or no activation; behind LayerNorm kappa > 1 for every phi that is not affine, by the Gaussian "
     "Poincare inequality w^2 E phi'(w z)^2 >= Var phi(w z)"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -115,7 +116,8 @@ def _value(order: Expr, length: float) -> mpmath.mpf:
 
 
 def _order_text(statement: Growth) -> str:
-    order = str(statement.order).replace("**", "^").replace("*", " ")
+    order = re.sub(r"\b(sqrt|log)\((\w)\)", r"\1 \2", str(statement.order)).replace("sqrt ", "√")
+    order = order.replace("**", "^").replace("*", " ")
     return f"{'O' if statement.is_upper else 'Θ'}({order})"
 
 

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from paper_checks.stopping import shielded
+
 MARKER = ".depthlaw-report"
 """Lists the files of the site; a folder with another file in it is not ours to replace."""
 
@@ -53,7 +55,8 @@ def replace(out: Path, fill: Callable[[Path], list[str]]) -> list[Path]:
         mask = os.umask(0)
         os.umask(mask)
         new.chmod(0o777 & ~mask)
-        _swap(new, out)
+        with shielded():  # between two renames there is neither the old one nor the new one
+            _swap(new, out)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return [out / name for name in names]

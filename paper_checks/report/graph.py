@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,6 +12,7 @@ import networkx as nx
 from markupsafe import Markup
 
 from paper_checks.claim import Verdict
+from paper_checks.report.plain import plain
 from paper_checks.sources import sources
 
 SYMBOLS = {
@@ -201,7 +203,7 @@ def _edge(used: str, user: str, corners: Sequence[Place]) -> Markup:
 def _node(entry: Entry, at: Place) -> Markup:
     verdict = Verdict(entry["verdict"])
     (x, y), (wide, high) = at, NODE
-    name = f"{entry['id']}, {verdict.value}: {_short(entry['quote'])}"
+    name = f"{entry['id']}, {verdict.value}: {_short(plain(entry['quote']))}"
     colour = f"var(--{verdict.value.lower()})"
     return Markup(
         '<a href="source-{source}.html#{id}" class="node" data-id="{id}" data-verdict="{verdict}" aria-label="{name}">'
@@ -229,7 +231,7 @@ def _node(entry: Entry, at: Place) -> Markup:
 
 
 def _short(text: str, most: int = 120) -> str:
-    words = " ".join(text.split())
+    words = " ".join(re.sub(r"</?b>|\*\*", "", text).split())
     return words if len(words) <= most else words[: most - 1].rsplit(" ", 1)[0] + "…"
 
 

@@ -11,11 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from paper_checks.claim import Verdict
+from paper_checks.commands.verify import seen_by
 from paper_checks.kernel_kept import StaleError
 from paper_checks.pages import LEGEND, LETTERS
 from paper_checks.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
 from paper_checks.report.model import Claim, Document
+from paper_checks.report.plain import plain
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"
@@ -105,6 +107,8 @@ def environment(document: Document) -> Environment:
     env.filters.update(
         prose=typeset.prose,
         cell=typeset.cell,
+        label=typeset.label,
+        plain=plain,
         quoted=views.quoted,
         linked=partial(views.linked, claims=claims),
     )
@@ -129,6 +133,7 @@ def environment(document: Document) -> Environment:
         neighbours=graph.neighbours(_graphed(document)),
         href=lambda id_: f"{views.page_of(claims[id_])}#{id_}",
         said=views.said,
+        seen_by=seen_by,
         scattered=views.is_scattered,
         spaced=views.spaced,
         searched=partial(views.searched, told=told),

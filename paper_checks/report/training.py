@@ -10,6 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from paper_checks.report import typeset
 from paper_checks.training_page import PAGE
 
 Draw = Callable[[str], Markup]
@@ -56,6 +57,7 @@ def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
             token.attrSet("scope", "col")
         elif token.type == "inline":
             _keep_links(token)
+            _typeset(token)
         out.append(token)
         if token.type == "table_close":
             out.append(_html("</div>\n"))
@@ -100,6 +102,13 @@ def _keep_links(inline: Token) -> None:
         if not (is_dropped and child.type in ("link_open", "link_close")):
             kept.append(child)
     inline.children = kept
+
+
+def _typeset(inline: Token) -> None:
+    """2^-6.5 and its like as formulas; code stays code."""
+    for child in inline.children or []:
+        if child.type == "text":
+            child.type, child.content = "html_inline", str(typeset.prose(child.content))
 
 
 def _html(text: str) -> Token:

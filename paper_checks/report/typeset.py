@@ -28,8 +28,8 @@ _LATEX = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$](?:[^$]*[^\s$])?
 _COMMAND = re.compile(r"\\(?:frac|text|boldsymbol|lambda|alpha|mathcal)(?![a-z])")
 _LONG = 60
 """Characters of LaTeX beyond which a formula in a sentence may break at its relations, sums and commas."""
-_SIGNS = {"->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "*": "·"}
-_SIGN = re.compile(r"(?<=\s)(?:" + "|".join(map(re.escape, _SIGNS)) + r")(?=\s)")
+_SIGNS = {"->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "*": "·", "=Theta=": "≍"}
+_SIGN = re.compile(r"(?<=\s)(?:->|<=|>=|!=|=Theta=|\*(?=\s))(?=[\s.,;:)]|$)|=Theta=(?=[\s.,;:]|$)")
 _UNBROKEN = re.compile(r"\b\d[\d.]*e-\d+\b|(?<!\S)--[a-z][a-z-]*")
 _BREAK = "\u200b"
 """A line may end here; what stands on both sides has its own room."""
@@ -78,6 +78,14 @@ def cell(text: str) -> Markup:
         return _math(latex(formula(whole)), text)
     except NotAFormulaError:
         return _sentence(whole)
+
+
+def label(text: str) -> Markup:
+    """The name of a number or a column: a letter as one, power_value as words."""
+    if (letter := name(text)) is not None and len(text) > 1:
+        return _math(letter, text)
+    is_code = re.fullmatch(r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+", text)
+    return escape(text.replace("_", " ")) if is_code else prose(text)
 
 
 @singledispatch

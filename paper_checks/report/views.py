@@ -117,8 +117,8 @@ def _rows(text: str) -> Markup:
 
 
 def _bold(text: str) -> Markup:
-    """What the slides print bold is bold."""
-    pieces = re.split(r"<b>(.*?)</b>", text, flags=re.DOTALL)
+    """What the slides print bold is bold, in HTML or in Markdown."""
+    pieces = re.split(r"<b>(.*?)</b>", re.sub(r"\*\*([^*\n]+)\*\*", r"<b>\1</b>", text), flags=re.DOTALL)
     bold = Markup("<b>{}</b>")
     return Markup().join(
         bold.format(typeset.prose(piece)) if i % 2 else typeset.prose(piece) for i, piece in enumerate(pieces)

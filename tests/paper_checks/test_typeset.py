@@ -15,15 +15,19 @@ from hypothesis import strategies as st
 from markupsafe import Markup, escape
 from sympy import Basic, Expr, Symbol, sqrt, symbols
 
+from paper_checks import formulas, formulas_tokens
+from paper_checks.concord import TOPICS
+from paper_checks.findings import FINDINGS
 from paper_checks.formula_names import SPECIAL
 from paper_checks.formulas import PLACE, NotAFormulaError, formula, pieces
 from paper_checks.formulas_latex import latex
 from paper_checks.papers.slides_more import Code
 from paper_checks.registry import claims
-from paper_checks.report import typeset
+from paper_checks.report import typeset, views
 from paper_checks.report.mathml import NoMathError, mathml
 from paper_checks.statements import Growth, Values
 from tests.paper_checks.math_reader import LETTERS, at_letters, value_of
+from tests.paper_checks.report_pages import SOME, checked
 
 N, M = symbols("N M", positive=True)
 ELEMENTS = frozenset({"math", "span", "code", "pre", "page"})
@@ -270,6 +274,95 @@ def test_cells(text: str, shown: str) -> None:
 def test_what_is_no_formula_from_end_to_end_is_refused(text: str) -> None:
     with pytest.raises(NotAFormulaError):
         formula(text)
+
+
+# ---------------------------------------------------------------- what is left of a formula on a page
+
+LEFT = re.compile(
+    r"\*\*|\^|sqrt|\blog\(|\|[A-Za-z]|\|\||<=|>=|!=|->|Theta|[A-Za-z]bar\b|\w\*\w|\b[a-z]\[\w"
+    r"|\b(?<![\w-])(?:alpha|beta|gamma|lambda|eta|theta|sigma|phi|kappa|rho)\b(?!-| one)|[A-Za-z]_\w+"
+)
+NAMES = re.compile(
+    r"\b(?:norm_(?:gain|bias)|[qkv]_proj|out_proj|leaky_relu|layer_norm|subln_init\(w\)|stack_\w+|xavier_\w+_?|notebooks/\S+)"
+)
+"""Names of code, which are no formulas."""
+
+
+def left(found: Markup) -> list[str]:
+    """Pieces of ASCII mathematics in what a reader sees of a text, but for code and words of a PDF."""
+    seen = re.sub(r"<(math|code|pre)\b.*?</\1>|<[^>]*>", " ", found, flags=re.DOTALL)
+    return LEFT.findall(NAMES.sub(" ", str(Markup(seen).unescape())))
+
+
+def said() -> list[str]:
+    """Our sentences of the claims, without the statements, which are typeset from their objects."""
+    stated = {one.text for _, one in statements()}
+    return [text for text in texts() if text not in stated]
+
+
+def shown() -> Iterator[tuple[str, Markup]]:
+    """What the pages show of every claim, finding and topic, and all that is said of the claims that are checked."""
+    for claim in claims().values():
+        yield f"{claim.id}, locator", typeset.prose(claim.locator)
+        if not ("\n" in claim.quote or "\t" in claim.quote):
+            yield f"{claim.id}, quote", views.quoted(claim.quote)
+    for where, one in statements():
+        yield where, typeset.statement(one)
+    for text in (*said(), *(text for _, text in FINDINGS), *(topic.name for topic in TOPICS)):
+        yield text, typeset.prose(text)
+    for id_ in SOME:
+        for part in checked(id_)["parts"]:
+            for item in part["evidence"]:
+                for text in (item["detail"], *item["steps"]):
+                    yield text, typeset.prose(text)
+                yield from ((name, typeset.label(name)) for name in item["numbers"])
+
+
+def test_no_formula_is_left_half_typeset() -> None:
+    found = dict(shown())
+    assert len(found) > 900
+    assert {where: left(one) for where, one in found.items() if left(one)} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_left"),
+    [
+        ("|average|^2/|x_i|^2 = 1/n", False),
+        ("E|ubar W|^2 = |ubar|^2, ubar the mean", False),
+        ("of order =Theta=: it is", False),
+        ("gain^2 * 2/(fan_in + fan_out) at c^degree, log(slope)", False),
+        ("W^{l,2}_ij ~ N(0, v^2/d) of subln_init(w), O() for <=.", False),
+        ("m_hat over sqrt(v_hat)", False),
+        ("(what it divides by)^2", True),
+        ("a sqrt of |one two|", True),
+        ("the table of power_value", True),
+    ],
+)
+def test_what_is_left_of_a_formula_is_seen(text: str, is_left: bool) -> None:
+    assert bool(left(typeset.prose(text))) is is_left
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "less"),
+    [
+        (formulas_tokens, "_TOKEN", re.compile(r"\d+|[A-Za-z]+|\S")),
+        (formulas, "_BARE", frozenset()),
+        (formulas, "FUNCTIONS", frozenset()),
+        (formulas._Reader, "words", lambda *_: None),
+        (formulas._Reader, "is_word", lambda *_: False),
+        (typeset, "_SIGN", re.compile(r"(?!)")),
+    ],
+)
+def test_a_typesetter_that_reads_less_is_seen(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, less: Any
+) -> None:
+    monkeypatch.setattr(owner, name, less)
+    typeset._sentence.cache_clear()
+    try:
+        assert any(left(typeset.prose(text)) for text in said())
+    finally:
+        monkeypatch.undo()
+        typeset._sentence.cache_clear()
 
 
 # ---------------------------------------------------------------- what comes from outside
