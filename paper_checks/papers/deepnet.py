@@ -20,6 +20,7 @@ from paper_checks.cells import read
 from paper_checks.checks import GROWTH, all_of, check, derived, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.kernel_route import GROWTH_BY_KERNEL_ANEW, kernel_too
+from paper_checks.papers import one_liners
 from paper_checks.papers.deepnet_parts import BETWEEN, Scales, deepnet_scales, exponent, is_below, one_token
 from paper_checks.papers.deepnet_runs import COUNTS, GROWTH_ON_RECORD, encoder_share
 from paper_checks.recorded import recorded_too
@@ -238,7 +239,7 @@ def _share_by_letters(s: Bounded) -> Evidence:
         "found": "the sum over the encoder is set to 1/c, c = M v_d w_d/alpha_d what the cross-attentions pass on; the "
         "encoder's gradient is scaled by c too, so its share is c^2/c = c = M^(1/4)/4.56, above 1 from M = 433 on",
         "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
-        "command": "depthlaw explain DN-07",
+        "command": one_liners.ENCODER_SHARE,
     }
     return Evidence(
         route=Route.ARITHMETIC,

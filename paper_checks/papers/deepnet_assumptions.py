@@ -63,7 +63,8 @@ def _example(s: Side, name: str, expr: Expr, at: tuple[int, int]) -> dict[str, o
         "found": f"{name}, N = {at[0]}, M = {at[1]}: {s.letter} = {value:.4g}",
         "N": at[0],
         "M": at[1],
-        "command": "depthlaw explain DN-11",
+        "command": f"depthlaw rule --norm post --optimizer sgd --arch encoder-decoder --layers {at[0]} "
+        f"--decoder-layers {at[1]} --select deepnet",
     }
 
 

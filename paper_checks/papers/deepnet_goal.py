@@ -142,7 +142,8 @@ def _by_measuring(s: RoleOrders) -> Evidence:
         f"all parameters move a logit {totals[deepest].text} times as far as the matrices do",
         "width": WIDTH,
         "num_sublayers": deepest,
-        "command": "depthlaw explain DN-10",
+        "command": "depthlaw predict --attention --roles --scheme deepnorm --optimizer sgd --layers 6,24,96 "
+        "--width 1024",
     }
     return Evidence(
         route=Route.MEASURED,

@@ -13,6 +13,7 @@ from paper_checks import averages, exact
 from paper_checks.averages import Average
 from paper_checks.checks import all_of, check, derived, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers import one_liners
 from paper_checks.search import search
 from paper_checks.statements import Values
 
@@ -56,7 +57,11 @@ def _theta_checks() -> tuple[Check, ...]:
         found = searching.run(s)
         if found.counterexample is None:
             return found
-        words = {"printed": "of the order of |x_i|", "found": "0 for two opposite tokens of mean 0 and variance 1"}
+        words = {
+            "printed": "of the order of |x_i|",
+            "found": "0 for two opposite tokens of mean 0 and variance 1",
+            "command": one_liners.OPPOSITE_TOKENS,
+        }
         is_zero = "= 0 of 2 tokens" in found.counterexample["found"]
         return replace(found, counterexample={**found.counterexample, **words}) if is_zero else found
 
@@ -218,7 +223,7 @@ def _by_autograd(s: NormGradient) -> Evidence:
     example = {
         "printed": "O(sqrt(d)/||x||)",
         "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
-        "command": "depthlaw explain DN-15",
+        "command": one_liners.NORM_GRADIENT,
         "ratios": rows,
     }
     return Evidence(

@@ -14,6 +14,7 @@ from sympy import Expr, Rational, S, diff, exp, factor, lambdify, limit, log, sq
 from paper_checks import direct, exact
 from paper_checks.checks import check, derived, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers import one_liners
 from paper_checks.statements import Values
 from theory.symbols import N, scratch
 from theory.symbols import gain_in as w
@@ -131,7 +132,7 @@ def _product_settles(s: Values) -> Evidence:
         "printed": "the slopes of the 2N sublayers multiply to about 1",
         "found": f"the product, about exp(2^(-3/4) N^(1/4)), is above 2 from N = {passes[2]}, above 10 from N = "
         f"{passes[10]}",
-        "command": "depthlaw explain DN-08",
+        "command": one_liners.PRODUCT_OF_SLOPES,
     }
     return Evidence(
         route=Route.NUMERIC,

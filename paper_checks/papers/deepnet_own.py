@@ -14,6 +14,7 @@ from sympy import Expr, Float, Rational, S, lambdify
 
 from paper_checks.checks import outcome
 from paper_checks.claim import Check, Evidence, Route
+from paper_checks.papers import one_liners
 from paper_checks.papers.deepnet_scalar import ScalarBound, sensitivities
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
@@ -144,7 +145,7 @@ def stepped(id_: str, printed: str, counts: Sequence[int | tuple[int, int]]) -> 
         example = {
             "printed": printed,
             "found": f"at DeepNet's own alpha and beta, all sublayers moved alike, ||dF|| over that is {by_depth}",
-            "command": f"depthlaw explain {id_}",
+            "command": one_liners.SCALAR_NETWORK if id_ == "DN-02" else f"depthlaw explain {id_}",
             "over the bound": shown,
         }
         return Evidence(

@@ -13,6 +13,7 @@ from paper_checks import exact
 from paper_checks.checks import GROWTH, check, outcome
 from paper_checks.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.kernel_route import GROWTH_BY_KERNEL
+from paper_checks.papers import one_liners
 from paper_checks.papers.deepnet_runs import GROWTH_ON_RECORD
 from paper_checks.papers.magneto_orders import EQUAL_MOMENTS
 from paper_checks.papers.magneto_parts import growth_part
@@ -118,7 +119,7 @@ def _moves_by_sums(s: Moves) -> Evidence:
         )
         + ": it grows as 2^(L/2)",
         "ratios": shown,
-        "command": "depthlaw explain DN-09",
+        "command": one_liners.VANILLA_STEP,
     }
     return Evidence(
         route=Route.NUMERIC,

@@ -189,7 +189,8 @@ def _alternating_summed(s: AlternatingGrowth) -> Evidence:
     counterexample = {
         "printed": f"{'O' if s.is_upper else 'Theta'}({s.order}), attention and FFN in turn",
         "found": ", ".join(f"{value:.4g} eta d at L = {length}" for length, value in found.items()),
-        "command": "depthlaw explain S2-24",
+        "command": "depthlaw predict --attention --tokens 1 --ffn-ratio 1 --optimizer sgd --scheme sub-ln-gamma "
+        "--activation relu --norm-kind layernorm --layers 50,500",
     }
     return Evidence(
         route=Route.NUMERIC,

@@ -14,7 +14,7 @@ from sympy import Expr, Integer, S, factor, lambdify, limit, solve, sqrt
 from paper_checks import exact
 from paper_checks.checks import all_of, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
-from paper_checks.papers import su_nets
+from paper_checks.papers import one_liners, su_nets
 from paper_checks.statements import Values
 from theory.symbols import init_gain as lam
 from theory.symbols import scratch
@@ -189,7 +189,7 @@ def _exact_gain(relative_to: str | None) -> Check:
                     name: su_nets.shown(sum(pair[0] for pair in pairs) / len(pairs))
                     for name, pairs in _samples().items()
                 },
-                "command": "depthlaw explain S1-07",
+                "command": one_liners.XAVIER_GAIN,
             },
         )
 
@@ -290,7 +290,7 @@ def _exact_distance(statement: Values) -> Evidence:
             "found": f"its relative distance is {values['d x d']} (d x d), {values['d x 4d']} (d x 4d), "
             f"{values['4d x d']} (4d x d) at every width; the zero matrix is at 1",
             "distances": values,
-            "command": "depthlaw explain S1-08",
+            "command": one_liners.XAVIER_DISTANCE,
         },
     )
 

@@ -17,7 +17,7 @@ from sympy import Expr, Rational, S, exp, integrate, lambdify, oo, pi, sqrt
 from paper_checks import exact
 from paper_checks.checks import all_of, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.papers import su_nets
+from paper_checks.papers import one_liners, su_nets
 from paper_checks.search import search
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -116,7 +116,7 @@ def _searched(statement: Probe) -> Evidence:
             "found": f"dL/dlambda = 0 where ||dL/dW|| = {su_nets.shown(by_matrix, 2)}: {case.matrix} of "
             f"{'Sub-LN' if case.placement == 'sub' else 'Post-LN'}, relu, {case.num_sublayers} sublayer of width "
             f"{case.width}",
-            "command": "depthlaw explain S1-10",
+            "command": one_liners.HIDDEN_PROBE,
         }
     return Evidence(
         route=Route.PROPERTY,
@@ -311,7 +311,8 @@ _S1_10 = Claim(
             condition="no norm makes the loss invariant to the scale of the matrix (behind it, or behind a homogeneous "
             "phi of it, before the skip is added), and the branch's share of the variance under the next norm stays "
             "away from 1. Of W1 and W2 in one relu FFN sublayer of the article's own kind, Post-LN with lambda^2/alpha "
-            "<= 1, both hold: the multiple lies between 2/3 and 1. Deeper stacks and attention were not measured",
+            "<= 1, both hold: the multiple lies between 2/3 and 1. In deeper stacks, with attention, "
+            "notebooks/02_magnitude_and_probe.ipynb measures it; no formula is given there",
             expected=Verdict.REFUTED,
         ),
     ),

@@ -16,7 +16,7 @@ from sympy import Expr, Integer, lambdify, simplify, sqrt
 from paper_checks.checks import check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
 from paper_checks.letters import g, l1_g, n, norm_g, read_update, sign_g
-from paper_checks.papers import su_nets
+from paper_checks.papers import one_liners, su_nets
 from paper_checks.search import search
 from paper_checks.statements import Values
 from theory.symbols import eta
@@ -215,7 +215,7 @@ def _adam_searched(statement: AdamStep) -> Evidence:
             "printed": statement.text,
             "found": f"gradients {sequence} of an entry: step {step:+.4g} eta, -sign(g) = {-1 if last > 0 else 1}",
             "gradients": [str(x) for x in found.found],
-            "command": "depthlaw explain S1-30",
+            "command": one_liners.adam_step([str(x) for x in found.found]),
         }
     return Evidence(
         route=Route.PROPERTY,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from paper_checks import claim as c
 from paper_checks.checks import GROWTH, awaits, derived
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.cli import app
+from paper_checks.papers import one_liners
 from paper_checks.registry import claims, load_bearing
 from paper_checks.sources import Source, sources
 from paper_checks.statements import Growth, Values
@@ -273,15 +276,50 @@ def test_direct_checks_need_nothing_of_theory_and_the_others_do() -> None:
     assert found.returncode == 0, found.stderr
 
 
+SHOWN = {
+    "S1-07": [math.sqrt(2), 1],
+    "S1-08": [math.sqrt(1 / 2)],
+    "S2-17": [1.0003, 3.0001],
+    "S3-09": [1.0003, 3.0001],
+    "S3-03": [4, 4],
+    "DN-01": [math.sqrt(2), 0],
+    "DN-02": [3.048],
+    "DN-07": [1.0, 1.0006, 6.936],
+    "DN-08": [10.01],
+    "DN-09": [0.0546, 0.219, 1.749, 28650],
+}
+"""By claim: the numbers that its counterexample's command of Python prints, which are those that the claim found."""
+DRAWN: dict[str, Callable[..., bool]] = {
+    "S1-10": lambda by_probe, by_matrix: abs(by_probe) < 1e-5 < 0.1 < by_matrix,
+    "DN-15": lambda centred, *shifted: centred < 3 < shifted[0] < 100 < shifted[1],
+}
+"""The same where what is printed is drawn by chance."""
+
+
+def shown_by(*arguments: str) -> list[float]:
+    """The numbers that a Python of its own prints."""
+    found = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    assert found.returncode == 0, found.stderr
+    return [float(word) for word in found.stdout.split() if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", word)]
+
+
+def is_shown(id_: str, command: str) -> bool:
+    numbers = shown_by(*shlex.split(command)[1:])
+    return DRAWN[id_](*numbers) if id_ in DRAWN else numbers == pytest.approx(SHOWN[id_], rel=0.02, abs=1e-4)
+
+
 @pytest.mark.parametrize("id_", [id_ for id_, claim in claims().items() if claim.expected is REFUTED])
 def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
     examples = [one["counterexample"] for one in checked(id_)["parts"] if one["counterexample"]]
     assert examples
     for example in examples:
         program, command, *arguments = shlex.split(example["command"])
+        if program == "python":
+            assert is_shown(id_, example["command"])
+            continue
         assert program == "depthlaw"
         if "rows" not in example:
-            assert (command, arguments) == ("explain", [id_]) or command in ("predict", "experiment")
+            assert (command, arguments) == ("explain", [id_]) or command in ("predict", "experiment", "rule")
             continue
         app([command, *arguments, "--json"], standalone_mode=False)
         rows = json.loads(capsys.readouterr().out)["rows"]
@@ -289,6 +327,13 @@ def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixtu
         assert [row["update"] for row in rows] == pytest.approx([row["update"] for row in example["rows"]], rel=1e-9)
         over = [row["update_over_printed_order"] for row in example["rows"]]
         assert over[0] < over[1] < over[2]
+
+
+def test_a_command_that_shows_something_else_is_seen() -> None:
+    assert is_shown("DN-08", one_liners.PRODUCT_OF_SLOPES)
+    assert not is_shown("DN-08", one_liners.PRODUCT_OF_SLOPES.replace("** -0.5", "** -0.6"))
+    bare = one_liners.HIDDEN_PROBE.replace("torch.layer_norm((s * W @ x).relu(), (64,), eps=0)", "(s * W @ x).relu()")
+    assert not is_shown("S1-10", bare.replace("y[0]", "y.sum()"))
 
 
 def test_every_counterexample_is_run_again_outside_of_the_claims() -> None:
