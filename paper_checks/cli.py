@@ -90,7 +90,10 @@ def rule(
     ],
     optimizer: Optimizer,
     arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.", metavar="NAME", autocompletion=one_of(ARCHITECTURES))],
-    layers: Annotated[str, typer.Option(help="Layers N (blocks) of the encoder, or of the single stack.", metavar="N")],
+    layers: Annotated[
+        str,
+        typer.Option(help="Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", metavar="N"),
+    ],
     decoder_layers: Annotated[
         str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.", metavar="M")
     ] = None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from paper_checks.choices import PLACEMENTS, names
 from paper_checks.commands.inputs import BadInputError, count, refusing
 from paper_checks.commands.output import document, print_json
 
@@ -22,7 +24,7 @@ def run(
     as_json: bool,
 ) -> None:
     if norm not in NORMS:
-        raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}")
+        raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}{_instead(norm)}")
     num_layers = count(layers, "--layers")
     both = arch == "encoder-decoder"
     if both and decoder_layers is None:
@@ -38,6 +40,10 @@ def run(
     sides = {
         side.name: _side(side, num_layers, num_decoder_layers, small_branches=norm != "sub") for side in rule.sides
     }
+    counts = {
+        str(side.num_layers): layers for side, layers in zip(rule.sides, (num_layers, num_decoder_layers), strict=False)
+    }
+    others = other_roles(rule, counts)
     warnings = [line for side in sides.values() for line in side["warnings"]]
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     why = list(rule.why)
@@ -53,10 +59,106 @@ def run(
         checked = [mean_field(rule, activation) for activation in CHECKED_ACTIVATIONS]
         why += [*(line["says"] for line in checked), *warnings]
         found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
+        found["without_the_rule"] = _without(rule, num_layers)
+    is_held = all(side.gain is not None for side in rule.sides)
+    found |= {"warnings": warnings + warnings_of(others, is_held=is_held), "other_roles": others}
     if as_json:
         print_json(found)
     else:
-        show(found, sides)
+        from paper_checks.commands.rule_text import show
+
+        show(found, sides, rule, counts)
+
+
+def _instead(norm: str) -> str:
+    """Of a placement that theory knows and no rule is derived for: what says how it grows."""
+    if norm not in names(PLACEMENTS):
+        return ""
+
+    from paper_checks.rule_roles import plain_scheme
+    from theory.stack import PLACEMENTS as placements
+
+    scheme = plain_scheme(placements[norm])
+    return (
+        ": no rule is derived for it; how its update grows, and which learning rates undo that, says "
+        f"`depthlaw predict --scheme {scheme} --optimizer NAME --attention --layers 6,48 --roles`"
+    )
+
+
+def other_roles(rule: Any, counts: Mapping[str, int]) -> dict[str, Any]:
+    """How the parameters grow that the rule says nothing of, and the matrices beside them; ``not_computed`` says why,
+    where that cannot be said."""
+    from paper_checks.networks import NoTheoryError
+    from paper_checks.rule_roles import TOKENS, named_scheme, predict_command, role_growth
+    from theory.rule_order import rule_scheme
+
+    found: dict[str, Any] = dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command"))
+    found |= {"roles": {}, "not_computed": None}
+    try:
+        grown = role_growth(rule, counts)
+    except NoTheoryError as reason:
+        return found | {"not_computed": f"what the other parameters do is not computed: {reason}"}
+    depths = [list(grown.shallow.values()), list(grown.deep.values())]
+    found["layers"] = [depth[0] if len(depth) == 1 else depth for depth in depths]
+    found["network"] = f"softmax attention, {TOKENS} tokens, relu, layernorm, infinite width"
+    found["matrices"] = None if grown.matrices is None else _growth(grown.matrices)
+    found["roles"] = {role: _growth(one) for role, one in grown.others.items()}
+    found["error"] = grown.error
+    if len(rule.sides) == 1:
+        found["scheme"] = named_scheme(rule_scheme(rule, rule.sides[0]))
+        found["command"] = predict_command(rule, (depths[0][0], depths[1][0]))
+    return found
+
+
+def _growth(one: Any) -> dict[str, Any]:
+    return {"growth": one.factor, "exponent": one.exponent, "lr_multiplier": 1 / one.factor, "grows": one.grows}
+
+
+def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
+    """What grows all the same, a line for the parameters outside the rule and one for the matrices in it.
+
+    is_held: whether the rule claims to hold the matrices' update.
+    """
+    if others["not_computed"] is not None:
+        return []
+    few, many = (layers_text(layers) for layers in others["layers"])
+    span = f"from {few} to {many} layers"
+    growing = {role: one for role, one in others["roles"].items() if one["grows"]}
+    found = []
+    if growing:
+        shown = ", ".join(f"{role} x {one['growth']:.3g}" for role, one in growing.items())
+        rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
+        found.append(
+            "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
+            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates}, undoes it"
+        )
+    matrices = others["matrices"]
+    if is_held and matrices is not None and matrices["grows"]:
+        found.append(
+            f"WARNING: the matrices' own update goes x {matrices['growth']:.3g} {span} in a Transformer with softmax "
+            f"attention, as L^{matrices['exponent']:.2f} between these"
+        )
+    return found
+
+
+def layers_text(layers: Any) -> str:
+    """6, or of an encoder-decoder 18-6."""
+    return "-".join(map(str, layers)) if isinstance(layers, list) else str(layers)
+
+
+def _without(rule: Any, num_layers: int) -> list[dict[str, Any]]:
+    """The rule first, then what people run with norms in that place."""
+    from paper_checks.rule_roles import beside, shallower
+
+    return [
+        {
+            "scheme": one.scheme,
+            "update_order": one.order,
+            "layers": [shallower(num_layers), num_layers],
+            "growth": None if one.growth is None else one.growth.factor,
+        }
+        for one in beside(rule, num_layers)
+    ]
 
 
 def mean_field(rule: Any, activation: str) -> dict[str, Any]:
@@ -155,47 +257,3 @@ def _alternative(member: Any, number: Any) -> dict[str, Any]:
         "relative_update_order": compact(member.relative_update),
         "note": member.note,
     }
-
-
-def show(found: dict[str, Any], sides: dict[str, dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    for name, side in sides.items():
-        title = f"{found['norm']}-norm {name} under {found['optimizer']} (selection {found['select']})"
-        table = Table("what", "value", "formula", title=title, title_justify="left")
-        formula = side["formula"]
-        table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
-        table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
-        if side["init_gain"] is None:
-            table.add_row("init gain", "none", "no gain keeps this update flat; see below")
-        else:
-            for value in dict.fromkeys(side["init_gain"].values()):
-                roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)
-                of_formula = abs(value - 1) > 1e-15 or formula["init_gain"] == "1"
-                table.add_row(f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1")
-        multipliers = set(side["lr_multiplier"].values())
-        table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
-        table.add_row("update grows as", "", formula["update_order"])
-        table.add_row("relative update, to alpha = lambda = 1", "", formula["relative_update_order"])
-        console.print(table)
-        others = Table("alternative", "residual", "branch", "gain", "lr", "note", title_justify="left")
-        for other in side["alternatives"]:
-            gain = "none" if other["init_gain"] is None else f"{other['init_gain']:.4g}"
-            others.add_row(
-                other["name"],
-                f"{other['residual_weight']:.4g}",
-                f"{other['branch_weight']:.4g}",
-                gain,
-                f"{other['lr_multiplier']:.4g}",
-                other["note"],
-            )
-        if side["alternatives"]:
-            console.print(others)
-    for side in sides.values():
-        for line in side["warnings"]:
-            console.print(line, style="bold yellow", markup=False)
-    console.print("Why:")
-    for step, line in enumerate(found["why"], start=1):
-        console.print(f"{step:3}. {line}", markup=False, highlight=False)
