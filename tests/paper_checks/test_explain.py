@@ -1,0 +1,133 @@
+"""``depthlaw explain``: the answer first and on about a screen, everything with ``--full`` and in the JSON document."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from paper_checks import verify as engine
+from paper_checks.commands import explain as command
+from paper_checks.commands.explain import TOLD, answer, details
+from paper_checks.findings import finding_of
+from paper_checks.registry import claims
+
+SCREEN, WIDTH = 50, 100
+
+
+@cache
+def checked(id_: str) -> dict[str, Any]:
+    """Without its mutants and what is measured."""
+    return engine.check(claims()[id_], False, True)
+
+
+def told(entry: dict[str, Any]) -> str:
+    return "\n".join(line for line, _ in answer(entry, finding_of(entry["id"])))
+
+
+@cache
+def answered(id_: str) -> str:
+    return told(checked(id_))
+
+
+def height(text: str) -> int:
+    return sum(max(1, -(-len(line) // (WIDTH - 5))) for line in text.splitlines())
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command without what is measured."""
+    whole = engine.verify
+    monkeypatch.setattr(engine, "verify", lambda ids, **rest: whole(ids, **{**rest, "quick": True}))
+
+
+def said(id_: str, capsys: pytest.CaptureFixture[str], **asked: bool) -> str:
+    assert command.explain(id_, **{"full": False, "mutants": False, "as_json": False, **asked}) == 0
+    return capsys.readouterr().out
+
+
+def places(text: str, *wanted: str) -> list[int]:
+    """Where each stands: all of them, or a failure."""
+    return [text.index(one) for one in wanted]
+
+
+# Parts as printed, of which the one that does not hold stands last, first, or in between.
+SHOWN = {
+    "S1-34": ("MISPRINT", "Su: LAMB's step has", "Printed: For LAMB-type", "instead: -eta", "grounds:", "CONFIRMED;"),
+    "S2-08": (
+        "REFUTED: the update of Pre-LN",
+        "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains",
+        "Printed: Under SGD update",
+        "uneven gains: REFUTED; fails by property",
+        "claimed at most 0.7376 eta d; found 0.908 eta d",
+        "--v 1,3,9,27",
+        "instead: eta*d",
+        "equal gains, relu: CONFIRMED",
+    ),
+    "DN-07": ("REFUTED", "DeepNet's alpha and beta for the encoder", "Printed:", "claimed", "see it:", "CONFIRMED;"),
+}
+
+
+@pytest.mark.parametrize("id_", SHOWN)
+def test_the_answer_comes_first(id_: str) -> None:
+    found = places(answered(id_), *SHOWN[id_])
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("id_", ["S1-18", "S2-08", "S2-13", "S3-10", "DN-10", "DN-11", "S1-47"])
+def test_an_answer_is_about_a_screen_and_names_every_part(id_: str) -> None:
+    assert height(answered(id_)) <= SCREEN
+    assert all(part.name in answered(id_) for part in claims()[id_].parts)
+    whole = "\n".join(line for line, _ in details(checked(id_), []))
+    assert height(whole) > 1.2 * height(answered(id_))
+
+
+def test_more_parts_than_a_few_are_a_list() -> None:
+    text = answered("S2-13")
+    assert sum(part["verdict"] == "REFUTED" for part in checked("S2-13")["parts"]) > TOLD
+    assert text.count("see it:") == TOLD
+    assert text.count("claimed") > TOLD
+
+
+def test_a_claim_that_holds_needs_no_finding() -> None:
+    assert finding_of("LI-05") is None
+    lines = answered("LI-05").splitlines()
+    assert lines[0].startswith("LI-05  CONFIRMED: ")
+    assert lines[1] == ""
+
+
+def test_an_undecided_one_says_what_would_decide_it() -> None:
+    assert "to decide it: Post-Norm and Pre-Norm trained" in answered("S1-47")
+
+
+def test_a_verdict_that_is_not_the_expected_one_is_said() -> None:
+    entry = copy.deepcopy(checked("S1-25"))
+    assert "expected" not in told(entry).splitlines()[0]
+    entry["expected"] = "CONFIRMED"
+    assert told(entry).startswith("S1-25  MISPRINT, expected CONFIRMED: ")
+
+
+@pytest.mark.usefixtures("quickly")
+def test_in_full_and_with_mutants(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    short, full = said("s1-34", capsys, mutants=True), said("S1-34", capsys, full=True, mutants=True)
+    assert "tried, " in short
+    assert "killed." in short
+    assert "depthlaw explain S1-34 --full" in short
+    for text in ("Su Jianlin", "sha256", "proof, as printed: REFUTED", ": killed", "table su-optimizers"):
+        assert text not in short
+        assert text in full
+    assert full.startswith(short.partition("In brackets")[0].rstrip())
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_document_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said("S1-34", capsys, as_json=True))
+    assert found["finding"] == {"claims": ["S1-34"], "text": finding_of("S1-34")[1]}  # pyright: ignore[reportOptionalSubscript]
+    assert found["claim"]["id"] == "S1-34"
+    assert {"tables", "summary"} < set(found)
+    assert found["claim"]["parts"][0]["evidence"][0]["detail"]
+    assert json.loads(said("LI-05", capsys, as_json=True))["finding"] is None
