@@ -17,14 +17,15 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from sympy import Expr, Indexed, Poly, S, cancel, fraction, harmonic, lambdify, limit, together
+from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, together
 
 from paper_checks import exact, uneven
 from paper_checks.checks import all_of, check, outcome
 from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers import one_liners
 from paper_checks.papers.magneto_measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto_parts import LETTERS, PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
-from theory.symbols import scratch
+from theory.symbols import L, k, scratch
 
 _REFUTED = Verdict.REFUTED
 _t, _l, _L = (scratch(name, positive=True) for name in ("t", "l", "L"))
@@ -132,7 +133,7 @@ _SIZE = Fraction(100)
 def _shown(id_: str, s: Comparison, length: int, place: int) -> dict[str, Any]:
     of_sub, of_pre = (float(value) for value in s.values(length, place, _SIZE))
     gains = ["100" if i == place else "1" for i in range(length)]
-    commands = {"command": f"depthlaw explain {id_}"}
+    commands = {"command": one_liners.printed_bounds(["1"] * length, gains)}
     if s.of == "update":
         options = (
             f"--optimizer sgd --activation {s.activation} --sublayers {length} --norm-kind {s.norm_kind} "
@@ -283,6 +284,18 @@ def _bound_signs() -> Iterable[tuple[str, str, int | None]]:
     printed = (PRE_FACTORISED, SUB_FACTORISED)
     at_one = [exact.normal_form(bound.xreplace({of: S.One for of in bound.atoms(Indexed)})) for bound in printed]
     yield "none", "all gains 1: both are 2 + 2 H_(L-1)", 0 if at_one[0] == at_one[1] else None
+    yield "none", EQUAL_GAINS, 0 if all(map(is_of_equal_gains, printed)) else None
+
+
+EQUAL_GAINS = "one v and one w in all sublayers: both are (1/v^2 + 1/w^2)(1 + H_(L-1))"
+
+
+def is_of_equal_gains(bound: Expr) -> bool:
+    """Whether a printed bound is that, where its gains do not differ from sublayer to sublayer; H as its sum."""
+    v, w = (scratch(name, positive=True) for name in "vw")
+    gains = {"v": v, "w": w}
+    found = bound.xreplace({of: gains[str(of.base)] for of in bound.atoms(Indexed)}).doit()
+    return expand(found - (1 / v**2 + 1 / w**2) * (1 + Sum(1 / (k - 1), (k, 2, L)))) == 0
 
 
 # ---------------------------------------------------------------- real networks

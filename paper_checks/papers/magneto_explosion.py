@@ -189,9 +189,10 @@ _S3_03 = Claim(
         ),
         comparison(
             "S3-03",
-            "the bound is lower than Pre-LN's",
+            "the bound is lower than Pre-LN's, equal gains",
             replace(BOUND, exploding="none"),
-            f"at equal gains 1 the two are one and the same, 2 + 2 H_(L-1); lower where w_l >> w_i and {NOT_FIRST}",
+            "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
+            f"lower where w_l >> w_i and {NOT_FIRST}",
             (replace(BOUND, exploding="any but the first"), "lower where any sublayer but the first explodes"),
         ),
         _explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),

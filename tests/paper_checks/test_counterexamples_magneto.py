@@ -287,6 +287,13 @@ def test_S3_03_equal_gains() -> None:
     is_larger_than_pre_ln([1.0] * 12, "layernorm")
 
 
+@pytest.mark.parametrize(("v", "w"), [(0.5, 3.0), (2.0, 2.0), (7.0, 0.1)])
+def test_S3_03_equal_gains_other_than_1(v: float, w: float) -> None:
+    gains = [v] * 12, [w] * 12
+    assert printed_sub(*gains) == pytest.approx(printed_pre(*gains))
+    assert printed_sub(*gains) == pytest.approx((v**-2 + w**-2) * (1 + sum(1 / i for i in range(1, 12))))
+
+
 # ---------------------------------------------------------------- orders
 
 

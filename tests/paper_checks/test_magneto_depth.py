@@ -14,9 +14,10 @@ from sympy import S
 from paper_checks import direct, uneven
 from paper_checks.exact import rational_gains
 from paper_checks.papers import magneto_measured, magneto_wide
-from paper_checks.papers.magneto_comparison import in_the_limit
+from paper_checks.papers.magneto_comparison import in_the_limit, is_of_equal_gains
 from paper_checks.papers.magneto_goal import _alternating_update
 from paper_checks.papers.magneto_orders import _log_update
+from paper_checks.papers.magneto_parts import PRE_FACTORISED, SUB_FACTORISED
 from paper_checks.statements import Growth
 from sims.model import ModelConfig, Transformer, alternating, gradients
 
@@ -122,3 +123,9 @@ def test_S2_24_half_the_power() -> None:
     powers = [math.log10(late / early) for early, late in pairwise(sums)]
     assert powers == sorted(powers, reverse=True)
     assert 1 / (2 * (math.pi - 1)) < powers[-1] < 0.26
+
+
+def test_S3_03_at_equal_gains_both_bounds_are_one() -> None:
+    assert is_of_equal_gains(PRE_FACTORISED)
+    assert is_of_equal_gains(SUB_FACTORISED)
+    assert not is_of_equal_gains(2 * SUB_FACTORISED)
