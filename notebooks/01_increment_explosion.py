@@ -32,9 +32,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from sympy import log, oo
 
+from paper_checks.findings import FINDINGS
 from paper_checks.lower import lower_ffn
-from paper_checks.prose import formula, pick, say, style, table
+from paper_checks.prose import formula, latex, pick, say, style, table, typeset
 from paper_checks.registry import claims
 from paper_checks.training_drawing import STYLES
 from sims.measure import Question, run
@@ -46,6 +48,8 @@ from theory.setting import Setting
 from theory.symbols import L, N
 from theory.tables import order_cells
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
 style()
 WIDTH = pick(128, fast=16)
 SEEDS = pick(range(24), fast=range(4))
@@ -137,7 +141,9 @@ for scheme in SCHEMES:
 exact = predict("post-ln", "sgd", DEEPEST).update / DEEPEST
 ax.plot([0, DEEPEST], [exact, exact], color=STYLES["post-ln"][0], lw=1, ls="--")
 ax.set(yscale="log", xlim=(0, 1.17 * DEEPEST), xlabel="sublayer $l$", ylabel="its part of $U$")
-ax.set_title(f"In Post-LN every sublayer has the same part ({DEEPEST} sublayers, d = {WIDTH})")
+falls = {scheme: part_of(scheme, DEEPEST).mean / part_of(scheme, 1).mean for scheme in SCHEMES}
+told = ", ".join(f"{value:.2f} in {scheme}" for scheme, value in falls.items())
+ax.set_title(f"The last part over the first: {told}")
 plt.show()
 
 # %% [markdown]
@@ -145,13 +151,6 @@ plt.show()
 # down, the norm behind it takes out again, so the gradient is as long at the first sublayer as at the last. (All
 # points of a scheme are of the same networks, so they err together.) In Pre-LN the stream gets longer with every
 # sublayer, and what a late branch adds turns a long stream by little: at infinite width its part falls as $1/l$.
-
-# %%
-falls = {scheme: part_of(scheme, DEEPEST).mean / part_of(scheme, 1).mean for scheme in SCHEMES}
-say(f"""
-Measured, the last sublayer's part over the first's:
-{", ".join(f"{value:.2f} in `{scheme}`" for scheme, value in falls.items())}.
-""")
 
 # %% [markdown]
 # ## The same sum, exactly
@@ -180,7 +179,10 @@ for scheme in SCHEMES:
     ax.text(xs[-1] * 1.1, ys[-1], scheme, color=STYLES[scheme][0], va="center")
 ax.set(xscale="log", yscale="log", xlim=(1.7, 3600), xlabel="residual sublayers $L = 2N$")
 ax.set_ylabel("update $U$ of a logit")
-ax.set_title("Post-LN moves in proportion to its depth; with smaller branches it does not")
+orders = {scheme: update_order(Setting.of(scheme, "sgd")) for scheme in SCHEMES}
+goes = {scheme: L**order.power * log(L) ** order.log_power for scheme, order in orders.items()}
+told = ", ".join(f"{scheme} {'flat' if form == 1 else f'as ${latex(form)}$'}" for scheme, form in goes.items())
+ax.set_title(f"The exact $U$, as $L$ grows: {told}")
 plt.show()
 
 # %%
@@ -194,7 +196,7 @@ for scheme in SCHEMES:
     rows.append(
         {
             "scheme": f"`{scheme}`",
-            "U as L grows, exact": update_order(Setting.of(scheme, "sgd")).expression(L),
+            "U as L grows, exact": orders[scheme].expression(L),
             f"exponent from {LENGTHS[0]} to {DEEPEST}, exact": fit.predicted,
             "exponent, measured": text_of(fit.measured),
         }
@@ -297,7 +299,7 @@ if post is not None and post.high is not None and post.high < -1:
 
 # %%
 warm = claims()["S1-48"]
-say(f"**{warm.id}**, {warm.expected.value}: {warm.summary}.")
+say(f"**{warm.id}**, {warm.expected.value}: {typeset(warm.summary)}.")
 for part in warm.parts:
     decides = f" To decide it: {part.open}." if part.open else ""
     say(f"- {part.name}: {part.expected.value}.{decides}")
@@ -305,13 +307,15 @@ for part in warm.parts:
 # %% [markdown]
 # ## What the argument does not say
 #
-# **That gradients are of order one.** That was the premise. With relu and gains of one it holds exactly; with other
-# activations the same network multiplies the gradient by more than one at every sublayer:
+# **That gradients are of order one.** That was the premise. With relu and gains of one it holds exactly. With another
+# activation the same network may multiply the gradient by more than one at every sublayer:
 
 # %%
-rows = []
+rows, exponential = [], []
 for activation in ("relu", "gelu", "silu", "tanh"):
     order = update_order(Setting.of("post-ln", "sgd", activation)).restated(L, 2 * N)
+    if order.power is oo:  # faster than every power
+        exponential.append(activation)
     rows.append(
         {
             "activation": activation,
@@ -321,10 +325,12 @@ for activation in ("relu", "gelu", "silu", "tanh"):
         }
     )
 table(rows)
+say(f"""
+Exponential growth, which no power of $N$ cancels: {", ".join(exponential) or "none of them"}. So "proportional to $N$"
+is a statement about an activation, too.
+""")
 
 # %% [markdown]
-# That is exponential growth, which no power of $N$ cancels. "Proportional to $N$" is a statement about relu.
-#
 # **That every optimizer sums squares.** Adam's first step is the sign of the gradient, so it sums sizes, not squares,
 # and a cure that is right for SGD is wrong for it:
 
@@ -338,12 +344,13 @@ few, many = (predict("su-sgd", "adam", length).update for length in (32, deep))
 say(f"`su-sgd` under Adam: U is {few:.3g} at 32 sublayers, {many:.3g} at {deep}. Notebook 3 solves it anew.")
 
 # %% [markdown]
-# **That a smaller update trains better, or that all that trains is counted.** $U$ is of the matrices:
+# **That a smaller update trains better, or that all that trains is counted.** A smaller $U$ is read as a promise of
+# stability, and $U$ is of the matrices, while a default model trains norm gains and biases too. Both were looked into:
 
 # %%
-for name in ("S3-49", "DN-10"):
-    one = claims()[name]
-    say(f"- **{name}**, {one.expected.value}: {one.summary}.")
+for name, question in (("S3-49", "Is smaller more stable?"), ("DN-10", "Is all that trains counted?")):
+    found = next(text for ids, text in FINDINGS if name in ids)
+    say(f"*{question}* {name}, {claims()[name].expected.value}: {typeset(found)}.")
 
 # %% [markdown]
 # `depthlaw explain` has what was found against each. Besides, all of this is of the first step, of one input, of FFN

@@ -49,6 +49,8 @@ from theory.moment_values import inhomogeneity
 from theory.moments import activation
 from theory.symbols import init_gain, residual_weight
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart.
 style()
 WIDTH = pick(64, fast=16)
 SEEDS = pick(range(64), fast=range(8))

@@ -50,6 +50,8 @@ from theory.stack import POST, Stack
 from theory.symbols import L, N, eta, init_gain, residual_weight, scratch, scratch_matrix
 from theory.tables import su_optimizers, su_prenorm
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart.
 style()
 NAMES = pick(tuple(OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))
 ROWS = ("sgd", "adam", "lamb")
@@ -229,9 +231,17 @@ table(rows)
 # %% [markdown]
 # Optimizers of the same degrees have the same row, whatever else their steps do: Muon's has all singular values at one,
 # LARS's has no sign in it. The fourth column is a price that no row of the table shows: the relative step
-# $\Vert\Delta\Theta\Vert/\Vert\Theta\Vert$ against that of $\alpha = \lambda = 1$. Under Adam's row it *grows* with
-# depth: a step of fixed size on ever smaller weights.
-#
+# $\Vert\Delta\Theta\Vert/\Vert\Theta\Vert$ against that of $\alpha = \lambda = 1$.
+
+# %%
+orders = {name: SIDES[name].relative_update_order for name in ROWS}
+twice = {name: order.subs(N, 16) / order.subs(N, 8) for name, order in orders.items()}
+ways = {name: "grows" if step > 1 else "falls" if step < 1 else "stays" for name, step in twice.items()}
+say("With depth that step " + ", ".join(f"{way} under the row of {name}" for name, way in ways.items()) + ".")
+if ways["adam"] == "grows":
+    say("Under Adam's own row it grows because a step of fixed size meets ever smaller weights.")
+
+# %% [markdown]
 # ### One of your own
 #
 # Halfway between SGD and sign descent: each entry moves by the root of its gradient.

@@ -54,6 +54,8 @@ from theory.setting import Setting
 from theory.stack import PRE, SUB, BranchMoments, NormKind, transfer
 from theory.symbols import L
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart.
 style()
 
 # %% [markdown]

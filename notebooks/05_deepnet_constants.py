@@ -53,6 +53,8 @@ from theory.stack import POST, Stack
 from theory.symbols import L, M, N, init_gain, residual_weight
 from theory.tables import deepnet
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart; quote: what a source prints, by claim.
 style()
 quote("DN-07")
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"

@@ -47,6 +47,8 @@ from sims import record
 from sims.stats import estimate, ratio_to_exact
 from theory.schemes import SCHEMES, scheme
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows.
 style()
 COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 

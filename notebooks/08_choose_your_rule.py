@@ -53,6 +53,8 @@ from theory.rules import Rule, SideNumbers, SideRule, evaluate, solve_rule
 from theory.schemes import scheme
 from theory.symbols import L
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows.
 style()
 torch.set_num_threads(1)
 

@@ -55,6 +55,9 @@ from theory.schemes import scheme
 from theory.setting import Setting
 from theory.symbols import L
 
+# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
+# formulas.
 style()
 PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
 torch.set_num_threads(1)

@@ -53,7 +53,7 @@ paper_checks.claim: Check Evidence claim judge perform try_mutants worst
 paper_checks.lower: lower_encoder_decoder lower_ffn lower_transformer
 paper_checks.measuring: Extras Kept measure
 paper_checks.networks: Network
-paper_checks.prose: formula latex pick say table
+paper_checks.prose: formula latex pick say table typeset
 paper_checks.registry: claims load_bearing
 paper_checks.search: prove search
 paper_checks.sources: sources

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paper_checks.notebooks import FOLDER, cells_digest, digest, inputs, main, names, run, source, text
+from paper_checks.prose import typeset
 
 MOST_BYTES = 1_000_000
 NAMES = names()
@@ -283,3 +284,9 @@ def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("paper_checks.notebooks.refuse_edited", lambda name: None)
     assert main(["00_small"]) == 0
     assert "LAYERS = 96" not in path.read_text()
+
+
+def test_an_expectation_is_not_torn_from_what_it_is_of() -> None:
+    """Once E phi'^2 / E phi^2 was read as a product, with phi^2 above the line."""
+    shown = typeset("kappa = E phi'^2 / E phi^2")
+    assert shown == r"$\kappa = \frac{\operatorname{E} \phi'^{2}}{\operatorname{E} \phi^{2}}$"
