@@ -41,13 +41,17 @@ def _of_role(row: Mapping[str, Any], role: str) -> Point:
     return {**nothing, **row["by_role"].get(role, {}), **point}
 
 
-def update_against_depth(found: Mapping[str, Sequence[Point]], title: str, note: str, path: Path) -> None:
+def update_against_depth(
+    found: Mapping[str, Sequence[Point]], title: str, note: str, path: Path, *, is_in_layers: bool = False
+) -> None:
     """Draw it and write it; path ends in one of ``SUFFIXES``."""
-    save(figure_of(found, title, note), path)
+    save(figure_of(found, title, note, 2 if is_in_layers else 1), path)
 
 
-def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str) -> Figure:
-    """Log-log: predicted line, measured points with their 95 % intervals. found: as ``panels`` has it, one panel each.
+def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str, num_each: int = 1) -> Figure:
+    """Log-log: predicted line, measured points with their 95 % intervals, and thin lines that are flat and that grow
+    with the depth, through the first of them. found: as ``panels`` has it, one panel each. num_each: sublayers of a
+    unit of the horizontal axis, 2 where it counts layers.
 
     All panels span as many decades, so that equal slopes look equal. A point whose networks diverged, or that is 0, has
     no place on a logarithmic axis, and is named above its panel. An interval that comes near 0 runs off the lower edge.
@@ -61,7 +65,7 @@ def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str) -> Fi
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (name, points) in zip(grid, found.items(), strict=False):
-        missing = _draw(axes, points, most_ticks=12 if is_single else 4)
+        missing = _draw(axes, points, num_each, most_ticks=12 if is_single else 4)
         lines = [note, missing] if is_single else [name, missing]
         axes.set_title("\n".join(line for line in lines if line), fontsize=8, wrap=True)
     for axes in grid[len(found) :]:
@@ -69,7 +73,7 @@ def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str) -> Fi
     shown = list(grid[: len(found)])
     _limit(shown, list(found.values()))
     for axes in shown[-columns:]:
-        axes.set_xlabel("residual sublayers L")
+        axes.set_xlabel("residual sublayers L" if num_each == 1 else "layers N")
     for axes in shown[::columns]:
         axes.set_ylabel("update U per unit learning rate", fontsize=None if is_single else 8)
     figure.suptitle(title if is_single else "\n".join(line for line in (title, note) if line), fontsize=10, wrap=True)
@@ -79,29 +83,42 @@ def figure_of(found: Mapping[str, Sequence[Point]], title: str, note: str) -> Fi
     return figure
 
 
-def _draw(axes: Axes, points: Sequence[Point], most_ticks: int) -> str:
+def _draw(axes: Axes, points: Sequence[Point], num_each: int, most_ticks: int) -> str:
     """One panel. Returns what it lacks, as a line; empty where it has everything."""
     from matplotlib.ticker import NullLocator
 
-    predicted = [(point["num_sublayers"], point["update"]) for point in points if point["update"]]
+    points = [{**point, "depth": point["num_sublayers"] // num_each} for point in points]
+    letter = "L" if num_each == 1 else "N"
+    predicted = [(point["depth"], point["update"]) for point in points if point["update"]]
     if predicted:
         axes.plot(*zip(*sorted(predicted), strict=True), ".-", color="C0", label="predicted, infinite width")
     is_measured = any("measured" in point for point in points)
     shown = [point for point in points if point["measured"] and point["measured"] > 0] if is_measured else []
     if shown:
-        lengths, means = ([point[name] for point in shown] for name in ("num_sublayers", "measured"))
+        lengths, means = ([point[name] for point in shown] for name in ("depth", "measured"))
         ends = [_ends(point) for point in shown]
         label = "measured, 95 % interval" if any(end != (0, 0) for end in ends) else "measured"
         axes.errorbar(lengths, means, list(zip(*ends, strict=True)), fmt="o", color="C1", capsize=3, label=label)
+    _guide(axes, predicted or [(point["depth"], point["measured"]) for point in shown], letter)
     there = shown if is_measured else [point for point in points if point["update"]]
-    missing = [str(point["num_sublayers"]) for point in points if point not in there]
+    missing = [str(point["depth"]) for point in points if point not in there]
     axes.set(xscale="log", yscale="log")
-    lengths = sorted({point["num_sublayers"] for point in points})
+    lengths = sorted({point["depth"] for point in points})
     axes.set_xticks(lengths[:: -(-len(lengths) // most_ticks)], minor=False)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(visible=True, which="both", alpha=0.25)
-    return f"no point, 0 or diverged, at L = {', '.join(missing)}" if missing else ""
+    return f"no point, 0 or diverged, at {letter} = {', '.join(missing)}" if missing else ""
+
+
+def _guide(axes: Axes, drawn: Sequence[tuple[int, float]], letter: str) -> None:
+    """What flat looks like, and what grows as the depth does: through the first point, thin and behind all else."""
+    if len({depth for depth, _ in drawn}) < 2:
+        return
+    first, start = min(drawn)
+    last = max(depth for depth, _ in drawn)
+    for label, end, style in (("flat", start, "--"), (f"grows as {letter}", start * last / first, ":")):
+        axes.plot([first, last], [start, end], style, color="0.55", linewidth=0.9, zorder=1, label=label)
 
 
 def _limit(shown: Sequence[Axes], found: Sequence[Sequence[Point]]) -> None:

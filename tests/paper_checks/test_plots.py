@@ -20,15 +20,16 @@ def row(length: int, predicted: float | None, measured: float | None, half: floa
     return {"num_sublayers": length, "update": predicted, "measured": measured, "low": low, "high": high}
 
 
+GUIDES = ("flat", "grows as L", "grows as N")
 ROWS = [row(16, 4.0, 4.2, 0.5), row(4, 1.0, 1.1, 0.2), row(8, 2.0, 2.2, 5.0), row(64, 16.0, None), row(32, 8.0, 0.0, 0)]
 
 
 def drawn(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, list[Any], list[ErrorbarContainer]]:
-    """(axes, lines that are no part of an errorbar, errorbars)."""
+    """(axes, lines that are no part of an errorbar and no guides, errorbars)."""
     (axes,) = plots.figure_of({"update": rows}, "title", "note").axes
     bars = [found for found in axes.containers if isinstance(found, ErrorbarContainer)]
     parts = [part for bar in bars for part in (bar.lines[0], *bar.lines[1])]
-    return axes, [line for line in axes.lines if line not in parts], bars
+    return axes, [line for line in axes.lines if line not in parts and line.get_label() not in GUIDES], bars
 
 
 def test_predicted_line_measured_points_and_intervals_are_the_rows() -> None:
@@ -62,7 +63,7 @@ def test_one_seed_has_points_and_no_intervals() -> None:
     axes, lines, (bar,) = drawn([row(4, None, 1.1), row(8, None, 2.2)])
     assert not lines, "nothing is predicted"
     assert all(low[1] == high[1] for low, high in bar.lines[2][0].get_segments())
-    assert axes.get_legend_handles_labels()[1] == ["measured"]
+    assert axes.get_legend_handles_labels()[1] == ["flat", "grows as L", "measured"]
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
@@ -71,6 +72,66 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     assert not bars
     assert "L = 4, 8" in axes.get_title()
     plots.update_against_depth({"update": [row(4, 0.0, 0.0, 0)]}, "title", "", tmp_path / "empty.png")
+
+
+# ---------------------------------------------------------------- what is flat, and what counts layers
+
+
+def guides(rows: Sequence[Mapping[str, Any]], *num_each: int) -> dict[str, list[list[float]]]:
+    """By label."""
+    (axes,) = plots.figure_of({"update": rows}, "title", "note", *num_each).axes
+    assert [label for label in axes.get_legend_handles_labels()[1] if label in GUIDES] == [
+        line.get_label() for line in axes.lines if line.get_label() in GUIDES
+    ]
+    return {
+        str(line.get_label()): np.asarray(line.get_xydata()).tolist()
+        for line in axes.lines
+        if line.get_label() in GUIDES
+    }
+
+
+def check_guides() -> None:
+    """Through the first point of what is predicted, and of what is measured where nothing is."""
+    assert guides(ROWS) == {"flat": [[4, 1], [64, 1]], "grows as L": [[4, 1], [64, 16]]}
+    assert guides([row(4, None, 1.1), row(8, None, 0.0), row(16, None, 9.0)]) == {
+        "flat": [[4, 1.1], [16, 1.1]],
+        "grows as L": [[4, 1.1], [16, 4.4]],
+    }
+    assert guides([row(4, 1.0, 1.1)]) == guides([row(4, 0.0, None), row(8, 0.0, None)]) == {}
+
+
+def check_layers() -> None:
+    """N layers are half as many as L sublayers: of points, guides, ticks and what is missing."""
+    assert guides(ROWS, 2) == {"flat": [[2, 1], [32, 1]], "grows as N": [[2, 1], [32, 16]]}
+    (axes,) = plots.figure_of({"update": ROWS}, "title", "note", 2).axes
+    assert axes.get_xlabel() == "layers N"
+    assert "N = 32, 16" in axes.get_title()
+    assert axes.get_xticks().tolist() == [2, 4, 8, 16, 32]
+    (line,) = [line for line in axes.lines if line.get_label() == "predicted, infinite width"]
+    assert np.asarray(line.get_xydata()).tolist() == [[2, 1], [4, 2], [8, 4], [16, 8], [32, 16]]
+
+
+GUIDE_CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (check_guides, check_layers)}
+
+
+@pytest.mark.parametrize("check", GUIDE_CHECKS)
+def test_guides(check: str) -> None:
+    GUIDE_CHECKS[check]()
+
+
+_figure_of, _guide = plots.figure_of, plots._guide
+GUIDE_MUTANTS: list[tuple[str, str, Any]] = [
+    ("check_guides", "_guide", lambda *_: None),
+    ("check_guides", "_guide", lambda axes, drawn, letter: _guide(axes, [(x, 2 * y) for x, y in drawn], letter)),
+    ("check_layers", "figure_of", lambda found, title, note, num_each=1: _figure_of(found, title, note)),
+]
+
+
+@pytest.mark.parametrize(("check", "name", "mutant"), GUIDE_MUTANTS)
+def test_a_mutant_of_the_guides_is_found(check: str, name: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, name, mutant)
+    with pytest.raises(AssertionError):
+        GUIDE_CHECKS[check]()
 
 
 # ---------------------------------------------------------------- by role
