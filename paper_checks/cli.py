@@ -26,7 +26,7 @@ from paper_checks.choices import (
     one_source,
     one_table,
 )
-from paper_checks.commands.examples import FIRST, epilog
+from paper_checks.commands.examples import Command, Group
 from paper_checks.commands.experiment_options import experiment
 from paper_checks.commands.network_options import (
     MORE,
@@ -75,7 +75,7 @@ app = typer.Typer(
     name="depthlaw",
     help="Derives, verifies and audits the depth laws of Transformers: how far a model moves in one optimizer step "
     "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.",
-    epilog=FIRST,
+    cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,7 +83,7 @@ app = typer.Typer(
 _ANSWERS, _NETWORKS, _PAPERS = "What to use, and how it grows", "On real networks", "What the papers print"
 
 
-@app.command(epilog=epilog("rule"), rich_help_panel=_ANSWERS)
+@app.command(cls=Command, rich_help_panel=_ANSWERS)
 def rule(
     norm: Annotated[
         str, typer.Option(help=f"Where the norms stand: {NORMS}.", metavar="NAME", autocompletion=one_of(NORMS))
@@ -109,7 +109,7 @@ def rule(
     run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
 
 
-@app.command(epilog=epilog("predict"), rich_help_panel=_ANSWERS)
+@app.command(cls=Command, rich_help_panel=_ANSWERS)
 def predict(
     optimizer: Optimizer,
     sublayers: Sublayers = None,
@@ -183,7 +183,7 @@ def predict(
     run(stack, transformer, width, has_roles=roles, plot=plot, as_json=as_json)
 
 
-@app.command(epilog=epilog("tables"), rich_help_panel=_ANSWERS)
+@app.command(cls=Command, rich_help_panel=_ANSWERS)
 def tables(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables.")] = False,
@@ -225,7 +225,7 @@ def tables(
     )
 
 
-@app.command(epilog=epilog("measure"), rich_help_panel=_NETWORKS)
+@app.command(cls=Command, rich_help_panel=_NETWORKS)
 def measure(
     optimizer: Optimizer,
     sublayers: Sublayers = None,
@@ -375,11 +375,11 @@ def measure(
     raise typer.Exit(code)
 
 
-app.command(epilog=epilog("train"), rich_help_panel=_NETWORKS)(train)
-app.command(epilog=epilog("experiment"), rich_help_panel=_NETWORKS)(experiment)
+app.command(cls=Command, rich_help_panel=_NETWORKS)(train)
+app.command(cls=Command, rich_help_panel=_NETWORKS)(experiment)
 
 
-@app.command(epilog=epilog("verify"), rich_help_panel=_PAPERS)
+@app.command(cls=Command, rich_help_panel=_PAPERS)
 def verify(
     ids: Annotated[
         list[str] | None,
@@ -410,7 +410,7 @@ def verify(
     raise typer.Exit(code)
 
 
-@app.command(epilog=epilog("explain"), rich_help_panel=_PAPERS)
+@app.command(cls=Command, rich_help_panel=_PAPERS)
 def explain(
     claim: Annotated[
         str,
@@ -425,7 +425,7 @@ def explain(
     raise typer.Exit(run(claim, mutants=mutants, as_json=as_json))
 
 
-app.command(epilog=epilog("report"), rich_help_panel=_PAPERS)(report)
+app.command(cls=Command, rich_help_panel=_PAPERS)(report)
 
 
 def main() -> None:

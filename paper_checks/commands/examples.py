@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "rule": (
@@ -59,17 +63,59 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """By command, without ``depthlaw`` before each."""
 
 
+_WIDTH = 80
+"""Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
+
+
+def folded(command: str, indent: str = "  ") -> str:
+    r"""Over several lines that each fit a terminal and paste as the one command: broken before options, by backslashes.
+
+    >>> from paper_checks.commands.examples import folded
+    >>> print(folded("depthlaw predict --scheme deepnorm --optimizer adam --attention --layers 6,12 --plot it.svg"))
+      depthlaw predict --scheme deepnorm --optimizer adam --attention \
+          --layers 6,12 --plot it.svg
+    """
+    lines = [""]
+    for part in re.split(r" (?=--)", command):
+        joined = f"{lines[-1]} {part}".strip() if len(lines) == 1 else f"{lines[-1]} {part}"
+        if lines[-1] and len(f"{indent}{joined} \\") > _WIDTH:
+            lines.append(f"    {part}")
+        else:
+            lines[-1] = joined
+    return indent + f" \\\n{indent}".join(lines)
+
+
 def epilog(command: str) -> str:
-    """What stands below the options. Blank lines between the lines: without them they would run into one."""
-    return "\n\n".join(["Examples:", *(f"depthlaw {example}" for example in EXAMPLES[command])])
+    """What stands below the options of a command."""
+    return "\n".join(["Examples:", *(folded(f"depthlaw {example}") for example in EXAMPLES[command])])
 
 
-FIRST = "\n\n".join(
+FIRST = "\n".join(
     [
         "Begin with:",
-        *(f"depthlaw {EXAMPLES[command][0]}" for command in ("rule", "predict", "measure")),
-        "depthlaw explain S1-34",
-        "depthlaw --install-completion  (then TAB completes names of schemes, optimizers, claims ... in a new shell)",
+        *(folded(f"depthlaw {EXAMPLES[command][0]}") for command in ("rule", "predict", "measure")),
+        "  depthlaw explain S1-34",
+        "So that TAB completes names of schemes, optimizers, claims ... in a new shell:",
+        "  depthlaw --install-completion",
     ]
 )
 """Below the list of commands."""
+
+
+# typer would fill an epilog as it fills prose, so these write it themselves, below all that typer writes.
+
+
+class Command(TyperCommand):
+    """With its examples at the end of its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        formatter.write(f"\n{epilog(str(self.name))}\n")
+
+
+class Group(TyperGroup):
+    """With what to begin with at the end of its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        formatter.write(f"\n{FIRST}\n")

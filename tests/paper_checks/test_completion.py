@@ -4,6 +4,7 @@ that can be run."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from paper_checks import choices, cli, experiments, trials
 from paper_checks.commands import examples
@@ -173,9 +175,49 @@ def reads(example: str) -> bool:
 def test_every_command_has_examples_in_its_help() -> None:
     assert set(COMMANDS) == set(examples.EXAMPLES)
     for name, command in COMMANDS.items():
-        assert command.epilog is not None and command.epilog.startswith("Examples:")
-        assert all(f"depthlaw {example}" in command.epilog for example in examples.EXAMPLES[name])
+        assert isinstance(command, examples.Command), "which shows them"
         assert len(examples.EXAMPLES[name]) >= 3
+
+
+def pasted(shown: str) -> list[str]:
+    """The depthlaw commands that bash runs where the lines below the last panel of a help are pasted into it, one in a
+    line, their words as bash understands them."""
+    _, _, below = shown.rpartition("\u256f\n")
+    commands = re.sub(r"^\S.*:$", "", below, flags=re.MULTILINE)
+    bash = ["bash", "--norc", "-c", f'depthlaw() {{ echo "depthlaw ${{*@Q}}"; }}\n{commands}']
+    result = subprocess.run(bash, capture_output=True, text=True, check=True)
+    assert not result.stderr, result.stderr
+    return [shlex.join(shlex.split(line)) for line in result.stdout.splitlines()]
+
+
+def rendered(*name: str) -> str:
+    result = CliRunner().invoke(cli.app, [*name, "--help"], env={"COLUMNS": "80"}, prog_name="depthlaw")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_pasted_from_a_help_in_80_columns_is_its_examples(name: str) -> None:
+    assert pasted(rendered(name)) == [f"depthlaw {example}" for example in examples.EXAMPLES[name]]
+
+
+def test_what_is_pasted_from_the_first_help_is_what_to_begin_with() -> None:
+    first = [examples.EXAMPLES[name][0] for name in ("rule", "predict", "measure")]
+    wanted = [*first, "explain S1-34", "--install-completion"]
+    assert pasted(rendered()) == [f"depthlaw {one}" for one in wanted]
+
+
+def test_pasting_finds_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are filled as prose is, without a backslash or with spaces behind it, are other commands."""
+    (command,) = pasted("\u256f\nExamples:\n  depthlaw rule --norm post \\\n      --layers 4\n")
+    assert command == "depthlaw rule --norm post --layers 4"
+    for mutant in ("\n      ", " \\  \n      ", " \\\n\n      "):
+        with pytest.raises((AssertionError, subprocess.CalledProcessError)):
+            assert pasted(f"\u256f\n  depthlaw rule --norm post{mutant}--layers 4\n") == [command]
+    monkeypatch.setattr(examples, "folded", lambda command: f"  {command}")
+    with pytest.raises(AssertionError):
+        test_what_is_pasted_from_a_help_in_80_columns_is_its_examples("predict")
 
 
 @pytest.mark.parametrize(("name", "example"), ALL)
