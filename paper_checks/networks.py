@@ -142,8 +142,12 @@ class Network:
 
     def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None]) -> Prediction:
         from paper_checks.kernel_network import as_inputs, as_transformer, predict
+        from theory.kernel_setting import MOST_TOKENS
 
         config = self.config(optimizer)
+        if (num_tokens := self.batch_size * self.num_tokens) > MOST_TOKENS:
+            text = f"a prediction takes at most {MOST_TOKENS} tokens in all, --tokens times --batch, not {num_tokens}"
+            raise NoTheoryError(text)
         try:
             network = as_transformer(config, head_size=self.predicted_head_size)
             return predict(network, as_inputs(self.task), optimizer, advance)

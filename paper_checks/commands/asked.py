@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
+from paper_checks.choices import ARCHITECTURES, LOSSES, NORM_KINDS, OPTIMIZERS, PLACEMENTS, READOUTS
+from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, one_name, power_law, refusing
 
 if TYPE_CHECKING:
     from paper_checks.networks import Network
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """The most sublayers, and of what."""
+    """The most sublayers, and of what; the most tokens, all sequences together."""
 
     most: int
     text: str
+    most_tokens: int | None = None
 
 
 BUILT = Limit(100_000, "a network that is built (predict without --attention has no such limit)")
@@ -46,11 +48,22 @@ class Stack:
             name: power_law(text, f"--{name.replace('_', '-')}") for name, text in self.laws.items() if text is not None
         }
 
-    def lists(self, num_lengths: int) -> dict[str, list[float]]:
-        """--w and --v, where they are given."""
+    def check_names(self, activations: str) -> None:
+        """Of the options that are names, the scheme aside; activations: those that are known."""
+        one_name(self.optimizer, "--optimizer", OPTIMIZERS)
+        one_name(self.activation, "--activation", activations)
+        one_name(self.norm_kind, "--norm-kind", NORM_KINDS)
+        if self.norm is not None:
+            one_name(self.norm, "--norm", PLACEMENTS)
+
+    def lists(self, lengths: Sequence[int]) -> dict[str, list[float]]:
+        """--w and --v, where they are given; lengths: L of each network."""
         found = {name: gains(text, f"--{name}") for name, text in (("w", self.w), ("v", self.v)) if text is not None}
-        if found and num_lengths != 1:
-            raise BadInputError(f"--w and --v need exactly one --sublayers, not {num_lengths}")
+        if found and len(lengths) != 1:
+            raise BadInputError(f"--w and --v need exactly one --sublayers, not {len(lengths)}")
+        for name, numbers in found.items():
+            if len(numbers) != lengths[0]:
+                raise BadInputError(f"--{name} has {len(numbers)} gains for {lengths[0]} sublayers: give one for each")
         return found
 
     def scheme(self) -> Scheme:
@@ -64,7 +77,7 @@ class Stack:
 
         from theory.schemes import custom_scheme, scheme
 
-        with refusing():
+        with refusing("--norm" if self.scheme_name is None else "--scheme"):
             return scheme(self.scheme_name) if self.scheme_name is not None else custom_scheme(str(self.norm), **laws)
 
 
@@ -86,6 +99,11 @@ class Attention:
     layers: str | None = None
     decoder_layers: str | None = None
 
+    @property
+    def is_in_layers(self) -> bool:
+        """Whether the depth of one stack was given as layers N, so that answers count these and not sublayers L."""
+        return self.layers is not None and self.arch != "encoder-decoder"
+
 
 def check_given(attention: Attention) -> None:
     """Options of a Transformer without --attention are refused."""
@@ -99,15 +117,14 @@ def networks(stack: Stack, attention: Attention, width: str, limit: Limit = BUIL
     d_model = count(width, "--width", most=100_000)
     check_given(attention)
     depths = _depths(stack, attention, limit)
-    lists = {name: tuple(numbers) for name, numbers in stack.lists(len(depths)).items()}
-    rest = _shape(attention) if attention.is_on else {}
+    lengths = [depth["num_sublayers"] for depth in depths if "num_sublayers" in depth]
+    lists = {name: tuple(numbers) for name, numbers in stack.lists(lengths).items()}
+    rest = _shape(attention, d_model, limit) if attention.is_on else {}
     scheme = stack.scheme()
 
     from paper_checks.networks import Network
-    from theory.optimizers import optimizer
 
     with refusing():
-        optimizer(stack.optimizer)
         found = [
             Network(
                 scheme=scheme,
@@ -140,9 +157,11 @@ def _depths(stack: Stack, attention: Attention, limit: Limit) -> list[dict]:
         if len(sides[0]) != len(sides[1]):
             raise BadInputError(f"--layers has {len(sides[0])} entries and --decoder-layers {len(sides[1])}: pair them")
         pairs = list(zip(*sides, strict=True))
+        if stack.w is not None or stack.v is not None:
+            raise BadInputError("--w and --v belong to one stack: an encoder-decoder has two")
         if attention.causal:
             raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
-        _check_lengths((2 * n + 3 * m for n, m in pairs), limit)
+        _check_lengths((2 * n + 3 * m for n, m in pairs), "--layers with --decoder-layers", limit)
         return [{"num_layers": pair} for pair in pairs]
     if attention.decoder_layers is not None:
         raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
@@ -152,17 +171,17 @@ def _depths(stack: Stack, attention: Attention, limit: Limit) -> list[dict]:
         lengths = [2 * n for n in counts(attention.layers, "--layers")]
     else:
         lengths = counts(str(stack.sublayers), "--sublayers")
-    _check_lengths(lengths, limit)
+    _check_lengths(lengths, "--sublayers" if attention.layers is None else "--layers", limit)
     return [{"num_sublayers": length} for length in lengths]
 
 
-def _check_lengths(lengths: Iterable[int], limit: Limit) -> None:
+def _check_lengths(lengths: Iterable[int], option: str, limit: Limit) -> None:
     for length in lengths:
         if length > limit.most:
-            raise BadInputError(f"{length} sublayers: at most {limit.most} has {limit.text}")
+            raise BadInputError(f"{option} asks for {length} sublayers: at most {limit.most} has {limit.text}")
 
 
-def _shape(attention: Attention) -> dict:
+def _shape(attention: Attention, d_model: int, limit: Limit) -> dict:
     whole = {
         "num_tokens": ("--tokens", attention.tokens, 16),
         "batch_size": ("--batch", attention.batch, 1),
@@ -171,18 +190,24 @@ def _shape(attention: Attention) -> dict:
         "num_classes": ("--classes", attention.classes, 16),
     }
     found: dict = {
-        name: default if text is None else count(text, option, most=1_000_000)
+        name: default if text is None else count(text, option, 2 if option == "--classes" else 1, most=1_000_000)
         for name, (option, text, default) in whole.items()
     }
     named = {
-        "readout": ("--readout", attention.readout or "last", ("last", "sum")),
-        "loss": ("--loss", attention.loss or "logit", ("logit", "ce")),
-        "arch": ("--arch", attention.arch or "encoder", ("encoder", "decoder", "encoder-decoder")),
+        "readout": ("--readout", attention.readout or "last", READOUTS),
+        "loss": ("--loss", attention.loss or "logit", LOSSES),
+        "arch": ("--arch", attention.arch or "encoder", ARCHITECTURES),
     }
-    for name, (option, value, allowed) in named.items():
-        if value not in allowed:
-            raise BadInputError(f"{option} is one of {', '.join(allowed)}, not {value!r}")
-        found[name] = value
+    found |= {name: one_name(value, option, known) for name, (option, value, known) in named.items()}
+    if d_model % found["num_heads"]:
+        raise BadInputError(f"--width {d_model} is not a multiple of --heads {found['num_heads']}")
+    num_tokens = found["num_tokens"] * found["batch_size"]
+    if limit.most_tokens is not None and num_tokens > limit.most_tokens:
+        raise BadInputError(
+            f"--tokens {found['num_tokens']} times --batch {found['batch_size']} is {num_tokens}: a prediction takes "
+            f"at most {limit.most_tokens} tokens in all; with --readout last it changes slowly with their number: "
+            "compare --tokens 4 and --tokens 16"
+        )
     if attention.classes is not None and found["loss"] != "ce":
         raise BadInputError("--classes belongs to --loss ce: a logit has none")
     correlation = fraction(attention.correlation or "0", "--correlation")

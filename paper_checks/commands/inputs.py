@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import math
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+
+from paper_checks.choices import names
 
 MOST_LAYERS = 10**12
 MOST_COUNTS = 10_000
@@ -22,8 +27,9 @@ class StoppedError(BadInputError):
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input.
+def refusing(option: str = "") -> Iterator[None]:
+    """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input, or of the
+    one option that it can be of.
 
     So too where the numbers asked for lie beyond what can be computed (a gain of 1e-36 under a gelu, say).
     """
@@ -32,7 +38,7 @@ def refusing() -> Iterator[None]:
     except BadInputError:
         raise
     except ValueError as error:
-        raise BadInputError(str(error)) from error
+        raise BadInputError(f"{option}: {error}" if option else str(error)) from error
     except ArithmeticError as error:
         raise BadInputError(f"beyond what can be computed: {error or type(error).__name__}") from error
 
@@ -45,6 +51,16 @@ def count(text: str, option: str, least: int = 1, most: int = MOST_LAYERS) -> in
     if not least <= number <= most:
         raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {number}")
     return number
+
+
+def one_name(text: str, option: str, known: str) -> str:
+    """One of the names that ``known``, a constant of ``paper_checks.choices``, lists."""
+    allowed = names(known)
+    if text not in allowed:
+        close = difflib.get_close_matches(text.lower(), allowed, n=3)
+        hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+        raise BadInputError(f"{option} is one of {', '.join(allowed)}, not {_shown(text)}{hint}")
+    return text
 
 
 def counts(text: str, option: str) -> list[int]:
@@ -96,6 +112,8 @@ def gains(text: str, option: str) -> list[float]:
             number = float(part)
         except ValueError:
             raise BadInputError(f"{option}: entry {index} is {_shown(part)}, not a number") from None
+        if not 0 < number < math.inf:
+            raise BadInputError(f"{option} of sublayer {index} is {number}; gains are positive finite numbers")
         numbers.append(number)
     if not numbers:
         raise BadInputError(f"{option} is empty; one positive number per sublayer is wanted")
@@ -113,14 +131,19 @@ def plot_file(text: str) -> Path:
 
 
 def writable(path: Path, option: str) -> Path:
-    """What could not be written after an hour of work is refused before it."""
+    """What could not be written after an hour of work is refused before it. A file goes into a folder that is there:
+    one that a slip of the pen names is not made."""
     if not path.parent.is_dir():
-        raise BadInputError(f"{option}: there is no folder {path.parent}")
+        raise BadInputError(f"{option}: there is no folder {path.parent} (to make it: {_made(path.parent)})")
     if path.exists() and not path.is_file():
         raise BadInputError(f"{option}: {path} is not a file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise BadInputError(f"{option}: {path} cannot be written")
     return path
+
+
+def _made(folder: Path) -> str:
+    return shlex.join(["mkdir", "-p", str(folder)])
 
 
 def _reason(error: Exception) -> str:

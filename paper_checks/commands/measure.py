@@ -10,8 +10,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paper_checks.choices import BUILT_ACTIVATIONS, DEVICES, DTYPES
 from paper_checks.commands.asked import Attention, Stack, in_common, networks
-from paper_checks.commands.inputs import BadInputError, StoppedError, count, fraction, plot_file, refusing, writable
+from paper_checks.commands.inputs import (
+    BadInputError,
+    StoppedError,
+    count,
+    fraction,
+    one_name,
+    plot_file,
+    refusing,
+    writable,
+)
 from paper_checks.commands.measure_text import exponent_text, show, title
 from paper_checks.commands.output import document, print_json, progress
 
@@ -45,6 +55,9 @@ def run(
 ) -> int:
     """Everything that can be wrong with the input is said before anything is measured."""
     first = count(seed, "--seed", least=0, most=2**31)
+    stack.check_names(BUILT_ACTIVATIONS)
+    one_name(device, "--device", DEVICES)
+    one_name(dtype, "--dtype", DTYPES)
     chosen = range(first, first + count(seeds, "--seeds", most=1_000_000))
     rate = None if learning_rate is None else _rate(learning_rate)
     target = None if plot is None else plot_file(plot)
@@ -54,11 +67,9 @@ def run(
 
     from paper_checks.measured_rows import exponent, row
     from paper_checks.measuring import Extras
-    from sims.measure import DTYPES, choose_device, device_name
+    from sims.measure import choose_device, device_name
     from sims.optim import NORMALISATION
 
-    if dtype not in DTYPES:
-        raise BadInputError(f"--dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
     with refusing():
         where = choose_device(device)
         kept = _read(kept_in, where, dtype)
@@ -84,17 +95,19 @@ def run(
         role_units=_role_units(asked[0], stack.optimizer, rows),
         not_predicted=reason,
         exponent=exponent(rows, [one.values.get("update", ()) for one in found]),
+        holds=next((one.holds for one in predictions if one is not None), None),
         record=None if kept.path is None else str(kept.path),
     )
     if target is not None:
         from paper_checks.plots import panels, update_against_depth
 
-        shown = panels(rows, answer["role_units"] if has_roles else {})
-        update_against_depth(shown, title(answer), exponent_text(answer["exponent"]), target)
+        shown, note = panels(rows, answer["role_units"] if has_roles else {}), exponent_text(answer["exponent"])
+        update_against_depth(shown, title(answer), note, target, is_in_layers=attention.is_in_layers)
     if as_json:
         print_json(answer)
     else:
-        show(answer, has_roles=has_roles or attention.is_on or not any(one["measured"] for one in rows), target=target)
+        has_roles = has_roles or attention.is_on or not any(one["measured"] for one in rows)
+        show(answer, has_roles=has_roles, target=target, is_in_layers=attention.is_in_layers)
     return 0
 
 

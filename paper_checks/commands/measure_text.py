@@ -16,8 +16,9 @@ _ROLES_OF_KINDS = {
 """The matrices that an update sums, by kind of sublayer."""
 
 
-def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None) -> None:
-    """answer: the JSON document. has_roles: a line for each role. target: the plot that was written."""
+def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None, is_in_layers: bool = False) -> None:
+    """answer: the JSON document. has_roles: a line for each role. target: the plot that was written. is_in_layers:
+    layers N stand beside sublayers L, since they were given."""
     from rich.console import Console
 
     console = Console()
@@ -28,7 +29,7 @@ def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None) -> Non
     say(title(answer), "bold")
     if line := rest(answer["network"]):
         say(line, "dim")
-    console.print(_table(answer, has_roles=has_roles))
+    console.print(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
     for line in _meaning(answer, has_roles=has_roles):
         say(line, "dim")
     for line in _notes(answer):
@@ -39,7 +40,7 @@ def show(answer: dict[str, Any], *, has_roles: bool, target: Path | None) -> Non
         if "finite" in one:
             say(_finite(one, answer["learning_rate"]))
     if target is not None:
-        say(f"Wrote {target}.")
+        console.print(f"Wrote {target}.", markup=False, highlight=False, soft_wrap=True)
     if answer["record"] is not None:
         console.print(f"Kept in {answer['record']}.", markup=False, highlight=False, style="dim", soft_wrap=True)
 
@@ -85,11 +86,19 @@ def _plain(value: Any) -> str:
 # ---------------------------------------------------------------- the table
 
 
-def _table(answer: Mapping[str, Any], *, has_roles: bool) -> Any:
+def layers_of(row: Mapping[str, Any]) -> str:
+    """Of a row of one stack, given as layers of two sublayers each, or of an encoder-decoder."""
+    if "num_layers" in row:
+        return f"{row['num_layers']}-{row['num_decoder_layers']}"
+    return str(row["num_sublayers"] // 2)
+
+
+def _table(answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) -> Any:
     from rich.table import Table
 
     rows = answer["rows"]
-    has_layers, has_predictions = "num_layers" in rows[0], any(one["update"] is not None for one in rows)
+    has_layers = is_in_layers or "num_layers" in rows[0]
+    has_predictions = any(one["update"] is not None for one in rows)
     table = Table()
     for name in (*(["layers"] if has_layers else []), "L"):
         table.add_column(name, justify="right")
@@ -97,7 +106,7 @@ def _table(answer: Mapping[str, Any], *, has_roles: bool) -> Any:
     for name in (*(["predicted"] if has_predictions else []), "measured", *(["ratio"] if has_predictions else [])):
         table.add_column(name, justify="right")
     for one in rows:
-        depth = [f"{one['num_layers']}-{one['num_decoder_layers']}"] if has_layers else []
+        depth = [layers_of(one)] if has_layers else []
         first = [*depth, str(one["num_sublayers"])]
         lines = [("update", one), *(one["by_role"].items() if has_roles else ())]
         for index, (role, numbers) in enumerate(lines):
@@ -146,9 +155,15 @@ def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
         yield line
     if answer["not_predicted"] is not None:
         yield f"Nothing is predicted: {answer['not_predicted']}."
-    elif network["arch"] != "ffn":
-        size = network["d_model"] // network["num_heads"]
-        yield f"predicted: at infinite width, with heads of size {size} as they are measured. {error_text(rows)}"
+    else:
+        error = "" if network["arch"] == "ffn" else f" {error_text(rows)}"
+        yield f"predicted: at {answer['holds']}. {finite_width_text(rows, network['d_model'])}{error}"
+
+
+def finite_width_text(rows: Sequence[Mapping[str, Any]], width: int) -> str:
+    """How large L/d is, of whose order the error of a prediction at infinite width is."""
+    last = max(row["num_sublayers"] for row in rows)
+    return f"L/d is {last / width:.2g} for L = {last} at d = {width}."
 
 
 def update_text(answer: Mapping[str, Any]) -> str:

@@ -60,7 +60,9 @@ DecoderLayers = Annotated[
     str | None, of_attention("Layers M of an encoder-decoder's decoder, one for each of --layers.", "LIST")
 ]
 FfnRatio = Annotated[str | None, of_attention("FFN width over d_model; 4 if left out.", "R")]
-Tokens = Annotated[str | None, of_attention("Tokens of a sequence; 16 if left out.", "T")]
+Tokens = Annotated[
+    str | None, of_attention("Tokens of a sequence; 16 if left out. A prediction changes slowly with them.", "T")
+]
 Batch = Annotated[str | None, of_attention("Sequences of the batch; 1 if left out.", "B")]
 Correlation = Annotated[str | None, of_attention("Of any two input tokens; 0 if left out, 1 at most.", "C")]
 Causal = Annotated[

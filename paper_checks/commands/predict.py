@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paper_checks.choices import ACTIVATIONS, BUILT_ACTIVATIONS, names
 from paper_checks.commands.asked import Attention, Stack, check_given
 from paper_checks.commands.inputs import BadInputError, counts, plot_file, refusing
 from paper_checks.commands.output import document, print_json
@@ -14,6 +15,12 @@ def run(
 ) -> None:
     """Check everything that can be checked before sympy is imported, then predict."""
     target = None if plot is None else plot_file(plot)
+    if stack.activation in names(BUILT_ACTIVATIONS) and stack.activation not in names(ACTIVATIONS):
+        raise BadInputError(
+            f"--activation {stack.activation} has two inputs, and there is no theory of it (measure builds it): "
+            f"predict takes {ACTIVATIONS}"
+        )
+    stack.check_names(ACTIVATIONS)
     if attention.is_on:
         from paper_checks.commands.predict_attention import run as run_attention
 
@@ -25,7 +32,7 @@ def run(
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lengths = counts(stack.sublayers, "--sublayers")
-    lists = stack.lists(len(lengths))
+    lists = stack.lists(lengths)
     chosen = stack.scheme()
 
     from paper_checks.predicted_rows import predicted_row

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.commands.asked import Attention, Limit, Stack, in_common, networks
 from paper_checks.commands.inputs import BadInputError, refusing
-from paper_checks.commands.measure_text import admin_text, error_text, others_text, rest, update_text
+from paper_checks.commands.measure_text import (
+    admin_text,
+    error_text,
+    finite_width_text,
+    layers_of,
+    others_text,
+    rest,
+    update_text,
+)
 from paper_checks.commands.output import document, print_json, progress
 
 if TYPE_CHECKING:
     from paper_checks.networks import Network
     from theory.setting import Prediction
 
-_WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)")
+MOST_TOKENS = 256
+"""As ``theory.kernel_setting`` has it, without its imports; so too:"""
+RANK_ONE = ("adafactor",)
+"""Optimizers whose step is derived for a gradient of rank one, and each token adds a rank."""
+_WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)", MOST_TOKENS)
 _ANY_WIDTH = "64"
 """Without --width only ratios to it are read."""
 _SHOWN_DEPTHS = 4
@@ -30,6 +42,11 @@ def run(
     """Everything that can be wrong with the input is said before anything is predicted."""
     if attention.heads is not None and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
+    if stack.optimizer in RANK_ONE:
+        raise BadInputError(
+            f"--attention has no prediction for --optimizer {stack.optimizer}: its step is known for a single token "
+            "(predict without --attention), and measured for several (measure --attention)"
+        )
     asked = [
         replace(network, has_wide_heads=attention.heads is None)
         for network in networks(stack, attention, width or _ANY_WIDTH, _WALKED)
@@ -40,11 +57,11 @@ def run(
         from paper_checks.plots import panels, update_against_depth
 
         shown = panels(answer["rows"], answer["role_units"] if has_roles else {})
-        update_against_depth(shown, title(answer), "", target)
+        update_against_depth(shown, title(answer), "", target, is_in_layers=attention.is_in_layers)
     if as_json:
         print_json(answer)
     else:
-        show(answer, has_roles=has_roles, target=target)
+        show(answer, has_roles=has_roles, target=target, is_in_layers=attention.is_in_layers)
 
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> list[Prediction]:
@@ -90,7 +107,8 @@ def title(answer: Mapping[str, Any]) -> str:
     return ", ".join((*names, answer["network"]["arch"]))
 
 
-def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None) -> None:
+def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None, is_in_layers: bool) -> None:
+    """is_in_layers: depths are shown as layers N, as they were given, and not as sublayers L."""
     from rich.console import Console
 
     console = Console()
@@ -98,33 +116,38 @@ def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None) -> 
     def say(text: str, style: str | None = None) -> None:
         console.print(text, markup=False, highlight=False, style=style)
 
+    letter = "N" if is_in_layers else "L"
+
     say(title(answer), "bold")
     say(rest(answer["network"]), "dim")
-    console.print(_roles_table(answer) if has_roles else _updates_table(answer["rows"]))
+    table = _roles_table if has_roles else _updates_table
+    console.print(table(answer, is_in_layers=is_in_layers))
+    if is_in_layers:
+        say("N: layers of two sublayers each, L = 2 N.", "dim")
     for line in _meaning(answer, has_roles=has_roles):
         say(line, "dim")
     if not has_roles and (exponent := answer["exponents"]["update"]) is not None:
-        say(f"Exponent in L, over these: {_exponent(exponent)}.")
+        say(f"Exponent in {letter}, over these: {_exponent(exponent)}.")
     if line := admin_text(answer):
         say(line)
     if target is not None:
-        say(f"Wrote {target}.")
+        console.print(f"Wrote {target}.", markup=False, highlight=False, soft_wrap=True)
 
 
-def _updates_table(rows: Sequence[Mapping[str, Any]]) -> Any:
+def _updates_table(answer: Mapping[str, Any], *, is_in_layers: bool) -> Any:
     from rich.table import Table
 
-    table = Table()
-    has_layers = "num_layers" in rows[0]
+    table, rows = Table(), answer["rows"]
+    has_layers = is_in_layers or "num_layers" in rows[0]
     for name in (*(["layers"] if has_layers else []), "sublayers", "update"):
         table.add_column(name, justify="right")
     for row in rows:
-        layers = [_layers(row)] if has_layers else []
+        layers = [layers_of(row)] if has_layers else []
         table.add_row(*layers, str(row["num_sublayers"]), _number(row["update"], 6))
     return table
 
 
-def _roles_table(answer: Mapping[str, Any]) -> Any:
+def _roles_table(answer: Mapping[str, Any], *, is_in_layers: bool) -> Any:
     """A line for each role; of many depths a few, and the first and last of them."""
     from rich.table import Table
 
@@ -135,8 +158,9 @@ def _roles_table(answer: Mapping[str, Any]) -> Any:
     table.add_column("role")
     shown = _evenly(len(rows), _SHOWN_DEPTHS)
     for index in shown:
-        depth = _layers(rows[index]) if "num_layers" in rows[index] else f"L = {rows[index]['num_sublayers']}"
-        table.add_column(depth, justify="right")
+        row = rows[index]
+        depth = f"N = {layers_of(row)}" if is_in_layers else f"L = {row['num_sublayers']}"
+        table.add_column(layers_of(row) if "num_layers" in row else depth, justify="right")
     for name in ("exponent", "lr ×") if len(rows) > 1 else ():
         table.add_column(name, justify="right")
     if answer["shares"]:
@@ -157,10 +181,6 @@ def _evenly(num: int, most: int) -> list[int]:
     if num <= most:
         return list(range(num))
     return [round(index * (num - 1) / (most - 1)) for index in range(most)]
-
-
-def _layers(row: Mapping[str, Any]) -> str:
-    return f"{row['num_layers']}-{row['num_decoder_layers']}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -187,8 +207,9 @@ def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
         yield line
     if has_roles and len(rows) > 1:
         yield (
-            "exponent: of the role in L, by least squares over all depths asked for. lr ×: times this, a learning rate "
-            "of the role alone keeps its part at the last depth what it is at the first; above 1, to leave it is safe."
+            "exponent: of the role in the depth, by least squares over all depths asked for. lr ×: times this, a "
+            "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
+            "leave it is safe."
         )
     if has_roles and len(rows) == 1:
         yield "Of two depths and more, how each role grows and what learning rate would undo it: --layers 8,24."
@@ -199,6 +220,8 @@ def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
         )
     if has_roles and (hidden := len(rows) - len(_evenly(len(rows), _SHOWN_DEPTHS))):
         yield f"{hidden} more depths are in --json and --plot."
-    width, last = answer["network"]["d_model"], max(row["num_sublayers"] for row in rows)
-    correction = "" if width is None else f" L/d is {last / width:.2g} for L = {last} at d = {width}."
+    if has_roles and not answer["shares"]:
+        yield "Add --width D for each role's share of the update at that width."
+    width = answer["network"]["d_model"]
+    correction = "" if width is None else f" {finite_width_text(rows, width)}"
     yield f"Holds at {answer['holds']}.{correction} {error_text(rows)}"

@@ -19,6 +19,10 @@ SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 
 
 class Format(Enum):
+_NAMES = ("scheme", "optimizer", "architecture", "side")
+"""Columns of names that people copy: never broken."""
+
+
     PEOPLE = auto()
     JSON = auto()
     MARKDOWN = auto()
@@ -142,6 +146,7 @@ def _latex_cell(text: str | None) -> str:
 
 
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
+    from rich.box import SIMPLE_HEAD
     """Tables for people; the long cross table as a matrix of one activation and norm kind."""
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -149,13 +154,17 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
     console = Console()
     for table in tables:
         rows = table["rows"]
-        if table["id"] == "cross":
+        is_cross = table["id"] == "cross"
+        if is_cross:
             rows = matrix(rows, activation, norm_kind)
+        if is_cross:  # six columns in 80: no room for lines between them
+            shown.box, shown.padding, shown.pad_edge = SIMPLE_HEAD, (0, 0), False
         shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
         for name in rows[0]:
-            shown.add_column(name, overflow="fold")
+            shown.add_column(name, overflow="fold", no_wrap=name in _NAMES)
         for row in rows:
-            shown.add_row(*("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values()))
+            cells = ("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values())
+            shown.add_row(*(_broken(cell) for cell in cells) if is_cross else cells)
         console.print(shown)
         if table["id"] == "cross":
             console.print(
@@ -165,6 +174,12 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
                 style="dim",
                 markup=False,
             )
+
+def _broken(cell: str) -> str:
+    """Where an order has a power of a logarithm or an exponential too, on a second line: spaces inside of these are no
+    place to break."""
+    return cell.replace(" (log ", "\n(log ").replace(" exp(", "\nexp(")
+
 
 
 def matrix(rows: list[dict[str, Any]], activation: str, norm_kind: str) -> list[dict[str, Any]]:

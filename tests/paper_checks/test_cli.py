@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from paper_checks import choices, cli
 from paper_checks.commands import rule as rule_command
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
 from paper_checks.commands.output import as_text, write_atomically
+from paper_checks.commands.tables import SHOWN_OPTIMIZERS
 from theory.optimizers import OPTIMIZERS
+from theory.schemes import SCHEMES
 from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS
 
@@ -105,7 +109,9 @@ MEASURE_REFUSED = {
     f"{MEASURE} --device tpu": "auto, cpu, cuda",
     f"{MEASURE} --device cuda": "torch sees no GPU here",
     f"{MEASURE} --dtype float16": "float64, float32",
-    f"{MEASURE} --activation rleu": "relu, gelu",
+    f"{MEASURE} --activation rleu": "--activation is one of relu, gelu",
+    f"{MEASURE} --norm sandwich": "--norm is one of post, pre, sub, peri, not 'sandwich'",
+    f"{MEASURE} --v 0,1,1,1": "--v of sublayer 1 is 0.0; gains are positive finite numbers",
     f"{MEASURE} --norm-kind batchnorm": "layernorm",
     f"{MEASURE} --learning-rate 0": "--learning-rate lies between 1e-09 and 1e+09",
     f"{MEASURE} --learning-rate 1e999": "--learning-rate lies between",
@@ -120,12 +126,12 @@ MEASURE_REFUSED = {
     f"{MEASURE} --causal": "--causal needs --attention",
     f"{MEASURE} --layers 2": "--layers needs --attention",
     f"{MEASURE} --attention --layers 2": "give one of --sublayers",
-    f"{MEASURE} --attention --width 10 --heads 3": "d_model 10 is not a multiple of num_heads 3",
+    f"{MEASURE} --attention --width 10 --heads 3": "--width 10 is not a multiple of --heads 3",
     f"{MEASURE} --attention --tokens 0": "--tokens must be",
     f"{MEASURE} --attention --correlation 1.5": "between 0 and 1",
     f"{MEASURE} --attention --readout first": "last, sum",
     f"{MEASURE} --attention --loss mse": "logit, ce",
-    f"{MEASURE} --attention --loss ce --classes 1": "at least 2 classes",
+    f"{MEASURE} --attention --loss ce --classes 1": "--classes must be a whole number from 2 to",
     f"{MEASURE} --attention --arch encodr": "encoder, decoder, encoder-decoder",
     f"{MEASURE} --attention --decoder-layers 2": "belongs to --arch encoder-decoder",
     f"{MEASURE} --attention --arch encoder-decoder": "wants --layers and --decoder-layers",
@@ -179,18 +185,18 @@ PREDICT_REFUSED = {
     f"{PREDICT} --plot it.gif": ".png, .svg, .pdf",
     f"{PREDICT} --attention --plot absent/it.svg": "no folder absent",
     f"{PREDICT} --attention --heads 2": "--heads needs --width",
-    f"{PREDICT} --attention --heads 3 --width 10": "d_model 10 is not a multiple of num_heads 3",
+    f"{PREDICT} --attention --heads 3 --width 10": "--width 10 is not a multiple of --heads 3",
     f"{PREDICT} --attention --width 0": "--width must be",
     f"{PREDICT} --attention --layers 2": "give one of --sublayers",
     f"{PREDICT} --attention --tokens 0": "--tokens must be",
-    f"{PREDICT} --attention --tokens 129 --batch 2": "at most 256 tokens",
+    f"{PREDICT} --attention --tokens 129 --batch 2": "--batch 2 is 258: a prediction takes at most 256",
     f"{PREDICT} --attention --correlation 1.5": "between 0 and 1",
     f"{PREDICT} --attention --activation swiglu": "swiglu has two",
     f"{PREDICT} --attention --activation rleu": "relu, gelu",
     f"{PREDICT} --attention --norm-kind batchnorm": "layernorm",
     f"{PREDICT} --attention --w 1,2": "2 gains for 4 sublayers",
     "--scheme pre-ln --optimizer sgd --sublayers 10001 --attention": "at most 10000 has --attention",
-    "--scheme pre-ln --optimizer adafactor --sublayers 4 --attention": "rank one",
+    "--scheme pre-ln --optimizer adafactor --sublayers 4 --attention": "no prediction for --optimizer adafactor",
     "--scheme pre-ln --optimizer adm --sublayers 4 --attention": "adam",
     "--scheme pre-ln --optimizer sgd --attention": "give one of --sublayers",
     "--scheme gpt2 --optimizer sgd --attention --arch encoder-decoder --layers 2 --decoder-layers 2": "prints no",
@@ -404,6 +410,25 @@ def test_tables_as_markdown_and_latex() -> None:
     typeset = run("tables", "--latex", "--only", "deepnet").stdout
     assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
     assert typeset.count(r"\\") == 5
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_cross_table_breaks_no_name_and_no_power(width: str, activation: str) -> None:
+    """At 80 columns as at 120; a cell breaks between its factors alone."""
+    command = [DEPTHLAW, "tables", "--only", "cross", "--activation", activation]
+    settings = {**os.environ, "COLUMNS": width, "TERM": "dumb"}
+    shown = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=200).stdout
+    assert max(map(len, shown.splitlines())) <= int(width)
+    first = [line.split()[0] for line in shown.splitlines() if re.match(r" [a-z]", line)]
+    assert first == ["scheme", *SCHEMES]
+    (head,) = [line.split() for line in shown.splitlines() if line.startswith(" scheme ")]
+    assert head == ["scheme", *SHOWN_OPTIMIZERS]
+    (table,) = document("tables", "--only", "cross")["tables"]
+    rows = [row for row in table["rows"] if row["activation"] == activation and row["norm_kind"] == "layernorm"]
+    cells = [row["approximate"] or "" for row in rows if row["optimizer"] in SHOWN_OPTIMIZERS]
+    for power in {part for cell in cells for part in re.findall(r"N\^\S+|\(log N\)\^\S+", cell)}:
+        assert power in shown
 
 
 def test_tables_for_people_choose_the_activation() -> None:

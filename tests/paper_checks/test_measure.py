@@ -193,7 +193,14 @@ def test_a_mutant_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- what people read
 
 READ = {
-    SMALL: ["one logit by", "divided by d_model.", "[ ] 95 % interval", "Exponent in L: measured"],
+    SMALL: [
+        "L/d is 0.5 for L = 8 at d = 16",
+        "the relative correction is of order L/d",
+        "one logit by",
+        "divided by d_model.",
+        "[ ] 95 % interval",
+        "Exponent in L: measured",
+    ],
     f"{SMALL} --seeds 1": ["1 seed"],
     "--scheme rezero --optimizer sgd --sublayers 2,4 --width 8": [
         "branch_weight",  # it alone trains, so it is shown unasked
@@ -223,7 +230,8 @@ READ = {
         "1-2",
         "heads 2; ffn ratio 4; tokens 16",
         "Not in update: bias, norm_gain, norm_bias, embedding, head. Shown times d_model^0.5: head.",
-        "with heads of size 4 as they are measured. Standard error of its quasi-random points:",
+        "infinitely many heads of size 4; the relative correction is of order L/d",
+        "L/d is 1 for L = 8 at d = 8. Standard error of its quasi-random points:",
         "x_l of the decoder; x_7: behind the final norm",
         "update of the n-th sublayer of a kind, the encoder's first",
     ],
@@ -249,6 +257,7 @@ READ = {
         "L = 32: log U scatters by 0.8 or more between seeds",
         "interval is too short",
     ],
+    "--scheme pre-ln --optimizer sgd --layers 1,2 --attention --width 16 --seeds 2 --tokens 2": ["layers", "│ 2 │ 4 │"],
     "--scheme admin --optimizer sgd --attention --sublayers 2 --width 8 --seeds 2": ["attention to equal tokens"],
     "--norm pre --gain 1e-10,0 --optimizer sgd --sublayers 2 --width 16 --seeds 2": ["2e-20"],
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,17 +18,21 @@ import pytest
 from typer.testing import CliRunner
 
 from paper_checks import cli, kernel_network, plots, predicted_rows
+from paper_checks.commands import predict_attention
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.predict_attention import NO_ORDER, _evenly
 from paper_checks.lower import lower_transformer
 from paper_checks.networks import Network, NoTheoryError
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.optim import NORMALISATION
+from theory import kernel_setting
 from theory.kernel import Inputs, predict_kernel, unit_power
+from theory.optimizers import OPTIMIZERS
 from theory.schemes import scheme
 
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
 SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
+IN_LAYERS = "--scheme deepnorm --optimizer adam --layers 1,4 --attention --tokens 3"
 BOTH_SIDES = "--scheme pre-ln --optimizer lamb --arch encoder-decoder --layers 1,2 --decoder-layers 1,1 --attention"
 
 
@@ -265,6 +271,8 @@ READ = {
     f"{ONE} --roles": ["norm_gain", "Not in update: bias,", "Shown times d_model: bias, norm_gain, norm_bias"],
     SEVERAL: ["Exponent in L, over these:", "d_model^1.5", "infinitely many large heads", "quasi-random points"],
     f"{SEVERAL} --width 8 --roles": ["share: of the role", "%"],
+    f"{IN_LAYERS} --roles": ["N = 1", "N = 4", "N: layers of two sublayers each, L = 2 N.", "exponent: of the role in"],
+    IN_LAYERS: ["layers", "│ 4 │ 8 │", "N: layers of two sublayers each", "Exponent in N, over these:"],
     f"{ONE} --arch decoder": ["causal yes"],
     f"{SEVERAL} --roles": ["L = 2", "exponent", "lr ×", "0.000 │ 1 │", "Shown times d_model^0.5: head."],
     f"{SEVERAL} --width 8 --heads 2": ["heads 2", "heads of size 4", "L/d is 1 for L = 8 at d = 8"],
@@ -285,6 +293,9 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf\b", found)
+    # A depth is counted as it was given, and shares are shown or it is said how.
+    assert ("N = " in found or "Exponent in N" in found or "L = 2 N" in found) == ("layers 1,4" in options)
+    assert ("Add --width D for each role's share" in in_one_line) == ("--roles" in options and "--width" not in options)
 
 
 def test_of_many_depths_the_first_and_the_last_are_shown() -> None:
@@ -292,6 +303,80 @@ def test_of_many_depths_the_first_and_the_last_are_shown() -> None:
     for num in range(5, 40):
         shown = _evenly(num, 4)
         assert (shown[0], shown[-1], len(set(shown))) == (0, num - 1, 4)
+
+
+# ---------------------------------------------------------------- what is refused before theory is imported
+
+
+def check_limits_are_those_of_theory() -> None:
+    assert predict_attention.MOST_TOKENS == kernel_setting.MOST_TOKENS
+    known = {name for name, one in OPTIMIZERS.items() if one.functional is not None and not one.assumes_rank_one}
+    assert set(predict_attention.RANK_ONE) == OPTIMIZERS.keys() - known
+
+
+def test_limits_are_those_of_theory() -> None:
+    check_limits_are_those_of_theory()
+
+
+@pytest.mark.parametrize(("name", "mutant"), [("MOST_TOKENS", 512), ("RANK_ONE", ()), ("RANK_ONE", ("adam",))])
+def test_other_limits_are_found(name: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict_attention, name, mutant)
+    with pytest.raises(AssertionError):
+        check_limits_are_those_of_theory()
+
+
+def check_tokens_count_slowly() -> None:
+    """As the refusal of many tokens says: four times as many change it by less than a fifth."""
+    for options in ("post-ln --optimizer adam", "pre-ln --optimizer sgd", "deepnorm --optimizer adam --arch decoder"):
+        asked = f"--scheme {options} --attention --layers 2 --tokens"
+        few, many = (answer(f"{asked} {num}")["rows"][0]["update"] for num in (4, 16))
+        assert abs(many / few - 1) < 0.2
+
+
+def test_tokens_count_slowly() -> None:
+    check_tokens_count_slowly()
+
+
+def test_tokens_that_count_fast_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fast(network: Network, *rest: Any) -> Any:
+        found = _theory(network, *rest)
+        return replace(found, update=found.update * network.num_tokens**0.25)
+
+    monkeypatch.setattr("paper_checks.networks.Network.theory", fast)
+    with pytest.raises(AssertionError):
+        check_tokens_count_slowly()
+
+
+EARLY = (
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --tokens 4096",
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --batch 17",
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --width 64 --heads 7",
+    "--scheme pre-ln --optimizer adafactor --layers 2 --attention",
+    "--scheme pre-ln --optimizer adm --layers 2 --attention",
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --activation swiglu",
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --norm-kind batchnorm",
+    "--scheme pre-ln --optimizer sgd --layers 2 --attention --loss ce --classes 1",
+    "--scheme pre-ln --optimizer sgd --layers 9999 --attention",
+    "--scheme pre-ln --optimizer sgd --sublayers 4 --attention --w 1,2",
+)
+
+
+def test_refusals_wait_for_no_import() -> None:
+    code = f"""
+import sys
+from paper_checks.cli import main
+for options in {EARLY!r}:
+    sys.argv = ["depthlaw", "predict", *options.split()]
+    try:
+        main()
+    except SystemExit as done:
+        assert done.code == 2, options
+    heavy = [name for name in ("sympy", "torch", "numpy", "matplotlib") if name in sys.modules]
+    assert not heavy, (options, heavy)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stderr.splitlines()) == len(EARLY)
 
 
 # ---------------------------------------------------------------- figures
