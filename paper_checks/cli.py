@@ -6,6 +6,9 @@ interrupted, said in one line too.
 
 from __future__ import annotations
 
+from paper_checks import stopping  # first: from here on Ctrl-C leaves no traceback
+
+# isort: split
 import os
 import sys
 from typing import Annotated
@@ -68,8 +71,7 @@ UsageError, ClickError = (
     for name in ("UsageError", "ClickException")
 )
 
-_REFUSED, _STOPPED = 2, 130
-"""130, as of shells for Ctrl-C: newer typers return it without a word, older ones raise Abort."""
+_REFUSED = 2
 
 app = typer.Typer(
     name="depthlaw",
@@ -434,14 +436,26 @@ def main() -> None:
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     try:
+    stopping.begin()
+    try:
+        code = _answer(arguments)
+    except BaseException:
+        if not stopping.is_stopping():
+            raise
+        code = stopping.STOPPED  # whatever became of the KeyboardInterrupt on its way: the line is said
+    stopping.finish(code)
+    sys.exit(code)
+
+
+def _answer(arguments: list[str]) -> int:
         code = app(arguments, standalone_mode=False)
-        if code == _STOPPED:
-            code = _refuse("interrupted", _STOPPED)
+        if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
+            code = _stopped()
         sys.stdout.flush()
     except ClickError as error:
         code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
     except (typer.Abort, KeyboardInterrupt):
-        code = _refuse("interrupted", _STOPPED)
+        code = _stopped()
     except BrokenPipeError:  # the reader of a pipe has seen enough
         _drop_output()
         code = 0
@@ -453,8 +467,12 @@ def main() -> None:
 
         if not isinstance(error, BadInputError):
             raise
-        code = _refuse(str(error), _STOPPED if isinstance(error, StoppedError) else _REFUSED)
-    sys.exit(code if isinstance(code, int) else 0)
+        code = _refuse(str(error), stopping.STOPPED if isinstance(error, StoppedError) else _REFUSED)
+    return code if isinstance(code, int) else 0
+
+
+def _stopped() -> int:
+    return stopping.STOPPED if stopping.is_stopping() else _refuse("interrupted", stopping.STOPPED)
 
 
 def _drop_output() -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,16 @@ def stored() -> Tables | None:
 
 def derive(progress: Callable[[int, int], None] | None = None) -> Tables:
     """All tables, derived now: the blocks of `cross` in parallel, the small tables meanwhile here."""
+    from paper_checks.processes import Workers
     from theory import tables
 
     settings = tables.cross_settings()
     blocks: list[list[dict[str, Any]]] = []
-    with ProcessPoolExecutor() as pool:
-        pending = pool.map(_block, settings, chunksize=1)
+    with Workers(os.cpu_count() or 1) as workers:
+        pending = [workers.submit(_block, setting) for setting in settings]
         found = [make() for make in tables.SMALL_TABLES.values()]
-        for done, block in enumerate(pending, start=1):
-            blocks.append(block)
+        for done, future in enumerate(pending, start=1):
+            blocks.append(future.result())
             if progress is not None:
                 progress(done, len(settings))
     return [_plain(table) for table in (*found, tables.cross(blocks))]

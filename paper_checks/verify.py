@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from itertools import zip_longest
-from multiprocessing import get_context
 from typing import Any
 
 from paper_checks import generated
@@ -18,6 +17,7 @@ from paper_checks.cells import TABLES, side_by_side
 from paper_checks.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants
 from paper_checks.commands.output import document
 from paper_checks.concord import agreements
+from paper_checks.processes import Workers
 from paper_checks.registry import claims
 from paper_checks.sources import sources
 
@@ -128,8 +128,7 @@ def check_all(
     if workers <= 1:
         return _check_several(ids, with_mutants, quick)
     found: dict[str, Found] = {}
-    # Workers are started afresh, not forked: whatever threads the caller has (a bar, a test runner) stay out of them.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    with Workers(workers) as pool:
         pending = {pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)}
         for future in as_completed(pending):
             found |= {entry["id"]: entry for entry in future.result()}
@@ -149,12 +148,6 @@ def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:
     half = (len(several) + 1) // 2
     front, back = several[:half], several[half:][::-1]
     return [one for pair in zip_longest(front, back) for one in pair if one]
-
-
-def _one_thread() -> None:
-    """A worker has one processor: more threads of torch or numpy would only wait for one another."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = "1"
 
 
 def small_tables() -> generated.Tables:

@@ -72,13 +72,14 @@ def run(
             _show_plan(experiment, book, num_seeds, as_json=as_json)
         return 0
 
+    from paper_checks.processes import Workers
     from sims.measure import choose_device, device_name
     from sims.store import export, import_, key
-    from sims.sweep import cluster, pool
+    from sims.sweep import cluster
 
     with refusing():
         where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(pool, at_once)
+        make_executor: Callable[[], Executor] = partial(Workers, at_once, is_reached=True)
         if scheduler is not None:
             make_executor = partial(cluster, scheduler)
     said: list[str] = []

@@ -24,6 +24,7 @@ from paper_checks.commands.inputs import (
 )
 from paper_checks.commands.measure_text import exponent_text, show, title
 from paper_checks.commands.output import document, print_json, progress
+from paper_checks.stopping import patiently
 
 if TYPE_CHECKING:
     from paper_checks.measuring import Extras, Kept
@@ -191,7 +192,8 @@ def _measured(
 @contextmanager
 def _stoppable(path: Path | None) -> Iterator[None]:
     try:
-        yield
+        with patiently():
+            yield
     except KeyboardInterrupt:
         rest = "" if path is None else f"; what was finished is in {path}, and the same command goes on from there"
         raise StoppedError(f"interrupted{rest}") from None

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paper_checks.stopping import clearing, shielded
+
 SCHEMA_VERSION = 1
 
 
@@ -31,6 +33,11 @@ def print_json(found: dict[str, Any]) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write beside the target and rename, so that a reader sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with shielded():
+        _write_beside(path, text)
+
+
+def _write_beside(path: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -58,6 +65,7 @@ def progress(doing: str, total: float) -> Iterator[Callable[[float], None]]:
         TimeRemainingColumn(),
     )
     is_hidden = not total or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=is_hidden) as bar:
+    bar = Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=is_hidden)
+    with bar, clearing(bar.stop):
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)

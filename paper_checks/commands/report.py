@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.output import document, print_json
 from paper_checks.commands.verify import bar, console_of_people
+from paper_checks.stopping import telling
 
 if TYPE_CHECKING:
     from paper_checks.report.model import Document
@@ -28,7 +29,7 @@ def run(out: str, *, document_file: str | None, quick: bool, as_json: bool) -> i
     with _refusing("--out"):
         target = folder.check(Path(out))
     read = None if document_file is None else _read(Path(document_file))
-    with bar() as progress:
+    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), bar() as progress:
         found = read or _verified(quick, progress)
         with _refusing("--out"):
             pages = site.write(found, target, progress)

@@ -11,7 +11,11 @@ from paper_checks.commands.network_options import Json
 
 def report(
     out: Annotated[
-        str, typer.Option(help="The folder to write; made if absent. Only a report is ever replaced.", metavar="DIR")
+        str,
+        typer.Option(
+            help="The folder to write; made if absent, with those above it. Only a report is ever replaced.",
+            metavar="DIR",
+        ),
     ],
     from_: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from typing import Any
 from paper_checks import generated
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.output import document, print_json
+from paper_checks.stopping import telling
 
 Table = dict[str, Any]
 SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
@@ -58,12 +59,10 @@ def run(format_: Format, *, derive: bool, write: bool, only: str | None, activat
 
 def derive_with_progress() -> list[Table]:
     """Derive all tables, with a bar on standard error where a person looks at it."""
-    from rich.console import Console
-    from rich.progress import Progress
+    from paper_checks.commands.verify import bar
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("deriving the tables", total=None)
-        return generated.derive(lambda done, total: bar.update(task, completed=done, total=total))
+    with telling("nothing was written"), bar() as progress:
+        return generated.derive(functools.partial(progress, "deriving the tables"))
 
 
 def markdown(table: Table) -> str:

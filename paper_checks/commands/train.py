@@ -108,14 +108,15 @@ def run(
             check_place(target)
             check_size(trials)
 
+    from paper_checks.processes import Workers
     from paper_checks.trained_rows import rows
     from paper_checks.trials import check_memory, execute
     from sims.measure import choose_device, device_name
-    from sims.sweep import cluster, pool, sweep
+    from sims.sweep import cluster, sweep
 
     with refusing():
         where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(pool, at_once)
+        make_executor: Callable[[], Executor] = partial(Workers, at_once, is_reached=True)
         if scheduler is not None:
             make_executor = partial(cluster, scheduler)
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")

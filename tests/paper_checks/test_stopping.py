@@ -1,0 +1,167 @@
+"""Ctrl-C as a terminal has it: a SIGINT to all processes of the command, at several moments, and again."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LONGEST = 120
+"""Seconds, for a machine that is busy."""
+LINE = "depthlaw: interrupted, stopping"
+VERIFY = ("verify", "--out")
+TRAIN = ("train", "--scheme", "post-ln", "--layers", "1", "--learning-rate", "0.001", "--steps", "9999", "--store")
+
+# The command in a terminal of its own, in which Ctrl-C is not ignored. {patch} is of a mutant, {moment} of a test.
+SCRIPT = """
+if __name__ == "__main__":
+    import fcntl, importlib.abc, os, signal, sys, termios
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    class At(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            if name == {moment!r}:
+                sys.meta_path.remove(self)
+                for _ in range({times}):
+                    os.killpg(0, signal.SIGINT)
+    sys.meta_path.insert(0, At())
+    {patch}
+    from paper_checks.cli import main
+    main()
+elif {moment!r} == "worker":
+    import os, signal
+    os.killpg(0, signal.SIGINT)
+"""
+BUSY = """
+    from paper_checks import processes, verify
+    import time
+    def busy(ids, *, progress, **_):
+        with processes.Workers(2) as workers:
+            for _ in range(9):
+                workers.submit(time.sleep, 300)
+            time.sleep(1)
+            progress("checking claims", 1, 9)
+            time.sleep(300)
+    verify.check_all = busy
+"""
+
+
+class Ended:
+    def __init__(self, code: int, shown: str, left: list[str]) -> None:
+        self.code, self.shown, self.left = code, shown, left
+
+
+def stopped(
+    folder: Path,
+    *arguments: str,
+    moment: str = "",
+    typed: str = "",
+    times: int = 1,
+    patch: str = "",
+    name: str = "depthlaw",
+) -> Ended:
+    """moment: SIGINT at the import of that module, or where a worker loads its own. typed: Ctrl-C when this is on the
+    screen."""
+    script = folder / name
+    script.write_text(SCRIPT.format(moment=moment, times=times, patch=patch.strip()))
+    screen, terminal = pty.openpty()
+    command = [sys.executable, str(script), *arguments]
+    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=settings, start_new_session=True
+    )
+    os.close(terminal)
+    shown, end = b"", time.monotonic() + LONGEST
+    try:
+        while time.monotonic() < end:
+            if select.select([screen], [], [], 1)[0]:
+                try:
+                    shown += os.read(screen, 65536)
+                except OSError:  # nobody has this terminal any more
+                    break
+            if typed and typed.encode() in shown:
+                typed = ""
+                for _ in range(times):
+                    os.write(screen, b"\x03")
+        code = child.wait(LONGEST)
+        while (left := processes_of(child.pid)) and time.monotonic() < end:
+            time.sleep(0.05)
+    finally:
+        child.kill()
+        os.close(screen)
+    return Ended(code, shown.decode(errors="replace"), left)
+
+
+def processes_of(session: int) -> list[str]:
+    """Those that are alive."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().rpartition(")")
+        except OSError:
+            continue
+        state, _, _, of, *_ = rest.split()
+        if int(of) == session and state != "Z":
+            found.append(name)
+    return found
+
+
+def check(ended: Ended, said: str = LINE) -> None:
+    assert ended.code == 130, ended.shown
+    assert "Traceback" not in ended.shown
+    assert ended.shown.count(said) == 1
+    assert ended.shown.rfind("\x1b[?25h") >= ended.shown.rfind("\x1b[?25l"), "the cursor is hidden"
+    assert not ended.left
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(("moment", "command"), [("typer", VERIFY), ("sympy", VERIFY), ("torch", TRAIN)])
+def test_at_the_start(moment: str, command: tuple[str, ...], times: int, tmp_path: Path) -> None:
+    check(stopped(tmp_path, *command, str(tmp_path / "kept"), moment=moment, times=times))
+
+
+def test_where_workers_start(tmp_path: Path) -> None:
+    check(stopped(tmp_path, *VERIFY, str(tmp_path / "kept"), moment="worker"), f"{LINE}; nothing was written")
+    assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
+
+
+@pytest.mark.parametrize("command", [("verify", "--out"), ("report", "--out")])
+def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> None:
+    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), patch=BUSY, typed="checking claims", times=3)
+    check(ended, f"{LINE}; nothing was written")
+    assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
+
+
+def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
+    ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
+    check(ended, "depthlaw: interrupted; what was finished is in")
+
+
+BAR: dict[str, Any] = {"typed": "checking claims", "times": 3, "patch": BUSY}
+MORE = """
+    from contextlib import nullcontext
+    from paper_checks import processes, stopping
+"""
+MUTANTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
+    "no handler": (VERIFY, {"moment": "typer", "name": "other"}, ""),
+    "workers hear": (TRAIN, {"moment": "worker"}, "    processes.shielded = nullcontext\n"),
+    "the cursor stays hidden": (VERIFY, BAR, "    stopping._SHOW_CURSOR = '\\x1b[?25l'\n"),
+    "nothing is said": (VERIFY, BAR, "    stopping._say = lambda text: None\n"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(mutant: str, tmp_path: Path) -> None:
+    command, how, patch = MUTANTS[mutant]
+    how = {**how, "patch": how.get("patch", "") + MORE + patch}
+    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), **how)
+    with pytest.raises(AssertionError):
+        check(ended, "depthlaw: interrupted")
