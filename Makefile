@@ -10,6 +10,9 @@ FAST := not slow and not gpu
 TORCH := 2.13.0
 LOCKED_EXTRAS := dev,notebooks
 
+# What stands last where a person asked for that target, and not another one for it: $(call next,TARGET,WHAT).
+next = $(if $(filter $1,$(MAKECMDGOALS)),@echo "depthlaw: ready; $2")
+
 .DEFAULT_GOAL := help
 .PHONY: help verify test test-long gpu lint format tables notebooks lab report runtime testing lock clean
 
@@ -64,9 +67,11 @@ report: runtime ## verify, and write the site: out/report/index.html
 
 runtime: ## .venv with what `depthlaw` needs
 	@$(PYTHON) .ci/environment.py runtime
+	$(call next,runtime,try \`.venv/bin/depthlaw --help\`)
 
 testing: ## .venv with the test tools too
 	@$(PYTHON) .ci/environment.py testing
+	$(call next,testing,try \`make test\`)
 
 lock: ## resolve the dependencies anew and rewrite constraints.txt
 	@echo "depthlaw: installing the newest versions into .lock (a minute or more)"

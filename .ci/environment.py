@@ -138,4 +138,8 @@ def main(goal: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] not in [[goal] for goal in STEPS]:
         refuse(f"usage: environment.py {'|'.join(STEPS)}")
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except KeyboardInterrupt:
+        say("interrupted; run make again to go on")
+        sys.exit(130)
