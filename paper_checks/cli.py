@@ -435,7 +435,6 @@ def main() -> None:
     arguments = sys.argv[1:] or ["--help"]
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
-    try:
     stopping.begin()
     try:
         code = _answer(arguments)
@@ -448,6 +447,7 @@ def main() -> None:
 
 
 def _answer(arguments: list[str]) -> int:
+    try:
         code = app(arguments, standalone_mode=False)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
             code = _stopped()
