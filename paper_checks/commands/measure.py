@@ -55,10 +55,10 @@ def run(
     as_json: bool,
 ) -> int:
     """Everything that can be wrong with the input is said before anything is measured."""
-    first = count(seed, "--seed", least=0, most=2**31)
     stack.check_names(BUILT_ACTIVATIONS)
     one_name(device, "--device", DEVICES)
     one_name(dtype, "--dtype", DTYPES)
+    first = count(seed, "--seed", least=0, most=2**31)
     chosen = range(first, first + count(seeds, "--seeds", most=1_000_000))
     rate = None if learning_rate is None else _rate(learning_rate)
     target = None if plot is None else plot_file(plot)
@@ -95,8 +95,8 @@ def run(
         rows=rows,
         role_units=_role_units(asked[0], stack.optimizer, rows),
         not_predicted=reason,
-        exponent=exponent(rows, [one.values.get("update", ()) for one in found]),
         holds=next((one.holds for one in predictions if one is not None), None),
+        exponent=exponent(rows, [one.values.get("update", ()) for one in found]),
         record=None if kept.path is None else str(kept.path),
     )
     if target is not None:

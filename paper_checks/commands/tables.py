@@ -19,11 +19,11 @@ SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 """One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
 
 
-class Format(Enum):
 _NAMES = ("scheme", "optimizer", "architecture", "side")
 """Columns of names that people copy: never broken."""
 
 
+class Format(Enum):
     PEOPLE = auto()
     JSON = auto()
     MARKDOWN = auto()
@@ -145,8 +145,8 @@ def _latex_cell(text: str | None) -> str:
 
 
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
-    from rich.box import SIMPLE_HEAD
     """Tables for people; the long cross table as a matrix of one activation and norm kind."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -156,9 +156,9 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
         is_cross = table["id"] == "cross"
         if is_cross:
             rows = matrix(rows, activation, norm_kind)
+        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
         if is_cross:  # six columns in 80: no room for lines between them
             shown.box, shown.padding, shown.pad_edge = SIMPLE_HEAD, (0, 0), False
-        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
         for name in rows[0]:
             shown.add_column(name, overflow="fold", no_wrap=name in _NAMES)
         for row in rows:
@@ -174,11 +174,11 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
                 markup=False,
             )
 
+
 def _broken(cell: str) -> str:
     """Where an order has a power of a logarithm or an exponential too, on a second line: spaces inside of these are no
     place to break."""
     return cell.replace(" (log ", "\n(log ").replace(" exp(", "\nexp(")
-
 
 
 def matrix(rows: list[dict[str, Any]], activation: str, norm_kind: str) -> list[dict[str, Any]]:
