@@ -331,8 +331,8 @@ def _for_all_sizes(s: CoupledBound) -> Evidence:
             bool(first > 0) and _is_positive(rise),
         ),
         (
-            "own and coupling are each below theirs, so the decoder's own + coupling times the encoder's own is, for all "
-            "N and M",
+            "own and coupling are each below theirs, so the decoder's own + coupling times the encoder's own is, for "
+            "all N and M",
             s.share >= 1 or None,
         ),
         _in_all_gains(s),

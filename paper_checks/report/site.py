@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from paper_checks.claim import Verdict
 from paper_checks.commands.verify import seen_by
+from paper_checks.findings import FIRST
 from paper_checks.kernel_kept import StaleError
 from paper_checks.pages import LEGEND, LETTERS
 from paper_checks.registry import claims as registered
@@ -67,7 +68,9 @@ def contents(document: Document) -> dict[str, Callable[[], str]]:
         return lambda: _tidy(env.get_template(f"{template}.html.jinja").render(page=called, **_made(given)))
 
     pages = {
-        "index.html": page("index", section="", num_parts=sum(len(claim.parts) for claim in document.claims)),
+        "index.html": page(
+            "index", section="", **_lead(), num_parts=sum(len(claim.parts) for claim in document.claims)
+        ),
         "claims.html": page("claims", section="", groups=_groups(document)),
     }
     for key, several in document.by_source.items():
@@ -136,6 +139,7 @@ def environment(document: Document) -> Environment:
         seen_by=seen_by,
         scattered=views.is_scattered,
         spaced=views.spaced,
+        contents_of=views.contents_of,
         searched=partial(views.searched, told=told),
         statement_of=views.statement_of,
     )
@@ -147,6 +151,11 @@ def _graphed(document: Document) -> list[dict[str, Any]]:
     ids = {claim.id for claim in document.claims}
     entries = (claim.model_dump(mode="json") for claim in document.claims)
     return [{**entry, "uses": [id_ for id_ in entry["uses"] if id_ in ids]} for entry in entries]
+
+
+def _lead() -> dict[str, Any]:
+    """What the first page begins with, made when it is rendered."""
+    return {"picture": figures.picture, "rules": figures.rules, "first": FIRST}
 
 
 def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:

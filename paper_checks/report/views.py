@@ -125,6 +125,26 @@ def _bold(text: str) -> Markup:
     )
 
 
+def contents_of(claim: Claim, figures: Sequence[Any]) -> str:
+    """What is folded below the head of a claim.
+
+    >>> from types import SimpleNamespace
+    >>> from paper_checks.report.views import contents_of
+    >>> claim = SimpleNamespace(parts=[SimpleNamespace(counterexample=None)], num_evidence=1)
+    >>> contents_of(claim, ["a figure"])
+    'What is printed; 1 piece of evidence; 1 figure'
+    """
+    num_examples = sum(part.counterexample is not None for part in claim.parts)
+    counted = (
+        (len(claim.parts) if len(claim.parts) > 1 else 0, "part", "parts"),
+        (num_examples, "counterexample", "counterexamples"),
+        (claim.num_evidence, "piece of evidence", "pieces of evidence"),
+        (len(figures), "figure", "figures"),
+    )
+    said = [f"{number} {one if number == 1 else more}" for number, one, more in counted if number]
+    return "; ".join(["What is printed", *said])
+
+
 def searched(claim: Claim, told: Mapping[str, str]) -> str:
     """What the search box looks through, in small letters."""
     parts = (text for part in claim.parts for text in (part.name, part.statement))

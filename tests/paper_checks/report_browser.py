@@ -47,6 +47,15 @@ def broken(built: Path, tmp_path: Path, name: str, old: str, new: str) -> Path:
     return copy
 
 
+def broken_all(built: Path, copy: Path, name: str, old: str, new: str) -> Path:
+    """A copy of the site in which one file has another text wherever it had the old one."""
+    shutil.copytree(built, copy, dirs_exist_ok=True)
+    text = (copy / name).read_text(encoding="utf-8")
+    assert old in text
+    (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+    return copy
+
+
 class Noise:
     """What a tab complains of, and what it asks for that is not a file of the site."""
 

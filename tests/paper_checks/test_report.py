@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markupsafe import Markup
 
-from paper_checks import generated
+from paper_checks import generated, why_figure
 from paper_checks import verify as engine
 from paper_checks.claim import Verdict
 from paper_checks.commands import report as command
 from paper_checks.commands.inputs import BadInputError
-from paper_checks.findings import FINDINGS
+from paper_checks.findings import FINDINGS, FIRST
 from paper_checks.kernel_kept import StaleError
+from paper_checks.kernel_laws import law
 from paper_checks.registry import claims
-from paper_checks.report import figures, folder, site, training, views
+from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.model import BadDocumentError, Document, parse
 from tests.paper_checks.report_pages import (
     SOME,
     STATIC,
     Page,
-    as_expected,
-    checked,
     document_of,
     faults,
     made,
@@ -33,18 +33,6 @@ from tests.paper_checks.report_pages import (
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='a()'> \"&lt; ${x} {{ 7*7 }}"
-
-
-@pytest.fixture(scope="module")
-def whole() -> dict[str, Any]:
-    """The document of all claims as they are expected, made without checking: verdicts are what the registry pins."""
-    return as_expected()
-
-
-@pytest.fixture(scope="module")
-def some() -> dict[str, Any]:
-    """A document of a few claims, checked in truth, mutants included."""
-    return document_of([checked(id_) for id_ in SOME])
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +107,47 @@ def test_overview_counts_and_finds(whole: dict[str, Any], pages: dict[str, str])
     for ids, _ in FINDINGS:
         assert all(f"#{id_}" in text for id_ in ids)
     assert "Not as expected" not in text
+
+
+def leads(text: str) -> bool:
+    """The picture and the rule by optimizer before counts and findings, of which the first are seen."""
+    places = [text.find(f'id="{id_}"') for id_ in ("picture", "rules", "verdicts", "found")]
+    seen = text.partition('id="found"')[2].partition("</section>")[0].partition("<details")[0]
+    rows = {name: row for table in engine.small_tables()[:2] for name, row in _by_optimizer(table).items()}
+    cells = [str(typeset.cell(row[key])) for row in rows.values() for key in ("alpha", "lambda")]
+    said = [f"Under SGD, DeepNorm {why_figure.goes(law('deepnorm', 'sgd'))}", "under Adam it grows as"]
+    return (
+        places[0] > -1
+        and places == sorted(places)
+        and all(words in text for words in said)
+        and all(cell in text[places[1] : places[2]] for cell in cells)
+        and seen.count("<li>") == FIRST
+    )
+
+
+def _by_optimizer(table: Any) -> dict[str, Any]:
+    return {f"{table['id']} {row['optimizer']}": row for row in table["rows"]}
+
+
+def test_overview_leads_with_the_picture_and_the_rule(pages: dict[str, str]) -> None:
+    text = pages["index.html"]
+    assert leads(text)
+    for old, new in (
+        ('id="picture"', 'id="pictures"'),
+        ("DeepNorm is flat", "DeepNorm falls"),
+        (str(typeset.cell("sqrt(2*N)")), str(typeset.cell("2*N"))),
+        ("<details", "<div"),
+    ):
+        assert old in text
+        assert not leads(text.replace(old, new)), old
+
+
+def test_a_command_that_only_says_all_of_it_is_called_so(some: dict[str, Any]) -> None:
+    text = "".join(made(some, {f"source-{one['source']}.html" for one in some["claims"]}).values())
+    labels = re.findall(r'<p class="label">(See it|All of it)</p>\s*<div class="command"><code>(.*?)</code>', text)
+    assert len(labels) > 3
+    assert all((label == "All of it") is command.startswith("depthlaw explain ") for label, command in labels)
+    assert {"depthlaw explain", "python -c"} <= {" ".join(one.split()[:2]) for _, one in labels}
 
 
 def test_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None:

@@ -6,19 +6,16 @@ site that is broken in the way that it looks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Page
 
 from paper_checks.registry import claims
-from paper_checks.report import site
-from paper_checks.report.model import parse
 from tests.paper_checks.report_browser import (
     DESKTOP,
-    FLAGS,
     OF_COLOUR,
     OF_WIDTH,
     PHONE,
@@ -29,7 +26,6 @@ from tests.paper_checks.report_browser import (
     Noise,
     broken,
     dead_links,
-    is_file,
     names,
     tabbed,
     url,
@@ -37,46 +33,9 @@ from tests.paper_checks.report_browser import (
     visible,
     wanted,
 )
-from tests.paper_checks.report_pages import SOME, as_expected
+from tests.paper_checks.report_pages import SOME
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    return as_expected(and_checked=SOME)
-
-
-@pytest.fixture(scope="module")
-def built(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("report") / "site"
-    site.write(parse(found), out)
-    return out
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a tab; nothing that it asks the network for is let out."""
-    contexts: list[BrowserContext] = []
-
-    def open_(size: tuple[int, int] = DESKTOP, theme: Any = "light", **how: Any) -> Page:
-        viewport: Any = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, color_scheme=theme, **how)
-        context.route("**/*", lambda route: route.continue_() if is_file(route.request.url) else route.abort())
-        contexts.append(context)
-        return context.new_page()
-
-    yield open_
-    for context in contexts:
-        context.close()
 
 
 # ---------------------------------------------------------------- loading
@@ -108,30 +67,30 @@ def test_every_page_loads_in_silence(built: Path, opened: Callable[..., Page], t
 # ---------------------------------------------------------------- the filter
 
 
-def check_filter(page: Page, found: Mapping[str, Any], built: Path) -> None:
+def check_filter(page: Page, reported: Mapping[str, Any], built: Path) -> None:
     """As people use it: boxes, words, the address, reset."""
-    every = [entry["id"] for entry in found["claims"]]
+    every = [entry["id"] for entry in reported["claims"]]
     page.goto(url(built, "claims.html"))
     status = page.locator("#count")
     assert status.get_attribute("role") == "status"
     assert visible(page) == every
 
-    for verdict, number in found["summary"]["verdicts"].items():
+    for verdict, number in reported["summary"]["verdicts"].items():
         assert page.locator(f'[data-count="{verdict}"]').inner_text() == str(number)
     for group, value in (("verdict", "REFUTED"), ("source", "magneto"), ("route", "proof")):
         box = page.locator(f'input[name="{group}"][value="{value}"]')
         box.check()
-        assert visible(page) == wanted(found, **{group: [value]})
+        assert visible(page) == wanted(reported, **{group: [value]})
         box.uncheck()
     page.check('input[value="REFUTED"]')
     page.check('input[value="MISPRINT"]')
     page.check('input[value="su"]')
     page.check('input[value="proof"]')
-    both = wanted(found, verdict=["REFUTED", "MISPRINT"], source=["su"], route=["proof"])
-    assert 0 < len(both) < len(wanted(found, verdict=["REFUTED"]))
+    both = wanted(reported, verdict=["REFUTED", "MISPRINT"], source=["su"], route=["proof"])
+    assert 0 < len(both) < len(wanted(reported, verdict=["REFUTED"]))
     assert visible(page) == both
     assert status.inner_text() == f"{len(both)} of {len(every)} claims"
-    beside = wanted(found, verdict=["REFUTED", "MISPRINT"], source=["deepnet"], route=["proof"])
+    beside = wanted(reported, verdict=["REFUTED", "MISPRINT"], source=["deepnet"], route=["proof"])
     assert page.locator('[data-count="deepnet"]').inner_text() == str(len(beside))
 
     kept = page.url
@@ -148,7 +107,7 @@ def check_filter(page: Page, found: Mapping[str, Any], built: Path) -> None:
     page.fill("#q", "  lemma 4.1  ")
     searched = visible(page)
     assert 0 < len(searched) < len(every)
-    assert all("lemma 4.1" in _words(found, id_) for id_ in searched)
+    assert all("lemma 4.1" in _words(reported, id_) for id_ in searched)
     page.fill("#q", "S1-34")
     assert "S1-34" in visible(page)
     page.fill("#q", "no claim has these words")
@@ -160,8 +119,8 @@ def check_filter(page: Page, found: Mapping[str, Any], built: Path) -> None:
     assert page.locator("#none").is_hidden()
 
 
-def _words(found: Mapping[str, Any], id_: str) -> str:
-    entry = next(one for one in found["claims"] if one["id"] == id_)
+def _words(reported: Mapping[str, Any], id_: str) -> str:
+    entry = next(one for one in reported["claims"] if one["id"] == id_)
     parts = " ".join(part["name"] + part["statement"] for part in entry["parts"])
     return f"{entry['locator']} {entry['quote']} {entry['statement']} {parts}".lower()
 
@@ -175,50 +134,22 @@ BAD_FILTERS = {
 }
 
 
-def test_the_filter_filters(built: Path, found: dict[str, Any], opened: Callable[..., Page], tmp_path: Path) -> None:
-    check_filter(opened(), found, built)
+def test_the_filter_filters(built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path) -> None:
+    check_filter(opened(), reported, built)
     for old, new in BAD_FILTERS.values():
         bad = broken(built, tmp_path, "static/site.js", old, new)
         with pytest.raises(AssertionError):
-            check_filter(opened(), found, bad)
-
-
-def test_counts_of_the_overview_lead_into_the_filter(
-    built: Path, found: dict[str, Any], opened: Callable[..., Page]
-) -> None:
-    page = opened()
-    for where, state, chosen in (
-        (".card", "verdict=REFUTED", {"verdict": ["REFUTED"]}),
-        (".card", "verdict=MISPRINT", {"verdict": ["MISPRINT"]}),
-        ("td a", "verdict=REFUTED&source=deepnet", {"verdict": ["REFUTED"], "source": ["deepnet"]}),
-        (".routes a", "route=kernel", {"route": ["kernel"]}),
-    ):
-        page.goto(url(built, "index.html"))
-        page.click(f'{where}[href="claims.html#{state}"]')
-        page.wait_for_url(f"**/claims.html#{state}")
-        assert visible(page) == wanted(found, **chosen)
-
-
-def test_without_scripts_nothing_is_missing(built: Path, found: dict[str, Any], opened: Callable[..., Page]) -> None:
-    page = opened(java_script_enabled=False)
-    page.goto(url(built, "claims.html"))
-    assert visible(page) == [entry["id"] for entry in found["claims"]]
-    assert page.locator("#filter").is_hidden()
-    assert page.locator("#theme").is_hidden()
-    page.goto(url(built, "source-su.html#S1-08"))
-    fold = page.locator("#S1-08 details").first
-    fold.locator("summary").click()
-    assert fold.locator(":scope > :not(summary)").first.is_visible()
+            check_filter(opened(), reported, bad)
 
 
 # ---------------------------------------------------------------- links
 
 
 def test_every_claim_is_reached_and_not_under_the_header(
-    built: Path, found: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
 ) -> None:
     by_source: dict[str, list[str]] = {}
-    for entry in found["claims"]:
+    for entry in reported["claims"]:
         by_source.setdefault(entry["source"], []).append(entry["id"])
     page = opened()
     for source, ids in by_source.items():
@@ -232,7 +163,7 @@ def test_every_claim_is_reached_and_not_under_the_header(
     assert small.evaluate(PLACE, "S1-24")
     under = broken(built, tmp_path, "static/style.css", "scroll-padding-top: 4rem", "scroll-padding-top: 0")
     css = under / "static" / "style.css"
-    css.write_text(css.read_text().replace(".claim { margin-block: 3.5rem 0; padding-top: 2rem", ".claim { "))
+    css.write_text(css.read_text().replace(".claim { margin-block: 2rem 0; padding-top: 1.5rem", ".claim { "))
     page.goto(url(under, "source-su.html#S1-24"))
     assert not page.evaluate(PLACE, "S1-24")
 
@@ -274,84 +205,6 @@ def test_the_graph_leads_to_claims_by_mouse_and_keyboard(
     page.goto(url(bad, "graph.html"))
     page.locator(".graph-box").focus()
     assert not tabbed(page, 1)[0]["isMarked"]
-
-
-def test_the_first_tab_skips_to_the_content(built: Path, opened: Callable[..., Page]) -> None:
-    page = opened()
-    page.goto(url(built, "index.html"))
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    assert page.evaluate("document.activeElement.getBoundingClientRect().top >= 0")
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
-    for one in tabbed(page, 8):
-        assert one["isMarked"] and one["isSeen"]
-
-
-def test_folds_open_by_keyboard_and_all_at_once(built: Path, opened: Callable[..., Page]) -> None:
-    page = opened()
-    page.goto(url(built, "source-su.html#S1-08"))
-    fold = page.locator("#S1-08 details.fold").first
-    inside = fold.locator(":scope > :not(summary)").first
-    assert inside.is_hidden()
-    fold.locator("summary").focus()
-    page.keyboard.press("Enter")
-    assert inside.is_visible()
-    page.keyboard.press("Space")
-    assert inside.is_hidden()
-    page.get_by_role("button", name="Unfold everything").click()
-    assert page.locator("details.fold:not([open])").count() == 0
-    assert page.locator("#said").inner_text() == "Everything is unfolded."
-    page.get_by_role("button", name="Fold", exact=True).click()
-    assert page.locator("details.fold[open]").count() == 0
-
-
-@pytest.mark.parametrize("has_clipboard", [True, False])
-def test_a_command_is_copied(built: Path, opened: Callable[..., Page], has_clipboard: bool) -> None:
-    page = opened(permissions=["clipboard-read", "clipboard-write"])
-    if not has_clipboard:
-        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    page.goto(url(built, "source-su.html#S1-08"))
-    box = page.locator("#S1-08 .command").first
-    box.get_by_role("button").click()
-    page.wait_for_function("document.querySelector('#said').textContent")
-    assert page.locator("#said").inner_text() == "The command is copied."
-    page.goto(url(built, "claims.html"))
-    page.focus("#q")
-    page.keyboard.press("Control+V")
-    command = page.input_value("#q")
-    assert command.startswith("depthlaw verify S1-08") or "S1-08" in command
-
-
-# ---------------------------------------------------------------- themes
-
-
-def paper(page: Page) -> str:
-    return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-
-def test_themes(built: Path, opened: Callable[..., Page]) -> None:
-    """The system's, the button's, which stays, and no error where nothing can be kept."""
-    light, dark = "rgb(255, 255, 255)", "rgb(20, 24, 27)"
-    for theme, other, first, second in (("light", "dark", light, dark), ("dark", "light", dark, light)):
-        page = opened(theme=theme)
-        page.goto(url(built, "schemes.html"))
-        button = page.locator("#theme")
-        assert (paper(page), button.get_attribute("aria-pressed")) == (first, str(theme == "dark").lower())
-        button.focus()
-        page.keyboard.press("Enter")
-        assert (paper(page), button.get_attribute("aria-pressed")) == (second, str(other == "dark").lower())
-        page.goto(url(built, "index.html"))
-        assert paper(page) == second
-
-    page = opened()
-    heard = Noise(page, built).heard
-    page.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('shut') }})")
-    page.goto(url(built, "schemes.html"))
-    page.click("#theme")
-    assert paper(page) == dark
-    assert heard == []
 
 
 # ---------------------------------------------------------------- widths

@@ -12,25 +12,12 @@ import pytest
 from paper_checks.report import figures, site, views
 from paper_checks.report.model import parse
 from tests.paper_checks.report_pages import (
-    SOME,
-    as_expected,
     badges,
-    checked,
     document_of,
     made,
     shown_verdicts,
     wanted_verdicts,
 )
-
-
-@pytest.fixture(scope="module")
-def whole() -> dict[str, Any]:
-    return as_expected()
-
-
-@pytest.fixture(scope="module")
-def some() -> dict[str, Any]:
-    return document_of([checked(id_) for id_ in SOME])
 
 
 @pytest.fixture(autouse=True)

@@ -75,9 +75,19 @@ function startFolding() {
     button.addEventListener("click", () => {
       const isOpen = button.dataset.unfold === "true";
       for (const fold of $$("details.fold")) fold.open = isOpen;
-      say(isOpen ? "Everything is unfolded." : "Everything is folded.");
+      say(isOpen ? "Everything is open." : "Everything is closed.");
     });
   }
+  // A link to a claim opens it; the style sheet does so where no script runs.
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const folds = target ? [...$$(":scope > details.body", target), target.closest("details.body")] : [];
+    const closed = folds.filter((fold) => fold && !fold.open);
+    for (const fold of closed) fold.open = true;
+    if (closed.length) target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = $$("details:not([open])");
