@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from paper_checks.claim import Verdict
-from paper_checks.findings import FINDINGS
+from paper_checks.findings import FINDINGS, FIRST
 from paper_checks.kernel_route import BY_ROLE, GROWING, NETWORK
 from paper_checks.sources import sources
 from paper_checks.verify import reasons
@@ -78,6 +78,12 @@ def claims_markdown(found: Found) -> str:
         "second moments, nothing fitted. A part in a real Transformer is of softmax attention and FFN in turn.",
         "",
     ]
+    with _section(lines, "Findings"):
+        lines += [
+            "The most consequential first; a sentence speaks for all claims before it.",
+            "",
+            *_finding_lines(found),
+        ]
     with _section(lines, "What is not confirmed"):
         for entry in found["claims"]:
             if entry["verdict"] != Verdict.CONFIRMED.value:
@@ -118,15 +124,25 @@ def _counts(summary: Mapping[str, Any]) -> str:
 
 
 def findings(found: Found) -> str:
-    """What was found against the sources: the README's list."""
+    """What was found against the sources: the README's list, the first of all; ``claims_markdown`` has every one."""
+    lines = list(_finding_lines(found))
     verdicts = {entry["id"]: entry["verdict"] for entry in found["claims"]}
-    lines = [_counts(found["summary"]) + f". {LEGEND}", ""]
+    still = [id_ for id_, verdict in verdicts.items() if verdict == Verdict.UNDECIDED.value]
+    return "\n".join(
+        [
+            f"{_counts(found['summary'])}. {LEGEND}. Of the {len(lines)} findings, the first {FIRST}:",
+            "",
+            *lines[:FIRST],
+            f"- **{', '.join(still)}** UNDECIDED: training decides; `depthlaw explain ID` says which runs.",
+        ]
+    )
+
+
+def _finding_lines(found: Found) -> Iterator[str]:
+    verdicts = {entry["id"]: entry["verdict"] for entry in found["claims"]}
     for ids, text in FINDINGS:
         kinds = dict.fromkeys(verdicts[id_] for id_ in ids)
-        lines.append(f"- **{', '.join(ids)}** {', '.join(kinds)}: {_plain(text)}.")
-    still = [id_ for id_, verdict in verdicts.items() if verdict == Verdict.UNDECIDED.value]
-    lines.append(f"- **{', '.join(still)}** UNDECIDED: training decides; `depthlaw explain ID` says which runs.")
-    return "\n".join(lines)
+        yield f"- **{', '.join(ids)}** {', '.join(kinds)}: {_plain(text[0].upper() + text[1:])}."
 
 
 def with_findings(readme: str, found: Found) -> str:
