@@ -2,6 +2,7 @@
 of three dots stands for lines that are left out. What it names is there."""
 
 import doctest
+import json
 import os
 import re
 import subprocess
@@ -98,6 +99,31 @@ def test_readme_python() -> None:
 
 def test_readme_python_finds_a_mutant() -> None:
     assert failures("```python\n>>> 1 + 1\n3\n```\n") == 1
+
+
+def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
+    """The two lines as they stand, in a home of their own; then what TAB after them is answered."""
+    (lines,) = re.findall(r"^```\n(source .*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    first, second = (line.partition("#")[0].strip() for line in lines.strip().splitlines())
+    tab = 'COMP_WORDS=(depthlaw explain S1-3); COMP_CWORD=2; _depthlaw_completion depthlaw; echo "${COMPREPLY[*]}"'
+    script = f"{first} && {second} bash >&2 && . {tmp_path}/.bash_completions/depthlaw.sh && {{ {tab}; }}"
+    settings = {"HOME": str(tmp_path), "PATH": os.defpath}
+    result = subprocess.run(["bash", "-c", script], env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [f"S1-3{i}" for i in range(10)]
+    bare = script.removeprefix(f"{first} && ")
+    refused = subprocess.run(["bash", "-c", bare], env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+
+
+def test_readme_s_tokens_change_little() -> None:
+    question = "predict --scheme pre-ln --optimizer adam --attention --layers 8 --json --tokens"
+    said = re.search(r"Pre-LN of 8 layers under Adam has ([\d.]+) with `--tokens 4` and ([\d.]+) with 16", README)
+    assert said is not None
+    for tokens, printed in zip(("4", "16"), said.groups(), strict=True):
+        command = [ROOT / ".venv" / "bin" / "depthlaw", *question.split(), tokens]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert f"{json.loads(result.stdout)['rows'][0]['update']:.1f}" == printed
 
 
 # --- what it names: files, numbers
