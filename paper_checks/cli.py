@@ -418,13 +418,14 @@ def explain(
         str,
         typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
     ],
+    full: Annotated[bool, typer.Option("--full", help="Also each statement, number and derivation.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break it on purpose and see red.")] = False,
     as_json: Json = False,
 ) -> None:
-    """One claim in full: what is printed, the verdict, each piece of evidence, the derivation."""
-    from paper_checks.commands.verify import explain as run
+    """One claim: the verdict, what was found, what is printed, what holds instead, the counterexample."""
+    from paper_checks.commands.explain import explain as run
 
-    raise typer.Exit(run(claim, mutants=mutants, as_json=as_json))
+    raise typer.Exit(run(claim, full=full, mutants=mutants, as_json=as_json))
 
 
 app.command(cls=Command, rich_help_panel=_PAPERS)(report)
