@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.commands.inputs import BadInputError, count, refusing, writable
 from paper_checks.commands.output import document, print_json
 from paper_checks.commands.running import (
+    check_rows,
     file_name,
-    fitted,
     num_workers,
     opened,
     positive,
@@ -74,7 +74,7 @@ def run(
 
     from paper_checks.processes import Workers
     from sims.measure import choose_device, device_name
-    from sims.store import export, import_, key
+    from sims.store import export, import_
     from sims.sweep import cluster
 
     with refusing():
@@ -91,8 +91,7 @@ def run(
     with refusing(), opened(path) as kept, stoppable(path):
         if has_record:
             _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
-        for row in kept.rows():
-            fitted(kept, key(row.config), row.result)
+        check_rows(kept)
         if is_plan:
             _show_plan(experiment, base.there(kept), num_seeds, as_json=as_json)
             return 0

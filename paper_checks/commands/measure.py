@@ -64,10 +64,9 @@ def run(
     target = None if plot is None else plot_file(plot)
     kept_in = _record_file(record) if keeps or record else None
     asked = networks(stack, attention, width)
-    predictions, reason = _predicted(asked, stack.optimizer)
 
     from paper_checks.measured_rows import exponent, row
-    from paper_checks.measuring import Extras
+    from paper_checks.measuring import Extras, check_memory
     from sims.measure import choose_device, device_name
     from sims.optim import NORMALISATION
 
@@ -75,6 +74,9 @@ def run(
         where = choose_device(device)
         kept = _read(kept_in, where, dtype)
     extras = Extras(has_layers, has_changes, rate)
+    with refusing():  # before the prediction, which may take minutes
+        check_memory(asked, stack.optimizer, kept, extras)
+    predictions, reason = _predicted(asked, stack.optimizer)
     found = _measured(asked, stack.optimizer, chosen, kept, extras)
     rows = [
         row(network, stack.optimizer, prediction, one)
@@ -173,10 +175,8 @@ def _measured(
     asked: Sequence[Network], optimizer: str, seeds: Sequence[int], kept: Kept, extras: Extras
 ) -> list[Found]:
     """One network after the other, with a bar that counts sublayers times seeds."""
-    from paper_checks.measuring import check_memory, measure
+    from paper_checks.measuring import measure
 
-    with refusing():
-        check_memory(asked, optimizer, kept, extras)
     found = []
     with _stoppable(kept.path), progress("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:

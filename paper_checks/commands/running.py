@@ -13,7 +13,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.commands.inputs import BadInputError, StoppedError, count, fraction, writable
+from paper_checks.commands.inputs import BadInputError, StoppedError, count, fraction, refusing, writable
 
 if TYPE_CHECKING:
     from sims.store import Store
@@ -76,6 +76,29 @@ def fitted(kept: Store, name: str, result: Mapping[str, Any]) -> TrainResult:
         return TrainResult.model_validate(result)
     except ValidationError as error:
         raise BadInputError(f"{kept.path}: run {name[:12]} does not fit: {in_one_line(error)}") from error
+
+
+def found(kept: Store, config: Mapping[str, Any]) -> TrainResult | None:
+    """What the store has of a run."""
+    from sims.store import key
+
+    with refusing(f"{kept.path}: run {key(config)[:12]} does not fit"):
+        result = kept.find(config)
+    return None if result is None else fitted(kept, key(config), result)
+
+
+def check_rows(kept: Store) -> None:
+    """That every run there is one of a ``Trial``, whatever wrote it."""
+    from paper_checks.trials import Trial
+    from sims.store import key
+
+    for row in kept.rows():
+        name = key(row.config)
+        fitted(kept, name, row.result)
+        try:
+            Trial.of(row.config).named()
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"{kept.path}: run {name[:12]} does not fit: {error}") from error
 
 
 def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:

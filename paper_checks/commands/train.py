@@ -17,7 +17,7 @@ from paper_checks.commands.inputs import BadInputError, count, fraction, plot_fi
 from paper_checks.commands.output import document, print_json, progress
 from paper_checks.commands.running import (
     file_name,
-    fitted,
+    found,
     num_workers,
     opened,
     positive,
@@ -258,10 +258,7 @@ def _names(text: str, option: str) -> list[str]:
 
 
 def _found(kept: Store, named: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:
-    from sims.store import key
-
-    there = {trial: kept.find(name) for trial, name in named.items()}
-    return {trial: None if found is None else fitted(kept, key(named[trial]), found) for trial, found in there.items()}
+    return {trial: found(kept, name) for trial, name in named.items()}
 
 
 def _data(trial: Trial) -> dict[str, Any]:

@@ -463,22 +463,27 @@ def test_a_record_of_something_else_is_refused_in_one_line(
         assert caught.value.code == 2 and f"{NAME}.jsonl, line 1 does not fit" in line
 
 
+@pytest.mark.parametrize("wrong", [{"nonesuch": 1}, {}], ids=["its configuration", "its result"])
 @pytest.mark.parametrize("is_checked", [True, False])
 def test_a_row_that_does_not_fit_is_said_in_one_line(
-    is_checked: bool, command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    is_checked: bool,
+    wrong: dict[str, Any],
+    command: Command,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With its file and key, which a command that does not look would leave out."""
     row = made_rows(1)[0]
+    config, result = row.config | wrong, row.result if wrong else row.result | {"outcome": 1}
     with Store(command.store) as kept:
-        kept.add(row.config, {**row.result, "outcome": 1})
+        kept.add(config, result)
     monkeypatch.setattr(sys, "argv", ["depthlaw", "experiment", NAME, "--store", str(command.store)])
     if not is_checked:
-        monkeypatch.setattr(command_module, "fitted", lambda kept, name, result: None)
+        monkeypatch.setattr(command_module, "check_rows", lambda kept: None)
     with pytest.raises(SystemExit):
         cli.main()
-    (line,) = capsys.readouterr().err.splitlines()
-    start = f"depthlaw: {command.store}: run {store.key(row.config)[:12]} does not fit: outcome: Input should be"
-    assert line.startswith(start) == is_checked
+    start = f"depthlaw: {command.store}: run {store.key(config)[:12]} does not fit: "
+    assert capsys.readouterr().err.startswith(start) == is_checked
 
 
 def test_records_are_of_the_project() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paper_checks import loss_plots, trials
-from paper_checks.commands import train
+from paper_checks.commands import running, train
 from sims import ensemble, sweep
 from sims.train import TrainResult
 from tests.paper_checks.train_command import ONE, Command, Counted, in_this_process, ran, refuse
@@ -117,6 +117,10 @@ def check_a_row_that_does_not_fit(command: Command, counted: Counted, capsys: py
     (line,) = capsys.readouterr().err.splitlines()
     text = f"depthlaw: {command.store}: run {name[:12]} does not fit: outcome: Input should be a valid string"
     assert line == text and len(counted.named) == 1
+    with closing(sqlite3.connect(command.store)) as database, database:
+        database.execute("UPDATE runs SET result = 'garbage'")
+    refuse(command, f"{ONE} --seeds 2 --text {command.text}")
+    assert f"{command.store}: run {name[:12]} does not fit: " in capsys.readouterr().err
 
 
 def test_a_row_that_does_not_fit_is_said_in_one_line(
@@ -128,7 +132,7 @@ def test_a_row_that_does_not_fit_is_said_in_one_line(
 def test_a_raw_error_is_found(
     command: Command, counted: Counted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "fitted", lambda kept, name, result: TrainResult.model_validate(result))
+    monkeypatch.setattr(running, "fitted", lambda kept, name, result: TrainResult.model_validate(result))
     with pytest.raises(AssertionError):
         check_a_row_that_does_not_fit(command, counted, capsys)
 
