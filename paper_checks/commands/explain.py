@@ -14,6 +14,8 @@ Line = tuple[str, str]
 """A text and its style; it is indented by the blanks that it begins with."""
 
 _TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
+_COMMAND = "bold cyan"
+"""The style of what is to be pasted: such a line is never broken."""
 TOLD = 2
 """Parts that do not hold of which the answer says all: more is a list."""
 _SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"}
@@ -46,12 +48,16 @@ def _print(lines: Sequence[Line]) -> None:
     console = console_of_people()
     for line, style in lines:
         indent = len(line) - len(line.lstrip())
-        console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
+        if style == _COMMAND:
+            console.print(Text(line, style=style), soft_wrap=True)
+        else:
+            console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
 
 
 def _more(id_: str) -> Iterator[Line]:
     yield "", ""
-    yield f"In brackets: cases. depthlaw explain {id_} --full: each statement, number and step of the derivation", "dim"
+    yield "In brackets: cases. Each statement, number and step of the derivation:", "dim"
+    yield f"  depthlaw explain {id_} --full", _COMMAND
 
 
 # ---------------------------------------------------------------- the answer
@@ -59,6 +65,7 @@ def _more(id_: str) -> Iterator[Line]:
 
 def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterator[Line]:
     """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
+    from paper_checks.report.views import is_scattered
     from paper_checks.sources import sources
 
     unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
@@ -69,7 +76,8 @@ def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterato
         beside = f" (With {', '.join(others)}.)" if others else ""
         yield f"{text[0].upper()}{text[1:]}.{beside}", ""
     yield "", ""
-    yield f"Printed: {' '.join(entry['quote'].split())}", "italic"
+    printed = "Printed, as the PDF's text has it" if is_scattered(entry["quote"]) else "Printed"
+    yield f"{printed}: {' '.join(entry['quote'].split())}", "italic"
     yield f"In: {sources()[entry['source']].title}; {entry['locator']}", "dim"
     yield "", ""
     yield from _parts(entry)
@@ -116,7 +124,8 @@ def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> It
     own = f"depthlaw explain {id_}"
     if is_told:
         command = f"{own} --full" if example["command"] == own else example["command"]
-        yield f"  {seen_by(command)}: {command}", "bold"
+        yield f"  {seen_by(command)}:", "bold"
+        yield f"    {command}", _COMMAND
 
 
 # ---------------------------------------------------------------- the details
@@ -168,4 +177,5 @@ def _example(example: Found) -> Iterator[Line]:
             yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
         elif name not in ("printed", "found", "command"):
             yield f"    {name} = {_said(value)}", ""
-    yield f"    {seen_by(example['command'])}: {example['command']}", ""
+    yield f"    {seen_by(example['command'])}:", ""
+    yield f"      {example['command']}", _COMMAND

@@ -60,7 +60,7 @@ SHOWN = {
     "S2-08": (
         "REFUTED: the update of Pre-LN",
         "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains",
-        "Printed: Under SGD update",
+        "Printed, as the PDF's text has it: Under SGD update",
         "uneven gains: REFUTED; fails by property",
         "claimed at most 0.7376 eta d; found 0.908 eta d",
         "--v 1,3,9,27",
@@ -121,6 +121,16 @@ def test_in_full_and_with_mutants(capsys: pytest.CaptureFixture[str], monkeypatc
         assert text not in short
         assert text in full
     assert full.startswith(short.partition("In brackets")[0].rstrip())
+
+
+@pytest.mark.usefixtures("quickly")
+def test_commands_are_not_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines, parts = said("S2-08", capsys).splitlines(), checked("S2-08")["parts"]
+    shown = [part["counterexample"]["command"] for part in parts if part["counterexample"]][:TOLD]
+    assert {*shown, "depthlaw explain S2-08 --full"} <= {line.strip() for line in lines}
+    assert max(map(len, shown)) > 80
+    assert max(len(line) for line in lines if line.strip() not in shown) <= 80
 
 
 @pytest.mark.usefixtures("quickly")
