@@ -63,8 +63,8 @@ def printed_bounds(v: Sequence[str], w: Sequence[str]) -> str:
     """S2-17, S3-03, S3-09: bound (10) of Pre-LN beside (12) of Magneto, without eta d, at these gains.
 
     >>> from paper_checks.papers.one_liners import printed_bounds
-    >>> printed_bounds(["1", "1"], ["100", "1"])[:48]
-    'python -c "v, w = [1, 1], [100, 1]; c = lambda a:'
+    >>> printed_bounds(["1", "1"], ["100", "1"]).partition("; ")[0]
+    'python -c "v, w = [1, 1], [100, 1]'
     """
     return _python(
         f"v, w = [{', '.join(v)}], [{', '.join(w)}]; "
@@ -78,8 +78,8 @@ def adam_step(gradients: Sequence[str]) -> str:
     """S1-30: Adam's step in units of eta after these gradients of an entry.
 
     >>> from paper_checks.papers.one_liners import adam_step
-    >>> adam_step(["1", "-1/2"])[:31]
-    'python -c "g = [1, -1/2]; m = la'
+    >>> adam_step(["1", "-1/2"]).partition("; ")[0]
+    'python -c "g = [1, -1/2]'
     """
     return _python(
         f"g = [{', '.join(gradients)}]; m = lambda b, a: sum(b ** (len(a) - 1 - i) * x for i, x in enumerate(a))"

@@ -19,7 +19,7 @@ _NO_TEXT = {"\u2060": "", "\u200b": ""}
 
 @lru_cache(maxsize=1024)
 def plain(text: str) -> str:
-    """A sentence or a quotation with its formulas as characters.
+    r"""A sentence or a quotation with its formulas as characters.
 
     >>> from paper_checks.report.plain import plain
     >>> plain("gain sqrt(2N) and v_l^2/d"), plain("ratio $\\frac{1}{2N}$")
@@ -30,6 +30,16 @@ def plain(text: str) -> str:
     except ParseError:  # characters that XML does not have
         return text
     return "".join(_NO_TEXT.get(letter, letter) for letter in found)
+
+
+def heading(text: str) -> str:
+    """The head of a row or a column, which a screen reader names cells by: characters, no MathML.
+
+    >>> from paper_checks.report.plain import heading
+    >>> heading("lambda"), heading("power_value"), heading("U(4) predicted")
+    ('λ', 'power value', 'U(4) predicted')
+    """
+    return plain(text) if (shown := typeset.label(text)).startswith("<") else str(shown.unescape())
 
 
 def _text(element: Element) -> str:

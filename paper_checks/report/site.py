@@ -18,7 +18,7 @@ from paper_checks.pages import LEGEND, LETTERS
 from paper_checks.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
 from paper_checks.report.model import Claim, Document
-from paper_checks.report.plain import plain
+from paper_checks.report.plain import heading, plain
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"
@@ -112,6 +112,7 @@ def environment(document: Document) -> Environment:
         cell=typeset.cell,
         label=typeset.label,
         plain=plain,
+        heading=heading,
         quoted=views.quoted,
         linked=partial(views.linked, claims=claims),
     )

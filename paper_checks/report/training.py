@@ -11,6 +11,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from paper_checks.report import typeset
+from paper_checks.report.plain import plain
 from paper_checks.training_page import PAGE
 
 Draw = Callable[[str], Markup]
@@ -57,7 +58,7 @@ def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
             token.attrSet("scope", "col")
         elif token.type == "inline":
             _keep_links(token)
-            _typeset(token)
+            _typeset(token, is_heading=tokens[i - 1].type == "th_open")
         out.append(token)
         if token.type == "table_close":
             out.append(_html("</div>\n"))
@@ -104,10 +105,12 @@ def _keep_links(inline: Token) -> None:
     inline.children = kept
 
 
-def _typeset(inline: Token) -> None:
-    """2^-6.5 and its like as formulas; code stays code."""
+def _typeset(inline: Token, *, is_heading: bool) -> None:
+    """2^-6.5 and its like as formulas, in the heads of columns as characters; code stays code."""
     for child in inline.children or []:
-        if child.type == "text":
+        if child.type == "text" and is_heading:
+            child.content = plain(child.content)
+        elif child.type == "text":
             child.type, child.content = "html_inline", str(typeset.prose(child.content))
 
 

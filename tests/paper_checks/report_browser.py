@@ -146,8 +146,13 @@ WIDER = """() => {
 }"""
 
 
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""When what a change of size or a fold brings about has been done."""
+
+
 def violations(page: Page, rules: Sequence[str] | None = None) -> list[str]:
     """By axe: all of RULES, or these only."""
+    page.evaluate(DRAWN)
     only = {"type": "tag", "values": RULES} if rules is None else {"type": "rule", "values": list(rules)}
     answer = Axe().run(page, options={"runOnly": only, "resultTypes": ["violations"]}).response
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in answer["violations"]]
@@ -158,6 +163,6 @@ SOME_OF_EACH = """kept => {
     document.querySelectorAll(many).forEach((one, i) => { if (i > 1 && !kept.includes(one.id)) one.remove(); });
   for (const body of document.querySelectorAll("tbody, .chips"))
     [...body.children].slice(5).forEach(one => one.remove());
-  document.querySelectorAll("math").forEach(one => one.replaceChildren(document.createElement("mi")));
+  document.querySelectorAll("math").forEach(one => one.replaceChildren("x"));
   document.querySelectorAll("details").forEach(one => { one.open = true; });
 }"""

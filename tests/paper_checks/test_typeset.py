@@ -185,10 +185,10 @@ def test_a_bound_stands_by_itself() -> None:
         ("||theta_i* - theta_i||", [r"\left\|\theta_{i}^{\ast} - \theta_{i}\right\|"]),
         ("so <dL/dW, U> = 0", [r"\langle d L/d W, U\rangle = 0"]),
         ("sum_(i <= L) 2/(i + 1)", [r"\sum_{i \leq L}  2/(i + 1)"]),
-        ("at gain 1 E phi'^2 > E phi^2", [r"E \phi'^{2} > E \phi^{2}"]),
+        ("at gain 1 E phi'^2 > E phi^2", [r"\operatorname{E} \phi'^{2} > \operatorname{E} \phi^{2}"]),
         ("where w_l >> w_i", [r"w_{l} \gg w_{i}"]),
         ("0.707 (d x d) at", [r"(d \times d)"]),
-        ("E[x e^(s x)] of v[l]", ["E", "x e^{s x}", "v_{l}"]),  # a mean is no index
+        ("E[x e^(s x)] of v[l]", ["x e^{s x}", "v_{l}"]),  # a mean is no index
         ("100 * (4 * 1 + 8) = 1200", [r"100 (4 \cdot 1 + 8) = 1200"]),
     ],
 )
