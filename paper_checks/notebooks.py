@@ -3,8 +3,8 @@
 The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
 kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
 few seeds and depths, and writes nothing: what the tests do. Digests of the source and of what it computes with are kept
-in the notebook, so that one that was not run again after a change is found out; and one of its cells, so that one that
-somebody edited in Jupyter is not overwritten.
+in the notebook, so that one that was not run again after a change is found out; and those of its cells, so that one
+that somebody edited in Jupyter is not overwritten.
 """
 
 from __future__ import annotations
@@ -68,21 +68,17 @@ def inputs(root: Path = ROOT) -> str:
     return found.hexdigest()
 
 
-def cells_digest(cells: Iterable[Any]) -> str:
-    """sha256 of what stands in the cells, outputs aside. Jupyter adds empty cells and keeps text by lines."""
-    return hashlib.sha256(json.dumps(_written(cells)).encode()).hexdigest()
-
-
-def _written(cells: Iterable[Any]) -> list[list[str]]:
-    found = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
-    return [[kind, written] for kind, written in found if written.strip()]
+def cells_digests(cells: Iterable[Any]) -> list[str]:
+    """sha256 of what stands in each cell, outputs aside. Jupyter adds empty cells and keeps text by lines."""
+    written = ([cell["cell_type"], "".join(cell["source"])] for cell in cells)
+    return [hashlib.sha256(json.dumps(one).encode()).hexdigest() for one in written if one[1].strip()]
 
 
 def refuse_edited(name: str) -> None:
     """EditedError, in one line, where NAME.ipynb has an edit that overwriting it would lose.
 
-    None is lost where its cells are as they were written, by the digest that it keeps: then only the .py can have been
-    edited. Nor where they are those of the .py. A notebook without the digest passes by the second alone.
+    An edit is a cell that is not as it was written, by the digests that the notebook keeps, and that the .py does not
+    have; or one that was taken out, and that the .py still has. Without the digests, any cell may have been edited.
     """
     path, at = FOLDER / f"{name}.ipynb", f"{FOLDER.name}/{name}"
     if not path.exists():
@@ -90,15 +86,18 @@ def refuse_edited(name: str) -> None:
     thrown = f'or throw it away: make notebooks NAME="{name} --discard-edits"'
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        written, its_digest = _written(kept["cells"]), cells_digest(kept["cells"])
-        recorded = kept["metadata"].get("depthlaw", {}).get("cells_sha256")
+        digests = cells_digests(kept["cells"])
+        recorded = kept["metadata"].get("depthlaw", {}).get("cells_sha256", [])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise EditedError(f"{at}.ipynb is no notebook that can be read, and was kept: mend it, {thrown}") from error
-    of_source = _written(source(name).cells)
-    if written == of_source or its_digest == recorded:
+    cells = source(name).cells
+    of_source = cells_digests(cells)
+    is_taken_out = any(one in of_source and one not in digests for one in recorded)
+    edited = [one for one in kept["cells"] if not {*cells_digests([one])} <= {*recorded, *of_source}]
+    if not edited and not is_taken_out:
         return
-    old = {line for _, content in of_source for line in content.splitlines()}
-    new = [line.strip() for _, content in written for line in content.splitlines() if line not in old]
+    old = {line for cell in cells for line in cell["source"].splitlines()}
+    new = [line.strip() for cell in edited for line in "".join(cell["source"]).splitlines() if line not in old]
     what = f" (`{new[0]}`)" if new else ""
     raise EditedError(f"{at}.ipynb has an edit{what} that {at}.py has not, and was kept: copy it there, {thrown}")
 
@@ -115,7 +114,7 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     for cell in found.cells:
         cell.metadata.pop("execution", None)  # times of day
     found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
-    digests = {"source_sha256": digest(name), "inputs_sha256": inputs(), "cells_sha256": cells_digest(found.cells)}
+    digests = {"source_sha256": digest(name), "inputs_sha256": inputs(), "cells_sha256": cells_digests(found.cells)}
     found.metadata["depthlaw"] = digests
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks.notebooks import FOLDER, cells_digest, digest, inputs, main, names, run, source, text
+from paper_checks.notebooks import FOLDER, cells_digests, digest, inputs, main, names, run, source, text
 from paper_checks.prose import typeset
 
 MOST_BYTES = 1_000_000
@@ -57,7 +57,7 @@ def test_notebook_runs(name: str) -> None:
 def test_notebook_is_in_step_with_its_source(name: str) -> None:
     kept = committed(name)
     assert kept["metadata"]["depthlaw"]["source_sha256"] == digest(name)
-    assert kept["metadata"]["depthlaw"]["cells_sha256"] == cells_digest(kept["cells"])
+    assert kept["metadata"]["depthlaw"]["cells_sha256"] == cells_digests(kept["cells"])
     assert [cell["source"] for cell in kept["cells"]] == [cell.source for cell in source(name).cells]
 
 
@@ -189,7 +189,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def unexecuted(name: str, *, is_fast: bool = False) -> Any:
         del is_fast
         found = source(name)
-        found.metadata["depthlaw"] = {"cells_sha256": cells_digest(found.cells)}
+        found.metadata["depthlaw"] = {"cells_sha256": cells_digests(found.cells)}
         return found
 
     monkeypatch.setattr("paper_checks.notebooks.run", unexecuted)
@@ -204,6 +204,8 @@ def edit(path: Path, old: str, new: str, *, has_digest: bool = True) -> None:
     found = json.loads(path.read_text())
     for cell in found["cells"]:
         cell["source"] = "".join(cell["source"]).replace(old, new).splitlines(keepends=True)
+    if old == "a cell":
+        del found["cells"][-1]
     found["cells"].append({"cell_type": "code", "source": [], "metadata": {}, "outputs": [], "execution_count": None})
     if not has_digest:
         del found["metadata"]["depthlaw"]
@@ -233,6 +235,27 @@ def test_an_edited_notebook_is_kept_and_the_others_are_run(
     assert "LAYERS = 6" in path.read_text()
     edit(path, "LAYERS = 6", "LAYERS = 96", has_digest=has_digest)
     (folder / "00_small.py").write_text(SOURCE.replace("6", "96"))
+    assert main(["00_small"]) == 0
+
+
+def test_an_edit_is_told_apart_from_changes_of_the_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The .py has gone on since: what is named, and what is kept, is the edit alone, until the .py has it too."""
+    path = folder / "00_small.ipynb"
+    edit(path, "LAYERS = 6", "LAYERS = 96")
+    gone_on = SOURCE.replace("print(LAYERS)", "print(2 * LAYERS)")
+    (folder / "00_small.py").write_text(gone_on)
+    capsys.readouterr()
+    assert main(["00_small"]) == 1
+    assert "has an edit (`LAYERS = 96`)" in capsys.readouterr().err
+    (folder / "00_small.py").write_text(gone_on.replace("LAYERS = 6", "LAYERS = 96"))
+    assert main(["00_small"]) == 0
+    assert "print(2 * LAYERS)" in path.read_text()
+
+
+def test_a_cell_that_was_taken_out_is_an_edit(folder: Path) -> None:
+    edit(folder / "00_small.ipynb", "a cell", "")
+    assert main(["00_small"]) == 1
+    (folder / "00_small.py").write_text(SOURCE.partition("\n# %%\nprint")[0])
     assert main(["00_small"]) == 0
 
 
@@ -274,7 +297,7 @@ def test_the_run_keeps_the_digest_of_its_cells(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")
     found = run("00_small", is_fast=True)
-    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digest(source("00_small").cells)
+    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("00_small").cells)
 
 
 def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
