@@ -25,7 +25,13 @@ GREEK = frozenset(
         "Gamma",
     ]
 )
-_SUBSCRIPTS = {"vocab": r"\text{vocab}", "last": r"\text{last}", "label": r"\text{label}", "sub": r"\text{sub}", "eps": r"\varepsilon"}
+_SUBSCRIPTS = {
+    "vocab": r"\text{vocab}",
+    "last": r"\text{last}",
+    "label": r"\text{label}",
+    "sub": r"\text{sub}",
+    "eps": r"\varepsilon",
+}
 _PRODUCTS = frozenset(["vw", "cv", "cw"])
 SPECIAL = {
     "norm_g": r"\left\|g\right\|",
