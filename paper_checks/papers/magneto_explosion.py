@@ -192,7 +192,8 @@ _S3_03 = Claim(
             "the bound is lower than Pre-LN's, equal gains",
             replace(BOUND, exploding="none"),
             "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
-            f"lower where w_l >> w_i and {NOT_FIRST}",
+            f"lower where w_l >> w_i and {NOT_FIRST}, and log L times as low at Magneto's own gain sqrt(log L), L > 2, "
+            "beside Pre-LN at gain 1",
             (replace(BOUND, exploding="any but the first"), "lower where any sublayer but the first explodes"),
         ),
         _explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),

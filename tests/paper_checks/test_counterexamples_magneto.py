@@ -294,6 +294,13 @@ def test_S3_03_equal_gains_other_than_1(v: float, w: float) -> None:
     assert printed_sub(*gains) == pytest.approx((v**-2 + w**-2) * (1 + sum(1 / i for i in range(1, 12))))
 
 
+@pytest.mark.parametrize("length", [3, 12, 100])
+def test_S3_03_at_the_gain_of_magneto(length: int) -> None:
+    own = [math.sqrt(math.log(length))] * length
+    alone = [1.0] * length
+    assert printed_pre(alone, alone) / printed_sub(own, own) == pytest.approx(math.log(length))
+
+
 # ---------------------------------------------------------------- orders
 
 

@@ -247,26 +247,7 @@ def test_the_means_over_six_blocks_that_the_condition_of_S3_43_states() -> None:
     for model, mean in {"Magneto": "64.30", "NormFormer": "63.22", "Pre-LN": "61.90"}.items():
         rows = [table.row(model, layers) for table in (ZERO_SHOT, FOUR_SHOT) for layers in table.blocks]
         assert f"{sum(row[AVERAGE].value for row in rows) / 6:.2f}" == mean
-    hedge = claims()["S3-43"].parts[0].hedge
-    assert hedge is not None
-    assert "Magneto 64.3, NormFormer 63.2, Pre-LN 61.9" in hedge.text
-    assert isinstance(hedge.statement, Wins)
-    assert hedge.statement.columns[-1].entries == (
-        ("Pre-LN", "61.9", False),
-        ("NormFormer", "63.2", False),
-        ("Magneto", "64.3", False),
-    )
-    assert [column.of("Magneto") for column in hedge.statement.columns[:-1]].count("64.5") == 0
-    assert len(hedge.statement.columns) == 6
-
-
-def test_S3_43_holds_by_the_mean_and_not_where_two_models_are_swapped() -> None:
-    hedge = claims()["S3-43"].parts[0].hedge
-    assert hedge is not None
-    assert isinstance(hedge.statement, Wins)
-    for place in range(len(hedge.statement.columns)):
-        assert examine(wins("S3-43"), hedge.statement.with_swapped(place))[0] is REFUTED
-    assert examine(wins("S3-43"), hedge.statement)[0] is CONFIRMED
+    assert "Magneto 64.3, NormFormer 63.2, Pre-LN 61.9" in (claims()["S3-43"].parts[0].condition or "")
 
 
 def test_a_run_that_is_not_printed_is_no_run() -> None:
