@@ -22,8 +22,8 @@
 # networks in torch; measure; compare.
 #
 # If prediction and measurement agree at depths that one can build, the same prediction can be asked about depths that
-# one cannot. That answers the practical question: with which scheme, under which optimizer, does a learning rate that
-# was tuned on a shallow model still fit a deep one?
+# one cannot. That answers a practical question, as far as the first step decides it: with which scheme, under which
+# optimizer, does a learning rate that was tuned on a shallow model take a deep one as far?
 
 # %%
 from dataclasses import replace
@@ -286,8 +286,9 @@ say(
 # ## Which scheme is flat under which optimizer
 #
 # Now to depths that nobody here could measure: kept predictions of encoders of up to a thousand layers. First all
-# schemes at a glance, by the power of $N$ that the matrices' update has at the largest depths. Zero is flat: a learning
-# rate carries over. White cells are what you look for; red ones grow, blue ones fall behind, grey ones begin with a
+# schemes at a glance, by the power of $N$ that the matrices' update has at the largest depths. Zero is flat: the same
+# learning rate moves a deep model as far as a shallow one in its first step (whether it trains as well is notebook 7).
+# White cells are what you look for; red ones grow, blue ones fall behind, grey ones begin with a
 # factor that is zero.
 
 # %%

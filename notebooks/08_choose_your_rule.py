@@ -238,12 +238,14 @@ plt.show()
 deepnorm = network(scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
 its_gain = compact(scheme("deepnorm").stack.gain_in.subs(L, 2 * side.num_layers))
 theirs = [rows["deepnorm"][n]["update"] for n in (SHALLOW, NUM_LAYERS)]
+its_slope = growth["deepnorm"]["update"]
+says = "so it is flat here too" if abs(its_slope) < FLAT else "which you would have to tune away again at every depth"
 say(f"""
 From {SHALLOW} to {NUM_LAYERS} layers the matrices' update goes from {shallow["update"]:.3g} to {deep["update"]:.3g}
 under this rule, an exponent of {growth["this rule"]["update"]:.3f} in depth. With DeepNorm's residual weight and gain
 (at {NUM_LAYERS} layers {deepnorm.residual_weight:.4g} and {deepnorm.gains["v"]:.4g}, which is `{its_gain}`) it goes
-from {theirs[0]:.3g} to {theirs[1]:.3g}, exponent {growth["deepnorm"]["update"]:.3f}. The constant in front does not
-matter, a learning rate absorbs it; the exponent is what you would have to tune away again at every depth.
+from {theirs[0]:.3g} to {theirs[1]:.3g}, exponent {its_slope:.3f}, {says}. The constant in front does not matter: a
+learning rate absorbs it.
 """)
 
 # %% [markdown]

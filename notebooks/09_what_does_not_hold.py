@@ -69,9 +69,9 @@ for name, claim in claims().items():
 table({"source": source} | {v.value: found[v.value] for v in reversed(Verdict)} for source, found in by_source.items())
 say(f"""
 **{counts["CONFIRMED"]} of {len(claims())} claims are confirmed as printed**, {counts["REFUTED"]} are refuted,
-{counts["MISPRINT"]} are slips that the source itself sets right elsewhere, {counts["CONDITIONAL"]} hold exactly under
-a condition that the source left open, and {counts["UNDECIDED"]} are open. A claim takes the verdict of its worst
-part, so a refuted one may be right in all but one of the networks that it speaks of.
+{counts["MISPRINT"]} are slips that the source itself sets right elsewhere, {counts["CONDITIONAL"]} are hedged in
+the source and hold exactly under a condition, and {counts["UNDECIDED"]} are open. A claim takes the verdict of its
+worst part, so a refuted one may be right in all but one of the networks that it speaks of.
 """)
 
 # %% [markdown]
@@ -161,9 +161,10 @@ formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
 exact = uneven.update("pre-ln", growing, growing)
 bound = value_at(PRE_BOUND, LETTERS, (growing, growing, len(growing)))
+beside = "less than that" if bound < exact else "which holds here"
 say(f"""
 At $v_l = w_l = {", ".join(map(str, growing))}$ the exact update, added up in fractions, is {exact} =
-{float(exact):.4f}; the bound is {bound} = {float(bound):.4f}, less than that.
+{float(exact):.4f}; the bound is {bound} = {float(bound):.4f}, {beside}.
 """)
 
 # %%

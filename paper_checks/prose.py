@@ -127,7 +127,7 @@ def typeset(text: str) -> str:
 
     >>> from paper_checks.prose import typeset
     >>> print(typeset("Theta(L^(1/2)) at gains 1"))
-    $\Theta(L^{1/2})$ at gains $1$
+    $\Theta(L^{1/2})$ at gains 1
     """
     from paper_checks.formulas import pieces
     from paper_checks.formulas_latex import latex as of_node
