@@ -30,8 +30,8 @@ FINDINGS: tuple[tuple[tuple[str, ...], str], ...] = (
         "DeepNorm keeps the update of the weight matrices flat in depth. The norm gains and biases, which a default "
         "model trains too, are not kept: their update grows as L at fixed width, and that of linear biases as "
         "L^(1/2). In real Transformers with softmax attention it is so too, derived up to 1,000 layers. Su's rows "
-        "for SGD and Adam break it in the same roles, LAMB's in the norm gains, and at Pre-Norm the linear biases "
-        "grow as L under SGD and Adam",
+        "for SGD and Adam break it in the same roles, LAMB's in the norm gains (as published it moves no bias that is "
+        "zero), and at Pre-Norm the linear biases grow as L under SGD and Adam",
     ),
     (
         ("DN-02", "DN-03", "DN-08", "DN-09"),

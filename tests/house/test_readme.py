@@ -118,7 +118,9 @@ def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
 
 def test_readme_s_tokens_change_little() -> None:
     question = "predict --scheme pre-ln --optimizer adam --attention --layers 8 --json --tokens"
-    said = re.search(r"Pre-LN of 8 layers under Adam has ([\d.]+) with `--tokens 4` and ([\d.]+) with 16", README)
+    said = re.search(
+        r"Pre-LN of 8 layers under Adam has ([\d.]+) with `--tokens 4` and ([\d.]+) with 16", " ".join(README.split())
+    )
     assert said is not None
     for tokens, printed in zip(("4", "16"), said.groups(), strict=True):
         command = [ROOT / ".venv" / "bin" / "depthlaw", *question.split(), tokens]
