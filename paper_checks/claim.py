@@ -328,11 +328,13 @@ def judge_quickly(part: Part) -> PartResult:
     return judge_part(part)
 
 
-def judge(found: Claim, *, quick: bool = False) -> tuple[Verdict, tuple[PartResult, ...]]:
+def judge(
+    found: Claim, *, quick: bool = False, advance: Callable[[], None] | None = None
+) -> tuple[Verdict, tuple[PartResult, ...]]:
     """The verdict on a claim, and on each of its parts.
 
     quick: without the measured and the slow checks of a part, where the others reach the expected verdict. No check
-    fails by accident: one that raises, or that no case met, is UNDECIDED.
+    fails by accident: one that raises, or that no case met, is UNDECIDED. advance: called after each part.
 
     >>> from paper_checks.claim import judge
     >>> from paper_checks.registry import claims
@@ -344,8 +346,12 @@ def judge(found: Claim, *, quick: bool = False) -> tuple[Verdict, tuple[PartResu
     CONFIRMED ['proof', 'arithmetic']
     CONFIRMED ['meanfield', 'numeric', 'measured', 'kernel']
     """
-    results = tuple(judge_quickly(part) if quick else judge_part(part) for part in found.parts)
-    return worst(result.verdict for result in results), results
+    results = []
+    for part in found.parts:
+        results.append(judge_quickly(part) if quick else judge_part(part))
+        if advance is not None:
+            advance()
+    return worst(result.verdict for result in results), tuple(results)
 
 
 @dataclass(frozen=True, kw_only=True)

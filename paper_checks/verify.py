@@ -40,8 +40,8 @@ def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
     return check(claims()[id_], with_mutants, quick)
 
 
-def check(claim: Claim, with_mutants: bool, quick: bool = False) -> Found:
-    """The claim's entry in the document; ``mutants`` is null where they were not tried.
+def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
+    """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
 
     >>> from paper_checks.registry import claims
     >>> from paper_checks.verify import check
@@ -51,7 +51,7 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False) -> Found:
     >>> entry["evidence"][0]["route"]
     'proof'
     """
-    verdict, results = judge(claim, quick=quick)
+    verdict, results = judge(claim, quick=quick, advance=advance)
     parts = [_part(result) for result in results]
     evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
     return {
@@ -126,7 +126,7 @@ def check_all(
     """The claims of those ids, in that order; several at once where there are several processors."""
     workers = min(os.cpu_count() or 1, len(ids))
     if workers <= 1:
-        return _check_several(ids, with_mutants, quick)
+        return [*_check_in_turn(ids, with_mutants, quick, progress)]
     found: dict[str, Found] = {}
     with Workers(workers) as pool:
         pending = {pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)}
@@ -139,6 +139,20 @@ def check_all(
 
 def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
     return [check_claim(id_, with_mutants, quick) for id_ in ids]
+
+
+def _check_in_turn(ids: Sequence[str], with_mutants: bool, quick: bool, progress: Progress | None) -> Iterator[Found]:
+    """Here and now; of one claim, told part by part."""
+    num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress("checking claims", done, num_parts)
+
+    for id_ in ids:
+        yield check(claims()[id_], with_mutants, quick, advance)
 
 
 def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from paper_checks.commands.output import document, print_json
-from paper_checks.commands.verify import STYLES, bar, chosen_ids, console_of_people, seen_by
+from paper_checks.commands.verify import STYLES, as_printed, bar, chosen_ids, console_of_people, seen_by
 
 Found = dict[str, Any]
 Line = tuple[str, str]
@@ -23,12 +23,17 @@ _SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"
 
 def explain(claim_id: str, *, full: bool, mutants: bool, as_json: bool) -> int:
     """One claim; its mutants too, where they are asked for. The JSON document has everything."""
-    from paper_checks.findings import finding_of
-    from paper_checks.verify import verify
-
-    (id_,) = chosen_ids([claim_id], None)
+    doing = f"checking {as_printed(claim_id)} ..."
     with bar() as progress:
-        found = verify([id_], derive=False, with_mutants=mutants, progress=progress)
+        progress(doing, 0, 1)  # before the claims are imported, which takes seconds
+
+        from paper_checks.findings import finding_of
+        from paper_checks.verify import verify
+
+        (id_,) = chosen_ids([claim_id], None)
+        found = verify(
+            [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: progress(doing, done, total)
+        )
     entry = found["claims"][0]
     finding = finding_of(id_)
     code = 0 if found["summary"]["as_expected"] else 1
@@ -76,14 +81,22 @@ def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterato
         beside = f" (With {', '.join(others)}.)" if others else ""
         yield f"{text[0].upper()}{text[1:]}.{beside}", ""
     yield "", ""
-    printed = "Printed, as the PDF's text has it" if is_scattered(entry["quote"]) else "Printed"
+    is_unread = is_scattered(entry["quote"])
+    printed = "Printed, as the PDF's text has it" if is_unread else "Printed"
     yield f"{printed}: {' '.join(entry['quote'].split())}", "italic"
+    if is_unread:
+        yield f"Transcribed{_of_part(entry)}: {entry['parts'][0]['statement']}", ""
     yield f"In: {sources()[entry['source']].title}; {entry['locator']}", "dim"
     yield "", ""
     yield from _parts(entry)
     if entry["mutants"]:
         killed = sum(one["killed"] for one in entry["mutants"])
         yield f"Mutants: {len(entry['mutants'])} tried, {killed} killed.", ""
+
+
+def _of_part(entry: Found) -> str:
+    """Of several parts the first is transcribed, and it may say less than the whole."""
+    return "" if len(entry["parts"]) == 1 else f" ({entry['parts'][0]['name']})"
 
 
 def _parts(entry: Found) -> Iterator[Line]:

@@ -68,10 +68,11 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     from paper_checks.sources import sources
 
     known = claims()
-    ids = [_as_printed(id_) for id_ in ids]
+    ids = [as_printed(id_) for id_ in ids]
     for id_ in ids:
         if id_ not in known:
-            raise BadInputError(f"unknown claim {id_!r}{_near(id_, list(known))} (allowed: {ranges(list(known))})")
+            near = _near(id_, _of_source(id_, list(known)))
+            raise BadInputError(f"unknown claim {id_!r}{near} (CLAIMS.md lists them; allowed: {ranges(list(known))})")
     if source is not None and source not in sources():
         raise BadInputError(
             f"unknown source {source!r}{_near(source, list(sources()))} (allowed: {', '.join(sources())})"
@@ -84,10 +85,16 @@ def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     return found
 
 
-def _as_printed(id_: str) -> str:
+def as_printed(id_: str) -> str:
     """s1-7 is S1-07."""
     source, dash, number = id_.upper().partition("-")
     return f"{source}-{number.zfill(2)}" if dash and number.isdigit() else id_
+
+
+def _of_source(id_: str, known: list[str]) -> list[str]:
+    """Those that can be meant: of the source that it names, where it names one as an id does."""
+    source, dash, _ = id_.upper().partition("-")
+    return [one for one in known if not dash or one.startswith(f"{source}-")]
 
 
 def ranges(ids: Sequence[str]) -> str:
@@ -126,7 +133,7 @@ def bar() -> Iterator[Any]:
             with shielded():  # half a bar cannot be cleared
                 if what not in tasks:
                     tasks[what] = shown.add_task(what, total=total)
-                shown.update(tasks[what], completed=done, refresh=True)
+                shown.update(tasks[what], completed=done, total=total, refresh=True)
 
         yield progress
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -61,6 +63,7 @@ SHOWN = {
         "REFUTED: the update of Pre-LN",
         "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains",
         "Printed, as the PDF's text has it: Under SGD update",
+        "Transcribed (equal gains, relu): update of pre-ln, relu, layernorm, over the branch matrices, <= eta*d*(Sum(",
         "uneven gains: REFUTED; fails by property",
         "claimed at most 0.7376 eta d; found 0.908 eta d",
         "--v 1,3,9,27",
@@ -108,6 +111,32 @@ def test_a_verdict_that_is_not_the_expected_one_is_said() -> None:
     assert "expected" not in told(entry).splitlines()[0]
     entry["expected"] = "CONFIRMED"
     assert told(entry).startswith("S1-25  MISPRINT, expected CONFIRMED: ")
+
+
+def test_a_quotation_that_can_be_read_is_not_transcribed() -> None:
+    assert "Transcribed: variance = v[l]**2/d" in answered("S2-06")
+    assert "Transcribed" not in answered("S1-34")
+
+
+@pytest.mark.usefixtures("quickly")
+def test_it_is_said_at_once_what_is_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    real = command.chosen_ids
+
+    @contextmanager
+    def bar() -> Iterator[Callable[..., None]]:
+        yield lambda *progress: told.append(progress)
+
+    def chosen_ids(*asked: Any) -> list[str]:
+        assert told == [("checking S2-16 ...", 0, 1)], "before the claims are imported"
+        return real(*asked)
+
+    monkeypatch.setattr(command, "bar", bar)
+    monkeypatch.setattr(command, "chosen_ids", chosen_ids)
+    assert said("s2-16", capsys)
+    assert told[1:] == [("checking S2-16 ...", 1, 2), ("checking S2-16 ...", 2, 2)]
 
 
 @pytest.mark.usefixtures("quickly")

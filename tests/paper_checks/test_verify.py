@@ -220,7 +220,9 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("verify", "S1-99"), "unknown claim 'S1-99'; did you mean"),
+        (("verify", "S1-99"), "unknown claim 'S1-99'; did you mean S1-"),
+        (("verify", "DN7"), "did you mean DN-07"),
+        (("explain", "S9-99"), "unknown claim 'S9-99' (CLAIMS.md lists them; allowed: "),
         (("verify", "s1_23"), "did you mean S1-23"),
         (("verify", "--source", "magnetto"), "did you mean magneto"),
         (("verify", "S1-23", "--source", "deepnet"), "none of S1-23 is of source 'deepnet'"),
@@ -237,9 +239,15 @@ def test_refusals_are_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert said in line
 
 
+def test_only_ids_of_the_same_source_are_near() -> None:
+    near = run("verify", "S1-99").stderr.partition("did you mean ")[2].partition("?")[0].split(" or ")
+    assert near
+    assert all(id_.startswith("S1-") for id_ in near)
+
+
 def test_allowed_ids_are_said_in_ranges() -> None:
     (line,) = run("verify", "S1-99").stderr.splitlines()
-    assert "(allowed: S1-01 to S1-50, S2-01 to S2-24, S3-01 to S3-49, DN-01 to DN-15, LI-01 to LI-05)" in line
+    assert "allowed: S1-01 to S1-50, S2-01 to S2-24, S3-01 to S3-49, DN-01 to DN-15, LI-01 to LI-05)" in line
 
 
 def test_a_quick_look_finds_the_same_verdicts(whole: dict[str, Any]) -> None:
