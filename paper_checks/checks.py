@@ -145,11 +145,11 @@ def order_text(numbers: Mapping[str, Any]) -> str:
         if numbers[name] != "0":
             factors.append(f"({base})^({numbers[name]})" if numbers[name] != "1" else base)
     if numbers["growth"] != "0":
-        factors.append(f"exp({_short(numbers['growth'])})")
+        factors.append(f"exp({short_growth(numbers['growth'])})")
     return " * ".join(factors) or "1"
 
 
-def _short(growth: str) -> str:
+def short_growth(growth: str) -> str:
     """An exponent with its constant as a number: 0.04*L."""
     expr = sympify(growth, locals={"L": L})
     number, rest = expr.as_independent(L, as_Add=False)

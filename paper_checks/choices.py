@@ -43,6 +43,16 @@ def names(text: str) -> list[str]:
     return text.replace(" or ", ", ").split(", ")
 
 
+def lowered(text: str | None) -> str | None:
+    """Names as they are known: people write AdamW, ReLU and Post-LN.
+
+    >>> from paper_checks.choices import lowered
+    >>> lowered("Post-LN")
+    'post-ln'
+    """
+    return None if text is None else text.lower()
+
+
 def one_of(text: str, *more: str) -> Completion:
     """Completes one name of a constant above."""
 

@@ -10,6 +10,9 @@ from typing import Any
 
 from theory.setting import Prediction
 
+BENT = 1.2
+"""What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPrediction(Prediction):
@@ -60,6 +63,31 @@ def _slope(lengths: Sequence[int], values: Sequence[float | None]) -> float | No
     if len(set(lengths)) < 2 or len(known) < len(values):
         return None
     return linear_regression([math.log(length) for length in lengths], [math.log(value) for value in known]).slope
+
+
+def are_power_laws(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool | None]:
+    """Whether the line that ``exponents`` fits passes every row of "update" and of each role by less than ``BENT``.
+
+    None where it has no exponent, and of two different L, through which there is always a line.
+
+    >>> from paper_checks.predicted_rows import are_power_laws
+    >>> rows = [{"num_sublayers": L, "update": L**0.5, "roles": {"q": 2.0**-L}} for L in (4, 8, 16)]
+    >>> are_power_laws(rows)
+    {'update': True, 'q': False}
+    >>> are_power_laws(rows[1:])
+    {'update': None, 'q': None}
+    """
+    lengths = [row["num_sublayers"] for row in rows]
+    return {role: _is_straight(lengths, values) for role, values in by_role(rows).items()}
+
+
+def _is_straight(lengths: Sequence[int], values: Sequence[float | None]) -> bool | None:
+    known = [value for value in values if value]
+    if len(set(lengths)) < 3 or len(known) < len(values):
+        return None
+    x, y = [math.log(length) for length in lengths], [math.log(value) for value in known]
+    line = linear_regression(x, y)
+    return max(abs(b - line.intercept - line.slope * a) for a, b in zip(x, y, strict=True)) < math.log(BENT)
 
 
 def shares(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paper_checks.choices import ARCHITECTURES, LOSSES, NORM_KINDS, OPTIMIZERS, PLACEMENTS, READOUTS
+from paper_checks.choices import ARCHITECTURES, LOSSES, NORM_KINDS, OPTIMIZERS, PLACEMENTS, READOUTS, schemes
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, one_name, power_law, refusing
 
 if TYPE_CHECKING:
@@ -49,12 +49,28 @@ class Stack:
         }
 
     def check_names(self, activations: str) -> None:
-        """Of the options that are names, the scheme aside; activations: those that are known."""
+        """Of the options that are names; activations: those that are known."""
+        for text, option in ((self.scheme_name, "--scheme"), (self.optimizer, "--optimizer")):
+            if text is not None and "," in text:
+                raise BadInputError(
+                    f"{option} takes one name here, and not a list such as {text!r} (train takes lists)"
+                )
+        self._check_scheme()
         one_name(self.optimizer, "--optimizer", OPTIMIZERS)
         one_name(self.activation, "--activation", activations)
         one_name(self.norm_kind, "--norm-kind", NORM_KINDS)
         if self.norm is not None:
             one_name(self.norm, "--norm", PLACEMENTS)
+
+    def _check_scheme(self) -> None:
+        """A name that is generated is known without sympy; of another one theory says what is near it."""
+        if self.scheme_name is None or self.scheme_name in schemes():
+            return
+
+        from theory.schemes import scheme
+
+        with refusing("--scheme"):
+            scheme(self.scheme_name)
 
     def lists(self, lengths: Sequence[int]) -> dict[str, list[float]]:
         """--w and --v, where they are given; lengths: L of each network."""

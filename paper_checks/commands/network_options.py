@@ -14,26 +14,36 @@ from paper_checks.choices import (
     OPTIMIZERS,
     PLACEMENTS,
     READOUTS,
+    lowered,
     one_of,
     one_scheme,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-Optimizer = Annotated[str, typer.Option(help=f"{OPTIMIZERS}.", metavar="NAME", autocompletion=one_of(OPTIMIZERS))]
+
+
+def _named(text: str, choices: str) -> Any:
+    return typer.Option(help=text, metavar="NAME", autocompletion=one_of(choices), callback=lowered)
+
+
+Optimizer = Annotated[str, _named(f"{OPTIMIZERS}.", OPTIMIZERS)]
 Scheme = Annotated[
     str | None,
     typer.Option(
-        help="A named scheme; `depthlaw tables --only cross` has all.", metavar="NAME", autocompletion=one_scheme
+        help="A named scheme; `depthlaw tables --only cross` has all.",
+        metavar="NAME",
+        autocompletion=one_scheme,
+        callback=lowered,
     ),
 ]
 Sublayers = Annotated[str | None, typer.Option(help="Residual sublayers L, comma-separated: 4,8,16.", metavar="LIST")]
-Activation = Annotated[str, typer.Option(help=f"{ACTIVATIONS}.", metavar="NAME", autocompletion=one_of(ACTIVATIONS))]
-NormKind = Annotated[str, typer.Option(help=f"{NORM_KINDS}.", metavar="NAME", autocompletion=one_of(NORM_KINDS))]
+Activation = Annotated[str, _named(f"{ACTIVATIONS}.", ACTIVATIONS)]
+NormKind = Annotated[str, _named(f"{NORM_KINDS}.", NORM_KINDS)]
 GainsIn = Annotated[str | None, typer.Option("--w", help="Gains of W1 by sublayer: a list, or @FILE.", metavar="LIST")]
 GainsOut = Annotated[str | None, typer.Option("--v", help="Gains of W2 by sublayer: a list, or @FILE.", metavar="LIST")]
 Norm = Annotated[
     str | None,
-    typer.Option(help=f"A scheme of one's own: {PLACEMENTS}.", metavar="NAME", autocompletion=one_of(PLACEMENTS)),
+    _named(f"A scheme of one's own: {PLACEMENTS}.", PLACEMENTS),
 ]
 ResidualWeight = Annotated[str | None, typer.Option(help="With --norm: a = C L^P.", metavar="C,P")]
 BranchWeight = Annotated[str | None, typer.Option(help="With --norm: b = C L^P.", metavar="C,P")]

@@ -6,14 +6,20 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.stopping import clearing, shielded
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 SCHEMA_VERSION = 1
+_ENDLESS = 10_000
+"""Columns, more than any table has."""
 
 
 def document(**content: Any) -> dict[str, Any]:
@@ -28,6 +34,18 @@ def as_text(found: dict[str, Any]) -> str:
 
 def print_json(found: dict[str, Any]) -> None:
     sys.stdout.write(as_text(found))
+
+
+def print_whole(console: Console, *ways: Sequence[Table]) -> None:
+    """Tables in the first of these ways that fits, or the last one. No number and no name is cut: where that does not
+    fit either, the terminal breaks its lines."""
+    endless = console.options.update(max_width=_ENDLESS)
+    needed = [max(console.measure(table, options=endless).maximum for table in way) for way in ways]
+    chosen = next((i for i, width in enumerate(needed) if width <= console.width), len(ways) - 1)
+    console.width = max(width := console.width, needed[chosen])
+    for table in ways[chosen]:
+        console.print(table)
+    console.width = width
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 from paper_checks.choices import ACTIVATIONS, BUILT_ACTIVATIONS, names
 from paper_checks.commands.asked import Attention, Stack, check_given
 from paper_checks.commands.inputs import BadInputError, counts, plot_file, refusing
-from paper_checks.commands.output import document, print_json
+from paper_checks.commands.output import document, print_json, print_whole
+
+_LONG = 20
+"""Characters of a cell that people read as they are."""
+_NUMBERS = ("coefficient", "power", "log_power", "loglog_power")
 
 
 def run(
@@ -100,18 +104,43 @@ def show(found: dict[str, Any]) -> None:
         update = f"{row['update']:.6g}" if row["update"] is not None else f"10^{row['log10_update']:.6g}"
         values = ("beyond" if row["roles"][role] is None else f"{row['roles'][role]:.6g}" for role in roles)
         table.add_row(str(row["num_sublayers"]), update, *values)
-    console.print(table)
+    print_whole(console, [table])
     order = found["leading_order"]
     if order is None:
         console.print("A list of gains belongs to one L: no order in L.")
     elif order["coefficient"] is None and order["growth"] is None:
         console.print(f"Leading order: {order['shown_by']}", markup=False)
     else:
-        console.print(f"As L grows: {order_text(order, 'L')}", markup=False)
+        short = rounded(order)
+        console.print(f"As L grows: {order_text(short, 'L')}", markup=False)
+        if short != order:
+            console.print("Rounded: --json has it in full.", markup=False, style="dim")
         if order["next_term"] is not None:
             console.print(f"Next term, {order['next_term_is']}: {order['next_term']}", markup=False)
         console.print(f"Shown by: {order['shown_by']}", markup=False, style="dim")
     console.print(f"Holds at {found['holds']}.", markup=False, style="dim")
+
+
+def rounded(cells: dict[str, Any]) -> dict[str, Any]:
+    """Cells for people: a number that is long as an exact text, or has many digits, to a few of them.
+
+    >>> from paper_checks.commands.predict import rounded
+    >>> exact = {"coefficient": "51.8535939745012338126239575864", "power": "oo", "growth": "exp((log(1 + 1/40)/2)*L)"}
+    >>> rounded(exact)
+    {'coefficient': '51.8536', 'power': 'oo', 'growth': 'exp(0.0123 L)'}
+    """
+    from sympy import sympify
+
+    from paper_checks.checks import short_growth
+
+    found = dict(cells)
+    for name in _NUMBERS:
+        if len(cells.get(name) or "") > _LONG:
+            found[name] = f"{float(sympify(cells[name]).evalf()):.6g}"
+    growth = cells["growth"] or ""
+    if len(growth) > _LONG:
+        found["growth"] = f"exp({short_growth(growth.removeprefix('exp(').removesuffix(')'))})"
+    return found
 
 
 def order_text(cells: dict[str, Any], letter: str) -> str:
@@ -125,7 +154,8 @@ def order_text(cells: dict[str, Any], letter: str) -> str:
     for name, base in (("power", letter), ("log_power", f"log({letter})"), ("loglog_power", f"log(log({letter}))")):
         exponent = cells[name]
         if exponent not in ("0", "oo"):
-            factors.append(base if exponent == "1" else f"{base}**({exponent})")
+            power = exponent if exponent.replace(".", "").isdigit() else f"({exponent})"
+            factors.append(base if exponent == "1" else f"{base}**{power}")
     if cells["growth"] is not None:
         factors.append(cells["growth"])
     return " * ".join(factors) or "1"

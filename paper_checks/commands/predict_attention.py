@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from paper_checks.commands.measure_text import (
     rest,
     update_text,
 )
-from paper_checks.commands.output import document, print_json, progress
+from paper_checks.commands.output import document, print_json, print_whole, progress
 
 if TYPE_CHECKING:
     from paper_checks.networks import Network
@@ -32,6 +32,9 @@ _WALKED = Limit(10_000, "--attention, which goes through them one by one (predic
 _ANY_WIDTH = "64"
 """Without --width only ratios to it are read."""
 _SHOWN_DEPTHS = 4
+_BENDS = "bends"
+Column = tuple[str, Callable[[str], str]]
+"""Its head, and the cell of a role."""
 _ORDER = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
 NO_ORDER = dict.fromkeys(_ORDER) | {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
 
@@ -72,7 +75,7 @@ def _predicted(asked: Sequence[Network], optimizer: str) -> list[Prediction]:
 def _document(
     stack: Stack, asked: Sequence[Network], predictions: Sequence[Prediction], *, has_width: bool
 ) -> dict[str, Any]:
-    from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row, shares
+    from paper_checks.predicted_rows import are_power_laws, exponents, lr_multipliers, predicted_row, shares
     from sims.optim import NORMALISATION
 
     first = asked[0]
@@ -92,6 +95,7 @@ def _document(
         rows=rows,
         leading_order=NO_ORDER,
         exponents=exponents(rows),
+        is_power_law=are_power_laws(rows),
         lr_multiplier=lr_multipliers(rows),
         role_units=units,
         shares=shares(rows, units, first.d_model) if has_width else {},
@@ -120,21 +124,22 @@ def show(answer: Mapping[str, Any], *, has_roles: bool, target: Path | None, is_
 
     say(title(answer), "bold")
     say(rest(answer["network"]), "dim")
-    table = _roles_table if has_roles else _updates_table
-    console.print(table(answer, is_in_layers=is_in_layers))
+    print_whole(console, *(_roles_tables if has_roles else _updates_tables)(answer, is_in_layers=is_in_layers))
     if is_in_layers:
         say("N: layers of two sublayers each, L = 2 N.", "dim")
     for line in _meaning(answer, has_roles=has_roles):
         say(line, "dim")
     if not has_roles and (exponent := answer["exponents"]["update"]) is not None:
-        say(f"Exponent in {letter}, over these: {_exponent(exponent)}.")
+        bends = answer["is_power_law"]["update"] is False
+        ending = ", but no power law: it bends, and the exponent with it." if bends else "."
+        say(f"Exponent in {letter}, over these: {_exponent(exponent)}{ending}")
     if line := admin_text(answer):
         say(line)
     if target is not None:
         console.print(f"Wrote {target}.", markup=False, highlight=False, soft_wrap=True)
 
 
-def _updates_table(answer: Mapping[str, Any], *, is_in_layers: bool) -> Any:
+def _updates_tables(answer: Mapping[str, Any], *, is_in_layers: bool) -> list[list[Any]]:
     from rich.table import Table
 
     table, rows = Table(), answer["rows"]
@@ -144,36 +149,60 @@ def _updates_table(answer: Mapping[str, Any], *, is_in_layers: bool) -> Any:
     for row in rows:
         layers = [layers_of(row)] if has_layers else []
         table.add_row(*layers, str(row["num_sublayers"]), _number(row["update"], 6))
-    return table
+    return [[table]]
 
 
-def _roles_table(answer: Mapping[str, Any], *, is_in_layers: bool) -> Any:
-    """A line for each role; of many depths a few, and the first and last of them."""
+def _roles_tables(answer: Mapping[str, Any], *, is_in_layers: bool) -> list[list[Any]]:
+    """A line for each role, in one table; and in two, the updates at each depth and what they say together."""
+    by_depth, together = _by_depth(answer, is_in_layers=is_in_layers), _together(answer)
+    whole = _table(answer, [*by_depth, *together])
+    return [[whole], [_table(answer, by_depth), _table(answer, together)]] if together else [[whole]]
+
+
+def _table(answer: Mapping[str, Any], columns: Sequence[Column]) -> Any:
     from rich.table import Table
 
     from paper_checks.predicted_rows import by_role
 
-    rows = answer["rows"]
     table = Table()
     table.add_column("role")
-    shown = _evenly(len(rows), _SHOWN_DEPTHS)
-    for index in shown:
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    for role in by_role(answer["rows"]):
+        table.add_row(role, *(cell(role) for _, cell in columns), end_section=role == "update")
+    return table
+
+
+def _by_depth(answer: Mapping[str, Any], *, is_in_layers: bool) -> list[Column]:
+    """The update of each role; of many depths at a few, the first and last of them."""
+    from paper_checks.predicted_rows import by_role
+
+    rows = answer["rows"]
+    values = by_role(rows)
+
+    def column(index: int) -> Column:
         row = rows[index]
         depth = f"N = {layers_of(row)}" if is_in_layers else f"L = {row['num_sublayers']}"
-        table.add_column(layers_of(row) if "num_layers" in row else depth, justify="right")
-    for name in ("exponent", "lr ×") if len(rows) > 1 else ():
-        table.add_column(name, justify="right")
+        return layers_of(row) if "num_layers" in row else depth, lambda role: _number(values[role][index], 4)
+
+    return [column(index) for index in _evenly(len(rows), _SHOWN_DEPTHS)]
+
+
+def _together(answer: Mapping[str, Any]) -> list[Column]:
+    """What all depths say of a role."""
+    found: list[Column] = []
+    if len(answer["rows"]) > 1:
+        found += [
+            ("exponent", lambda role: _fitted(answer, role)),
+            ("lr ×", lambda role: _number(answer["lr_multiplier"].get(role, [None])[-1], 3)),
+        ]
     if answer["shares"]:
-        table.add_column("share", justify="right")
-    for role, values in by_role(rows).items():
-        cells = [_number(values[index], 4) for index in shown]
-        if len(rows) > 1:
-            cells.append(_exponent(answer["exponents"][role]))
-            cells.append(_number(answer["lr_multiplier"].get(role, [None])[-1], 3))
-        if answer["shares"]:
-            cells.append("" if role == "update" else _percent(answer["shares"][role][-1]))
-        table.add_row(role, *cells, end_section=role == "update")
-    return table
+        found.append(("share", lambda role: "" if role == "update" else percent(answer["shares"][role][-1])))
+    return found
+
+
+def _fitted(answer: Mapping[str, Any], role: str) -> str:
+    return _BENDS if answer["is_power_law"][role] is False else _exponent(answer["exponents"][role])
 
 
 def _evenly(num: int, most: int) -> list[int]:
@@ -187,7 +216,8 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share, in two digits where it is small."""
     if value is None:
         return "-"
     if 0 < value < 0.001:
@@ -211,6 +241,8 @@ def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
             "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
             "leave it is safe."
         )
+    if has_roles and any(_fitted(answer, role) == _BENDS for role in answer["is_power_law"]):
+        yield f"{_BENDS}: no power law over these depths, which is off by a fifth or more at one of them."
     if has_roles and len(rows) == 1:
         yield "Of two depths and more, how each role grows and what learning rate would undo it: --layers 8,24."
     if has_roles and answer["shares"]:

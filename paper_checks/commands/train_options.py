@@ -16,6 +16,7 @@ from paper_checks.choices import (
     SCHEDULES,
     SHAPES,
     Completion,
+    lowered,
     names,
     one_of,
     schemes,
@@ -25,12 +26,18 @@ from paper_checks.choices import (
 _MODEL, _STEPS, _RUNS = "The model and its data", "How it is trained", "Where it runs, and what is shown"
 
 
+def _lowered(choices: str | None) -> Any:
+    return None if choices is None else lowered
+
+
 def _of(choices: str | None) -> Completion | None:
     return None if choices is None else one_of(choices)
 
 
 def _model(text: str, metavar: str, choices: str | None = None) -> Any:
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=_MODEL, autocompletion=_of(choices))
+    return typer.Option(
+        help=text, metavar=metavar, rich_help_panel=_MODEL, autocompletion=_of(choices), callback=_lowered(choices)
+    )
 
 
 def _steps(text: str, metavar: str, choices: str | None = None) -> Any:
@@ -49,6 +56,7 @@ def train(
             "control, Post-LN with the matrices of layer l of N divided by N - l + 1.",
             metavar="LIST",
             autocompletion=some_of(lambda: [*schemes(), POST_LN_INIT]),
+            callback=lowered,
         ),
     ],
     layers: Annotated[str, typer.Option(help="Layers N, comma-separated; of either side for nmt.", metavar="LIST")],
@@ -59,6 +67,7 @@ def train(
             help=f"Comma-separated: {OPTIMIZERS}.",
             metavar="LIST",
             autocompletion=some_of(lambda: names(OPTIMIZERS)),
+            callback=lowered,
         ),
     ] = "adam",
     seeds: Annotated[str, typer.Option(help="Independent runs of each.", metavar="K")] = "1",

@@ -55,7 +55,7 @@ def answer(options: str) -> dict[str, Any]:
 def check_shape() -> None:
     found = answer(SEVERAL)
     keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
-    assert set(found) == {*(keys + "lr_multiplier role_units shares holds").split()}
+    assert set(found) == {*(keys + "is_power_law lr_multiplier role_units shares holds").split()}
     assert found["leading_order"] == NO_ORDER
     order = answer("--scheme pre-ln --optimizer sgd --sublayers 2 --activation gelu")["leading_order"]
     assert set(NO_ORDER) <= set(order), "the keys of an order that is there"
@@ -305,6 +305,66 @@ def test_of_many_depths_the_first_and_the_last_are_shown() -> None:
         assert (shown[0], shown[-1], len(set(shown))) == (0, num - 1, 4)
 
 
+BENDING = "--scheme post-ln --optimizer sgd --activation gelu --sublayers 4,8,48,512 --attention --tokens 2 --roles"
+
+
+def check_what_is_no_power_law_is_said() -> None:
+    found, text = answer(BENDING), printed(BENDING)
+    assert found["is_power_law"]["q"] is False
+    assert found["exponents"]["q"] is not None, "the document has both"
+    assert "bends" in text[text.index("exponent") :].partition("│ q ")[2].splitlines()[0]
+    assert f"{found['exponents']['q']:.3f}" not in text
+    assert "bends: no power law over these depths" in " ".join(text.split())
+    assert "it bends" in printed(BENDING.removesuffix(" --roles"))
+
+
+def test_what_is_no_power_law_is_said() -> None:
+    check_what_is_no_power_law_is_said()
+    straight = printed(f"{SEVERAL} --roles")
+    assert "bends" not in straight
+    two = answer("--scheme pre-ln --optimizer sgd --sublayers 2,512 --attention --tokens 2")
+    assert set(two["is_power_law"].values()) == {None}
+
+
+def test_any_line_for_a_power_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicted_rows, "BENT", 1e9)
+    with pytest.raises(AssertionError):
+        check_what_is_no_power_law_is_said()
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_no_number_and_no_role_is_cut(columns: str) -> None:
+    result = CliRunner().invoke(cli.app, ["predict", *BENDING.split(), "--width", "64"], env={"COLUMNS": columns})
+    assert "…" not in result.stdout
+    (found,) = {line.split()[1] for line in result.stdout.splitlines() if line.startswith("│ norm_g")}
+    assert found == "norm_gain"
+    assert [line.count("┳") for line in result.stdout.splitlines() if "┳" in line] == [4, 3], "two tables"
+
+
+SHORT = {
+    "post-ln --optimizer adamw --activation gelu": "As L grows: 51.8536 * exp(0.0106 L)\n",
+    "pre-ln --optimizer sgd --activation gelu": "As L grows: 26.6407 * L**0.0720316\n",
+    "post-ln --optimizer sgd": "As L grows: 2/3 * L\n",
+}
+
+
+@pytest.mark.parametrize("options", SHORT)
+def test_an_order_is_short_and_in_the_document_in_full(options: str) -> None:
+    text = printed(f"--scheme {options} --sublayers 4,8")
+    assert SHORT[options] in text
+    cells = answer(f"--scheme {options} --sublayers 4,8")["leading_order"]
+    is_rounded = any(len(cells[name] or "") > 20 for name in ("coefficient", "power", "growth"))
+    assert ("Rounded: --json has it in full." in text) == is_rounded == ("gelu" in options)
+
+
+def test_names_are_read_as_people_write_them() -> None:
+    as_written = answer("--scheme Post-LN --optimizer AdamW --activation GELU --norm-kind RMSNorm --sublayers 4")
+    assert as_written == answer(
+        "--scheme post-ln --optimizer adamw --activation gelu --norm-kind rmsnorm --sublayers 4"
+    )
+    assert answer("--norm Post --optimizer SGD --sublayers 4")["optimizer"] == "sgd"
+
+
 # ---------------------------------------------------------------- what is refused before theory is imported
 
 
@@ -354,6 +414,8 @@ EARLY = (
     "--scheme pre-ln --optimizer adafactor --layers 2 --attention",
     "--scheme pre-ln --optimizer adm --layers 2 --attention",
     "--scheme pre-ln --optimizer sgd --layers 2 --attention --activation swiglu",
+    "--scheme post-ln,pre-ln --optimizer sgd --layers 2",
+    "--scheme pre-ln --optimizer sgd --layers 2",
     "--scheme pre-ln --optimizer sgd --layers 2 --attention --norm-kind batchnorm",
     "--scheme pre-ln --optimizer sgd --layers 2 --attention --loss ce --classes 1",
     "--scheme pre-ln --optimizer sgd --layers 9999 --attention",
