@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from paper_checks.stopping import telling
 if TYPE_CHECKING:
     from paper_checks.report.model import Document
 
+Progress = Callable[[str, int, int], None]
 MOST_BYTES = 100_000_000
 
 
@@ -29,12 +31,27 @@ def run(out: str, *, document_file: str | None, quick: bool, as_json: bool) -> i
     with _refusing("--out"):
         target = folder.check(Path(out))
     read = None if document_file is None else _read(Path(document_file))
-    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), bar() as progress:
+    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), bar() as shown:
+        progress = _Stages(shown)
         found = read or _verified(quick, progress)
+        progress("writing pages", 0, 1)
         with _refusing("--out"):
             pages = site.write(found, target, progress)
     _tell(found, pages, as_json=as_json)
     return 0 if found.summary.as_expected else 1
+
+
+class _Stages:
+    """Beside the bar, where nobody looks at one: a line on standard error as each stage begins."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown, self._told = shown, set[str]()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self._shown(what, done, total)
+        if what not in self._told and not sys.stderr.isatty():
+            print(f"depthlaw: {what}", file=sys.stderr, flush=True)
+        self._told.add(what)
 
 
 @contextmanager
@@ -70,6 +87,7 @@ def _verified(quick: bool, progress: Any) -> Document:
     from paper_checks.verify import verify
 
     is_full = not quick
+    progress("checking claims", 0, len(claims()))
     return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=progress))
 
 

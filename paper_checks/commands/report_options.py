@@ -24,7 +24,10 @@ def report(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Verify with the generated tables; measure nothing, try no mutants.")
+        bool,
+        typer.Option(
+            "--quick", help="Verify with the generated tables; measure nothing, try no mutants. About a minute."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -468,4 +468,4 @@ def test_without_a_document_it_verifies(
     command.run(str(tmp_path / "site"), document_file=None, quick=True, as_json=False)
     full = {"derive": True, "with_mutants": True, "quick": False}
     assert asked == [(list(claims()), full), (list(claims()), dict.fromkeys(full, False) | {"quick": True})]
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "depthlaw: checking claims\ndepthlaw: writing pages\n" * 2, "no bar, a line each"
