@@ -17,13 +17,10 @@ import typer
 
 from paper_checks.choices import (
     ACTIVATIONS,
-    ARCHITECTURES,
     BUILT_ACTIVATIONS,
     DEVICES,
     DTYPES,
     NORM_KINDS,
-    NORMS,
-    SELECTIONS,
     one_claim,
     one_of,
     one_source,
@@ -63,6 +60,7 @@ from paper_checks.commands.network_options import (
     of_attention,
 )
 from paper_checks.commands.report_options import report
+from paper_checks.commands.rule_options import rule
 from paper_checks.commands.train_options import train
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -85,30 +83,7 @@ app = typer.Typer(
 _ANSWERS, _NETWORKS, _PAPERS = "What to use, and how it grows", "On real networks", "What the papers print"
 
 
-@app.command(cls=Command, rich_help_panel=_ANSWERS)
-def rule(
-    norm: Annotated[
-        str, typer.Option(help=f"Where the norms stand: {NORMS}.", metavar="NAME", autocompletion=one_of(NORMS))
-    ],
-    optimizer: Optimizer,
-    arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.", metavar="NAME", autocompletion=one_of(ARCHITECTURES))],
-    layers: Annotated[
-        str,
-        typer.Option(help="Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", metavar="N"),
-    ],
-    decoder_layers: Annotated[
-        str | None, typer.Option(help="Layers M of the decoder, for encoder-decoder.", metavar="M")
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(help=f"Member of the family: {SELECTIONS}.", metavar="NAME", autocompletion=one_of(SELECTIONS)),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Which residual weight, init gain and learning rate to use, and every step of the argument why."""
-    from paper_checks.commands.rule import run
-
-    run(norm, optimizer, arch, layers, decoder_layers, select, as_json)
+app.command(cls=Command, rich_help_panel=_ANSWERS)(rule)
 
 
 @app.command(cls=Command, rich_help_panel=_ANSWERS)

@@ -7,15 +7,19 @@ at an eighth of it, with few tokens and few quasi-random points, since a rule is
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sympy import Expr, S
 
 from paper_checks.networks import NoTheoryError
+from paper_checks.predicted_rows import shares as shares_at
 from theory.evaluate import evaluate
 from theory.magnitude import exponents
 from theory.rule_order import rule_scheme
@@ -28,8 +32,12 @@ from theory.symbols import L
 if TYPE_CHECKING:
     from theory.kernel import Transformer
 
+RECORDS = Path(__file__).resolve().parents[1] / "sims" / "records" / "training"
+"""Of TRAINING.md; ``paper_checks.experiments`` has it too, but takes torch."""
 TOKENS = 4
 """They cost little, and a role grows over 8 times the depth as it does with 16, within 20 %."""
+TOKENS_OF_SHARES = 16
+"""With them a share is that of ``depthlaw predict``, whose default they are; with 4 it is a seventh smaller."""
 EFFORT = 0.25
 """Of the quasi-random points of a prediction; an update is within 3 %."""
 MOST_LAYERS = 64
@@ -65,33 +73,38 @@ class Growth:
 @dataclass(frozen=True, kw_only=True)
 class RoleGrowth:
     """shallow, deep: the layers of each side. matrices: those of the branches together. others: by role, those that the
-    rule says nothing of. error: the largest relative standard error of the quasi-random averages in them."""
+    rule says nothing of. shares: of each of these, at the deep end, its part over the matrices'; None where no width is
+    asked about. error: the largest relative standard error of the quasi-random averages in them."""
 
     shallow: Counts
     deep: Counts
     matrices: Growth | None
     others: Mapping[str, Growth]
+    shares: Mapping[str, float | None]
     error: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """order: leading order in the rule's own count, for people; None where it is not decided. growth: of an FFN stack's
-    exact second moments."""
+    """order: leading order in the rule's own count, for people; None where it is not decided. log10_growth: of an FFN
+    stack's exact second moments; growth: the same, None beyond the floats."""
 
     scheme: str
     order: str | None
     growth: Growth | None
+    log10_growth: float | None
 
 
-def role_growth(rule: Rule, counts: Counts) -> RoleGrowth:
+def role_growth(
+    rule: Rule, counts: Counts, activation: str = "relu", norm_kind: str = "layernorm", d_model: int | None = None
+) -> RoleGrowth:
     """How every role grows under exactly this rule, up to that depth.
 
-    A real Transformer at infinite width, softmax attention, relu, layernorm, one logit at the last of ``TOKENS``
-    tokens. Deeper than ``MOST_LAYERS``, it is asked about at that many. NoTheoryError, in one line, where it is one
-    layer, and for what the kernel rung does not know.
+    A real Transformer at infinite width, softmax attention, one logit at the last of ``tokens_of`` tokens. d_model: the
+    width at which the shares are told. Deeper than ``MOST_LAYERS``, it is asked about at that many. NoTheoryError, in
+    one line, where it is one layer, and for what the kernel rung does not know.
     """
-    from theory.kernel import Inputs, predict_kernel
+    from theory.kernel import Inputs, predict_kernel, unit_power
 
     total = sum(counts.values())
     share = min(Fraction(1), Fraction(MOST_LAYERS, total))
@@ -102,8 +115,8 @@ def role_growth(rule: Rule, counts: Counts) -> RoleGrowth:
     found = []
     try:
         for depth in (shallow, deep):
-            network = _transformer(rule, depth)
-            answer = predict_kernel(network, Inputs(num_tokens=TOKENS), [rule.optimizer], effort=EFFORT)
+            network = _transformer(rule, depth, activation, norm_kind)
+            answer = predict_kernel(network, Inputs(num_tokens=tokens_of(d_model)), [rule.optimizer], effort=EFFORT)
             found.append((sum(map(len, network.sides)), answer[rule.optimizer]))
     except (ValueError, ArithmeticError) as error:
         raise NoTheoryError(str(error) or type(error).__name__) from error
@@ -114,13 +127,21 @@ def role_growth(rule: Rule, counts: Counts) -> RoleGrowth:
         for role, value in last.roles.items()
         if role not in ruled and (growth := growth_of(first.roles[role], value, many / few)) is not None
     }
+    units = {role: unit_power(rule.optimizer, role) for role in others}
+    row = {"update": last.update, "roles": {role: last.roles[role] for role in others}}
     return RoleGrowth(
         shallow=shallow,
         deep=deep,
         matrices=growth_of(first.update, last.update, many / few),
         others=dict(sorted(others.items(), key=lambda item: -item[1].exponent)),
+        shares={} if d_model is None else {role: value for role, (value,) in shares_at([row], units, d_model).items()},
         error=max(answer.error[role] for _, answer in found for role in (*others, "update")),
     )
+
+
+def tokens_of(d_model: int | None) -> int:
+    """Of the sequence that is asked about, with and without a width."""
+    return TOKENS if d_model is None else TOKENS_OF_SHARES
 
 
 def shallower(num_layers: int) -> int:
@@ -135,7 +156,7 @@ def growth_of(first: float, last: float, deeper: float) -> Growth | None:
     return Growth(factor=last / first, exponent=math.log(last / first) / math.log(deeper))
 
 
-def _transformer(rule: Rule, counts: Counts) -> Transformer:
+def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) -> Transformer:
     """The network that the rule builds, with its own matrices' learning rates."""
     from theory.kernel import Sublayer, Transformer
 
@@ -160,6 +181,8 @@ def _transformer(rule: Rule, counts: Counts) -> Transformer:
         encoder=sides[0],
         decoder=sides[1] if len(sides) > 1 else (),
         placement=rule.norm,
+        norm_kind=norm_kind,
+        activation=activation,
         is_causal=rule.architecture == "decoder",
     )
 
@@ -188,8 +211,8 @@ def _values(scheme: Scheme) -> tuple[object, ...]:
     )
 
 
-def predict_command(rule: Rule, depths: Sequence[int]) -> str | None:
-    """The ``depthlaw predict`` that asks about this very rule at those layers, by role.
+def predict_command(rule: Rule, depths: Sequence[int], *more: str) -> str | None:
+    """The ``depthlaw predict`` that asks about this very rule at those layers, by role. more: further options.
 
     By a named scheme that has it, else as power laws. None of an encoder-decoder, and of a gain that is neither.
     """
@@ -203,7 +226,8 @@ def predict_command(rule: Rule, depths: Sequence[int]) -> str | None:
         return None
     arch = "" if rule.architecture == "encoder" else f" --arch {rule.architecture}"
     layers = ",".join(map(str, depths))
-    return f"depthlaw predict {which} --optimizer {rule.optimizer} --attention{arch} --layers {layers} --roles"
+    asked = f"depthlaw predict {which} --optimizer {rule.optimizer} --attention{arch} --layers {layers}"
+    return " ".join([asked, *more, "--roles"])
 
 
 def _laws(norm: str, stack: Stack) -> str | None:
@@ -224,12 +248,12 @@ def _law(expr: Expr) -> str:
 # ---------------------------------------------------------------- and without the rule
 
 
-def beside(rule: Rule, num_layers: int) -> list[Beside]:
+def beside(rule: Rule, num_layers: int, activation: str = "relu", norm_kind: str = "layernorm") -> list[Beside]:
     """The rule itself, and what people run with norms in that place: how the update of an FFN stack grows, to leading
-    order and from an eighth of that depth to it. Exact second moments (relu, layernorm), at any depth."""
+    order and from an eighth of that depth to it. Exact second moments, at any depth."""
     from theory.expansion import BeyondScaleError
     from theory.growth import update_order
-    from theory.meanfield import predict
+    from theory.meanfield import predict_setting
     from theory.rule_order import len_of_layer
     from theory.setting import Setting
     from theory.tables import order_cells
@@ -239,17 +263,40 @@ def beside(rule: Rule, num_layers: int) -> list[Beside]:
     shallow = shallower(num_layers)
     found = []
     for scheme in (rule_scheme(rule, side), *(SCHEMES[name] for name in BESIDE[rule.norm])):
+        setting = Setting.of(scheme, rule.optimizer, activation, norm_kind)
         try:
-            order = update_order(Setting.of(scheme, rule.optimizer)).restated(L, sublayers * side.num_layers)
+            order = update_order(setting).restated(L, sublayers * side.num_layers)
             text = str(order_cells(order)["approximate"]).replace("N", str(side.num_layers))
         except BeyondScaleError:
             text = None
-        try:
-            first, last = (
-                predict(scheme, rule.optimizer, sublayers * count).log10_update for count in (shallow, num_layers)
-            )
-            growth = None if shallow == num_layers else growth_of(1.0, 10 ** (last - first), num_layers / shallow)
-        except (ValueError, ArithmeticError):
-            growth = None
-        found.append(Beside(scheme=scheme.name, order=text, growth=growth))
+        log10_growth = growth = None
+        if shallow != num_layers:
+            # gelu explodes beyond the floats, where only logarithms are left
+            with suppress(ValueError, ArithmeticError):
+                first, last = (
+                    predict_setting(setting, sublayers * count).log10_update for count in (shallow, num_layers)
+                )
+                log10_growth = last - first if math.isfinite(last - first) else None
+                growth = growth_of(1.0, 10 ** (last - first), num_layers / shallow)
+        found.append(Beside(scheme=scheme.name, order=text, growth=growth, log10_growth=log10_growth))
     return found
+
+
+# ---------------------------------------------------------------- and whether it was trained
+
+
+def trained_under(scheme: Scheme, activation: str, norm_kind: str) -> list[str] | None:
+    """The optimizers under which the runs of TRAINING.md trained a scheme with these norms, weights and gains. None
+    where there are no records to ask."""
+    files = sorted(RECORDS.glob("*.jsonl"))
+    if not files:
+        return None
+    wanted = {name for name, found in SCHEMES.items() if _values(found) == _values(scheme)}
+    configs = (json.loads(line)["config"] for path in files for line in path.read_text(encoding="utf-8").splitlines())
+    return sorted(
+        {
+            one["optimizer"]
+            for one in configs
+            if one["scheme"] in wanted and (one["activation"], one["norm_kind"]) == (activation, norm_kind)
+        }
+    )

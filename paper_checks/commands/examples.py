@@ -12,6 +12,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "rule": (
         "rule --norm post --optimizer adam --arch encoder --layers 24",
         "rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet",
+        "rule --norm pre --optimizer adamw --arch decoder --layers 48 --activation gelu --width 1024 --why",
         "rule --norm pre --optimizer adamw --arch decoder --layers 48 --json",
         "rule --norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6",
     ),

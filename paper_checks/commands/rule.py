@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paper_checks.choices import PLACEMENTS, names
-from paper_checks.commands.inputs import BadInputError, count, refusing
+from paper_checks.choices import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    NORM_KINDS,
+    OPTIMIZERS,
+    PLACEMENTS,
+    SELECTIONS,
+    names,
+)
+from paper_checks.choices import NORMS as NORM_NAMES
+from paper_checks.commands.inputs import BadInputError, count, one_name, refusing
 from paper_checks.commands.output import document, print_json
+from paper_checks.commands.predict_attention import percent
 
-NORMS = ("post", "pre", "sub")
+NORMS = tuple(names(NORM_NAMES))
 CHECKED_ACTIVATIONS = ("relu", "gelu")
+IDENTITY = 0.1
+"""A model whose branches together are less of the stream than this starts as the identity."""
+MATTERS = 0.05
+"""The least share that matters, as in TRANSFORMERS.md."""
 ROLE_ORDER = ("q", "k", "v", "out", "cross_q", "cross_k", "cross_v", "cross_out", "fc1", "fc2")
 
 
@@ -21,11 +35,25 @@ def run(
     layers: str,
     decoder_layers: str | None,
     select: str | None,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    width: str | None = None,
+    *,
+    has_why: bool = False,
     as_json: bool,
 ) -> None:
-    if norm not in NORMS:
+    """Everything that can be checked is, before sympy is imported."""
+    if norm.removesuffix("-ln") in set(names(PLACEMENTS)) - set(NORMS):
         raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}{_instead(norm)}")
+    one_name(norm, "--norm", NORM_NAMES)
+    one_name(optimizer, "--optimizer", OPTIMIZERS)
+    one_name(arch, "--arch", ARCHITECTURES)
+    one_name(activation, "--activation", ACTIVATIONS)
+    one_name(norm_kind, "--norm-kind", NORM_KINDS)
+    if select is not None:
+        one_name(select, "--select", SELECTIONS)
     num_layers = count(layers, "--layers")
+    d_model = None if width is None else count(width, "--width", most=100_000)
     both = arch == "encoder-decoder"
     if both and decoder_layers is None:
         raise BadInputError("--arch encoder-decoder needs --decoder-layers M beside --layers N")
@@ -43,9 +71,10 @@ def run(
     counts = {
         str(side.num_layers): layers for side, layers in zip(rule.sides, (num_layers, num_decoder_layers), strict=False)
     }
-    others = other_roles(rule, counts)
+    others = other_roles(rule, counts, activation, norm_kind, d_model)
     warnings = [line for side in sides.values() for line in side["warnings"]]
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
+    head |= {"activation": activation, "norm_kind": norm_kind}
     why = list(rule.why)
     if both:
         why.append(
@@ -56,58 +85,72 @@ def run(
         found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=why)
     else:
         (only,) = sides.values()
-        checked = [mean_field(rule, activation) for activation in CHECKED_ACTIVATIONS]
+        asked = dict.fromkeys([*((one, "layernorm") for one in CHECKED_ACTIVATIONS), (activation, norm_kind)])
+        checked = [mean_field(rule, *one) for one in asked]
         why += [*(line["says"] for line in checked), *warnings]
         found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
-        found["without_the_rule"] = _without(rule, num_layers)
+        found["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
     is_held = all(side.gain is not None for side in rule.sides)
     found |= {"warnings": warnings + warnings_of(others, is_held=is_held), "other_roles": others}
+    found["start"] = starts(rule, sides, activation, norm_kind)
     if as_json:
         print_json(found)
     else:
         from paper_checks.commands.rule_text import show
 
-        show(found, sides, rule, counts)
+        show(found, sides, rule, counts, has_why=has_why)
 
 
 def _instead(norm: str) -> str:
     """Of a placement that theory knows and no rule is derived for: what says how it grows."""
-    if norm not in names(PLACEMENTS):
-        return ""
-
     from paper_checks.rule_roles import plain_scheme
     from theory.stack import PLACEMENTS as placements
 
-    scheme = plain_scheme(placements[norm])
+    scheme = plain_scheme(placements[norm.removesuffix("-ln")])
     return (
         ": no rule is derived for it; how its update grows, and which learning rates undo that, says "
         f"`depthlaw predict --scheme {scheme} --optimizer NAME --attention --layers 6,48 --roles`"
     )
 
 
-def other_roles(rule: Any, counts: Mapping[str, int]) -> dict[str, Any]:
+def other_roles(
+    rule: Any,
+    counts: Mapping[str, int],
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    d_model: int | None = None,
+) -> dict[str, Any]:
     """How the parameters grow that the rule says nothing of, and the matrices beside them; ``not_computed`` says why,
     where that cannot be said."""
     from paper_checks.networks import NoTheoryError
-    from paper_checks.rule_roles import TOKENS, named_scheme, predict_command, role_growth
+    from paper_checks.rule_roles import named_scheme, predict_command, role_growth, tokens_of
     from theory.rule_order import rule_scheme
 
-    found: dict[str, Any] = dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command"))
-    found |= {"roles": {}, "not_computed": None}
+    found: dict[str, Any] = dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
+    found |= {"roles": {}, "not_computed": None, "d_model": d_model}
     try:
-        grown = role_growth(rule, counts)
+        grown = role_growth(rule, counts, activation, norm_kind, d_model)
     except NoTheoryError as reason:
         return found | {"not_computed": f"what the other parameters do is not computed: {reason}"}
     depths = [list(grown.shallow.values()), list(grown.deep.values())]
     found["layers"] = [depth[0] if len(depth) == 1 else depth for depth in depths]
-    found["network"] = f"softmax attention, {TOKENS} tokens, relu, layernorm, infinite width"
+    found["network"] = f"softmax attention, {tokens_of(d_model)} tokens, {activation}, {norm_kind}, infinite width"
     found["matrices"] = None if grown.matrices is None else _growth(grown.matrices)
-    found["roles"] = {role: _growth(one) for role, one in grown.others.items()}
+    found["roles"] = {role: _growth(one) | {"share": grown.shares.get(role)} for role, one in grown.others.items()}
     found["error"] = grown.error
     if len(rule.sides) == 1:
         found["scheme"] = named_scheme(rule_scheme(rule, rule.sides[0]))
-        found["command"] = predict_command(rule, (depths[0][0], depths[1][0]))
+        found["command"] = predict_command(
+            rule, (depths[0][0], depths[1][0]), *_options(activation, norm_kind, d_model)
+        )
     return found
+
+
+def _options(activation: str, norm_kind: str, d_model: int | None) -> list[str]:
+    """Of ``predict``, those that differ from its defaults."""
+    found = [f"--activation {activation}"] if activation != "relu" else []
+    found += [f"--norm-kind {norm_kind}"] if norm_kind != "layernorm" else []
+    return found + ([f"--width {d_model}"] if d_model is not None else [])
 
 
 def _growth(one: Any) -> dict[str, Any]:
@@ -126,11 +169,12 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
     growing = {role: one for role, one in others["roles"].items() if one["grows"]}
     found = []
     if growing:
-        shown = ", ".join(f"{role} x {one['growth']:.3g}" for role, one in growing.items())
+        shown = ", ".join(f"{role} x {one['growth']:.3g}{_share(one)}" for role, one in growing.items())
         rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
         found.append(
             "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
-            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates}, undoes it"
+            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates}, undoes it. "
+            + _weight(growing, others["d_model"])
         )
     matrices = others["matrices"]
     if is_held and matrices is not None and matrices["grows"]:
@@ -141,12 +185,68 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
     return found
 
 
+def _share(one: Mapping[str, Any]) -> str:
+    return "" if one.get("share") is None else f" (share {percent(one['share'])})"
+
+
+def _weight(growing: Mapping[str, Any], d_model: int | None) -> str:
+    """How much it matters that these grow."""
+    if d_model is None:
+        return "How much they matter depends on the width: add --width D"
+    shares = [one["share"] for one in growing.values()]
+    text = f"Share: beside the matrices' update, at d_model {d_model} and the deep end"
+    if None in shares:
+        return text
+    if max(shares) < MATTERS:
+        return f"{text}; all below {percent(MATTERS)}, where a learning rate of their own hardly matters"
+    return f"{text}; where it is small, its learning rate does not matter"
+
+
+def starts(rule: Any, sides: Mapping[str, Mapping[str, Any]], activation: str, norm_kind: str) -> list[str]:
+    """What the model is before the first step, where that is worth a line; and what a flat first step says of training,
+    a line of its own."""
+    found = []
+    for name, side in sides.items():
+        together = side["branches_at_init"]
+        if together < IDENTITY:
+            found.append(
+                f"The {name} starts nearly as the identity: by the rule's argument each branch is about "
+                f"{side['formula']['branch_at_init']} = {side['branch_at_init']:.3g} of the stream, and all of them "
+                f"together {together:.3g}. The alternatives (a smaller learning rate, a branch weight; --why has "
+                "them all) hold the same sum and start elsewhere"
+            )
+    return [
+        *found,
+        "A flat first step does not promise better training: `depthlaw explain S3-49`"
+        + _trained(rule, activation, norm_kind),
+    ]
+
+
+def _trained(rule: Any, activation: str, norm_kind: str) -> str:
+    """Whether anyone looked, here."""
+    from paper_checks.rule_roles import named_scheme, trained_under
+    from theory.rule_order import rule_scheme
+
+    if len(rule.sides) != 1:
+        return ""
+    scheme = rule_scheme(rule, rule.sides[0])
+    optimizers = trained_under(scheme, activation, norm_kind)
+    if optimizers is None:
+        return ""
+    name = named_scheme(scheme)
+    called = f" ({name})" if name else ""
+    with_ = f" with {activation} and {norm_kind}"
+    if not optimizers:
+        return f". No run in TRAINING.md has these weights and gains{called}{with_}"
+    return f". TRAINING.md has runs of these weights and gains{called}{with_}, under {', '.join(optimizers)}"
+
+
 def layers_text(layers: Any) -> str:
     """6, or of an encoder-decoder 18-6."""
     return "-".join(map(str, layers)) if isinstance(layers, list) else str(layers)
 
 
-def _without(rule: Any, num_layers: int) -> list[dict[str, Any]]:
+def _without(rule: Any, num_layers: int, activation: str, norm_kind: str) -> list[dict[str, Any]]:
     """The rule first, then what people run with norms in that place."""
     from paper_checks.rule_roles import beside, shallower
 
@@ -156,23 +256,25 @@ def _without(rule: Any, num_layers: int) -> list[dict[str, Any]]:
             "update_order": one.order,
             "layers": [shallower(num_layers), num_layers],
             "growth": None if one.growth is None else one.growth.factor,
+            "log10_growth": one.log10_growth,
         }
-        for one in beside(rule, num_layers)
+        for one in beside(rule, num_layers, activation, norm_kind)
     ]
 
 
-def mean_field(rule: Any, activation: str) -> dict[str, Any]:
+def mean_field(rule: Any, activation: str, norm_kind: str = "layernorm") -> dict[str, Any]:
     """What the exact second moments of an FFN stack say of the rule: the magnitude argument is not taken on faith."""
     from theory.expansion import BeyondScaleError
     from theory.rule_order import flat_gain, is_flat, rule_order
     from theory.tables import order_cells
 
-    where = f"{activation}, layernorm"
+    where = f"{activation}, {norm_kind}"
     try:
-        order = rule_order(rule, rule.sides[0], activation)
+        order = rule_order(rule, rule.sides[0], activation, norm_kind)
     except BeyondScaleError as reason:
         return {
             "activation": activation,
+            "norm_kind": norm_kind,
             "order": None,
             "is_flat": None,
             "flat_gain": None,
@@ -182,7 +284,7 @@ def mean_field(rule: Any, activation: str) -> dict[str, Any]:
     letter = rule.sides[0].num_layers
     text = str(cells["approximate"]).replace("N", str(letter))
     flat = is_flat(order)
-    other = flat_gain(rule, rule.sides[0], activation)
+    other = flat_gain(rule, rule.sides[0], activation, norm_kind)
     verdict = "flat, as the argument says" if flat else "NOT flat: here the argument and the exact moments disagree"
     says = f"checked by the mean field of an FFN stack ({where}): the update goes as {text}, {verdict}"
     if other is not None:
@@ -191,7 +293,7 @@ def mean_field(rule: Any, activation: str) -> dict[str, Any]:
         says = f"mean field of an FFN stack at gain 1 ({where}): the update goes as {text}"
     return {
         "activation": activation,
-        "norm_kind": "layernorm",
+        "norm_kind": norm_kind,
         "order": cells,
         "is_flat": flat,
         "flat_gain": None if other is None else str(other),
@@ -227,6 +329,7 @@ def _side(side: Any, num_layers: int, num_decoder_layers: int, *, small_branches
         "update_order": side.formula["update_order"],
         "relative_update_order": side.formula["relative_update_order"],
         "branch_at_init": number(side.branch_at_init),
+        "branches_at_init": accumulated**0.5,
         "warnings": warnings,
         "alternatives": [_alternative(member, number) for member in side.alternatives],
     }

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from paper_checks.commands.predict_attention import percent
 from paper_checks.commands.rule import layers_text
 from theory.rules import NORMS
 from theory.rules import Rule as Solved
@@ -20,27 +21,42 @@ _WIDEST = 110
 
 
 def show(
-    found: Mapping[str, Any], sides: Mapping[str, Mapping[str, Any]], rule: Solved, counts: Mapping[str, int]
+    found: Mapping[str, Any],
+    sides: Mapping[str, Mapping[str, Any]],
+    rule: Solved,
+    counts: Mapping[str, int],
+    *,
+    has_why: bool = False,
 ) -> None:
     console = Console()
+    others = found["other_roles"]
+    network = (found["activation"], found["norm_kind"])
     for name, side in sides.items():
         console.print(_rule_table(f"{found['norm']}-norm {name} under {found['optimizer']}", found["select"], side))
         _lines(console, legend(rule, name, counts))
         console.print(f"In torch, {name}:", style="bold")
-        _code(console, snippet(found["norm"], side))
-    _other_roles(console, found["other_roles"])
+        _code(console, snippet(found["norm"], side, *network, is_causal=name == "decoder", others=others))
+    _other_roles(console, others)
     _lines(console, found["warnings"], style="bold yellow")
-    _pointers(console, found["other_roles"])
+    _lines(console, [f"{line}." for line in found["start"]], style="none")
     if rows := found.get("without_the_rule"):
         console.print(_without_table(rows))
-        _lines(console, ["Exact second moments of an FFN stack (relu, layernorm, infinite width)."])
+        _lines(console, [f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."])
+    _pointers(console, others)
+    if has_why:
+        _show_why(console, found["why"], sides)
+    else:
+        _lines(console, ["Other ways to hold it, and why step by step: add --why"], style="none")
+
+
+def _show_why(console: Console, why: Iterable[str], sides: Mapping[str, Mapping[str, Any]]) -> None:
     for name, side in sides.items():
         if side["alternatives"]:
             console.print(_alternatives_table(name, side["alternatives"]))
     notes = {other["name"]: other["note"] for side in sides.values() for other in side["alternatives"]}
     _lines(console, [f"{name}: {note}" for name, note in notes.items()])
     console.print("Why:")
-    for step, line in enumerate(found["why"], start=1):
+    for step, line in enumerate(why, start=1):
         _lines(console, [f"{step:3}. {line}"], style="none", indent=5)
 
 
@@ -67,7 +83,7 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
     table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
     table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
     if side["init_gain"] is None:
-        table.add_row("init gain", "none", "no gain helps; see Why")
+        table.add_row("init gain", "none", "no gain helps; see --why")
     else:
         for value in dict.fromkeys(side["init_gain"].values()):
             roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)
@@ -106,22 +122,64 @@ def legend(rule: Solved, name: str, counts: Mapping[str, int]) -> list[str]:
 # ---------------------------------------------------------------- in torch
 
 
-def snippet(norm: str, side: Mapping[str, Any]) -> list[str]:
-    """Lines for a block of nn.MultiheadAttention and nn.Linear; a test runs them."""
+def snippet(
+    norm: str,
+    side: Mapping[str, Any],
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    *,
+    is_causal: bool = False,
+    others: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Lines for a block of nn.MultiheadAttention and nn.Linear, which a test runs.
+
+    The biases of nn.Linear begin at random, and would be most of a branch whose gain is small. is_causal: of a decoder.
+    others: ``other_roles``, for the learning rates that hold them.
+    """
     gains = side["init_gain"] or dict.fromkeys(side["lr_multiplier"], 1.0)
     blocks = ["attn", *(["cross"] if "cross_out" in gains else [])]
-    lines = ["from torch.nn.init import xavier_normal_"]
+    lines = [*(["import torch"] if is_causal else []), "from torch.nn.init import xavier_normal_, zeros_"]
+    if activation != "identity":
+        lines.append(f"from torch.nn.functional import {activation}")
     lines += [f"{', '.join(_qkv(block))} = {block}.in_proj_weight.detach().chunk(3)" for block in blocks]
     for gain in dict.fromkeys(gains.values()):
         matrices = ", ".join(_matrix(role) for role, value in gains.items() if value == gain)
         lines += wrap(f"for W in ({matrices}):", 74, subsequent_indent=" " * 10)
         lines.append(f"    xavier_normal_(W, gain={gain:.6g})")
-    lines.append("# in forward:" + ("" if norm == "post" else " (and a norm before the head)"))
-    lines += list(_forward(norm, side, blocks))
+    biases = [f"{block}.{name}" for block in blocks for name in ("in_proj_bias", "out_proj.bias")]
+    lines += wrap(f"for b in ({', '.join([*biases, 'fc1.bias', 'fc2.bias'])}):", 74, subsequent_indent=" " * 10)
+    lines.append("    zeros_(b)")
+    before_head = "" if norm == "post" else ", one before the head too"
+    lines.append(f"# in forward; norms: {_NORM_CLASSES[norm_kind]}, gains 1 as they are made{before_head}")
+    if is_causal:
+        lines.append("# T tokens, of which none sees a later one: what is True is hidden")
+        lines.append("mask = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)")
+    if norm == "sub":
+        lines.append(f"# {_heads('x', is_causal=is_causal)}: the concatenated heads of attn, before its out_proj")
+    lines += list(_forward(norm, side, blocks, activation, is_causal=is_causal))
     rate = next((other["lr_multiplier"] for other in side["alternatives"] if other["name"] == "learning-rate"), None)
     if side["init_gain"] is None and rate is not None:
         lines.append(f"# and the learning rate of these matrices times {rate:.4g}, as no gain holds the update")
-    return lines
+    return [*lines, *_groups(others)]
+
+
+_NORM_CLASSES = {"layernorm": "nn.LayerNorm", "rmsnorm": "nn.RMSNorm"}
+
+
+def _groups(others: Mapping[str, Any] | None) -> list[str]:
+    """Learning rates of their own for what grows: a comment, since which parameters these are, the model knows."""
+    if others is None or others["not_computed"] is not None:
+        return []
+    rates = {role: one["lr_multiplier"] for role, one in others["roles"].items() if one["grows"]}
+    if not rates:
+        return []
+    shown = ", ".join(f"{role} {rate:.3g}" for role, rate in rates.items())
+    few = layers_text(others["layers"][0])
+    return wrap(
+        f"# parameter groups: times the learning rate that suits {few} layers, {shown}, the rest 1",
+        78,
+        subsequent_indent="#   ",
+    )
 
 
 def _qkv(block: str) -> list[str]:
@@ -134,22 +192,30 @@ def _matrix(role: str) -> str:
     return modules.get(role, f"{role}.weight" if role.startswith("fc") else role)
 
 
-def _forward(norm: str, side: Mapping[str, Any], blocks: list[str]) -> Iterator[str]:
+def _heads(value: str, *, is_causal: bool) -> str:
+    return f"heads({value}{', mask' if is_causal else ''})"
+
+
+def _forward(
+    norm: str, side: Mapping[str, Any], blocks: list[str], activation: str, *, is_causal: bool
+) -> Iterator[str]:
     """nn.MultiheadAttention has no place for Sub-LN's norm before ``out``: there ``heads`` is what comes before it."""
     stream = _times(side["residual_weight"])
     branch = _times(side["branch_weight"])
     for place, block in enumerate((*blocks, "ffn"), start=1):
         given = f"norm{place}(x)" if norm != "post" else "x"
         if block == "ffn":
-            inner = f"relu(fc1({given}))"
+            inner = f"fc1({given})" if activation == "identity" else f"{activation}(fc1({given}))"
             value = f"fc2({f'norm{place}b({inner})' if norm == 'sub' else inner})"
         elif block == "attn" and norm == "sub":
-            value = f"attn.out_proj(norm{place}b(heads({given})))"
+            value = f"attn.out_proj(norm{place}b({_heads(given, is_causal=is_causal)}))"
         else:
             if norm != "post":
                 yield f"h = {given}"
             read = "h" if norm != "post" else "x"
-            value = f"{block}({read}, {read}, {read})[0]" if block == "attn" else f"{block}({read}, memory, memory)[0]"
+            masked = ", attn_mask=mask, is_causal=True" if is_causal else ""
+            own = f"attn({read}, {read}, {read}{masked})[0]"
+            value = own if block == "attn" else f"cross({read}, memory, memory)[0]"
         total = f"{stream}x + {branch}{value}"
         yield f"x = norm{place}({total})" if norm == "post" else f"x = {total}"
 
@@ -177,19 +243,23 @@ def _other_roles(console: Console, others: Mapping[str, Any]) -> None:
         return
     few, many = (layers_text(layers) for layers in others["layers"])
     title = f"What the rule leaves open, from {few} to {many} layers"
-    table = Table("role", "update", "exponent", "lr x", title=title, title_justify="left")
+    has_shares = others["d_model"] is not None
+    heads = ("role", "update", "exponent", "lr x", *(["share"] if has_shares else []))
+    table = Table(*heads, title=title, title_justify="left")
     rows = {"the rule's matrices": others["matrices"], **others["roles"]}
     for role, one in rows.items():
         if one is not None:
-            table.add_row(
-                role, f"x {one['growth']:.3g}", f"{round(one['exponent'], 2) + 0.0:.2f}", f"{one['lr_multiplier']:.3g}"
-            )
+            exponent = f"{round(one['exponent'], 2) + 0.0:.2f}"
+            cells = (role, f"x {one['growth']:.3g}", exponent, f"{one['lr_multiplier']:.3g}")
+            share = "" if one.get("share") is None else percent(one["share"])
+            table.add_row(*cells, *([share] if has_shares else []))
     console.print(table)
     _lines(
         console,
         [
             f"lr x: what undoes it. Predicted for this rule: {others['network']}; quasi-random error "
             f"{others['error']:.1%} at most."
+            + (f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers." * has_shares)
         ],
     )
 
@@ -208,7 +278,13 @@ def _without_table(rows: list[dict[str, Any]]) -> Table:
     span = [f"{few} to {many} layers"] if few != many else []
     table = Table("scheme", "update grows as", *span, title="With the rule, and without", title_justify="left")
     for place, row in enumerate(rows):
-        growth = "-" if row["growth"] is None else f"x {row['growth']:.3g}"
         name = "this rule" if place == 0 else row["scheme"]
-        table.add_row(name, row["update_order"] or "not decided", *([growth] if span else []))
+        table.add_row(name, row["update_order"] or "not decided", *([_factor(row)] if span else []))
     return table
+
+
+def _factor(row: Mapping[str, Any]) -> str:
+    """Beyond the floats as a power of ten."""
+    if row["growth"] is not None and row["growth"] < 1e6:
+        return f"x {row['growth']:.3g}"
+    return "-" if row["log10_growth"] is None else f"x 10^{row['log10_growth']:.3g}"

@@ -59,6 +59,8 @@ EXPECTED: dict[str, Iterable[str]] = {
     "measure --dtype ": sims_measure.DTYPES,
     "rule --norm ": ["post", "pre", "sub"],
     "rule --select l": ["lambda-one"],
+    "rule --activation g": ["gelu"],
+    "rule --norm-kind r": ["rmsnorm"],
     "tables --only ": [*SMALL_TABLES, "cross"],
     "tables --activation g": ["gelu"],
     "verify DN-01 DN-0": [id_ for id_ in claims() if id_.startswith("DN-0")],

@@ -3,6 +3,8 @@
 import json
 import math
 import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ import torch
 from sympy import Rational, sympify
 from torch import nn
 
-from paper_checks import rule_roles
+from paper_checks import experiments, rule_roles
 from paper_checks.commands import rule as command
-from paper_checks.commands.rule_text import XAVIER, legend, snippet
+from paper_checks.commands.inputs import BadInputError
+from paper_checks.commands.predict_attention import percent
+from paper_checks.commands.rule_text import XAVIER, _factor, legend, snippet
+from paper_checks.experiments.base import RECORDS
 from paper_checks.networks import Network, NoTheoryError
-from paper_checks.rule_roles import BESIDE, FLAT, beside, named_scheme, predict_command, role_growth
+from paper_checks.rule_roles import BESIDE, FLAT, beside, named_scheme, predict_command, role_growth, trained_under
 from paper_checks.transformers_growth import FLAT as FLAT_IN_TRANSFORMERS
+from paper_checks.transformers_growth import MATTERS
 from sims.model import ModelConfig, Transformer, alternating
 from theory.rule_order import rule_scheme
 from theory.rules import solve_rule
@@ -24,6 +30,7 @@ from theory.schemes import SCHEMES, custom_scheme
 from theory.stack import PLACEMENTS
 
 DEPTHLAW = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "depthlaw"
+D_MODEL = "1024"
 RULE = ("q", "k", "v", "out", "fc1", "fc2")
 WITHIN = 0.2
 """What the fewer tokens may change a growth over 8 times the depth by."""
@@ -35,6 +42,13 @@ def document(*arguments: str) -> dict[str, Any]:
     result = subprocess.run([DEPTHLAW, *arguments, "--json"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+def answer(norm: str, optimizer: str, arch: str, layers: int, **more: Any) -> dict[str, Any]:
+    """The same of `rule`, without a process of its own."""
+    with redirect_stdout(StringIO()) as out:
+        command.run(norm, optimizer, arch, str(layers), None, None, as_json=True, **more)
+    return json.loads(out.getvalue())
 
 
 # --- what the other parameters do
@@ -130,6 +144,62 @@ def test_very_deep_and_both_sides() -> None:
     assert both.others["norm_gain"].grows
     assert both.matrices is not None
     assert not both.matrices.grows
+
+
+def test_shares_are_those_of_predict() -> None:
+    found = answer("post", "adamw", "decoder", 16, width=D_MODEL)
+    _, *arguments = found["other_roles"]["command"].split()
+    assert "--width" in arguments
+    predicted = {role: values[-1] for role, values in document(*arguments)["shares"].items()}
+    others = found["other_roles"]["roles"]
+    assert {"bias", "norm_gain", "norm_bias", "head", "embedding"} == set(others)
+    for role, one in others.items():
+        assert one["share"] == pytest.approx(predicted[role], rel=0.02), role
+    (line,) = [line for line in found["warnings"] if "other parameters" in line]
+    for role, one in others.items():
+        assert (f"{role} x {one['growth']:.3g} (share {percent(one['share'])})" in line) == one["grows"]
+    assert "d_model 1024" in line
+    assert "add --width" not in line
+
+
+def test_without_a_width_the_warning_asks_for_it() -> None:
+    rule = solve_rule("post", "adam", "encoder")
+    (line,) = command.warnings_of(command.other_roles(rule, {"N": 8}), is_held=True)
+    assert line.endswith("add --width D")
+    assert "share" not in line
+    (wide,) = command.warnings_of(command.other_roles(rule, {"N": 8}, d_model=10**5), is_held=True)
+    assert "hardly matters" in wide
+    assert command.MATTERS == MATTERS
+
+
+# --- what the model is before the first step
+
+
+def start_of(norm: str, optimizer: str, layers: int, activation: str = "relu") -> list[str]:
+    return answer(norm, optimizer, "decoder", layers, activation=activation)["start"]
+
+
+def test_a_rule_that_starts_as_the_identity_says_so() -> None:
+    identity, training = start_of("pre", "adamw", 48)
+    assert "1/(4*M**2) = 0.000109 of the stream" in identity
+    assert "together 0.00106" in identity
+    assert "S3-49" in training
+    assert "No run in TRAINING.md" in training
+    (only,) = start_of("post", "sgd", 4)
+    assert "identity" not in only
+    assert "(su-sgd) with relu and layernorm, under adam, lamb, sgd" in only
+    assert "No run in TRAINING.md" in start_of("post", "sgd", 4, "gelu")[-1]
+
+
+def test_trained_schemes_are_those_of_the_experiments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert rule_roles.RECORDS == RECORDS
+    planned = {one.trial.scheme for name in experiments.NAMES for one in experiments.experiment(name).arms}
+    known = {name: named_scheme(scheme) for name, scheme in SCHEMES.items()}
+    for name in SCHEMES:
+        alike = {other for other in SCHEMES if known[other] == known[name]}
+        assert bool(trained_under(SCHEMES[name], "relu", "layernorm")) == bool(alike & planned), name
+    monkeypatch.setattr(rule_roles, "RECORDS", tmp_path)
+    assert trained_under(SCHEMES["su-sgd"], "relu", "layernorm") is None
 
 
 # --- the same rule, asked about elsewhere
@@ -234,7 +304,7 @@ def test_snippet_sets_the_rule_s_gains(norm: str, arch: str, capsys: pytest.Capt
     names |= {"norm1b": nn.LayerNorm(d), "norm3b": nn.LayerNorm(4 * d), "norm2b": nn.LayerNorm(4 * d)}
     names |= {"attn": nn.MultiheadAttention(d, 4), "cross": nn.MultiheadAttention(d, 4), "relu": torch.relu}
     names |= {"fc1": nn.Linear(d, 4 * d), "fc2": nn.Linear(4 * d, d), "heads": lambda x: x}
-    names |= {"x": torch.randn(5, d), "memory": torch.randn(5, d)}
+    names |= {"x": torch.randn(5, d), "memory": torch.randn(5, d), "T": 5}
     before, code = names["x"], snippet(norm, side)
     exec("\n".join(code), names)
     assert names["x"].shape == before.shape
@@ -252,6 +322,91 @@ def test_snippet_sets_the_rule_s_gains(norm: str, arch: str, capsys: pytest.Capt
     assert any(f"{side['residual_weight']:.6g} * x" in line for line in code) == (norm == "post")
 
 
+def layer_of(d: int, activation: str = "relu") -> dict[str, Any]:
+    """Default modules, whose linear biases are random, and biases of attention that someone has set."""
+    names: dict[str, Any] = {"fc1": nn.Linear(d, 4 * d), "fc2": nn.Linear(4 * d, d)}
+    names |= {name: nn.MultiheadAttention(d, 4) for name in ("attn", "cross")}
+    for bias in (names["attn"].in_proj_bias, names["attn"].out_proj.bias):
+        nn.init.normal_(bias)
+    names |= {name: nn.LayerNorm(d) for name in ("norm1", "norm2", "norm3", "norm1b")}
+    names |= {name: nn.LayerNorm(4 * d) for name in ("norm2b", "norm3b")}
+    return names | {activation: getattr(nn.functional, activation)}
+
+
+def branch_over_rule(code: list[str], side: dict[str, Any], activation: str) -> float:
+    """RMS of the FFN branch at the start over what the gains say: fan_in times the variance of Xavier, once for each
+    matrix, and phi's second moment between them."""
+    torch.manual_seed(0)
+    d, tokens = 64, 512
+    names = layer_of(d, activation) | {"x": torch.randn(tokens, d), "T": tokens}
+    with torch.no_grad():
+        exec("\n".join(code), names)
+        given = names["norm2"](torch.randn(tokens, d))
+        phi = getattr(nn.functional, activation)
+        found = names["fc2"](phi(names["fc1"](given))).square().mean().sqrt()
+        first = side["init_gain"]["fc1"] ** 2 * d * 2 / (5 * d)
+        inner = phi(first**0.5 * torch.randn(10**6)).square().mean()
+        second = side["init_gain"]["fc2"] ** 2 * 4 * d * 2 / (5 * d)
+    return float(found / (second * inner).sqrt())
+
+
+@pytest.mark.parametrize(("norm", "activation"), [("pre", "relu"), ("pre", "gelu"), ("post", "tanh")])
+def test_a_pasted_branch_starts_as_the_rule_says(norm: str, activation: str) -> None:
+    side = answer(norm, "adamw", "decoder", 48)
+    code = snippet(norm, side, activation, is_causal=True)
+    assert branch_over_rule(code, side, activation) == pytest.approx(1, abs=0.1)
+    kept = [line for line in code if "zeros_(b)" not in line and not line.startswith("for b in")]
+    assert len(kept) == len(code) - 2
+    assert branch_over_rule(kept, side, activation) > 2, "with the biases of nn.Linear it does not"
+    assert branch_over_rule([line.replace("gain=0.", "gain=0.3") for line in code], side, activation) > 1.5
+
+
+def first_token_moves(code: list[str]) -> bool:
+    """Whether the first token's output sees the last one."""
+    d, tokens = 32, 6
+
+    def heads(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        scores = x @ x.T / len(x.T)
+        return (scores if mask is None else scores.masked_fill(mask, -math.inf)).softmax(-1) @ x
+
+    torch.manual_seed(0)
+    start = torch.randn(tokens, d)
+    other = torch.cat([start[:-1], torch.randn(1, d)])
+    outputs = []
+    for x in (start, other):
+        torch.manual_seed(1)
+        names = layer_of(d) | {"x": x, "T": tokens, "heads": heads, "memory": torch.ones(3, d)}
+        exec("\n".join(code), names)
+        outputs.append(names["x"])
+    assert not torch.equal(outputs[0][-1], outputs[1][-1])
+    return not torch.allclose(outputs[0][0], outputs[1][0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", command.NORMS)
+@pytest.mark.parametrize("arch", ["encoder", "decoder", "encoder-decoder"])
+def test_a_decoder_s_snippet_does_not_see_the_future(
+    norm: str, arch: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what is printed, as it is printed."""
+    monkeypatch.setenv("COLUMNS", "400")
+    command.run(norm, "sgd", arch, "2", "2" if arch == "encoder-decoder" else None, None, as_json=False)
+    for part in capsys.readouterr().out.split("In torch, ")[1:]:
+        name, *lines = part.splitlines()
+        code = [line[2:] for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("  "))]]
+        assert first_token_moves(code) == (name != "decoder:")
+        if name == "decoder:" and norm != "sub":
+            assert first_token_moves([line.replace(", attn_mask=mask, is_causal=True", "") for line in code])
+
+
+def test_learning_rates_of_their_own_are_in_the_snippet() -> None:
+    rule = solve_rule("pre", "adamw", "decoder")
+    others = command.other_roles(rule, {"M": 48})
+    side = answer("pre", "adamw", "decoder", 48)
+    text = " ".join(snippet("pre", side, is_causal=True, others=others)).replace("#  ", "")
+    assert f"bias {others['roles']['bias']['lr_multiplier']:.3g}" in text
+    assert "norm_gain" not in text, "it does not grow there"
+
+
 # --- how it looks
 
 
@@ -260,6 +415,56 @@ def test_words_of_the_table_are_explained() -> None:
     assert lines[0] == "M: layers of the decoder, here 48."
     for word in ("residual weight", "branch weight", "init gain", "selection symmetric", "update grows as"):
         assert any(word in line for line in lines), word
+
+
+def shown(capsys: pytest.CaptureFixture[str], norm: str, optimizer: str, layers: int, **more: Any) -> str:
+    command.run(norm, optimizer, "decoder", str(layers), None, None, as_json=False, **more)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_other_ways_and_why_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    short, full = shown(capsys, "pre", "adam", 8), shown(capsys, "pre", "adam", 8, has_why=True)
+    for said in ("Why: 1.", "Other ways to hold it, decoder", "growing-gains: "):
+        assert said not in short
+        assert said in full
+    assert short.endswith("Other ways to hold it, and why step by step: add --why")
+    assert "add --why" not in full
+
+
+def test_the_activation_and_norm_asked_for_are_in_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "post", "adamw", 48, activation="gelu", norm_kind="rmsnorm", has_why=True)
+    for said in (
+        "fc2(gelu(fc1(x)))",
+        "nn.RMSNorm",
+        "4 tokens, gelu, rmsnorm",
+        "FFN stack (gelu, rmsnorm, infinite width)",
+        "FFN stack (gelu, rmsnorm): the update",
+        "faster than any power, exp(",
+        "--activation gelu --norm-kind rmsnorm",
+    ):
+        assert said in text, said
+    assert "norm_bias x" not in text, "an RMSNorm has none"
+
+
+def test_the_document_keeps_relu_and_gelu_and_adds_what_is_asked_for() -> None:
+    kinds = [("relu", "layernorm"), ("gelu", "layernorm")]
+    for activation, also in (("relu", []), ("gelu", []), ("tanh", [("tanh", "layernorm")])):
+        found = answer("pre", "adam", "encoder", 4, activation=activation)
+        assert [(one["activation"], one["norm_kind"]) for one in found["mean_field"]] == kinds + also
+
+
+def test_growth_beyond_the_floats_is_a_power_of_ten() -> None:
+    one = {row["scheme"]: row for row in command._without(solve_rule("post", "adam"), 10**6, "gelu", "layernorm")}
+    assert one["post-ln"]["growth"] is None
+    assert one["post-ln"]["log10_growth"] > 308
+    assert _factor(one["post-ln"]).startswith("x 10^")
+    assert _factor(one["su-adam" if "su-adam" in one else "deepnorm"]).startswith("x 2.8")
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("post-ln", "post"), ("sub-ln", "sub"), ("prr", "pre")])
+def test_a_norm_that_is_mistyped_is_guessed(asked: str, meant: str) -> None:
+    with pytest.raises(BadInputError, match=rf"did you mean {meant}\?"):
+        command.run(asked, "adam", "encoder", "4", None, None, as_json=True)
 
 
 def folded(text: str) -> list[str]:
@@ -285,6 +490,7 @@ def test_it_is_readable_at_that_width(
         "depthlaw predict --",
         "Weight decay",
         "xavier_normal_",
+        "add --why",
     ):
         assert said in text, said
     assert folded("│ depth-mup │ alpha = lambda │\n│           │ = 1            │")
