@@ -6,16 +6,22 @@ from typing import Annotated
 
 import typer
 
-from paper_checks.choices import ARCHITECTURES, NORMS, SELECTIONS, one_of
+from paper_checks.choices import ARCHITECTURES, NORMS, SELECTIONS, lowered, one_of
 from paper_checks.commands.network_options import Activation, Json, NormKind, Optimizer
 
 
 def rule(
     norm: Annotated[
-        str, typer.Option(help=f"Where the norms stand: {NORMS}.", metavar="NAME", autocompletion=one_of(NORMS))
+        str,
+        typer.Option(
+            help=f"Where the norms stand: {NORMS}.", metavar="NAME", autocompletion=one_of(NORMS), callback=lowered
+        ),
     ],
     optimizer: Optimizer,
-    arch: Annotated[str, typer.Option(help=f"{ARCHITECTURES}.", metavar="NAME", autocompletion=one_of(ARCHITECTURES))],
+    arch: Annotated[
+        str,
+        typer.Option(help=f"{ARCHITECTURES}.", metavar="NAME", autocompletion=one_of(ARCHITECTURES), callback=lowered),
+    ],
     layers: Annotated[
         str,
         typer.Option(help="Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", metavar="N"),
@@ -25,7 +31,12 @@ def rule(
     ] = None,
     select: Annotated[
         str | None,
-        typer.Option(help=f"Member of the family: {SELECTIONS}.", metavar="NAME", autocompletion=one_of(SELECTIONS)),
+        typer.Option(
+            help=f"Member of the family: {SELECTIONS}.",
+            metavar="NAME",
+            autocompletion=one_of(SELECTIONS),
+            callback=lowered,
+        ),
     ] = None,
     activation: Activation = "relu",
     norm_kind: NormKind = "layernorm",

@@ -302,7 +302,7 @@ def test_rule_document(norm: str, arch: str) -> None:
 
 
 def test_rule_by_side() -> None:
-    both = "--norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6 --select deepnet"
+    both = "--norm Post --optimizer SGD --arch Encoder-Decoder --layers 18 --decoder-layers 6 --select DeepNet"
     found = document("rule", *both.split())
     assert found["decoder"]["residual_weight"] == pytest.approx(18**0.25)
     assert found["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
