@@ -427,7 +427,7 @@ table(kinds)
 #
 # A tiny gain on a Pre-LN branch keeps the update flat, but it also makes the whole model start as the identity; the
 # alternatives (a smaller learning rate, a branch weight) hold the same sum and start elsewhere. The rule fixes an
-# order in depth, not which member of its family you will like best; `depthlaw rule` prints them all with numbers.
+# order in depth, not which member of its family you will like best; `depthlaw rule --why` prints them all.
 #
 # ## What to remember
 #
@@ -450,7 +450,7 @@ say(f"""
 The same from a shell; `depthlaw measure` takes the options of `depthlaw predict`:
 
 ```bash
-depthlaw rule --norm {PLACEMENT} --optimizer {OPTIMIZER} --arch {ARCHITECTURE} --layers {NUM_LAYERS}
+depthlaw rule --norm {PLACEMENT} --optimizer {OPTIMIZER} --arch {ARCHITECTURE} --layers {NUM_LAYERS} --why
 depthlaw predict --scheme deepnorm --optimizer {OPTIMIZER} --attention {causal}--layers {SHALLOW},{NUM_LAYERS} --roles
 ```
 """)
