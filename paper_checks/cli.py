@@ -21,6 +21,7 @@ from paper_checks.choices import (
     DEVICES,
     DTYPES,
     NORM_KINDS,
+    lowered,
     one_claim,
     one_of,
     one_source,
@@ -170,11 +171,13 @@ def tables(
     write: Annotated[bool, typer.Option("--write", help="Derive, and rewrite the generated file.")] = False,
     only: Annotated[str | None, typer.Option(help="One table, by id.", metavar="ID", autocompletion=one_table)] = None,
     activation: Annotated[
-        str, typer.Option(help="What `cross` shows to people.", autocompletion=one_of(ACTIVATIONS))
+        str, typer.Option(help="What `cross` shows to people.", autocompletion=one_of(ACTIVATIONS), callback=lowered)
     ] = "relu",
     norm_kind: Annotated[
         str,
-        typer.Option(help=f"What `cross` shows to people: {NORM_KINDS}.", autocompletion=one_of(NORM_KINDS)),
+        typer.Option(
+            help=f"What `cross` shows to people: {NORM_KINDS}.", autocompletion=one_of(NORM_KINDS), callback=lowered
+        ),
     ] = "layernorm",
 ) -> None:
     """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
@@ -208,7 +211,10 @@ def measure(
     sublayers: Sublayers = None,
     scheme: Scheme = None,
     activation: Annotated[
-        str, typer.Option(help=f"{BUILT_ACTIVATIONS}.", metavar="NAME", autocompletion=one_of(BUILT_ACTIVATIONS))
+        str,
+        typer.Option(
+            help=f"{BUILT_ACTIVATIONS}.", metavar="NAME", autocompletion=one_of(BUILT_ACTIVATIONS), callback=lowered
+        ),
     ] = "relu",
     norm_kind: NormKind = "layernorm",
     w: GainsIn = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paper_checks.choices import (
@@ -72,6 +72,8 @@ def run(
         str(side.num_layers): layers for side, layers in zip(rule.sides, (num_layers, num_decoder_layers), strict=False)
     }
     others = other_roles(rule, counts, activation, norm_kind, d_model)
+    for side in sides.values():
+        side["rate_left"] = rate_left(side, others)
     warnings = [line for side in sides.values() for line in side["warnings"]]
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     head |= {"activation": activation, "norm_kind": norm_kind}
@@ -91,7 +93,10 @@ def run(
         found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
         found["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
     is_held = all(side.gain is not None for side in rule.sides)
-    found |= {"warnings": warnings + warnings_of(others, is_held=is_held), "other_roles": others}
+    warnings += [disagreement(found["mean_field"], activation, norm_kind)] if is_held and not both else []
+    warnings += [no_gain(side, others) for side in list(sides.values())[:1] if not is_held]
+    found["warnings"] = [line for line in warnings if line] + warnings_of(others, is_held=is_held)
+    found["other_roles"] = others
     found["start"] = starts(rule, sides, activation, norm_kind)
     if as_json:
         print_json(found)
@@ -126,7 +131,9 @@ def other_roles(
     from paper_checks.rule_roles import named_scheme, predict_command, role_growth, tokens_of
     from theory.rule_order import rule_scheme
 
-    found: dict[str, Any] = dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
+    asked = list(counts.values())
+    found: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
+    found |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
     found |= {"roles": {}, "not_computed": None, "d_model": d_model}
     try:
         grown = role_growth(rule, counts, activation, norm_kind, d_model)
@@ -134,7 +141,10 @@ def other_roles(
         return found | {"not_computed": f"what the other parameters do is not computed: {reason}"}
     depths = [list(grown.shallow.values()), list(grown.deep.values())]
     found["layers"] = [depth[0] if len(depth) == 1 else depth for depth in depths]
-    found["network"] = f"softmax attention, {tokens_of(d_model)} tokens, {activation}, {norm_kind}, infinite width"
+    found["unmoved"] = list(grown.unmoved)
+    found["network"] = (
+        f"softmax attention, {tokens_of(rule.norm, d_model)} tokens, {activation}, {norm_kind}, infinite width"
+    )
     found["matrices"] = None if grown.matrices is None else _growth(grown.matrices)
     found["roles"] = {role: _growth(one) | {"share": grown.shares.get(role)} for role, one in grown.others.items()}
     found["error"] = grown.error
@@ -173,8 +183,8 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
         rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
         found.append(
             "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
-            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates}, undoes it. "
-            + _weight(growing, others["d_model"])
+            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates} the rate that suits "
+            f"{few} layers, undoes it. " + _weight(growing, others["d_model"])
         )
     matrices = others["matrices"]
     if is_held and matrices is not None and matrices["grows"]:
@@ -183,6 +193,55 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
             f"attention, as L^{matrices['exponent']:.2f} between these"
         )
     return found
+
+
+def rate_left(side: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where no gain can hold the update: the learning rate that does, and beside which it is.
+
+    layers: from the first of these to the last, as the other parameters' are; None where that is not computed, and
+    ``formula`` of the magnitude argument stands in. None where the init gain holds the update.
+    """
+    if side["init_gain"] is not None:
+        return None
+    if others["matrices"] is not None:
+        return {"multiplier": others["matrices"]["lr_multiplier"], "layers": others["layers"], "formula": None}
+    rate = next((other for other in side["alternatives"] if other["name"] == "learning-rate"), None)
+    if rate is None:
+        return None
+    return {"multiplier": rate["lr_multiplier"], "layers": None, "formula": rate["formula"]["lr_multiplier"]}
+
+
+def beside_which(rate: Mapping[str, Any]) -> str:
+    """What a ``rate_left`` is relative to."""
+    if rate["layers"] is None:
+        return f"the rate where {rate['formula']} is 1"
+    return f"the rate that suits {layers_text(rate['layers'][0])} layers"
+
+
+def no_gain(side: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
+    """The warning that the answer alone holds nothing."""
+    rate, matrices = side["rate_left"], others["matrices"]
+    if rate is None:
+        return None
+    grows = f"it grows as {side['update_order']}"
+    if matrices is not None:
+        few, many = (layers_text(layers) for layers in others["layers"])
+        grows = f"it goes x {matrices['growth']:.3g} from {few} to {many} layers, as L^{matrices['exponent']:.2f}"
+    return (
+        f"WARNING: no init gain holds the matrices' update. With one learning rate for all depths {grows}; times "
+        f"{rate['multiplier']:.3g} {beside_which(rate)} undoes it"
+    )
+
+
+def disagreement(checked: Sequence[Mapping[str, Any]], activation: str, norm_kind: str) -> str | None:
+    """The warning that the headline's order is not that of the exact moments, for the network that was asked about."""
+    (one,) = (line for line in checked if (line["activation"], line["norm_kind"]) == (activation, norm_kind))
+    if one["is_flat"] is not False:
+        return None
+    return (
+        f"WARNING: the magnitude argument says that the update is the same at any depth; the exact second moments of "
+        f"an FFN stack ({activation}, {norm_kind}) disagree: it goes as {one['approximate']}"
+    )
 
 
 def _share(one: Mapping[str, Any]) -> str:
@@ -276,6 +335,7 @@ def mean_field(rule: Any, activation: str, norm_kind: str = "layernorm") -> dict
             "activation": activation,
             "norm_kind": norm_kind,
             "order": None,
+            "approximate": None,
             "is_flat": None,
             "flat_gain": None,
             "says": f"mean field ({where}): {reason}",
@@ -295,6 +355,7 @@ def mean_field(rule: Any, activation: str, norm_kind: str = "layernorm") -> dict
         "activation": activation,
         "norm_kind": norm_kind,
         "order": cells,
+        "approximate": text,
         "is_flat": flat,
         "flat_gain": None if other is None else str(other),
         "says": says,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paper_checks.commands.predict_attention import percent
-from paper_checks.commands.rule import layers_text
+from paper_checks.commands.rule import beside_which, layers_text
 from theory.rules import NORMS
 from theory.rules import Rule as Solved
 
@@ -35,13 +35,20 @@ def show(
         console.print(_rule_table(f"{found['norm']}-norm {name} under {found['optimizer']}", found["select"], side))
         _lines(console, legend(rule, name, counts))
         console.print(f"In torch, {name}:", style="bold")
-        _code(console, snippet(found["norm"], side, *network, is_causal=name == "decoder", others=others))
-    _other_roles(console, others)
+        behind = "behind the last layer" if (name, len(sides)) == ("encoder", 2) else "before the head"
+        code = snippet(
+            found["norm"], side, *network, is_causal=name == "decoder", others=others, last_norm=f"one {behind} too"
+        )
+        _code(console, code)
+    _other_roles(console, others, found["optimizer"])
     _lines(console, found["warnings"], style="bold yellow")
     _lines(console, [f"{line}." for line in found["start"]], style="none")
     if rows := found.get("without_the_rule"):
         console.print(_without_table(rows))
-        _lines(console, [f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."])
+        text = f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."
+        if found["init_gain"] is None:
+            text += " This rule is here without its smaller learning rate: all that is left of it is the placement."
+        _lines(console, [text])
     _pointers(console, others)
     if has_why:
         _show_why(console, found["why"], sides)
@@ -53,6 +60,9 @@ def _show_why(console: Console, why: Iterable[str], sides: Mapping[str, Mapping[
     for name, side in sides.items():
         if side["alternatives"]:
             console.print(_alternatives_table(name, side["alternatives"]))
+            _lines(
+                console, ["lr: by the magnitude argument, beside the rate that suits a model where its formula is 1."]
+            )
     notes = {other["name"]: other["note"] for side in sides.values() for other in side["alternatives"]}
     _lines(console, [f"{name}: {note}" for name, note in notes.items()])
     console.print("Why:")
@@ -83,15 +93,18 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
     table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
     table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
     if side["init_gain"] is None:
-        table.add_row("init gain", "none", "no gain helps; see --why")
+        table.add_row("init gain", "none", "no gain helps: the learning rate is left")
     else:
         for value in dict.fromkeys(side["init_gain"].values()):
             roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)
             of_formula = abs(value - 1) > 1e-15 or formula["init_gain"] == "1"
             table.add_row(f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1")
     multipliers = set(side["lr_multiplier"].values())
-    table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
-    table.add_row("update grows as", "", formula["update_order"])
+    if rate := side["rate_left"]:
+        table.add_row("learning-rate multiplier", f"{rate['multiplier']:.3g}", f"times {beside_which(rate)}")
+    else:
+        table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
+    table.add_row("update grows as (magnitude argument)", "", formula["update_order"])
     table.add_row("relative update, to alpha = lambda = 1", "", formula["relative_update_order"])
     return table
 
@@ -111,8 +124,8 @@ def legend(rule: Solved, name: str, counts: Mapping[str, int]) -> list[str]:
         f"selection {rule.select}: {chosen.member.note}."
         + (" --select takes another member of the family." if rule.norm != "sub" else ""),
         "learning-rate multiplier: of these matrices, beside the rate that suits a shallow model.",
-        "update grows as: what a first step of these matrices changes the output by, per unit learning rate; 1: the "
-        "same at any depth.",
+        "update grows as: what a first step of these matrices changes the output by, per unit learning rate, by the "
+        "magnitude argument; 1: the same at any depth.",
         "relative update: |Delta theta|/|theta| of a matrix per unit learning rate, over that of a network with "
         "alpha = lambda = 1.",
         "Weight decay and later steps: nothing is said of them; the rule is of a first step, without decay.",
@@ -130,11 +143,12 @@ def snippet(
     *,
     is_causal: bool = False,
     others: Mapping[str, Any] | None = None,
+    last_norm: str = "one before the head too",
 ) -> list[str]:
     """Lines for a block of nn.MultiheadAttention and nn.Linear, which a test runs.
 
     The biases of nn.Linear begin at random, and would be most of a branch whose gain is small. is_causal: of a decoder.
-    others: ``other_roles``, for the learning rates that hold them.
+    others: ``other_roles``, for the learning rates that hold them. last_norm: where it stands, unless norms are behind.
     """
     gains = side["init_gain"] or dict.fromkeys(side["lr_multiplier"], 1.0)
     blocks = ["attn", *(["cross"] if "cross_out" in gains else [])]
@@ -149,17 +163,22 @@ def snippet(
     biases = [f"{block}.{name}" for block in blocks for name in ("in_proj_bias", "out_proj.bias")]
     lines += wrap(f"for b in ({', '.join([*biases, 'fc1.bias', 'fc2.bias'])}):", 74, subsequent_indent=" " * 10)
     lines.append("    zeros_(b)")
-    before_head = "" if norm == "post" else ", one before the head too"
-    lines.append(f"# in forward; norms: {_NORM_CLASSES[norm_kind]}, gains 1 as they are made{before_head}")
+    last = "" if norm == "post" else f", {last_norm}"
+    lines.append(f"# in forward; norms: {_NORM_CLASSES[norm_kind]}, gains 1 as they are made{last}")
     if is_causal:
         lines.append("# T tokens, of which none sees a later one: what is True is hidden")
         lines.append("mask = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)")
     if norm == "sub":
-        lines.append(f"# {_heads('x', is_causal=is_causal)}: the concatenated heads of attn, before its out_proj")
+        lines.append(
+            f"# {_heads('x', is_causal=is_causal)}: yours to write, what attn has before its out_proj: of each"
+        )
+        lines.append("# head softmax(q k^T / sqrt(head size)) v, all of them side by side")
     lines += list(_forward(norm, side, blocks, activation, is_causal=is_causal))
-    rate = next((other["lr_multiplier"] for other in side["alternatives"] if other["name"] == "learning-rate"), None)
-    if side["init_gain"] is None and rate is not None:
-        lines.append(f"# and the learning rate of these matrices times {rate:.4g}, as no gain holds the update")
+    if rate := side.get("rate_left"):
+        text = (
+            f"# the learning rate of these matrices: {rate['multiplier']:.3g} times {beside_which(rate)}, as no gain "
+        )
+        lines += wrap(f"{text}holds the update", 78, subsequent_indent="#   ")
     return [*lines, *_groups(others)]
 
 
@@ -174,9 +193,10 @@ def _groups(others: Mapping[str, Any] | None) -> list[str]:
     if not rates:
         return []
     shown = ", ".join(f"{role} {rate:.3g}" for role, rate in rates.items())
-    few = layers_text(others["layers"][0])
+    few, many = (layers_text(layers) for layers in others["layers"])
+    at = f" at {many} layers" if others["asked"] != others["layers"][1] else ""
     return wrap(
-        f"# parameter groups: times the learning rate that suits {few} layers, {shown}, the rest 1",
+        f"# parameter groups{at}: times the learning rate that suits {few} layers, {shown}, others 1",
         78,
         subsequent_indent="#   ",
     )
@@ -237,7 +257,7 @@ def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _other_roles(console: Console, others: Mapping[str, Any]) -> None:
+def _other_roles(console: Console, others: Mapping[str, Any], optimizer: str) -> None:
     if others["not_computed"] is not None:
         _lines(console, [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."])
         return
@@ -254,14 +274,30 @@ def _other_roles(console: Console, others: Mapping[str, Any]) -> None:
             share = "" if one.get("share") is None else percent(one["share"])
             table.add_row(*cells, *([share] if has_shares else []))
     console.print(table)
-    _lines(
-        console,
-        [
-            f"lr x: what undoes it. Predicted for this rule: {others['network']}; quasi-random error "
-            f"{others['error']:.1%} at most."
-            + (f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers." * has_shares)
-        ],
+    _lines(console, _notes(others, optimizer))
+
+
+def _notes(others: Mapping[str, Any], optimizer: str) -> Iterator[str]:
+    """What the table of the other roles does not say itself."""
+    few, many = (layers_text(layers) for layers in others["layers"])
+    asked = layers_text(others["asked"])
+    if asked != many:
+        yield (
+            f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: growth times "
+            f"(layers/{many})^exponent, and lr x over it."
+        )
+    share = f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
+    yield (
+        f"lr x: what undoes it, beside the rate that suits {few} layers. Predicted for this rule: {others['network']}; "
+        f"quasi-random error {others['error']:.1%} at most. With more tokens biases and the embedding can grow more "
+        "slowly, by more than that error." + ("" if others["d_model"] is None else share)
     )
+    if others["unmoved"]:
+        like = "SGD" if optimizer == "lars" else "Adam"
+        yield (
+            f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is zero, "
+            f"so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
+        )
 
 
 def _pointers(console: Console, others: Mapping[str, Any]) -> None:
