@@ -79,8 +79,9 @@ class Growth:
 @dataclass(frozen=True, kw_only=True)
 class RoleGrowth:
     """shallow, deep: the layers of each side. matrices: those of the branches together. others: by role, those that the
-    rule says nothing of. unmoved: of those, what the optimizer's first step leaves at zero. shares: of each of these, at the deep end, its part over the matrices'; None where no width is
-    asked about. error: the largest relative standard error of the quasi-random averages in them."""
+    rule says nothing of. unmoved: of those, what the optimizer's first step leaves at zero. shares: of each of these,
+    at the deep end, its part over the matrices'; None where no width is asked about. error: the largest relative
+    standard error of the quasi-random averages in them."""
 
     shallow: Counts
     deep: Counts

@@ -94,8 +94,8 @@ def run(
         found["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
     is_held = all(side.gain is not None for side in rule.sides)
     warnings += [disagreement(found["mean_field"], activation, norm_kind)] if is_held and not both else []
-    warnings += [no_gain(side, others) for side in list(sides.values())[:1] if not is_held]
-    found["warnings"] = [line for line in warnings if line] + warnings_of(others, is_held=is_held)
+    warnings += [no_gain(side, others) for side in sides.values()]
+    found["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
     found["other_roles"] = others
     found["start"] = starts(rule, sides, activation, norm_kind)
     if as_json:
@@ -183,7 +183,7 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
         rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
         found.append(
             "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
-            f"model trains too, grows {span}: {shown}. A learning rate of their own, times {rates} the rate that suits "
+            f"model trains too, grows {span}: {shown}. A learning rate of their own, {rates} times the rate that suits "
             f"{few} layers, undoes it. " + _weight(growing, others["d_model"])
         )
     matrices = others["matrices"]
@@ -228,8 +228,8 @@ def no_gain(side: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
         few, many = (layers_text(layers) for layers in others["layers"])
         grows = f"it goes x {matrices['growth']:.3g} from {few} to {many} layers, as L^{matrices['exponent']:.2f}"
     return (
-        f"WARNING: no init gain holds the matrices' update. With one learning rate for all depths {grows}; times "
-        f"{rate['multiplier']:.3g} {beside_which(rate)} undoes it"
+        f"WARNING: no init gain holds the matrices' update. With one learning rate for all depths {grows}; "
+        f"{rate['multiplier']:.3g} times {beside_which(rate)} undoes it"
     )
 
 

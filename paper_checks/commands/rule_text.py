@@ -93,7 +93,7 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
     table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
     table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
     if side["init_gain"] is None:
-        table.add_row("init gain", "none", "no gain helps: the learning rate is left")
+        table.add_row("init gain", "none", "none helps; the rate is left")
     else:
         for value in dict.fromkeys(side["init_gain"].values()):
             roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)
@@ -101,12 +101,20 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
             table.add_row(f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1")
     multipliers = set(side["lr_multiplier"].values())
     if rate := side["rate_left"]:
-        table.add_row("learning-rate multiplier", f"{rate['multiplier']:.3g}", f"times {beside_which(rate)}")
+        table.add_row("learning-rate multiplier", f"{rate['multiplier']:.3g}", _of_rate(rate))
     else:
         table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
     table.add_row("update grows as (magnitude argument)", "", formula["update_order"])
     table.add_row("relative update, to alpha = lambda = 1", "", formula["relative_update_order"])
     return table
+
+
+def _of_rate(rate: Mapping[str, Any]) -> str:
+    """Short: what the learning rate that is left belongs to."""
+    if rate["layers"] is None:
+        return rate["formula"]
+    few, many = (layers_text(layers) for layers in rate["layers"])
+    return f"{many} layers beside {few}"
 
 
 def legend(rule: Solved, name: str, counts: Mapping[str, int]) -> list[str]:
@@ -283,8 +291,8 @@ def _notes(others: Mapping[str, Any], optimizer: str) -> Iterator[str]:
     asked = layers_text(others["asked"])
     if asked != many:
         yield (
-            f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: growth times "
-            f"(layers/{many})^exponent, and lr x over it."
+            f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: "
+            f"growth times (layers/{many})^exponent, and lr x over it."
         )
     share = f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
     yield (
@@ -295,8 +303,8 @@ def _notes(others: Mapping[str, Any], optimizer: str) -> Iterator[str]:
     if others["unmoved"]:
         like = "SGD" if optimizer == "lars" else "Adam"
         yield (
-            f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is zero, "
-            f"so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
+            f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is "
+            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
         )
 
 

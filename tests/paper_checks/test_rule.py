@@ -140,7 +140,7 @@ def test_very_deep_and_both_sides() -> None:
     deep = role_growth(solve_rule("post", "sgd"), {"N": 10**9})
     assert (deep.shallow, deep.deep) == ({"N": 8}, {"N": 64})
     both = role_growth(solve_rule("post", "sgd", "encoder-decoder", "deepnet"), {"N": 16, "M": 8})
-    assert (both.shallow, both.deep) == ({"N": 2, "M": 1}, {"N": 16, "M": 8})
+    assert (both.shallow, both.deep) == ({"N": 2, "M": 2}, {"N": 16, "M": 8})
     assert both.others["norm_gain"].grows
     assert both.matrices is not None
     assert not both.matrices.grows
