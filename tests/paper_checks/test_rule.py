@@ -3,27 +3,21 @@
 import json
 import math
 import subprocess
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from sympy import Rational, sympify
-from torch import nn
+from sympy import Rational
 
 from paper_checks import experiments, rule_roles
 from paper_checks.commands import rule as command
-from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.predict_attention import percent
-from paper_checks.commands.rule_text import XAVIER, _factor, legend, snippet
 from paper_checks.experiments.base import RECORDS
 from paper_checks.networks import Network, NoTheoryError
 from paper_checks.rule_roles import BESIDE, FLAT, beside, named_scheme, predict_command, role_growth, trained_under
 from paper_checks.transformers_growth import FLAT as FLAT_IN_TRANSFORMERS
 from paper_checks.transformers_growth import MATTERS
-from sims.model import ModelConfig, Transformer, alternating
+from tests.paper_checks.rule_command import answer
 from theory.rule_order import rule_scheme
 from theory.rules import solve_rule
 from theory.schemes import SCHEMES, custom_scheme
@@ -42,13 +36,6 @@ def document(*arguments: str) -> dict[str, Any]:
     result = subprocess.run([DEPTHLAW, *arguments, "--json"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def answer(norm: str, optimizer: str, arch: str, layers: int, **more: Any) -> dict[str, Any]:
-    """The same of `rule`, without a process of its own."""
-    with redirect_stdout(StringIO()) as out:
-        command.run(norm, optimizer, arch, str(layers), None, None, as_json=True, **more)
-    return json.loads(out.getvalue())
 
 
 # --- what the other parameters do
@@ -267,230 +254,66 @@ def test_schemes_beside_stand_where_the_rule_s_norms_do() -> None:
         assert all(SCHEMES[name].stack.placement == PLACEMENTS[norm] for name in schemes)
 
 
-# --- how to set it
+def test_two_layers_at_least_are_compared_and_none_is_warned_of() -> None:
+    assert [rule_roles.shallower(n) for n in (1, 2, 3, 4, 16, 17, 48)] == [1, 1, 2, 2, 2, 2, 6]
+    for layers in (2, 4):
+        found = answer("pre", "lamb", "decoder", layers)
+        assert found["warnings"] == []
+        assert found["other_roles"]["layers"] == [layers // 2, layers]
+    assert answer("post", "lamb", "decoder", 4)["warnings"] != []
 
 
-def spread(weight: torch.Tensor) -> float:
-    return float(weight.detach().double().std())
+def test_few_tokens_make_no_warning_of_a_small_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [rule_roles.tokens_of(norm, None) for norm in ("post", "pre", "sub")] == [4, 4, 16]
+    assert {rule_roles.tokens_of(norm, 64) for norm in ("post", "pre", "sub")} == {16}
+    rule = solve_rule("post", "lamb")
+    assert role_growth(rule, {"N": 16}).others["norm_gain"].grows
+    monkeypatch.setattr(rule_roles, "FLAT_AT_FEW_TOKENS", 2.0)
+    assert not role_growth(rule, {"N": 16}).others["norm_gain"].grows
+    assert role_growth(rule, {"N": 16}, d_model=64).others["norm_gain"].grows, "16 tokens are not few"
 
 
-def is_xavier(weight: torch.Tensor, gain: float, law: str) -> bool:
-    """Of tens of thousands of entries the spread is known within 1 %."""
-    rows, columns = weight.shape
-    return abs(spread(weight) / (gain * float(sympify(law, {"fan_in": columns, "fan_out": rows}))) - 1) < 0.02
+# --- where no gain holds the update, and where the argument is denied
 
 
-def test_init_gain_is_what_sims_and_torch_take_it_for() -> None:
-    gain = 0.3
-    config = ModelConfig(d_model=128, placement="post", encoder=alternating(2, gains={"fc1": gain}))
-    model = Transformer(config, seed=0)
-    [weight] = [parameter for _, parameter, role in model.tagged() if role == "fc1"]
-    ours = nn.init.xavier_normal_(torch.empty(weight.shape), gain)
-    for found in (weight, ours):
-        assert is_xavier(found, gain, XAVIER)
-        for law in (f"sqrt(2)*{XAVIER}", "1/sqrt(fan_in)", "sqrt(2/fan_in)", "sqrt(6/(fan_in + fan_out))"):
-            assert not is_xavier(found, gain, law), law
+def test_the_rate_that_is_left_where_no_gain_helps() -> None:
+    found = answer("sub", "lamb", "encoder", 24)
+    assert found["init_gain"] is None
+    assert set(found["lr_multiplier"].values()) == {1}
+    left = found["rate_left"]
+    rule = solve_rule("sub", "lamb")
+    matrices = role_growth(rule, {"N": 24}).matrices
+    assert matrices is not None
+    assert left["multiplier"] == pytest.approx(1 / matrices.factor)
+    assert left["layers"] == [3, 24]
+    (line,) = [line for line in found["warnings"] if "no init gain" in line]
+    assert f"x {matrices.factor:.3g} from 3 to 24 layers" in line
+    assert f"{1 / matrices.factor:.3g} times the rate that suits 3 layers" in line
+    held = answer("sub", "adam", "encoder", 8)
+    assert held["rate_left"] is None
+    assert not any("no init gain" in line for line in held["warnings"])
 
 
-@pytest.mark.parametrize(("norm", "arch"), [("post", "decoder"), ("pre", "encoder"), ("sub", "encoder-decoder")])
-def test_snippet_sets_the_rule_s_gains(norm: str, arch: str, capsys: pytest.CaptureFixture[str]) -> None:
-    more = "6" if arch == "encoder-decoder" else None
-    command.run(norm, "sgd", arch, "12", more, None, as_json=True)
-    answer = json.loads(capsys.readouterr().out)
-    side = answer["decoder"] if more else answer
-    torch.manual_seed(0)
-    d = 96
-    names: dict[str, Any] = {f"norm{place}": nn.LayerNorm(d) for place in (1, 2, 3)}
-    names |= {"norm1b": nn.LayerNorm(d), "norm3b": nn.LayerNorm(4 * d), "norm2b": nn.LayerNorm(4 * d)}
-    names |= {"attn": nn.MultiheadAttention(d, 4), "cross": nn.MultiheadAttention(d, 4), "relu": torch.relu}
-    names |= {"fc1": nn.Linear(d, 4 * d), "fc2": nn.Linear(4 * d, d), "heads": lambda x: x}
-    names |= {"x": torch.randn(5, d), "memory": torch.randn(5, d), "T": 5}
-    before, code = names["x"], snippet(norm, side)
-    exec("\n".join(code), names)
-    assert names["x"].shape == before.shape
-    weights = {"out": names["attn"].out_proj.weight, "fc1": names["fc1"].weight, "fc2": names["fc2"].weight}
-    weights |= {role: names[role] for role in ("q", "k", "v")}
-    if more:
-        weights |= {role: names[role] for role in ("cross_q", "cross_k", "cross_v")}
-        weights["cross_out"] = names["cross"].out_proj.weight
-    assert weights.keys() == side["init_gain"].keys()
-    for role, weight in weights.items():
-        gain = side["init_gain"][role]
-        assert spread(weight) == pytest.approx(gain * math.sqrt(2 / sum(weight.shape)), rel=0.03), role
-    packed = names["attn"].in_proj_weight.chunk(3)
-    assert torch.equal(packed[2], names["v"]), "the packed matrix itself is what is set"
-    assert any(f"{side['residual_weight']:.6g} * x" in line for line in code) == (norm == "post")
+def test_the_rate_that_is_left_by_the_argument_alone() -> None:
+    found = answer("sub", "adafactor", "encoder", 8)
+    assert found["rate_left"] == {"multiplier": pytest.approx(1 / 4), "layers": None, "formula": "1/sqrt(2*N)"}
+    (line,) = [line for line in found["warnings"] if "no init gain" in line]
+    assert "grows as sqrt(2*N); 0.25 times the rate where 1/sqrt(2*N) is 1" in line
 
 
-def layer_of(d: int, activation: str = "relu") -> dict[str, Any]:
-    """Default modules, whose linear biases are random, and biases of attention that someone has set."""
-    names: dict[str, Any] = {"fc1": nn.Linear(d, 4 * d), "fc2": nn.Linear(4 * d, d)}
-    names |= {name: nn.MultiheadAttention(d, 4) for name in ("attn", "cross")}
-    for bias in (names["attn"].in_proj_bias, names["attn"].out_proj.bias):
-        nn.init.normal_(bias)
-    names |= {name: nn.LayerNorm(d) for name in ("norm1", "norm2", "norm3", "norm1b")}
-    names |= {name: nn.LayerNorm(4 * d) for name in ("norm2b", "norm3b")}
-    return names | {activation: getattr(nn.functional, activation)}
+@pytest.mark.parametrize(
+    ("norm", "optimizer", "activation"),
+    [("sub", "sgd", "relu"), ("sub", "momentum", "tanh"), ("sub", "adam", "gelu"), ("pre", "sgd", "gelu")],
+)
+def test_exact_moments_that_deny_the_argument_are_warned_of(norm: str, optimizer: str, activation: str) -> None:
+    found = answer(norm, optimizer, "decoder", 4, activation=activation)
+    one = next(line for line in found["mean_field"] if line["activation"] == activation)
+    said = [line for line in found["warnings"] if "disagree" in line]
+    assert len(said) == (one["is_flat"] is False)
+    assert all(line.endswith(f"({activation}, layernorm) disagree: it goes as {one['approximate']}") for line in said)
+    assert bool(said) == (optimizer in {"sgd", "momentum"} and norm == "sub")
 
 
-def branch_over_rule(code: list[str], side: dict[str, Any], activation: str) -> float:
-    """RMS of the FFN branch at the start over what the gains say: fan_in times the variance of Xavier, once for each
-    matrix, and phi's second moment between them."""
-    torch.manual_seed(0)
-    d, tokens = 64, 512
-    names = layer_of(d, activation) | {"x": torch.randn(tokens, d), "T": tokens}
-    with torch.no_grad():
-        exec("\n".join(code), names)
-        given = names["norm2"](torch.randn(tokens, d))
-        phi = getattr(nn.functional, activation)
-        found = names["fc2"](phi(names["fc1"](given))).square().mean().sqrt()
-        first = side["init_gain"]["fc1"] ** 2 * d * 2 / (5 * d)
-        inner = phi(first**0.5 * torch.randn(10**6)).square().mean()
-        second = side["init_gain"]["fc2"] ** 2 * 4 * d * 2 / (5 * d)
-    return float(found / (second * inner).sqrt())
-
-
-@pytest.mark.parametrize(("norm", "activation"), [("pre", "relu"), ("pre", "gelu"), ("post", "tanh")])
-def test_a_pasted_branch_starts_as_the_rule_says(norm: str, activation: str) -> None:
-    side = answer(norm, "adamw", "decoder", 48)
-    code = snippet(norm, side, activation, is_causal=True)
-    assert branch_over_rule(code, side, activation) == pytest.approx(1, abs=0.1)
-    kept = [line for line in code if "zeros_(b)" not in line and not line.startswith("for b in")]
-    assert len(kept) == len(code) - 2
-    assert branch_over_rule(kept, side, activation) > 2, "with the biases of nn.Linear it does not"
-    assert branch_over_rule([line.replace("gain=0.", "gain=0.3") for line in code], side, activation) > 1.5
-
-
-def first_token_moves(code: list[str]) -> bool:
-    """Whether the first token's output sees the last one."""
-    d, tokens = 32, 6
-
-    def heads(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        scores = x @ x.T / len(x.T)
-        return (scores if mask is None else scores.masked_fill(mask, -math.inf)).softmax(-1) @ x
-
-    torch.manual_seed(0)
-    start = torch.randn(tokens, d)
-    other = torch.cat([start[:-1], torch.randn(1, d)])
-    outputs = []
-    for x in (start, other):
-        torch.manual_seed(1)
-        names = layer_of(d) | {"x": x, "T": tokens, "heads": heads, "memory": torch.ones(3, d)}
-        exec("\n".join(code), names)
-        outputs.append(names["x"])
-    assert not torch.equal(outputs[0][-1], outputs[1][-1])
-    return not torch.allclose(outputs[0][0], outputs[1][0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("norm", command.NORMS)
-@pytest.mark.parametrize("arch", ["encoder", "decoder", "encoder-decoder"])
-def test_a_decoder_s_snippet_does_not_see_the_future(
-    norm: str, arch: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of what is printed, as it is printed."""
-    monkeypatch.setenv("COLUMNS", "400")
-    command.run(norm, "sgd", arch, "2", "2" if arch == "encoder-decoder" else None, None, as_json=False)
-    for part in capsys.readouterr().out.split("In torch, ")[1:]:
-        name, *lines = part.splitlines()
-        code = [line[2:] for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("  "))]]
-        assert first_token_moves(code) == (name != "decoder:")
-        if name == "decoder:" and norm != "sub":
-            assert first_token_moves([line.replace(", attn_mask=mask, is_causal=True", "") for line in code])
-
-
-def test_learning_rates_of_their_own_are_in_the_snippet() -> None:
-    rule = solve_rule("pre", "adamw", "decoder")
-    others = command.other_roles(rule, {"M": 48})
-    side = answer("pre", "adamw", "decoder", 48)
-    text = " ".join(snippet("pre", side, is_causal=True, others=others)).replace("#  ", "")
-    assert f"bias {others['roles']['bias']['lr_multiplier']:.3g}" in text
-    assert "norm_gain" not in text, "it does not grow there"
-
-
-# --- how it looks
-
-
-def test_words_of_the_table_are_explained() -> None:
-    lines = legend(solve_rule("post", "adam", "decoder"), "decoder", {"M": 48})
-    assert lines[0] == "M: layers of the decoder, here 48."
-    for word in ("residual weight", "branch weight", "init gain", "selection symmetric", "update grows as"):
-        assert any(word in line for line in lines), word
-
-
-def shown(capsys: pytest.CaptureFixture[str], norm: str, optimizer: str, layers: int, **more: Any) -> str:
-    command.run(norm, optimizer, "decoder", str(layers), None, None, as_json=False, **more)
-    return " ".join(capsys.readouterr().out.split())
-
-
-def test_other_ways_and_why_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    short, full = shown(capsys, "pre", "adam", 8), shown(capsys, "pre", "adam", 8, has_why=True)
-    for said in ("Why: 1.", "Other ways to hold it, decoder", "growing-gains: "):
-        assert said not in short
-        assert said in full
-    assert short.endswith("Other ways to hold it, and why step by step: add --why")
-    assert "add --why" not in full
-
-
-def test_the_activation_and_norm_asked_for_are_in_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "post", "adamw", 48, activation="gelu", norm_kind="rmsnorm", has_why=True)
-    for said in (
-        "fc2(gelu(fc1(x)))",
-        "nn.RMSNorm",
-        "4 tokens, gelu, rmsnorm",
-        "FFN stack (gelu, rmsnorm, infinite width)",
-        "FFN stack (gelu, rmsnorm): the update",
-        "faster than any power, exp(",
-        "--activation gelu --norm-kind rmsnorm",
-    ):
-        assert said in text, said
-    assert "norm_bias x" not in text, "an RMSNorm has none"
-
-
-def test_the_document_keeps_relu_and_gelu_and_adds_what_is_asked_for() -> None:
-    kinds = [("relu", "layernorm"), ("gelu", "layernorm")]
-    for activation, also in (("relu", []), ("gelu", []), ("tanh", [("tanh", "layernorm")])):
-        found = answer("pre", "adam", "encoder", 4, activation=activation)
-        assert [(one["activation"], one["norm_kind"]) for one in found["mean_field"]] == kinds + also
-
-
-def test_growth_beyond_the_floats_is_a_power_of_ten() -> None:
-    one = {row["scheme"]: row for row in command._without(solve_rule("post", "adam"), 10**6, "gelu", "layernorm")}
-    assert one["post-ln"]["growth"] is None
-    assert one["post-ln"]["log10_growth"] > 308
-    assert _factor(one["post-ln"]).startswith("x 10^")
-    assert _factor(one["su-adam" if "su-adam" in one else "deepnorm"]).startswith("x 2.8")
-
-
-@pytest.mark.parametrize(("asked", "meant"), [("post-ln", "post"), ("sub-ln", "sub"), ("prr", "pre")])
-def test_a_norm_that_is_mistyped_is_guessed(asked: str, meant: str) -> None:
-    with pytest.raises(BadInputError, match=rf"did you mean {meant}\?"):
-        command.run(asked, "adam", "encoder", "4", None, None, as_json=True)
-
-
-def folded(text: str) -> list[str]:
-    """Rows of tables that a cell was broken into."""
-    rows = [line for line in text.splitlines() if line.startswith("│")]
-    return [row for row in rows if not row.strip("│ ").strip() or not row.split("│")[1].strip()]
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("norm", ["post", "sub"])
-def test_it_is_readable_at_that_width(
-    norm: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    command.run(norm, "adam", "decoder", "16", None, None, as_json=False)
-    text = capsys.readouterr().out
-    prose = [line for line in text.splitlines() if not line.startswith("  ") or line.startswith("     ")]
-    assert max(map(len, prose)) <= columns
-    assert folded(text) == []
-    for said in (
-        "WARNING",
-        "notebooks/08_choose_your_rule.ipynb",
-        "depthlaw predict --",
-        "Weight decay",
-        "xavier_normal_",
-        "add --why",
-    ):
-        assert said in text, said
-    assert folded("│ depth-mup │ alpha = lambda │\n│           │ = 1            │")
+def test_what_lamb_does_not_move() -> None:
+    assert answer("post", "lamb", "encoder", 8)["other_roles"]["unmoved"] == ["bias", "norm_bias"]
+    assert answer("post", "adam", "encoder", 8)["other_roles"]["unmoved"] == []
