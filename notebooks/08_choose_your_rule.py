@@ -238,7 +238,7 @@ plt.show()
 deepnorm = network(scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
 its_gain = compact(scheme("deepnorm").stack.gain_in.subs(L, 2 * side.num_layers))
 theirs = [rows["deepnorm"][n]["update"] for n in (SHALLOW, NUM_LAYERS)]
-its_slope = growth["deepnorm"]["update"]
+its_slope = growth["deepnorm"]["update"] or 0.0  # None of an update that is zero, as no matrix has here
 says = "so it is flat here too" if abs(its_slope) < FLAT else "which you would have to tune away again at every depth"
 say(f"""
 From {SHALLOW} to {NUM_LAYERS} layers the matrices' update goes from {shallow["update"]:.3g} to {deep["update"]:.3g}
