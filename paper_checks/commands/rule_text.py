@@ -93,7 +93,7 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
     table.add_row("residual weight", f"{side['residual_weight']:.6g}", formula["residual_weight"])
     table.add_row("branch weight", f"{side['branch_weight']:.6g}", formula["branch_weight"])
     if side["init_gain"] is None:
-        table.add_row("init gain", "none", "none helps; the rate is left")
+        table.add_row("init gain", "none", "none helps; use the rate")
     else:
         for value in dict.fromkeys(side["init_gain"].values()):
             roles = ", ".join(role for role, gain in side["init_gain"].items() if gain == value)

@@ -382,6 +382,8 @@ def test_one_learning_rate_where_no_gain_holds_the_update(monkeypatch: pytest.Mo
     assert "0.1443" not in text, "beside another depth"
     assert "bias, norm_bias: left out. As published LAMB moves no parameter that is zero" in joined
     assert "yours to write" in joined
+    monkeypatch.setenv("COLUMNS", "80")
+    assert folded(printed("sub", "lamb", "encoder", 24)) == []
 
 
 def test_a_depth_that_was_not_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
