@@ -65,7 +65,8 @@ def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert parts.values[name] == pytest.approx(values, rel=1e-9, abs=1e-15)
     bare = replace(asked, has_changes=False, learning_rate=None)
     again, other = together(bare, range(3)), together(bare, range(3, 6))
-    assert again.values.items() <= parts.values.items()  # bit for bit, chunk by chunk
+    for name, values in again.values.items():  # chunk by chunk, to rounding: which differs with what is kept beside it
+        assert parts.values[name] == pytest.approx(values, rel=1e-12, abs=1e-15)
     assert all(a != b for a, b in zip(other.values["lamb/update"], whole.values["lamb/update"], strict=True))
 
 
@@ -73,7 +74,10 @@ def test_the_same_quantities_whether_or_not_steps_are_kept() -> None:
     task = Task(num_tokens=4, trains_inputs=True)
     asked = question(task=task, optimizers=("sgd", "lamb", "lars", "muon", "adafactor"))
     (bare,), (kept,) = run(asked, [1, 2]), run(replace(asked, has_changes=True), [1, 2])
-    assert bare.values == {name: values for name, values in kept.values.items() if "/change/" not in name}
+    same = {name: values for name, values in kept.values.items() if "/change/" not in name}
+    assert bare.values.keys() == same.keys()
+    for name, values in bare.values.items():
+        assert same[name] == pytest.approx(values, rel=1e-12, abs=1e-15)
     assert [name for name in bare.values if "real_step" in name] == ["lamb/real_step"]
     unasked = set(bare.values) - set(next(run(replace(asked, task=Task(num_tokens=4)), [1, 2])).values)
     assert unasked == {f"{optimizer}/embedding" for optimizer in asked.optimizers}

@@ -123,7 +123,8 @@ def test_members_of_an_ensemble_do_not_see_each_other(name: str, kind: str) -> N
     grads, weights = scales * normal(2, 3, *shape, seed=1), normal(2, 3, *shape, seed=2) / (1 + scales)
     batched = first_step(name, grads, weights, num_dims)
     for i, j in np.ndindex(2, 3):
-        assert agree(batched[i, j], first_step(name, grads[i, j], weights[i, j], num_dims))
+        alone = first_step(name, grads[i, j], weights[i, j], num_dims)
+        assert agree(batched[i, j], alone, alone)  # products of matrices round by their largest entries
 
 
 @pytest.mark.parametrize("name", HAS_NORMS)
