@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 
@@ -18,6 +19,12 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+
+# The folder of what tests/once.py makes once in a run: made before the workers start, which inherit its name.
+FOLDER = "DEPTHLAW_TEST_RUN"
+_made = FOLDER not in os.environ
+if _made:
+    os.environ[FOLDER] = tempfile.mkdtemp(prefix="depthlaw-tests-")
 
 # `default` tries the same cases every time. `long` looks for new ones: HYPOTHESIS_PROFILE=long make test.
 settings.register_profile("default", max_examples=100, deadline=None, derandomize=True, print_blob=True)
@@ -114,6 +121,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output["skipped"] = sorted(_skipped)
     elif unlisted_skips(_skipped):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if _made:
+        shutil.rmtree(os.environ.pop(FOLDER), ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

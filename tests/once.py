@@ -1,0 +1,63 @@
+"""What many tests look at is made once in a run, by the worker that first asks for it, and read by all the others."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = "DEPTHLAW_TEST_RUN"
+"""The variable with the folder of this run, which tests/conftest.py makes and removes."""
+
+
+def once(name: str, make: Callable[[], Any]) -> Any:
+    """What ``make()`` returns, as JSON keeps it; a fresh copy at each call, so that a test may change its own.
+
+    The first worker to ask makes it, and one that asks meanwhile waits. An error is not kept: the next one tries again.
+    """
+    return json.loads(_text(name, make))
+
+
+@cache
+def _kept(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _text(name: str, make: Callable[[], Any]) -> str:
+    path = Path(os.environ[FOLDER]) / f"{name}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                part = path.with_suffix(".part")
+                part.write_text(json.dumps(make()), encoding="utf-8")
+                part.replace(path)
+    return _kept(path)
+
+
+def claim(id_: str) -> dict[str, Any]:
+    """The entry of one claim in the document of ``verify``, every mutant tried."""
+    from paper_checks.verify import check_claim
+
+    return once(f"claims/{id_}", lambda: check_claim(id_, True))
+
+
+def whole() -> dict[str, Any]:
+    """The document of all claims, with the tables that sources print."""
+    return once("verify", _whole)
+
+
+def _whole() -> dict[str, Any]:
+    from paper_checks import verify as engine
+    from paper_checks.cells import side_by_side
+    from paper_checks.concord import agreements
+    from paper_checks.registry import claims
+
+    rows = side_by_side(engine.small_tables(), claims().values())
+    entries = [claim(id_) for id_ in claims()]
+    return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=agreements())
