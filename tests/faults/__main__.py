@@ -1,0 +1,190 @@
+"""Planted faults: python -m tests.faults [--at FOLDER] [--workers K] [NAME ...]
+
+Each fault in the .toml files here is a mistake that a person could make. One at a time they are put into a copy of the
+project, and the tests named beside it are run there, as `make test` would run them: one of them must fail. Says of each
+what caught it, at the end how many were caught; exit 1 unless all were. NAME: a fault's name, or how it begins. --at:
+another checkout to try them in, such as an older commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FAST = "not slow and not gpu"
+"""What `make test` runs."""
+PACKAGES = ("theory", "sims", "paper_checks")
+_WHERE = f"import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
+_RED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: [^-].*?)?)(?: - .*)?$", re.MULTILINE)
+_LONGEST = 1200.0
+"""Seconds for the tests of one fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """old, which stands once in ``file``, becomes ``new``; one of ``tests`` must see it. area: the file that has it."""
+
+    area: str
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def is_in(self, root: Path) -> bool:
+        """Whether it can be put there."""
+        path = root / self.file
+        return path.is_file() and path.read_text(encoding="utf-8").count(self.old) == 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """text: by which test it was caught, or what came instead."""
+
+    is_caught: bool
+    text: str
+
+
+def read(folder: Path = HERE) -> list[Fault]:
+    """Those of every area, in the order of the files."""
+    areas = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))}
+    return [Fault(area=area, **one | {"tests": tuple(one["tests"])}) for area in areas for one in areas[area]["fault"]]
+
+
+# ---------------------------------------------------------------- a copy of the project
+
+
+def copy(root: Path, to: Path) -> Path:
+    """The files that git knows, as they are in the working tree. RuntimeError where the copy would not be imported."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    for name in listed.split("\0"):
+        if name and (root / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, to / name)
+    (to / ".venv").symlink_to(sys.prefix)  # the README's commands are looked for there
+    found = subprocess.run(
+        [sys.executable, "-c", _WHERE], cwd=to, env=_environment(to), capture_output=True, text=True, check=True
+    ).stdout
+    if found.count(f"{to}{os.sep}") != len(PACKAGES):
+        raise RuntimeError(f"the installed project hides the copy: {found}")
+    return to
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Of the tests of a copy: nothing of a run of tests that this one is part of."""
+    rest = {name: x for name, x in os.environ.items() if not name.startswith(("PYTEST_", "DEPTHLAW_", "HYPOTHESIS_"))}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return rest | threads | {"PYTHONPATH": str(folder)}
+
+
+def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, str]:
+    """pytest's exit code, and what it said."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", FAST, "-p", "no:cacheprovider", "--tb=short"]
+    asked = subprocess.run(
+        [*command, *options, *tests],
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST,
+        check=False,
+    )
+    return asked.returncode, asked.stdout + asked.stderr
+
+
+# ---------------------------------------------------------------- one fault
+
+
+def try_(fault: Fault, folder: Path, number: int) -> Outcome:
+    """In a copy, which is afterwards as it was."""
+    if not fault.is_in(folder):
+        return Outcome(False, "does not apply")
+    path = folder / fault.file
+    right = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(right.replace(fault.old, fault.new), encoding="utf-8")
+        os.utime(path, (number, number))  # a time of its own: what Python compiled of another text is not taken for it
+        code, said = run_tests(folder, fault.tests, "-x")
+    except subprocess.TimeoutExpired:
+        return Outcome(False, f"MISSED: its tests do not end within {_LONGEST:.0f} s")
+    finally:
+        path.write_text(right, encoding="utf-8")
+    red = _RED.search(said)
+    if code == 0:
+        return Outcome(False, "MISSED")
+    if red is None:
+        return Outcome(False, f"MISSED: no test was run (pytest: exit {code})\n{said[-2000:]}")
+    if "::" not in red[1]:  # a module that cannot be imported is no test that fails
+        return Outcome(False, f"no fault but an error: {red[0]}\n{said[-2000:]}")
+    return Outcome(True, f"caught by {red[1]}")
+
+
+def try_all(faults: Sequence[Fault], folders: Sequence[Path]) -> Counter[str]:
+    """By area, how many were caught; each copy takes one fault at a time."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    for folder in folders:
+        free.put(folder)
+
+    def in_turn(fault: Fault, number: int) -> Outcome:
+        folder = free.get()
+        try:
+            return try_(fault, folder, number)
+        finally:
+            free.put(folder)
+
+    caught: Counter[str] = Counter()
+    with ThreadPoolExecutor(len(folders)) as pool:
+        pending = {pool.submit(in_turn, fault, 1 + number): fault for number, fault in enumerate(faults)}
+        for done, future in enumerate(as_completed(pending), start=1):
+            fault, outcome = pending[future], future.result()
+            caught[fault.area] += outcome.is_caught
+            print(f"{fault.area}: {fault.name}: {outcome.text}", flush=True)
+            print(f"faults: {done} of {len(faults)}", file=sys.stderr, flush=True)
+    return caught
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
+    """folder: where the lists of faults are."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Try planted faults.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all if left out")
+    parser.add_argument("--at", type=Path, default=ROOT, metavar="FOLDER", help="the checkout to try them in")
+    parser.add_argument("--workers", type=int, default=1, metavar="K", help="faults at a time")
+    asked = parser.parse_args(arguments)
+    faults = [one for one in read(folder) if not asked.names or one.name.startswith(tuple(asked.names))]
+    if not faults:
+        parser.error("no fault has such a name")
+    with ExitStack() as stack:
+        made = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(max(asked.workers, 1)))
+        folders = [copy(asked.at.resolve(), to.resolve()) for to in made]
+        print("faults: the tests without a fault", file=sys.stderr, flush=True)
+        code, said = run_tests(folders[0], sorted({test for fault in faults for test in fault.tests}))
+        if code != 0:
+            print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
+            return 1
+        caught = try_all(faults, folders)
+    of_area = Counter(fault.area for fault in faults)
+    print(", ".join(f"{area} {caught[area]} of {number}" for area, number in of_area.items()))
+    print(f"{caught.total()} of {len(faults)} planted faults caught")
+    return 0 if caught.total() == len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Planted faults: the list fits the sources, the script tells a fault from none, and the fast lane sees them all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.faults import __main__ as script
+
+AREAS = {"theory": 16, "sims": 16, "claims": 12, "commands": 10, "report": 8, "house": 2}
+"""At least so many of each."""
+FAULTS = script.read()
+PLANTED = """
+[[fault]]
+name = "a comment"
+file = "paper_checks/search.py"
+old = "effective += 1"
+new = "effective += 1  # one more"
+tests = ["tests/paper_checks/test_search.py"]
+
+[[fault]]
+name = "the first failing case"
+file = "paper_checks/search.py"
+old = "found=failing[-1]"
+new = "found=failing[0]"
+tests = ["tests/paper_checks/test_search.py"]
+"""
+
+
+def test_there_are_enough_of_every_kind() -> None:
+    found = [fault.area for fault in FAULTS]
+    assert all(found.count(area) >= least for area, least in AREAS.items())
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 64
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_can_be_put_in_and_its_tests_are_there(fault: script.Fault) -> None:
+    assert fault.is_in(script.ROOT)
+    assert fault.new != fault.old
+    assert fault.tests
+    assert all((script.ROOT / test.partition("::")[0]).is_file() for test in fault.tests)
+
+
+def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "some.toml").write_text(PLANTED, encoding="utf-8")
+    assert script.main([], tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "some: a comment: MISSED\n" in said
+    assert "some: the first failing case: caught by tests/paper_checks/test_search.py::" in said
+    assert said.endswith("1 of 2 planted faults caught\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_every_fault_is_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        assert script.main(["--workers", str(os.cpu_count() or 1)]) == 0
