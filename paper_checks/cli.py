@@ -375,6 +375,7 @@ def verify(
     quick: Annotated[bool, typer.Option("--quick", help="Use the generated tables; measure nothing.")] = False,
     mutants: Annotated[bool, typer.Option("--mutants", help="Also break each claim on purpose and see red.")] = False,
     out: Annotated[str | None, typer.Option(help="Write the JSON document to this file too.", metavar="FILE")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Also print each reason and each compared cell.")] = False,
     write_claims: Annotated[bool, typer.Option("--write-claims", help="Rewrite CLAIMS.md and README's list.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -389,6 +390,7 @@ def verify(
         out=out,
         as_json=as_json,
         write_claims=write_claims,
+        full=full,
     )
     raise typer.Exit(code)
 

@@ -138,11 +138,17 @@ def findings(found: Found) -> str:
     )
 
 
-def _finding_lines(found: Found) -> Iterator[str]:
+def told(found: Found) -> Iterator[tuple[str, str, str]]:
+    """The findings, the most consequential first: (ids of the claims, their verdicts, the sentence)."""
     verdicts = {entry["id"]: entry["verdict"] for entry in found["claims"]}
     for ids, text in FINDINGS:
         kinds = dict.fromkeys(verdicts[id_] for id_ in ids)
-        yield f"- **{', '.join(ids)}** {', '.join(kinds)}: {_plain(text[0].upper() + text[1:])}."
+        yield ", ".join(ids), ", ".join(kinds), f"{text[0].upper() + text[1:]}."
+
+
+def _finding_lines(found: Found) -> Iterator[str]:
+    for ids, kinds, text in told(found):
+        yield f"- **{ids}** {kinds}: {_plain(text)}"
 
 
 def with_findings(readme: str, found: Found) -> str:

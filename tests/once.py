@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FOLDER = "DEPTHLAW_TEST_RUN"
 """The variable with the folder of this run, which tests/conftest.py makes and removes."""
 
@@ -42,22 +44,51 @@ def _text(name: str, make: Callable[[], Any]) -> str:
 
 def claim(id_: str) -> dict[str, Any]:
     """The entry of one claim in the document of ``verify``, every mutant tried."""
+    return _judged(id_)["whole"]
+
+
+def quick_claim(id_: str) -> dict[str, Any]:
+    """The entry of one claim in the document of ``verify --quick``."""
+    return _judged(id_)["quick"]
+
+
+def _judged(id_: str) -> Any:
+    return once(f"claims/{id_}", lambda: _judge(id_))
+
+
+def _judge(id_: str) -> dict[str, Any]:
+    """Both entries. What a check says of a statement is worked out once: the two judge by the same evidence."""
+    import paper_checks.claim
     from paper_checks.verify import check_claim
 
-    return once(f"claims/{id_}", lambda: check_claim(id_, True))
+    perform, said = paper_checks.claim.perform, {}
+
+    def remembered(check: Any, statement: Any) -> Any:
+        if (id(check), statement) not in said:
+            said[id(check), statement] = perform(check, statement)
+        return said[id(check), statement]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper_checks.claim, "perform", remembered)
+        return {"whole": check_claim(id_, True), "quick": check_claim(id_, False, True)}
 
 
 def whole() -> dict[str, Any]:
-    """The document of all claims, with the tables that sources print."""
-    return once("verify", _whole)
+    """The document of all claims, with the tables that sources print; every mutant tried."""
+    return once("verify", lambda: _document([claim(id_) for id_ in _ids()]))
 
 
-def _whole() -> dict[str, Any]:
+def _ids() -> list[str]:
+    from paper_checks.registry import claims
+
+    return list(claims())
+
+
+def _document(entries: list[dict[str, Any]]) -> dict[str, Any]:
     from paper_checks import verify as engine
     from paper_checks.cells import side_by_side
     from paper_checks.concord import agreements
     from paper_checks.registry import claims
 
     rows = side_by_side(engine.small_tables(), claims().values())
-    entries = [claim(id_) for id_ in claims()]
     return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=agreements())

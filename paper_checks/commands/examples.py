@@ -48,6 +48,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "verify LI-05 S1-34",
         "verify LI-05 --mutants",
         "verify --source deepnet --quick",
+        "verify --quick --full",
         "verify --out out/verify.json",
     ),
     "explain": (

@@ -20,6 +20,8 @@ CLAIMS_FILE, README_FILE = ROOT / "CLAIMS.md", ROOT / "README.md"
 STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "UNDECIDED": "magenta", "MISPRINT": "yellow", "REFUTED": "red"}
 """Of the verdicts, the best first."""
 PIPED_WIDTH = 120
+HANDFUL = 5
+"""How many findings are printed below the counts of all claims."""
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
 
@@ -32,8 +34,12 @@ def run(
     out: str | None,
     as_json: bool,
     write_claims: bool = False,
+    full: bool = False,
 ) -> int:
-    """Check claims. All of them and not quick: every table derived anew, and every mutant tried."""
+    """Check claims. All of them and not quick: every table derived anew, and every mutant tried.
+
+    full: print each printed cell beside the derived one too, and each claim that is not confirmed.
+    """
     from paper_checks.pages import claims_markdown, with_findings
     from paper_checks.registry import claims
     from paper_checks.verify import exit_code, verify
@@ -44,6 +50,8 @@ def run(
     if write_claims and not is_whole:
         raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
     is_full = is_whole and not quick
+    if is_full and not sys.stderr.isatty():
+        print(f"depthlaw: {len(chosen)} claims, each broken on purpose too, and every table: minutes", file=sys.stderr)
     with telling("nothing was written"), bar() as progress:
         is_short = quick and not write_claims
         found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=progress)
@@ -56,7 +64,7 @@ def run(
     if as_json:
         print_json(found)
     else:
-        show(found, target, is_whole=is_whole)
+        show(found, target, is_whole=is_whole, is_full=full or not is_whole)
     if write_claims:
         print(f"depthlaw: wrote {CLAIMS_FILE.name} and the findings in {README_FILE.name}", file=sys.stderr)
     return exit_code(found)
@@ -149,38 +157,88 @@ def console_of_people() -> Any:
     return Console(width=None if is_fixed else PIPED_WIDTH)
 
 
-def show(found: Found, target: Path | None, *, is_whole: bool) -> None:
-    """Printed beside derived, the verdicts, and what is not confirmed or not as expected."""
-    from rich.markup import escape
-    from rich.table import Table
+def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) -> None:
+    """A screen: the counts first; of all claims the findings that matter most; last, whether all is as expected.
 
-    from paper_checks.verify import reason, why_unexpected
+    is_full: also the claims that are not confirmed, with the reason, and the printed cells beside the derived ones.
+    """
+    from rich.markup import escape
+
+    from paper_checks.verify import why_unexpected
 
     console = console_of_people()
     summary = found["summary"]
-    if any(row["claim"] for row in found["tables"]):
-        console.print(_cells(found["tables"]))
     verdicts = ", ".join(
         f"[{STYLES[verdict]}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
     )
     console.print(f"{summary['coverage']}: {verdicts}", highlight=False)
-    others = Table(title="Not confirmed", title_justify="left", show_lines=False, box=None, padding=(0, 1))
-    for name in ("claim", "verdict", "why"):
-        others.add_column(name, overflow="fold")
-    for entry in found["claims"]:
-        if entry["verdict"] != "CONFIRMED":
-            style = STYLES[entry["verdict"]]
-            others.add_row(entry["id"], f"[{style}]{entry['verdict']}[/]", escape(reason(entry)))
-    if others.rows:
-        console.print(others)
+    if is_whole:
+        console.print(_findings(found))
+    if is_full:
+        if any(entry["verdict"] != "CONFIRMED" for entry in found["claims"]):
+            console.print(_others(found["claims"]))
+        if any(row["claim"] for row in found["tables"]):
+            console.print(_cells(found["tables"]))
+    for line in _checked(summary, is_whole=is_whole):
+        console.print(line, highlight=False)
+    if is_whole:
+        console.print(_whereabouts(target), highlight=False)
+    elif target is not None:
+        console.print(f"The document is in {target}.", highlight=False)
     for entry in found["claims"]:
         if entry["id"] in summary["unexpected"]:
             for line in why_unexpected(entry):
                 console.print(f"[red]not as expected[/] {entry['id']}, {escape(line)}")
-    for line in _checked(summary, is_whole=is_whole):
-        console.print(line, highlight=False)
-    if target is not None:
-        console.print(f"The document is in {target}.", highlight=False)
+    if is_whole:
+        console.print(_outcome(summary), highlight=False)
+
+
+def _findings(found: Found) -> Any:
+    """The first few, with the verdicts of this run; below them how many more there are."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from paper_checks.pages import told
+
+    every = list(told(found))
+    table = Table(show_header=False, box=None, padding=(0, 1), title_justify="left", caption_justify="left")
+    table.title = "Found against the papers, the most consequential first"
+    table.caption = f"and {len(every) - HANDFUL} more in CLAIMS.md"
+    table.add_column(overflow="fold", width=16)
+    table.add_column(overflow="fold")
+    for ids, kinds, text in every[:HANDFUL]:
+        table.add_row(f"{ids}\n[{STYLES.get(kinds, 'default')}]{kinds}[/]", escape(text))
+    return table
+
+
+def _others(entries: Sequence[Found]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from paper_checks.verify import reason
+
+    table = Table(title="Not confirmed", title_justify="left", show_lines=False, box=None, padding=(0, 1))
+    for name in ("claim", "verdict", "why"):
+        table.add_column(name, overflow="fold")
+    for entry in entries:
+        if entry["verdict"] != "CONFIRMED":
+            style = STYLES[entry["verdict"]]
+            table.add_row(entry["id"], f"[{style}]{entry['verdict']}[/]", escape(reason(entry)))
+    return table
+
+
+def _whereabouts(target: Path | None) -> str:
+    rest = "CLAIMS.md has every claim; `depthlaw explain S2-08` one with its evidence, `make report` all as a site; "
+    rest += "`depthlaw verify --full --quick` each reason and each cell."
+    return rest if target is None else f"{rest} The document is in {target}."
+
+
+def _outcome(summary: Found) -> str:
+    """The last line: what the exit code says too."""
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in summary["verdicts"].items() if number)
+    if summary["as_expected"]:
+        return f"All as expected: {summary['coverage']}, {counts}."
+    return f"[red]Not as expected[/]: see above; {summary['coverage']}, {counts}."
 
 
 def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:

@@ -9,8 +9,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import FrozenInstanceError, replace
-from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from paper_checks.papers import one_liners
 from paper_checks.registry import claims, load_bearing
 from paper_checks.sources import Source, sources
 from paper_checks.statements import Growth, Values
-from paper_checks.verify import check_claim
+from tests import once
 from theory.symbols import L, N
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,34 +196,15 @@ def test_growth_is_told_by_both_routes(statement: Growth, verdict: Verdict) -> N
 # ---------------------------------------------------------------- the claims themselves
 
 
-@cache
-def checked(id_: str) -> dict[str, Any]:
-    return check_claim(id_, True)
-
-
 @pytest.mark.parametrize("id_", list(claims()))
-def test_verdict_is_the_expected_one(id_: str) -> None:
-    found = checked(id_)
-    assert found["verdict"] == found["expected"]
-    for one in found["parts"]:
-        assert one["verdict"] == one["expected"], one["name"]
-        assert one["instead_holds"], one["name"]
-
-
-@pytest.mark.parametrize("id_", list(claims()))
-def test_mutants_are_killed(id_: str) -> None:
-    found = checked(id_)["mutants"]
-    assert len(found) >= sum(not all(check.is_open for check in one.checks) for one in claims()[id_].parts) > 0
-    assert [mutant["name"] for mutant in found if not mutant["killed"]] == []
-
-
-@pytest.mark.parametrize("id_", list(claims()))
-def test_what_a_claim_has_to_say(id_: str) -> None:
-    found, printed = checked(id_), claims()[id_]
-    assert re.fullmatch(r"(S[123]|DN|LI)-\d\d", id_)
-    assert printed.quote.strip()
-    assert printed.locator.strip()
-    for one in found["parts"]:
+def test_a_claim_stands_as_it_is_expected(id_: str) -> None:
+    """Its verdict and those of its parts, also by a quick look; its mutants, all killed; and what it has to say."""
+    printed, found, quick = claims()[id_], once.claim(id_), once.quick_claim(id_)
+    assert found["verdict"] == quick["verdict"] == found["expected"] == printed.expected.value
+    for one, short in zip(found["parts"], quick["parts"], strict=True):
+        assert one["verdict"] == short["verdict"] == one["expected"], one["name"]
+        assert one["instead_holds"] and short["instead_holds"], one["name"]
+        assert [item for item in short["evidence"] if item not in one["evidence"]] == []
         if one["verdict"] == "REFUTED":
             assert one["counterexample"] and one["condition"], one["name"]
         if one["verdict"] == "MISPRINT":
@@ -231,6 +213,11 @@ def test_what_a_claim_has_to_say(id_: str) -> None:
             assert one["open"], one["name"]
         else:
             assert all(item["num_effective"] > 0 for item in one["evidence"]), one["name"]
+    least = sum(not all(check.is_open for check in one.checks) for one in printed.parts)
+    assert len(found["mutants"]) >= least > 0
+    assert [mutant["name"] for mutant in found["mutants"] if not mutant["killed"]] == []
+    assert re.fullmatch(r"(S[123]|DN|LI)-\d\d", id_)
+    assert printed.quote.strip() and printed.locator.strip()
 
 
 def test_load_bearing_claims_have_two_routes_one_of_them_direct() -> None:
@@ -258,20 +245,24 @@ class Refuse:
         if name.startswith("theory.") and name != "theory.symbols":
             raise ImportError(f"asked for {name}")
 sys.meta_path.insert(0, Refuse())
-from paper_checks.claim import perform
+from paper_checks.claim import Route, perform
 from paper_checks.registry import claims
+has_slow = sys.argv[1] == "all"
 for id_, claim in claims().items():
     for part in claim.parts:
         for check in part.checks:
+            if not has_slow and (check.route is Route.MEASURED or check.is_slow):
+                continue
             found = perform(check, part.statement)
             if check.is_direct is found.detail.startswith("gave up: ImportError"):
                 sys.exit(f"{id_}, {part.name}, {check.route.value}: {found.detail}")
 """
 
 
-def test_direct_checks_need_nothing_of_theory_and_the_others_do() -> None:
+@pytest.mark.parametrize("which", ["quick", pytest.param("all", marks=pytest.mark.slow)])
+def test_direct_checks_need_nothing_of_theory_and_the_others_do(which: str) -> None:
     """With all of theory/ but its symbols out of reach."""
-    command = [sys.executable, "-c", WITHOUT_THEORY]
+    command = [sys.executable, "-c", WITHOUT_THEORY, which]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
 
@@ -296,11 +287,12 @@ DRAWN: dict[str, Callable[..., bool]] = {
 """The same where what is printed is drawn by chance."""
 
 
-def shown_by(*arguments: str) -> list[float]:
-    """The numbers that a Python of its own prints."""
-    found = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == 0, found.stderr
-    return [float(word) for word in found.stdout.split() if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", word)]
+def shown_by(option: str, code: str) -> list[float]:
+    """The numbers that ``python -c CODE`` prints; run here, as an interpreter of its own takes seconds to begin."""
+    assert option == "-c"
+    with redirect_stdout(StringIO()) as out:
+        exec(code, {"__name__": "__main__"})
+    return [float(word) for word in out.getvalue().split() if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", word)]
 
 
 def is_shown(id_: str, command: str) -> bool:
@@ -310,7 +302,7 @@ def is_shown(id_: str, command: str) -> bool:
 
 @pytest.mark.parametrize("id_", [id_ for id_, claim in claims().items() if claim.expected is REFUTED])
 def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    examples = [one["counterexample"] for one in checked(id_)["parts"] if one["counterexample"]]
+    examples = [one["counterexample"] for one in once.claim(id_)["parts"] if one["counterexample"]]
     assert examples
     for example in examples:
         program, command, *arguments = shlex.split(example["command"])

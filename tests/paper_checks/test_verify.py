@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from paper_checks.commands.inputs import BadInputError
 from paper_checks.concord import agreements
 from paper_checks.findings import FINDINGS, FIRST
 from paper_checks.registry import claims
+from tests import once
+from tests.command import depthlaw
 
 SOME = ["S1-23", "S1-34", "DN-06"]
 KEYS = {"id", "source", "locator", "statement", "parts", "verdict", "expected", "evidence"}
@@ -33,15 +34,14 @@ def small() -> list[dict[str, Any]]:
     return engine.small_tables()
 
 
-@pytest.fixture(scope="module")
-def whole(small: list[dict[str, Any]]) -> dict[str, Any]:
-    """The quick document of all claims, made in this process."""
-    entries = [engine.check(claim, False) for claim in claims().values()]
-    return assembled(entries, side_by_side(small, claims().values()), beside=agreements())
+@pytest.fixture
+def whole() -> dict[str, Any]:
+    """The document of all claims, mutants tried."""
+    return once.whole()
 
 
 def entry(id_: str) -> dict[str, Any]:
-    return engine.check(claims()[id_], False)
+    return once.claim(id_)
 
 
 def assembled(entries: list[dict[str, Any]], rows: list[dict[str, Any]] | None = None, **rest: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_summary_counts(whole: dict[str, Any]) -> None:
 
 def test_parallel_is_serial(whole: dict[str, Any]) -> None:
     by_id = {found["id"]: found for found in whole["claims"]}
-    assert engine.check_all(SOME, with_mutants=False) == [by_id[id_] for id_ in SOME]
+    assert engine.check_all(SOME, with_mutants=True) == [by_id[id_] for id_ in SOME]
 
 
 @pytest.mark.parametrize("id_", ["S1-23", "S1-34", "S3-06", "DN-07"])
@@ -211,12 +211,6 @@ def test_a_stale_file_is_exit_1_where_the_tables_were_derived(file: str) -> None
 # ---------------------------------------------------------------- the command
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    depthlaw = Path(sys.executable).with_name("depthlaw")
-    settings = {**os.environ, **environment}
-    return subprocess.run([depthlaw, *arguments], capture_output=True, text=True, env=settings, check=False)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -232,7 +226,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     ],
 )
 def test_refusals_are_one_line(arguments: tuple[str, ...], said: str) -> None:
-    result = run(*arguments)
+    result = depthlaw(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -240,27 +234,25 @@ def test_refusals_are_one_line(arguments: tuple[str, ...], said: str) -> None:
 
 
 def test_only_ids_of_the_same_source_are_near() -> None:
-    near = run("verify", "S1-99").stderr.partition("did you mean ")[2].partition("?")[0].split(" or ")
+    near = depthlaw("verify", "S1-99").stderr.partition("did you mean ")[2].partition("?")[0].split(" or ")
     assert near
     assert all(id_.startswith("S1-") for id_ in near)
 
 
 def test_allowed_ids_are_said_in_ranges() -> None:
-    (line,) = run("verify", "S1-99").stderr.splitlines()
+    (line,) = depthlaw("verify", "S1-99").stderr.splitlines()
     assert "allowed: S1-01 to S1-50, S2-01 to S2-24, S3-01 to S3-49, DN-01 to DN-15, LI-01 to LI-05)" in line
 
 
-def test_a_quick_look_finds_the_same_verdicts(whole: dict[str, Any]) -> None:
-    quick = [engine.check(claim, False, quick=True) for claim in claims().values()]
+def test_a_quick_look_has_less_evidence(whole: dict[str, Any]) -> None:
+    quick = [once.quick_claim(id_) for id_ in claims()]
     assert engine.exit_code(assembled(quick)) == 0
-    for short, full in zip(quick, whole["claims"], strict=True):
-        assert [part["verdict"] for part in short["parts"]] == [part["verdict"] for part in full["parts"]]
     assert sum(len(found["evidence"]) for found in quick) < sum(len(found["evidence"]) for found in whole["claims"])
 
 
 def test_some_claims_as_json(tmp_path: Path) -> None:
     out = tmp_path / "verify.json"
-    result = run("verify", *SOME, "--quick", "--json", "--out", str(out))
+    result = depthlaw("verify", *SOME, "--quick", "--json", "--out", str(out))
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert json.loads(out.read_text(encoding="utf-8")) == found
@@ -270,11 +262,42 @@ def test_some_claims_as_json(tmp_path: Path) -> None:
 
 
 def test_a_source_for_people() -> None:
-    result = run("verify", "--source", "fixup", "--mutants", COLUMNS="100")
+    result = depthlaw("verify", "--source", "fixup", "--mutants", COLUMNS="100")
     assert result.returncode == 0
     assert "1 claim: 1 CONFIRMED" in result.stdout
     assert "Mutants:" in result.stdout
     assert result.stderr == ""
+
+
+def shown(found: dict[str, Any], capsys: pytest.CaptureFixture[str], *, is_full: bool = False) -> list[str]:
+    """The lines that `depthlaw verify` of all claims prints for people."""
+    command.show(found, None, is_whole=True, is_full=is_full)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_all_claims_are_a_screen_as_the_readme_shows_it(
+    whole: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = shown(whole, capsys)
+    counts = ", ".join(f"{number} {name}" for name, number in whole["summary"]["verdicts"].items() if number)
+    assert lines[0] == f"{len(claims())} claims: {counts}"
+    assert lines[-1] == f"All as expected: {len(claims())} claims, {counts}."
+    assert len(lines) < 60
+    (block,) = re.findall(r"^```\n(\d+ claims: .*?)^```", command.README_FILE.read_text(encoding="utf-8"), re.M | re.S)
+    wanted = [line for line in block.splitlines() if line != "..."]
+    assert [line for line in lines if line in wanted] == wanted
+    assert len(shown(whole, capsys, is_full=True)) > len(lines) + 100
+
+
+def test_the_last_line_says_that_something_is_not_as_expected(
+    whole: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = whole["claims"]
+    entries[0]["expected"] = entries[0]["parts"][0]["expected"] = "CONDITIONAL"
+    *_, why, last = shown(assembled(entries, whole["tables"]), capsys)
+    assert f"not as expected {entries[0]['id']}, " in "\n".join([*_, why])
+    assert last.startswith("Not as expected: see above; ")
 
 
 def test_the_old_document_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
