@@ -14,7 +14,7 @@ LOCKED_EXTRAS := dev,notebooks
 next = $(if $(filter $1,$(MAKECMDGOALS)),@echo "depthlaw: ready; $2")
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test test-long gpu lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long gpu lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -23,13 +23,14 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## every lint check, then the tests
-	@failed=0; \
-	$(MAKE) --no-print-directory lint || failed=1; \
-	echo "depthlaw: pytest $(PYTEST_OPTIONS) -m '$(FAST)'"; \
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)" || failed=1; \
-	if [ $$failed -eq 0 ]; then echo "depthlaw: lint and tests passed"; else echo "depthlaw: make test failed, see above"; fi; \
-	exit $$failed
+test: testing ## every lint check beside the tests: five minutes on two cores
+	@if $(MAKE) --no-print-directory -k -j2 lint pytest; \
+	then echo "depthlaw: lint and tests passed"; \
+	else echo "depthlaw: make test failed, see above"; exit 1; fi
+
+pytest: testing
+	@echo "depthlaw: pytest $(PYTEST_OPTIONS) -m '$(FAST)'"
+	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)"
 
 test-long: testing ## the slow tests alone, an hour or so
 	@DEPTHLAW_SURVEY=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
