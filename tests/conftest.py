@@ -16,9 +16,9 @@ from hypothesis import settings
 # (`-m "not gpu"`), which shows in the count of deselected tests; a skip looks like a pass and is none.
 ALLOWED_SKIPS: frozenset[str] = frozenset()
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
+# One thread each: the networks of tests are small, and threads that wait for one another spin on a busy machine.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 # The folder of what tests/once.py makes once in a run: made before the workers start, which inherit its name.
 FOLDER = "DEPTHLAW_TEST_RUN"
