@@ -14,10 +14,10 @@ LOCKED_EXTRAS := dev,notebooks
 next = $(if $(filter $1,$(MAKECMDGOALS)),@echo "depthlaw: ready; $2")
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long gpu lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long test-portable gpu lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
@@ -34,6 +34,9 @@ pytest: testing
 
 test-long: testing ## the slow tests alone, an hour or so
 	@DEPTHLAW_SURVEY=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
+
+test-portable: testing ## the tests as other machines; PORTABLE="--quick" for all at once, PORTABLE="--list" for their names
+	@$(BIN)/python -m tests.portable $(PORTABLE)
 
 gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
 	@$(PYTHON) -m pytest -m gpu

@@ -1,0 +1,134 @@
+"""The machines of `make test-portable`, without running the tests as any of them."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.portable import __main__ as portable
+from tests.portable.__main__ import Result
+from tests.portable.machines import AT_ONCE, EXACT, NUMBERS, SEED, TEXT, Machine, at_once, table
+from tests.portable.places import ROOT, Place, programs_without
+from tests.portable.plugin import shuffled
+
+Places = Callable[[Machine], AbstractContextManager[Place]]
+
+
+def test_every_pattern_chooses_files() -> None:
+    for tests in (NUMBERS, TEXT, EXACT):
+        for pattern in tests:
+            (first, *_) = portable.expanded(ROOT, [pattern.removeprefix("!")])
+            assert (ROOT / first).exists(), pattern
+
+
+def test_what_is_left_out_is_left_out() -> None:
+    chosen = portable.expanded(
+        ROOT, ["tests/theory/test_*.py", "!tests/theory/test_kernel_*.py", "tests/sims/a.py::b[*]"]
+    )
+    assert {"tests/theory/test_growth.py", "tests/sims/a.py::b[*]"} <= {*chosen}
+    assert "tests/theory/test_kernel_gram.py" not in chosen
+
+
+def test_all_at_once_has_the_variables_of_each() -> None:
+    machines = {machine.name: machine for machine in table("1")}
+    quick = at_once([machines[name] for name in AT_ONCE])
+    assert quick.as_user
+    assert quick.hides
+    assert quick.variables["COLUMNS"] == "40"
+    for name in AT_ONCE:
+        assert machines[name].variables.items() <= quick.variables.items()
+
+
+def test_the_order_is_drawn_by_module_and_again_by_its_seed() -> None:
+    ids = [f"test_{module}.py::test_{n}" for module in "abcd" for n in range(9)]
+    drawn = shuffled(ids, "1")
+    modules = [id_.split("::")[0] for id_ in drawn]
+    assert sorted(drawn) == ids != drawn
+    assert len([name for name, before in zip(modules, ["", *modules], strict=False) if name != before]) == 4
+    assert shuffled(ids, "1") == drawn != shuffled(ids, "2")
+
+
+TESTS = """
+import os
+def test_width(): assert os.environ["COLUMNS"] == "80"
+def test_zone(): assert "TZ" not in os.environ
+def test_right(): pass
+def test_wrong(): assert False
+"""
+SMALL = "tests/test_small.py::test_"
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """The places of a project of one module."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_small.py").write_text(TESTS)
+    monkeypatch.setattr(portable, "OUT", tmp_path)
+
+    @contextmanager
+    def place_of(machine: Machine) -> Iterator[Place]:
+        rest = {name: x for name, x in os.environ.items() if not name.startswith(("PYTEST_", "DEPTHLAW_", "TZ"))}
+        variables = rest | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | dict(machine.variables)
+        yield Place(tmp_path, Path(sys.executable), tmp_path, variables)
+
+    return place_of
+
+
+def test_a_run_counts_and_names_what_failed(small: Places) -> None:
+    with small(Machine(name="", tests=(), variables={"COLUMNS": "40", SEED: "1"})) as place:
+        result = portable.run_tests("narrow", place, ["tests"], ["-n", "0"])
+    assert (result.passed, {*result.failed}) == (2, {f"{SMALL}width", f"{SMALL}wrong"})
+
+
+def test_a_run_that_does_not_come_to_its_end_is_red(small: Places) -> None:
+    with small(Machine(name="", tests=())) as place:
+        nothing = Place(place.root, Path(shutil.which("false") or ""), place.own, place.variables)
+        assert portable.run_tests("none", nothing, ["tests"], []).failed == ("pytest did not come to its end (exit 1)",)
+
+
+def test_what_fails_is_named_with_what_makes_it_fail(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    small: Places,
+) -> None:
+    """With a table of two changes, and one that changes nothing; what pytest would find is said here."""
+
+    def look(place: Place) -> dict[str, str]:
+        return {name: place.variables.get(name, "") for name in ("COLUMNS", "TZ")}
+
+    def run_tests(name: str, place: Place, tests: Sequence[str], options: object) -> Result:
+        passes = {"width": place.variables["COLUMNS"] == "80", "zone": "TZ" not in place.variables, "wrong": False}
+        asked = passes if list(tests) == ["tests"] else [test.removeprefix(SMALL) for test in tests]
+        return Result(name, "", 1, tuple(SMALL + test for test in asked if not passes[test]))
+
+    changes = {"width": {"COLUMNS": "40"}, "zone": {"TZ": "Asia/Kathmandu"}, "none": {"COLUMNS": "80"}}
+    machines = [Machine(name=name, tests=("tests",), variables=changed) for name, changed in changes.items()]
+    monkeypatch.setattr(portable, "place_of", small)
+    monkeypatch.setattr(portable, "look", look)
+    monkeypatch.setattr(portable, "run_tests", run_tests)
+    monkeypatch.setattr(portable, "table", lambda seed: machines)
+    monkeypatch.setattr(portable, "AT_ONCE", ("width", "zone"))
+
+    assert portable.main(["--quick"]) == 1
+    said = capsys.readouterr().out
+    assert f"FAILED as quick: {SMALL}width: fails as width\n" in said
+    assert f"FAILED as quick: {SMALL}zone: fails as zone\n" in said
+    assert f"FAILED as quick: {SMALL}wrong: fails on this machine as it is, too\n" in said
+    assert portable.main(["none"]) == 0
+    assert "no different from this machine" in capsys.readouterr().out
+
+
+def test_a_machine_that_this_one_cannot_be_is_no_failure() -> None:
+    result = portable.try_(Machine(name="future", tests=("tests",), needs="avx9999"), {}, (), ())
+    assert not result.is_run
+    assert "no avx9999" in result.text
+
+
+def test_a_hidden_program_is_not_found_and_the_others_are(tmp_path: Path) -> None:
+    folder = programs_without(("git",), tmp_path / "programs")
+    assert shutil.which("git", path=str(folder)) is None
+    assert shutil.which("make", path=str(folder))
