@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,8 @@ from sims.model import ModelConfig, Transformer, alternating, by_role, gradients
 
 LEVEL = 0.9999
 """Of the intervals, two-sided."""
+NUM_READOUTS = 16
+"""Of one network: a quarter as many again tells its own scalars better, and the mean over networks no better."""
 Weights = Callable[[Tensor], Tensor]
 
 
@@ -44,12 +47,13 @@ def interval(samples: list[float]) -> tuple[float, float]:
     return float(found.mean()) - half, float(found.mean()) + half
 
 
+@cache
 def squared_gradients(
     num_tokens: int, width: int, seed: int, *, scale: float, weights: Weights = softmax, cosine: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """(of lambda_q, lambda_v; of W_q, W_v), squared: sum over tokens of readout . out, one attention at gain 1.
 
-    The scalars' squares are the mean over 64 readouts.
+    The squares are the mean over the readouts.
     """
     x = math.sqrt(cosine) * normal(1, width, seed=seed + 1) + math.sqrt(1 - cosine) * normal(
         num_tokens, width, seed=seed + 2
@@ -62,10 +66,10 @@ def squared_gradients(
     scores = scalars[0] * (x @ q) @ (x @ k).T * scale
     out = weights(scores) @ (x @ v * scalars[1]) @ o
     squares, matrices = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
-    for readout in normal(64, num_tokens, width, seed=seed + 9):
+    for readout in normal(NUM_READOUTS, num_tokens, width, seed=seed + 9):
         found = torch.autograd.grad((out * readout).sum(), (scalars, q, v), retain_graph=True)
-        squares += found[0].square() / 64
-        matrices += torch.stack([g.square().sum() for g in found[1:]]) / 64
+        squares += found[0].square() / NUM_READOUTS
+        matrices += torch.stack([g.square().sum() for g in found[1:]]) / NUM_READOUTS
     return squares, matrices
 
 
@@ -77,7 +81,7 @@ def log_ratios(count: int, *args: int, which: int = 0, **rest: Any) -> list[floa
 # ---------------------------------------------------------------- S1-18
 
 
-@pytest.mark.parametrize(("num_tokens", "width"), [(128, 32), (256, 32), (128, 64)])
+@pytest.mark.parametrize(("num_tokens", "width"), [(256, 32), (128, 64)])
 def test_S1_18_the_gradient_of_q_is_as_large_as_that_of_v(num_tokens: int, width: int) -> None:
     """Logits over sqrt(d), independent tokens: nowhere near a quarter of v's square, nor is it beyond twice."""
     low, high = interval(log_ratios(24, num_tokens, width, scale=width**-0.5))
@@ -85,7 +89,7 @@ def test_S1_18_the_gradient_of_q_is_as_large_as_that_of_v(num_tokens: int, width
     assert high < math.log(2)
 
 
-@pytest.mark.parametrize("width", [16, 64, 256])
+@pytest.mark.parametrize("width", [16, 256])
 def test_S1_18_without_a_scale_the_scalar_is_small_and_the_matrix_is_not(width: int) -> None:
     scalars = log_ratios(24, 8, width, scale=1.0)
     matrices = log_ratios(24, 8, width, scale=1.0, which=1)
@@ -98,20 +102,20 @@ def test_S1_18_without_a_scale_the_scalar_is_small_and_the_matrix_is_not(width: 
 
 def test_S1_18_the_softmax_is_not_the_cause_and_parallel_tokens_are() -> None:
     scale = 64**-0.5
-    base = log_ratios(8, 64, 64, scale=scale)
-    other = log_ratios(8, 64, 64, scale=scale, weights=linear)
+    base = log_ratios(24, 64, 64, scale=scale)
+    other = log_ratios(24, 64, 64, scale=scale, weights=linear)
     assert interval([o - b for o, b in zip(other, base, strict=True)])[1] < 0  # no larger without the softmax
     for weights in (softmax, linear):
         parallel = log_ratios(8, 64, 64, scale=scale, weights=weights, cosine=0.9)
-        assert interval([p - b for p, b in zip(parallel, base, strict=True)])[1] < math.log(0.01)
+        assert interval([p - b for p, b in zip(parallel, base[:8], strict=True)])[1] < math.log(0.01)
 
 
 def test_S1_18_of_unscaled_logits_the_softmax_is_the_cause_where_the_width_is_large() -> None:
     """At fixed length, the more the wider; linear weights in its place leave q's gradient as large as v's."""
     found = {}
     for width in (16, 256):
-        with_softmax = log_ratios(40, 8, width, scale=1.0)
-        without = log_ratios(40, 8, width, scale=1.0, weights=linear)
+        with_softmax = log_ratios(24, 8, width, scale=1.0)
+        without = log_ratios(24, 8, width, scale=1.0, weights=linear)
         found[width] = interval([a - b for a, b in zip(without, with_softmax, strict=True)])
         assert interval(without)[0] > math.log(0.7)
     assert found[256][0] > math.log(10)
@@ -124,14 +128,14 @@ def law_of_many_tokens(num_tokens: int, width: int, variance: float) -> float:
 
 
 def many_tokens(count: int, num_tokens: int, width: int, variance: float) -> tuple[float, float]:
-    """Squares of d xbar/d lambda_q over those of xbar = d xbar/d lambda_v, 64 queries, by forward differentiation."""
+    """Squares of d xbar/d lambda_q over those of xbar = d xbar/d lambda_v, 64 queries, by central differences."""
+    h = 1e-5
     logs = []
     for seed in range(count):
         x = normal(num_tokens, width, seed=7000 + seed)
         logits = math.sqrt(variance / width) * normal(64, width, seed=8000 + seed) @ x.T
-        one = torch.ones((), dtype=torch.float64)
-        pair = torch.func.jvp(lambda scale, a=logits, x=x: softmax(scale * a) @ x, (one,), (one,))
-        out, moved = pair[0], pair[1]
+        below, out, above = (softmax(scale * logits) @ x for scale in (1 - h, 1.0, 1 + h))
+        moved = (above - below) / (2 * h)
         logs.append(math.log(float(moved.square().sum() / out.square().sum())))
     low, high = interval(logs)
     return math.exp(low), math.exp(high)
@@ -139,7 +143,7 @@ def many_tokens(count: int, num_tokens: int, width: int, variance: float) -> tup
 
 @pytest.mark.parametrize(
     ("num_tokens", "width", "variance"),
-    [(256, 64, 0.25), (256, 256, 0.25), (256, 1024, 0.25), (1024, 64, 0.5), (1024, 256, 1.0)],
+    [(256, 64, 0.25), (256, 1024, 0.25), (1024, 256, 1.0)],
 )
 def test_S1_18_the_law_of_many_tokens(num_tokens: int, width: int, variance: float) -> None:
     low, high = many_tokens(24, num_tokens, width, variance)
@@ -168,21 +172,21 @@ def log_shares(count: int, length: int, width: int, placement: str, gain: float,
     return logs
 
 
-@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize(("width", "count"), [(32, 10), pytest.param(64, 16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("placement", ["post", "pre", "sub"])
-def test_S1_18_in_stacks_of_unscaled_logits_q_and_k_keep_their_share(placement: str, width: int) -> None:
+def test_S1_18_in_stacks_of_unscaled_logits_q_and_k_keep_their_share(placement: str, width: int, count: int) -> None:
     """At gain 1, 4 and 24 sublayers: over a quarter of the squared gradients, where logits over sqrt(d) leave less."""
     for length in (4, 24):
-        unscaled = interval(log_shares(16, length, width, placement, 1.0, 1.0))
-        scaled = interval(log_shares(16, length, width, placement, 1.0, None))
+        unscaled = interval(log_shares(count, length, width, placement, 1.0, 1.0))
+        scaled = interval(log_shares(count, length, width, placement, 1.0, None))
         assert unscaled[0] > math.log(0.25)
         assert scaled[1] < math.log(0.25)
 
 
 def test_S1_18_gains_that_vanish_take_the_share_of_q_and_k_with_them() -> None:
     """Su's SGD row with the text's own softmax: the share falls, in the end as the gain squared, L^(-1/2)."""
-    shares = {n: log_shares(12, n, 32, "post", n**-0.25, 1.0) for n in (4, 64)}
-    low, high = interval([(b - a) / math.log(16) for a, b in zip(shares[4], shares[64], strict=True)])
+    shares = {n: log_shares(10, n, 32, "post", n**-0.25, 1.0) for n in (4, 32)}
+    low, high = interval([(b - a) / math.log(8) for a, b in zip(shares[4], shares[32], strict=True)])
     assert low > -0.6
     assert high < -0.2
 
@@ -221,8 +225,8 @@ class LinearTransformer(Transformer):
 def test_S1_18_deep_post_ln_loses_the_gradient_of_q_with_or_without_softmax(kind: type[Transformer]) -> None:
     """There tokens have become parallel."""
     ratios = []
-    for seed in range(24):
-        model = kind(ModelConfig(encoder=alternating(48), d_model=32), seed)
+    for seed in range(12):
+        model = kind(ModelConfig(encoder=alternating(32), d_model=32), seed)
         out = model(normal(2, 16, 32, seed=50 + seed))
         found = gradients(model, (out * normal(2, 16, 32, seed=80 + seed)).sum())
         squares = by_role(model, found, lambda g: g.square().sum())

@@ -85,13 +85,13 @@ def squares_of(stack: realnet.Stack, width: int, seed: int) -> list[float]:
     return [float(fc1.square().sum() + fc2.square().sum()) / width for fc1, fc2 in zip(*both, strict=True)]
 
 
-@pytest.mark.parametrize("width", [1024, 2048, 4096])
+@pytest.mark.parametrize("width", [1024, pytest.param(4096, marks=pytest.mark.slow)])
 def test_DN_02_gelu_at_alpha_one(width: int) -> None:
     """Real Post-LN stacks of 150 sublayers: the mean of ||df/dW1||^2 + ||df/dW2||^2 passes d (v^2 + w^2) = 2d."""
     post, found = realnet.SCHEMES["post-ln"](150), {}
     for activation in ("gelu", "relu"):
         stack = realnet.Stack(**as_stack(post), activation=activation)
-        update = realnet.measure(stack, width, 32, seed=width)["square", "update"] / (2 * 150)
+        update = realnet.measure(stack, width, width // 64, seed=width)["square", "update"] / (2 * 150)
         found[activation] = interval(update.tolist())
     assert found["gelu"].low > 1.2
     assert found["relu"].high < 0.6
@@ -103,7 +103,7 @@ def as_stack(scheme: dict) -> dict:
     }
 
 
-@pytest.mark.parametrize("width", [16, 64, 256])
+@pytest.mark.parametrize("width", [16, 128])
 def test_DN_02_length_of_theta_in_a_real_sublayer(width: int) -> None:
     """The bound with ||dtheta|| = sqrt(d) ||dW||_F is off by the same factor at every width: 1/3, ReLU, one FFN."""
     stack = realnet.Stack(**as_stack(realnet.SCHEMES["post-ln"](1)))
@@ -205,7 +205,7 @@ def test_DN_09_with_gelu_a_wide_network_outgrows_L() -> None:
         low, high = (
             interval(
                 (
-                    realnet.measure(realnet.scheme_numbers("post-ln", length, activation), 1024, 200, length)[
+                    realnet.measure(realnet.scheme_numbers("post-ln", length, activation), 512, 100, length)[
                         "square", "update"
                     ]
                     / length
@@ -257,7 +257,7 @@ def one_step(d: int, num_layers: int, seed: int) -> tuple[float, float]:
     return whole, matrices
 
 
-@pytest.mark.parametrize(("d", "num_seeds"), [(16, 12), (32, 10), (64, 6)])
+@pytest.mark.parametrize(("d", "num_seeds"), [(16, 12), pytest.param(64, 6, marks=pytest.mark.slow)])
 def test_DN_10_norms_and_biases_move_more_with_depth(d: int, num_seeds: int) -> None:
     """From 2 to 24 layers: the matrices' share stays, the step of all parameters grows as c d + 2L."""
     low, high = ([one_step(d, n, seed) for seed in range(num_seeds)] for n in (2, 24))
@@ -296,7 +296,7 @@ def top_layer(width: int, ffn_ratio: int, seed: int) -> float:
     return attention / ffn
 
 
-@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("width", [64, pytest.param(256, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("ffn_ratio", "square"), [(1, 2.0), (4, 1.25)])
 def test_DN_11_the_top_sublayers_gradient_is_not_the_largest(width: int, ffn_ratio: int, square: float) -> None:
     over = interval([top_layer(width, ffn_ratio, seed) for seed in range(100)])
@@ -331,11 +331,11 @@ def test_one_token_is_what_real_networks_do(num_encoder: int, scales) -> None:
 
 @pytest.mark.parametrize("num_tokens", [1, 8])
 def test_the_encoders_share_falls_with_the_decoders_depth(num_tokens: int) -> None:
-    """M from 4 to 64: as M^(-3/4), not as M^0 or M^(1/4)."""
+    """M from 4 to 32: as M^(-3/4), not as M^0 or M^(1/4)."""
     low, high = (
-        [pair[0] for pair in measured(deepnet_scales(2, m), 2, m, num_seeds=12, num_tokens=num_tokens)] for m in (4, 64)
+        [pair[0] for pair in measured(deepnet_scales(2, m), 2, m, num_seeds=12, num_tokens=num_tokens)] for m in (4, 32)
     )
-    found = exponent(low, high, 16)
+    found = exponent(low, high, 8)
     assert found.low < -3 / 4 < found.high
     assert is_below(found, -1 / 4)
 

@@ -6,21 +6,16 @@ Exempt: claim ids, names such as Theorem 3.2, whole exponents and powers as 1/4,
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pytest
 from sympy import Expr, Rational, limit, oo
 
-from paper_checks import verify as engine
-from paper_checks.claim import judge_quickly
-from paper_checks.commands.output import as_text
 from paper_checks.findings import FINDINGS
-from paper_checks.registry import claims
+from tests.once import claim
 from theory.schemes import scheme
 from theory.symbols import L
 
@@ -75,11 +70,10 @@ def numbers(text: str) -> list[str]:
     return [one for one in found if "." in one or len(one) > 1]
 
 
-@cache
 def part_of(id_: str, name: str) -> Any:
     """The one part of a claim whose name begins so, as the document has it."""
-    (part,) = (part for part in claims()[id_].parts if part.name.startswith(name))
-    return json.loads(as_text(engine._part(judge_quickly(part))))
+    (part,) = (part for part in claim(id_)["parts"] if part["name"].startswith(name))
+    return part
 
 
 def texts_at(place: Place) -> list[str]:
@@ -156,8 +150,8 @@ def test_a_number_of_another_part_is_seen() -> None:
     """Each of these stands somewhere in the evidence of its claim, and not in the place that is named."""
     for id_, right, other in (("S3-10", "0.47", "0.32"), ("S2-13", "11 ", "20 "), ("S3-43", "64.7", "75.4")):
         ids, text = next(one for one in FINDINGS if one[0][0] == id_)
-        whole = str([engine._part(judge_quickly(part)) for part in claims()[id_].parts])
-        assert any(is_rounded(float(one.replace(",", "")), other.strip()) for one in _NUMBER.findall(whole))
+        whole = _NUMBER.findall(str(claim(id_)["parts"]))
+        assert any(is_rounded(float(one.replace(",", "")), other.strip()) for one in whole)
         assert missing(ids, text.replace(right, other), numbers(text)) == [other.strip()]
 
 
