@@ -43,8 +43,6 @@ from theory.symbols import (
     side_symbols,
 )
 
-EDGES = range(1, 51)
-
 # ---------------------------------------------------------------- every step
 
 
@@ -56,7 +54,7 @@ STAGES = ("telescope", "input", "first order", "range")
 def test_uniform_after_each_step(name, stage):
     step = derive_bound(name).step(stage)
     assert step.uniform_after is not None
-    for length in range(1, 21):
+    for length in (1, 2, 3, 5, 9, 20):
         for gain in (Fraction(1), Fraction(2), Fraction(1, 3)):
             direct = chain([gain] * length, [gain] * length, name == "sub-ln", stage)
             at = {init_gain: Rational(gain.numerator, gain.denominator), L: length}

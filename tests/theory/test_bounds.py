@@ -50,7 +50,8 @@ from theory.symbols import (
     side_symbols,
 )
 
-EDGES = range(1, 51)
+LENGTHS = (*range(1, 9), 25)
+"""A closed form that is right at these is no other one: it has a harmonic number and a few powers of the length."""
 
 # ---------------------------------------------------------------- what the papers print, term by term
 
@@ -149,6 +150,7 @@ def evaluate_uniform(name: str) -> float:
 @pytest.mark.parametrize(
     ("what", "found"),
     [
+        (None, set()),
         ("harmonic index", {"pre-ln", "sub-ln"}),
         ("tail from 3", {"pre-ln", "sub-ln", "encoder-decoder-sub-ln"}),
         ("one gradient", {"pre-ln", "sub-ln", "encoder-decoder-sub-ln"}),
@@ -158,8 +160,8 @@ def evaluate_uniform(name: str) -> float:
     ],
 )
 def test_a_broken_derivation_is_found(monkeypatch, what, found):
-    assert not wrong_bounds()
-    monkeypatch.setattr(*BROKEN[what])
+    if what is not None:
+        monkeypatch.setattr(*BROKEN[what])
     assert wrong_bounds() == found
 
 
@@ -170,7 +172,7 @@ def test_a_broken_derivation_is_found(monkeypatch, what, found):
 @pytest.mark.parametrize("gain", [Fraction(1), Fraction(3, 7)])
 def test_uniform_closed_form_is_the_double_sum(name, gain):
     bound = derive_bound(name)
-    for length in EDGES:
+    for length in LENGTHS:
         direct = PRINTED[name]([gain] * length, [gain] * length)
         closed = bound.uniform.subs({init_gain: Rational(gain.numerator, gain.denominator), L: length})
         assert closed == Rational(direct.numerator, direct.denominator)

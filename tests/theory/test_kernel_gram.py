@@ -151,7 +151,7 @@ def turned(values: list[float]) -> np.ndarray:
     return axes @ np.diag(values) @ axes.T
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 300, 1000])
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 256, pytest.param(1000, marks=pytest.mark.slow)])
 def test_equal_eigenvalues_are_the_mean_of_a_chi(n: int) -> None:
     chi = math.sqrt(2) * math.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
     assert float(mean_root(4.0 * np.eye(n))) == pytest.approx(2 * chi, rel=TRAPEZOID)

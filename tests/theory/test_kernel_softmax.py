@@ -20,7 +20,9 @@ from theory.kernel_softmax import Attention, Backward, Gains, Roots
 FAMILY_ERROR = 1e-3
 """The chance that a right theory is rejected anywhere in this file, had the seeds not been fixed."""
 NUM_COMPARISONS = 1_000
-REPLICATES = 8
+REPLICATES = 20
+NUM_POINTS = 512
+"""Many small sets of points tell their error better than few large ones, and cost less."""
 Numbers = dict[str, np.ndarray]
 
 
@@ -96,7 +98,7 @@ CASES = [
 
 
 @cache
-def predicted(case: Case, num_points: int = 4096) -> tuple[Numbers, Numbers]:
+def predicted(case: Case) -> tuple[Numbers, Numbers]:
     """Means and squares of standard errors over sets of points."""
     runs: list[Numbers] = []
     for replicate in range(REPLICATES):
@@ -108,7 +110,7 @@ def predicted(case: Case, num_points: int = 4096) -> tuple[Numbers, Numbers]:
             case.groups,
             case.gains,
             head_size=case.head_size,
-            num_points=num_points,
+            num_points=NUM_POINTS,
             which=(0, replicate),
         )
         found = attention.backward(case.at_out, case.scale, with_roots=True)
@@ -150,12 +152,12 @@ def slopes(scores: np.ndarray, allowed: np.ndarray, at_weights: np.ndarray) -> n
     return found
 
 
-NUM_DRAWS = 40_000
+NUM_DRAWS = 20_000
 
 
-def drawn(case: Case, number: int = NUM_DRAWS) -> dict[str, np.ndarray]:
+def drawn(case: Case) -> dict[str, np.ndarray]:
     """Of each head what the theory has the mean of; a root as a gradient's entry over sqrt(2 / pi)."""
-    generator = np.random.default_rng(case.seed)
+    generator, number = np.random.default_rng(case.seed), NUM_DRAWS
     gains, allowed, scale = case.gains, case.allowed, case.scale[:, None]
     units = 1 if case.head_size is None else case.head_size
     n, m = allowed.shape
@@ -206,12 +208,12 @@ def sampled(case: Case) -> tuple[Numbers, Numbers]:
     return {name: x.mean(0) for name, x in found.items()}, {name: x.var(0) / len(x) for name, x in found.items()}
 
 
-def outside(case: Case, found: Numbers) -> set[str]:
-    """The numbers that heads reject, at an error of FAMILY_ERROR over all comparisons together."""
+def outside(case: Case, found: Numbers, of: Case | None = None) -> set[str]:
+    """The numbers that heads reject, at an error of FAMILY_ERROR over all comparisons together. of: whose they are."""
     one = FAMILY_ERROR / NUM_COMPARISONS / 2
     few, many = -float(stdtrit(REPLICATES - 1, one)), -float(stdtrit(NUM_DRAWS - 1, one))
     means, squares = sampled(case)
-    _, own = predicted(case)
+    _, own = predicted(of or case)
     missed = set()
     for name, value in found.items():
         rounding = 1e-12 * abs(means[name]).max()
@@ -228,14 +230,10 @@ IDS = [case.name for case in CASES]
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
+    """And each number is seen when it is off."""
     found, _ = predicted(case)
     assert outside(case, found) == set()
     assert len(found) == 12
-
-
-@pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_each_number_is_seen_when_it_is_off(case: Case) -> None:
-    found, _ = predicted(case)
     assert outside(case, {name: 1.25 * value for name, value in found.items()}) == set(found)
 
 
@@ -246,14 +244,14 @@ def test_other_heads_are_seen() -> None:
     unsteered = {"mixed", "at v", "root of v", "root of out", "root of inner_gain", "root of head_scale"}
     steered = {"at q", "at k", "root of q", "root of k", "root of q_bias"}
     gains = case.gains
-    full = outside(replace(case, is_causal=False), found)
+    full = outside(replace(case, is_causal=False), found, case)
     assert full >= {"mixed", "at q", "at k", "at v"}
-    assert outside(replace(case, gains=replace(gains, q=1.3 * gains.q)), found) >= steered
-    assert outside(replace(case, gains=replace(gains, v=1.2 * gains.v)), found) >= steered | (
-        unsteered - {"at v", "root of v"}
-    )
-    assert outside(replace(case, gains=replace(gains, out=1.2 * gains.out)), found) >= steered | {"at v", "root of v"}
-    assert outside(replace(case, has_scale=True), found) >= {"at q", "at k", "at v", "root of v_bias"}
+    assert outside(replace(case, gains=replace(gains, q=1.3 * gains.q)), found, case) >= steered
+    seen = outside(replace(case, gains=replace(gains, v=1.2 * gains.v)), found, case)
+    assert seen >= steered | (unsteered - {"at v", "root of v"})
+    seen = outside(replace(case, gains=replace(gains, out=1.2 * gains.out)), found, case)
+    assert seen >= steered | {"at v", "root of v"}
+    assert outside(replace(case, has_scale=True), found, case) >= {"at q", "at k", "at v", "root of v_bias"}
 
 
 def test_queries_and_keys_are_not_each_other() -> None:
@@ -269,6 +267,7 @@ def test_queries_and_keys_are_not_each_other() -> None:
 # ---------------------------------------------------------------- heads of some size
 
 
+@cache
 def at_heads(head_size: int | None, num_tokens: int = 4) -> dict[str, np.ndarray]:
     """Updates of q and k of tokens that are as good as drawn, over sets of points."""
     same = np.eye(num_tokens)
@@ -281,7 +280,7 @@ def at_heads(head_size: int | None, num_tokens: int = 4) -> dict[str, np.ndarray
             np.zeros(num_tokens),
             Gains(1.0, 1.0, 1.0, 1.0),
             head_size=head_size,
-            num_points=4096,
+            num_points=NUM_POINTS,
             which=(1, replicate),
         )
         backward = attention.backward(same, np.ones(num_tokens), with_roots=False)

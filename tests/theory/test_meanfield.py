@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 import pytest
@@ -38,17 +37,39 @@ def agree(found: Prediction, roles: dict[str, float], rel: float = 1e-10) -> boo
 # ---------------------------------------------------------------------------------------------- the same numbers
 
 
-@pytest.mark.parametrize("act", ACTIVATIONS)
-@pytest.mark.parametrize("name", SCHEMES)
-def test_every_scheme_agrees_with_the_reference(name, act):
-    letters = SCHEMES[name].stack
-    costly = act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)  # new moments at each L
-    for kind, num in itertools.product(NORM_KINDS, (1, 2, 24) if costly else (1, 2, 3, 7, 24)):
+def check(name: str, act: str, kind: str, nums: Iterable[int]) -> None:
+    for num in nums:
         if num < SCHEMES[name].min_sublayers:
             continue
         wanted = reference(net(name, num), act, kind)
         for opt in OPTIMIZERS:
             assert agree(predict(name, opt, num, activation=act, norm_kind=kind), wanted[opt]), (kind, num, opt)
+
+
+OTHERS = [(act, kind) for act in ACTIVATIONS if act != "relu" for kind in NORM_KINDS]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_agrees_with_the_reference(name):
+    """Behind a relu, and behind an activation that takes turns."""
+    check(name, "relu", "layernorm", (1, 2, 7))
+    check(name, *OTHERS[list(SCHEMES).index(name) % len(OTHERS)], (2,))
+
+
+@pytest.mark.parametrize("act, kind", [("relu", "rmsnorm"), *OTHERS])
+def test_an_activation_agrees_with_the_reference(act, kind):
+    """sub-ln, since its inner norm makes the most of both."""
+    check("sub-ln", act, kind, (3,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", ACTIVATIONS)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_agrees_with_the_reference(name, act):
+    letters = SCHEMES[name].stack
+    costly = act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)  # new moments at each L
+    for kind in NORM_KINDS:
+        check(name, act, kind, (1, 2, 24) if costly else (1, 2, 3, 7, 24))
 
 
 @pytest.mark.parametrize("name", ["rezero", "skipinit", "fixup"])
@@ -98,7 +119,7 @@ powers = st.sampled_from([Fraction(p, 4) for p in range(-4, 2)])
 laws = st.tuples(constants, powers)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     norm=st.sampled_from(["post", "pre", "sub", "peri"]),
     laws=st.tuples(laws, laws, laws),
@@ -132,7 +153,7 @@ LEAPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("num", [3000, 5001])
+@pytest.mark.parametrize("num", [3000, pytest.param(5001, marks=pytest.mark.slow)])
 def test_the_leap_is_the_recursion(num):
     for setting in LEAPS:
         far, near = by_leap(setting, num), by_recursion(setting, num)
@@ -157,12 +178,11 @@ def _count(monkeypatch) -> list[int]:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_milliard_sublayers_cost_no_walk(name, monkeypatch):
     calls = _count(monkeypatch)
-    for opt, act in itertools.product(("sgd", "adam"), ("relu", "gelu")):
-        calls[0], start = 0, time.process_time()
+    for opt, act in (("sgd", "gelu"), ("adam", "relu")):
+        calls[0] = 0
         found = predict(name, opt, 10**9, activation=act)
         assert found.log10_update > -12 or SCHEMES[name].stack.branch_weight == 0
         assert calls[0] < 100_000  # of 10^9
-        assert time.process_time() - start < 20  # guards against a hang; it takes milliseconds
 
 
 @pytest.mark.parametrize("factor", ["1.1", "1.5", "10"])
@@ -194,7 +214,7 @@ def test_gains_of_ones_own_cost_one_step_each(monkeypatch):
 @pytest.mark.parametrize("opt", OPTIMIZERS)
 @pytest.mark.parametrize("one, other", [("admin", "pre-ln"), ("normformer", "sub-ln")])
 def test_two_schemes_are_one(one, other, opt):
-    for act, kind, num in itertools.product(ACTIVATIONS, NORM_KINDS, (1, 5)):
+    for (act, kind), num in itertools.product((("relu", "layernorm"), ("tanh", "rmsnorm")), (1, 5)):
         pair = [predict(name, opt, num, activation=act, norm_kind=kind) for name in (one, other)]
         assert agree(pair[0], pair[1].roles, rel=1e-14)
 
@@ -206,6 +226,7 @@ def test_admin_is_pre_ln_under_uneven_gains(pairs, act):
     assert agree(pair[0], pair[1].roles)
 
 
+@settings(max_examples=30)
 @given(c=gains, name=st.sampled_from(["pre-ln", "post-ln", "ln-scaling", "t-fixup", "peri-ln"]), num=st.integers(1, 9))
 def test_a_homogeneous_branch_sees_only_the_product_of_its_gains(c, name, num):
     of = net(name, num)

@@ -6,8 +6,9 @@ Every check takes the moment (or expansion) that it judges as an argument, so th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import product
 from typing import Any
 
 import mpmath as mp
@@ -37,11 +38,10 @@ IDENTITY, RELU, LEAKY, GELU, SILU, TANH = (
     ACTIVATIONS[name] for name in ("identity", "relu", "leaky_relu", "gelu", "silu", "tanh")
 )
 SMOOTH = (GELU, SILU, TANH)
-HOMOGENEOUS = (IDENTITY, RELU, LEAKY, leaky_relu(sp.Rational(-1, 3)), leaky_relu(sp.Integer(-2)), leaky_relu(sp.S(3)))
+STEEP = leaky_relu(sp.Integer(-2))
+HOMOGENEOUS = (IDENTITY, RELU, LEAKY, leaky_relu(sp.Rational(-1, 3)), STEEP, leaky_relu(sp.S(3)))
 GELU_CLOSED = (Kind.MEAN, Kind.SECOND, Kind.VARIANCE, Kind.ABS_MEAN, Kind.SLOPE_SECOND)
 POWER = dict.fromkeys(Kind, 1) | {Kind.SECOND: 2, Kind.VARIANCE: 2, Kind.SLOPE_SECOND: 0, Kind.SLOPE_ABS: 0}
-EVERY = [(act, kind) for act in (*HOMOGENEOUS, *SMOOTH) for kind in Kind]
-IDS = [f"{act.name}-{kind.value}" for act, kind in EVERY]
 SCALES = st.floats(-6, 6).map(lambda power: 10.0**power)
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=30)
 
@@ -114,6 +114,14 @@ def reference(name: str, kind: Kind, scale: float) -> mp.mpf:
 _precise = cache(precise)
 
 
+@cache
+def _true(act: Activation, kind: Kind, scale: sp.Rational, digits: int = 30) -> mp.mpf:
+    """The closed form, where there is one: it costs less than the quadrature, and is tested against it."""
+    closed = exact(act, kind, scale)
+    with mp.workdps(60):
+        return precise(act, kind, scale, digits) if closed is None else mp.mpf(closed.evalf(60))
+
+
 def _relative(value: Any, expected: Any) -> mp.mpf:
     with mp.workdps(60):
         number = value.evalf(60) if isinstance(value, sp.Basic) else value
@@ -127,20 +135,24 @@ def _value(expansion: Expansion, num_terms: int, scale: mp.mpf) -> mp.mpf:
 
 
 # ------------------------------------------------------------------------------------------------ absolute numbers
-@pytest.mark.parametrize("scale", [1e-6, 1e-2, 1.0, 3.0, 1e3, 1e6])
+def _lane(is_fast: Callable[..., bool], cases: Iterable[tuple]) -> list:
+    """The cases, those marked slow that are not fast."""
+    return [pytest.param(*case, marks=[] if is_fast(*case) else [pytest.mark.slow]) for case in cases]
+
+
+@pytest.mark.parametrize("scale", _lane(lambda x: x == 3.0, product((1e-6, 1e-2, 1.0, 3.0, 1e3, 1e6))))
 @pytest.mark.parametrize("kind", GELU_CLOSED)
 def test_gelu_closed_forms_to_49_digits(kind: Kind, scale: float) -> None:
     assert _relative(exact(GELU, kind, sp.Rational(scale)), reference("gelu", kind, scale)) < mp.mpf(10) ** -49
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 50.0])
-def test_silu_and_tanh_closed_forms_to_49_digits(scale: float) -> None:
-    closed = exact(SILU, Kind.ABS_MEAN, sp.Rational(scale))
-    assert _relative(closed, reference("silu", Kind.ABS_MEAN, scale)) < mp.mpf(10) ** -49
-    assert exact(TANH, Kind.MEAN, s) == 0 and precise(TANH, Kind.MEAN, scale) == 0
+def test_silu_and_tanh_closed_forms_to_49_digits() -> None:
+    closed = exact(SILU, Kind.ABS_MEAN, sp.Rational(1e-4))
+    assert _relative(closed, reference("silu", Kind.ABS_MEAN, 1e-4)) < mp.mpf(10) ** -49
+    assert exact(TANH, Kind.MEAN, s) == 0 and precise(TANH, Kind.MEAN, 1e-4) == 0
 
 
-@pytest.mark.parametrize("act", HOMOGENEOUS, ids=lambda act: act.name)
+@pytest.mark.parametrize("act", _lane(lambda act: act in (RELU, STEEP), product(HOMOGENEOUS)))
 def test_kinked_closed_forms_to_49_digits(act: Activation) -> None:
     """phi(t) = a t, phi(-t) = b t: every moment at s = 1 from two half-line quadratures with the kinks cut out."""
     with mp.workdps(60):
@@ -169,28 +181,32 @@ def test_numbers_that_the_literature_knows() -> None:
     assert exact(RELU, Kind.VARIANCE, sp.S.One) == sp.Rational(1, 2) - 1 / (2 * sp.pi)
     assert sp.expand(exact(RELU, Kind.VARIANCE, s) / s**2 - sp.Rational(1, 2) + 1 / (2 * sp.pi)) == 0
     assert sp.expand(exact(GELU, Kind.MEAN, s) - s**2 / sp.sqrt(2 * sp.pi * (1 + s**2))) == 0
-    w = sp.sqrt(1 + 2 * s**2)
     orthant = sp.Rational(1, 4) + sp.asin(s**2 / (1 + s**2)) / (2 * sp.pi)  # Sheppard's E Phi(s z)^2
-    second = s**2 * (orthant + s**2 / (sp.pi * (1 + s**2) * w))
+    second = s**2 * (orthant + s**2 / (sp.pi * (1 + s**2) * sp.sqrt(1 + 2 * s**2)))
     for scale in (sp.Rational(1, 7), sp.S(2), sp.S(90)):
         assert abs((exact(GELU, Kind.SECOND, scale) - second.subs(s, scale)).evalf(50)) < sp.Rational(1, 10**44)
     assert float(precise(TANH, Kind.SECOND, 1)) == pytest.approx(0.394294490397841, rel=1e-14)
     assert float(precise(SILU, Kind.SECOND, 1)) == pytest.approx(0.355775519817352, rel=1e-14)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 2.5])
-@pytest.mark.parametrize(("act", "kind"), [(act, kind) for act in SMOOTH for kind in Kind])
+def _is_fast(act: Activation, kind: Kind, scale: float) -> bool:
+    """At one scale, what no closed form stands for."""
+    return scale == (1e-3 if act is TANH else 2.5) and (act is not GELU or kind not in GELU_CLOSED)
+
+
+@pytest.mark.parametrize(("act", "kind", "scale"), _lane(_is_fast, product(SMOOTH, Kind, (1e-3, 2.5))))
 def test_precise_and_numeric_against_reference(act: Activation, kind: Kind, scale: float) -> None:
     expected = reference(act.name, kind, scale)
     assert _relative(precise(act, kind, scale), expected) < mp.mpf(10) ** -30
     assert _relative(numeric(act, kind, scale), expected) < 1e-13
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1e9])
-@pytest.mark.parametrize("act", SMOOTH, ids=lambda act: act.name)
+@pytest.mark.parametrize(
+    ("act", "scale"), _lane(lambda *at: at not in ((GELU, 1e9), (TANH, 1e9)), product(SMOOTH, (1e-9, 1e9)))
+)
 def test_ends_of_the_range(act: Activation, scale: float) -> None:
     for kind in Kind:
-        assert _relative(numeric(act, kind, scale), precise(act, kind, scale, digits=14)) < 1e-13, kind
+        assert _relative(numeric(act, kind, scale), _true(act, kind, sp.Rational(scale), digits=14)) < 1e-13, kind
 
 
 def test_first_order_cost_of_gating() -> None:
@@ -239,13 +255,13 @@ def scales_like_a_power(moment: Moment, act: Activation, kind: Kind, scale: floa
     return abs(moment(act, kind, scale) - expected) <= 1e-13 * abs(expected)
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=20)
 @given(act=st.sampled_from(SMOOTH), kind=st.sampled_from(list(Kind)), scale=SCALES)
 def test_numeric_agrees_with_quadrature(act: Activation, kind: Kind, scale: float) -> None:
     assert agrees_with_quadrature(numeric, act, kind, scale)
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=15)
 @given(pair=st.sampled_from([(GELU, kind) for kind in GELU_CLOSED] + [(RELU, kind) for kind in Kind]), scale=SCALES)
 def test_exact_agrees_with_quadrature(pair: tuple[Activation, Kind], scale: float) -> None:
     act, kind = pair
@@ -253,7 +269,7 @@ def test_exact_agrees_with_quadrature(pair: tuple[Activation, Kind], scale: floa
     assert _relative(closed, precise(act, kind, sp.Rational(scale), digits=25)) < mp.mpf(10) ** -25
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=20)
 @given(act=st.sampled_from((*HOMOGENEOUS, GELU, GELU, SILU, SILU, TANH)), scale=SCALES)
 def test_inequalities_and_the_variance(act: Activation, scale: float) -> None:
     assert variance_is_second_less_mean_squared(numeric, act, scale)
@@ -261,7 +277,7 @@ def test_inequalities_and_the_variance(act: Activation, scale: float) -> None:
     assert jensen(numeric, act, scale)
 
 
-@settings(PROPERTY, max_examples=200)
+@PROPERTY
 @given(act=st.sampled_from(HOMOGENEOUS), kind=st.sampled_from(list(Kind)), scale=SCALES)
 def test_homogeneous_moments_scale(act: Activation, kind: Kind, scale: float) -> None:
     assert scales_like_a_power(numeric, act, kind, scale)
@@ -278,7 +294,7 @@ def remainder_shrinks(expansion: Expansion, act: Activation, kind: Kind, scale: 
     order = sorted((power for _, power in expansion), reverse=not is_small)
     if not expansion or order != [power for _, power in expansion]:
         return False
-    values = [(mp.mpf(x.p) / x.q, _precise(act, kind, x)) for x in (near, far)]
+    values = [(mp.mpf(x.p) / x.q, _true(act, kind, x)) for x in (near, far)]
     with mp.workdps(60):
         for k in range(1, len(expansion)):
             for x, value in values:
@@ -296,25 +312,25 @@ def remainder_shrinks(expansion: Expansion, act: Activation, kind: Kind, scale: 
 WITH_TERMS = [(act, kind) for act in SMOOTH for kind in Kind if (act, kind) != (TANH, Kind.MEAN)]
 
 
-@pytest.mark.parametrize(("act", "kind"), WITH_TERMS, ids=[f"{act.name}-{kind.value}" for act, kind in WITH_TERMS])
+def _is_enough(act: Activation, kind: Kind) -> bool:
+    """Every kind behind a gate and behind an odd activation; what has a closed form costs nothing."""
+    return act in (SILU if kind in (Kind.SLOPE_ABS, Kind.ABS_CENTRED) else GELU, TANH) or kind is Kind.SECOND
+
+
+@pytest.mark.parametrize(("act", "kind"), _lane(_is_enough, WITH_TERMS))
 def test_expansions(act: Activation, kind: Kind) -> None:
-    small, large = small_scale(act, kind), large_scale(act, kind)
-    assert remainder_shrinks(small, act, kind, sp.Rational(1, 64))
-    assert remainder_shrinks(large, act, kind, 512)
-    is_series_ending = (act, kind) in {(a, k) for a in (GELU, SILU) for k in (Kind.ABS_MEAN, Kind.SLOPE_ABS)}
-    assert len(small) == (1 if is_series_ending else 3)
-    assert len(large) == (1 if kind is Kind.ABS_MEAN and act is not TANH else 3)
-    # The one documented exception to exactness.
-    is_float = kind is Kind.SLOPE_ABS and act is not TANH
-    assert any(c.has(sp.Float) for c, _ in large) == is_float and not any(c.has(sp.Float) for c, _ in small)
+    assert remainder_shrinks(small_scale(act, kind), act, kind, sp.Rational(1, 64))
+    assert remainder_shrinks(large_scale(act, kind), act, kind, 512)
 
 
-def test_expansions_in_the_issue() -> None:
-    assert small_scale(GELU, Kind.SECOND)[:2] == ((sp.Rational(1, 4), 2), (3 / (2 * sp.pi), 4))
-    assert large_scale(GELU, Kind.SECOND)[0] == (sp.Rational(1, 2), 2)
-    coefficient, power = large_scale(TANH, Kind.SLOPE_SECOND)[0]
-    assert power == -1 and sp.expand(coefficient - 4 / (3 * sp.sqrt(2 * sp.pi))) == 0
-    assert small_scale(TANH, Kind.MEAN) == large_scale(IDENTITY, Kind.MEAN) == ()
+def test_expansions_have_as_many_terms_as_there_are() -> None:
+    assert small_scale(TANH, Kind.MEAN) == large_scale(TANH, Kind.MEAN) == large_scale(IDENTITY, Kind.MEAN) == ()
+    for act, kind in WITH_TERMS:
+        small, large = small_scale(act, kind), large_scale(act, kind)
+        is_float = kind is Kind.SLOPE_ABS and act is not TANH  # the one documented exception to exactness
+        assert len(small) == (1 if is_float or (kind is Kind.ABS_MEAN and act is not TANH) else 3)
+        assert len(large) == (1 if kind is Kind.ABS_MEAN and act is not TANH else 3)
+        assert any(c.has(sp.Float) for c, _ in large) == is_float and not any(c.has(sp.Float) for c, _ in small)
 
 
 @pytest.mark.parametrize("kind", GELU_CLOSED)
@@ -350,6 +366,7 @@ MUTANTS: dict[str, Moment] = {
     "abs_centred not centred": _mutant(Kind.ABS_CENTRED, lambda act, x: numeric(act, Kind.ABS_MEAN, x)),
     "abs_mean as a norm": _mutant(Kind.ABS_MEAN, lambda act, x: 2 * numeric(act, Kind.ABS_MEAN, x)),
     "relative error 1e-10": lambda act, k, scale: numeric(act, k, scale) * (1 + 1e-10),
+    "none": numeric,
 }
 CHECKS: dict[str, Callable[[Moment], bool]] = {
     "quadrature": lambda m: all(agrees_with_quadrature(m, a, k, 2.0) for a in (GELU, SILU) for k in Kind),
@@ -368,28 +385,21 @@ KILLS: dict[str, set[str]] = {
     "abs_centred not centred": {"quadrature"},
     "abs_mean as a norm": {"quadrature", "jensen"},
     "relative error 1e-10": {"quadrature", "variance", "jensen"},  # jensen: equality for the identity
+    "none": set(),
 }
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_checks_pass_the_true_moments(name: str) -> None:
-    assert CHECKS[name](numeric)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_checks_kill_the_mutants(mutant: str) -> None:
     assert {name for name, check in CHECKS.items() if not check(MUTANTS[mutant])} == KILLS[mutant]
-
-
-def test_every_check_kills_a_mutant() -> None:
-    assert set().union(*KILLS.values()) == set(CHECKS) and all(KILLS.values()) and KILLS.keys() == MUTANTS.keys()
+    assert set().union(*KILLS.values()) == set(CHECKS), "each check kills a mutant"
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("expand", [small_scale, large_scale])
 def test_broken_expansions_are_noticed(expand: Callable[..., Expansion], position: int) -> None:
     scale = sp.Rational(1, 64) if expand is small_scale else sp.Integer(512)
-    for act, kind in ((GELU, Kind.SECOND), (SILU, Kind.ABS_CENTRED), (TANH, Kind.SLOPE_SECOND)):
+    for act, kind in ((GELU, Kind.SECOND), (SILU, Kind.SECOND), (TANH, Kind.SLOPE_SECOND)):
         true = expand(act, kind)
         coefficient, power = true[position]
         assert remainder_shrinks(true, act, kind, scale)
@@ -425,22 +435,21 @@ def test_expression_and_derivative() -> None:
 def test_inhomogeneity() -> None:
     for act in HOMOGENEOUS:
         assert inhomogeneity(act, 3) == 0
-    for act in SMOOTH:
+    for act in (GELU, TANH):
         phi, c, x = PHI[act.name], mp.mpf(2), mp.mpf(3) / 2
         with mp.workdps(40):
             gap = _trapezoid(lambda t, phi=phi, c=c: (phi(c * t) - c * phi(t)) ** 2, x)
             expected = mp.sqrt(gap / _trapezoid(lambda t, phi=phi, c=c: (c * phi(t)) ** 2, x))
         assert _relative(inhomogeneity(act, 2, sp.Rational(3, 2)), expected) < mp.mpf(10) ** -20
-        assert inhomogeneity(act, 1) == 0 and inhomogeneity(act, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(
-            act, 2, 1, digits=8
-        )
+        assert inhomogeneity(act, 1) == 0
+    assert inhomogeneity(TANH, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(TANH, 2, 1, digits=8)
 
 
 def test_what_has_a_closed_form() -> None:
     known = {act.name: {kind for kind in Kind if exact(act, kind, s) is not None} for act in ACTIVATIONS.values()}
     assert known["identity"] == known["relu"] == known["leaky_relu"] == set(Kind)
     assert known["gelu"] == set(GELU_CLOSED) and known["silu"] == {Kind.ABS_MEAN} and known["tanh"] == {Kind.MEAN}
-    for act, kind in EVERY:
+    for act, kind in product((*HOMOGENEOUS, *SMOOTH), Kind):
         closed = exact(act, kind, s)
         assert closed is None or (not closed.has(sp.Float) and closed.free_symbols <= {s})
     assert exact(RELU, Kind.SECOND, sp.sqrt(L)) == L / 2
@@ -448,7 +457,6 @@ def test_what_has_a_closed_form() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- refusals
 def test_unknown_activation_names_the_nearest() -> None:
-    assert activation("gelu") is GELU
     with pytest.raises(ValueError, match=r"'geluu' \(did you mean gelu.*allowed: identity, relu, leaky_relu"):
         activation("geluu")
 
@@ -476,21 +484,17 @@ def test_a_recursion_needs_one_quadrature_an_octave(monkeypatch: pytest.MonkeyPa
     """Counted, not timed: ten thousand scales over two octaves and the end of the second."""
     octaves: list[int] = []
     plain = moment_values._chebyshev
+    monkeypatch.setattr(moment_values, "_chebyshev", lambda *of: [octaves.append(of[-1]), *plain(*of)][1:])
+    asked = [(SILU, Kind.SLOPE_SECOND, [1, 2, 3]), (GELU, Kind.SECOND, [])]  # a closed form needs none
+    for act, kind, wanted in asked:
+        _forget()
+        for i in range(10_001):
+            numeric(act, kind, 2.0 ** (i / 5000))
+        assert octaves == wanted
+        octaves.clear()
+    _forget()
 
-    def counted(act: Activation, kind: Kind, octave: int) -> list[float]:
-        octaves.append(octave)
-        return plain(act, kind, octave)
 
-    monkeypatch.setattr(moment_values, "_chebyshev", counted)
-    for cached in (moment_values.numeric, moment_values.evaluator):
-        cached.cache_clear()
-    for i in range(10_001):
-        numeric(SILU, Kind.SLOPE_SECOND, 2.0 ** (i / 5000))
-    assert octaves == [1, 2, 3]
-    octaves.clear()
+def _forget() -> None:
+    moment_values.numeric.cache_clear()
     moment_values.evaluator.cache_clear()
-    moment_values.numeric.cache_clear()
-    numeric(GELU, Kind.SECOND, 1.5)
-    assert not octaves, "a closed form needs none"
-    moment_values.evaluator.cache_clear()  # which holds the counted one
-    moment_values.numeric.cache_clear()

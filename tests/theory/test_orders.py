@@ -214,16 +214,7 @@ def growth_sum(z1, z2, s) -> mpmath.mpf:
 
 @pytest.mark.parametrize("name", RULES)
 def test_each_asymptotic_honours_its_remainder(name):
-    expr, value = RULES[name]
-    found = _Walker(N).expand(expr)
-    with mpmath.workdps(120):
-        for n in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9):
-            assert found.terms and honours(found, value(n), n, allowed=100), n
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_broken_expansion_is_seen(name):
-    """A term dropped, a coefficient five per cent off, and a remainder said to be smaller than it is."""
+    """And no broken one does: a coefficient off, a term dropped, a remainder said to be smaller than it is."""
     expr, value = RULES[name]
     found = _Walker(N).expand(expr)
     *kept, (last, key) = found.terms
@@ -234,7 +225,8 @@ def test_a_broken_expansion_is_seen(name):
     if found.remainder is not None and name not in EXACT_BEYOND:
         broken.append(replace(found, remainder=(found.remainder[0] - 1, *found.remainder[1:])))
     with mpmath.workdps(120):
-        n = mpmath.mpf(10) ** 9
+        for n in (mpmath.mpf(10) ** 6, mpmath.mpf(10) ** 9):
+            assert honours(found, value(n), n, allowed=100), n
         assert not any(honours(wrong, value(n), n, allowed=100) for wrong in broken)
 
 
@@ -242,7 +234,7 @@ def test_a_broken_expansion_is_seen(name):
 @pytest.mark.parametrize("kappa", [half, S.One, Rational(4, 3), pi / (pi - 1), 1 + 1 / sqrt(N)], ids=str)
 def test_sums_of_roots_honour_their_remainder(eps, kappa):
     found = _Walker(N).expand(RootRatioSum(N, eps, kappa))
-    for n in (10**4, 10**6):
+    for n in (10**4, 10**5):
         e, k = (float(x.subs(N, n)) for x in (eps, kappa))
         index = np.arange(1, n + 1)
         total = math.fsum(np.exp((scipy.special.gammaln(index + e) - scipy.special.gammaln(index + e + k)) / 2))
@@ -250,11 +242,16 @@ def test_sums_of_roots_honour_their_remainder(eps, kappa):
         assert abs(terms - total) <= 10 * float(at(found.remainder, mpmath.mpf(n))) + 1e-9 * total
 
 
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("act", ["gelu", "silu", "tanh", "relu"])
+@pytest.mark.parametrize(
+    "act, kind",
+    [  # tanh has the most kinds of powers
+        pytest.param(act, kind, marks=[] if act == "tanh" or kind is Kind.SECOND else [pytest.mark.slow])
+        for act in ("gelu", "silu", "tanh", "relu")
+        for kind in Kind
+        if kind is not Kind.MEAN
+    ],
+)
 def test_gaussian_moments_honour_their_remainder(act, kind):
-    if kind is Kind.MEAN:
-        return
     name = "abs" if kind is Kind.ABS_MEAN else str(kind.value)
     for scale, points in ((1 / N, (30, 100)), (1 / sqrt(N), (900, 10_000)), (3 * N, (10, 30))):
         found = _Walker(N).expand(GaussianMoment.of(act, kind, scale))
@@ -270,7 +267,7 @@ def test_gaussian_moments_honour_their_remainder(act, kind):
 positive = st.floats(0.01, 50)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(length=st.integers(1, 3000), eps=positive, kappa=st.one_of(st.floats(0, 5), st.sampled_from([0.0, 1.0, 2.0])))
 def test_a_sum_of_roots_is_the_sum(length, eps, kappa):
     with mpmath.workdps(30):
@@ -479,7 +476,14 @@ MUTANTS: dict[str, Callable[[Order], Order]] = {
 }
 
 
-@pytest.mark.parametrize("case", RELU + SAMPLE, ids="-".join)
+FAST = [case for i, case in enumerate(RELU) if i % 4 in (0, 3)] + SAMPLE[::5]  # sgd and adam in turn
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[] if case in FAST else [pytest.mark.slow]) for case in RELU + SAMPLE],
+    ids="-".join,
+)
 def test_a_scheme_approaches_its_order_and_no_broken_one(case):
     expr = update_of(case)
     right = leading_order(expr, L)

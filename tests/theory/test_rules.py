@@ -10,7 +10,7 @@ import math
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Expr, Matrix, Rational, S, log, sqrt
 
@@ -75,7 +75,6 @@ def test_a_mutated_cell_is_found(key, mutant):
     ],
 )
 def test_a_broken_argument_is_found(monkeypatch, what, side):
-    assert not wrong_cells(PRINTED)
     broken(monkeypatch, what)
     wrong = wrong_cells(PRINTED)
     assert any(key[3] == side for key in wrong)
@@ -205,6 +204,7 @@ def summed(alpha: float, gain: float, layers: int, p: float, t: float, m: int, c
     return total
 
 
+@settings(max_examples=40)
 @given(
     p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300),
     select=st.sampled_from(["symmetric", "deepnet", "alpha-one", "lambda-one"]),
@@ -227,6 +227,7 @@ def test_the_member_satisfies_the_constraint(p, t, m, layers, select):
     assert picked[select] == pytest.approx(1, rel=1e-9)
 
 
+@settings(max_examples=40)
 @given(p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300))
 def test_relative_member_keeps_the_relative_update(p, t, m, layers):
     optimizer = Degrees(Rational(p.numerator, p.denominator), Rational(t.numerator, t.denominator))
@@ -245,24 +246,21 @@ def test_relative_member_keeps_the_relative_update(p, t, m, layers):
 @cache
 def _relative_orders() -> list[Expr]:
     return [
-        solve_rule("post", "sgd", select=name).side("encoder").relative_update_order
+        solve_rule("post", "sgd", select=name, with_alternatives=False).side("encoder").relative_update_order
         for name in ("lambda-one", None, "alpha-one")
     ]
 
 
 @given(layers=st.integers(1, 10**6))
 def test_su_s_choice_lies_between_the_others(layers):
-    relative = [
-        float(solve_rule("post", "sgd", select=s, with_alternatives=False).side("encoder").relative_update_order
-              .subs(N, layers))
-        for s in ("lambda-one", None, "alpha-one")
-    ]  # fmt: skip
+    relative = [float(order.subs(N, layers)) for order in _relative_orders()]
     assert relative[0] < relative[1] < relative[2] == 1
 
 
 # ---------------------------------------------------------------- encoder-decoder
 
 
+@settings(max_examples=50)
 @given(layers=st.integers(1, 200), decoder_layers=st.integers(1, 200), norm=st.sampled_from(["post", "pre"]),
        optimizer=st.sampled_from(["sgd", "adam", "lamb"]), select=st.sampled_from([None, "deepnet", "alpha-one"]),
        coupling=st.sampled_from(["once", "own-gradient", "mean-square"]))  # fmt: skip
