@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from itertools import product
+from functools import cache
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,22 @@ from sims.outcomes import (
 )
 from sims.stats import Estimate, estimate
 
-NUM_TRIALS = 1000
+FEW, MANY = 300, 1000
+"""Trials: in `make test`, and in `make test-long`."""
 
 
-def is_count(count: int, probability: float) -> bool:
+def often(*case: float) -> Any:
+    return pytest.param(*case, MANY, marks=pytest.mark.slow)
+
+
+def is_count(count: int, num_trials: int, probability: float) -> bool:
     """Whether so many of the trials can have come of that probability: 0.9999 of all counts that do lie inside."""
-    low, high = binom.interval(0.9999, NUM_TRIALS, probability)
+    low, high = binom.interval(0.9999, num_trials, probability)
     return bool(low <= count <= high)
 
 
-def is_enough(count: int, probability: float) -> bool:
-    return bool(count >= binom.ppf(0.0001, NUM_TRIALS, probability))
+def is_enough(count: int, num_trials: int, probability: float) -> bool:
+    return bool(count >= binom.ppf(0.0001, num_trials, probability))
 
 
 def holds(low: float | None, truth: float, high: float | None) -> bool:
@@ -56,9 +62,14 @@ def least_coverage(interval: Callable[[int, int], tuple[float, float]], num: int
     """How often the interval of a share holds the true one, at the worst true one; all outcomes are added up."""
     ends = [interval(count, num) for count in range(num + 1)]
     return min(
-        sum(binom.pmf(k, num, p) for k, (low, high) in enumerate(ends) if low <= p <= high)
-        for p in np.linspace(0.005, 0.995, 199)
+        sum(chance for chance, (low, high) in zip(chances(num, p), ends, strict=True) if low <= p <= high)
+        for p in np.linspace(0.005, 0.995, 199).tolist()
     )
+
+
+def chances(num: int, p: float) -> list[float]:
+    """Of 0, 1, ... num successes."""
+    return binom.pmf(range(num + 1), num, p).tolist()
 
 
 @pytest.mark.parametrize("num", [1, 3, 10])
@@ -123,7 +134,8 @@ def test_newcombes_printed_intervals() -> None:
 def errors_of_the_first_kind(is_found: Callable[[int, int], bool], num: int) -> float:
     """How often equal shares are said to differ, at the worst share; all outcomes are added up."""
     region = [pair for pair in product(range(num + 1), repeat=2) if is_found(*pair)]
-    return max(sum(binom.pmf(i, num, p) * binom.pmf(j, num, p) for i, j in region) for p in np.linspace(0.01, 0.99, 50))
+    of_shares = [chances(num, p) for p in np.linspace(0.01, 0.99, 50).tolist()]
+    return max(sum(chance[i] * chance[j] for i, j in region) for chance in of_shares)
 
 
 def test_the_test_of_shares_errs_no_more_than_it_says() -> None:
@@ -237,11 +249,14 @@ def rounded(logarithm: float, grid: Sequence[float] = OCTAVES) -> Edge:
 
 
 def coverage(
-    compare: Callable[[list[float], list[float]], tuple[float | None, float | None]], num: int, scatter: float
+    compare: Callable[[list[float], list[float]], tuple[float | None, float | None]],
+    num: int,
+    scatter: float,
+    num_trials: int,
 ) -> int:
     """In how many trials an interval holds the difference of 2 octaves - 0.02 of edges that scatter that far."""
     rng, count = np.random.default_rng(num), 0
-    for _ in range(NUM_TRIALS):
+    for _ in range(num_trials):
         of_seed = rng.normal(-6.01, scatter, num)
         first = of_seed + 1.98 + scatter * rng.standard_normal(num)
         second = of_seed + scatter * rng.standard_normal(num)
@@ -260,20 +275,27 @@ def by_midpoints(first: list[float], second: list[float]) -> tuple[float | None,
     return found.low, found.high
 
 
-@pytest.mark.parametrize("num", [3, 5])
-@pytest.mark.parametrize("scatter", [0.001, 0.1, 0.5, 1.0, 3.0])
-def test_the_interval_of_edges_holds_whatever_their_scatter_to_the_grid(num: int, scatter: float) -> None:
-    assert is_enough(coverage(by_brackets, num, scatter), 0.95)
+@pytest.mark.parametrize(
+    ("num", "scatter", "num_trials"),
+    [
+        *((5, 0.001, FEW), (3, 0.1, FEW), (3, 0.5, FEW), (5, 3.0, FEW)),
+        *starmap(often, product([3, 5], [0.001, 0.1, 0.5, 1.0, 3.0])),
+    ],
+)
+def test_the_interval_of_edges_holds_whatever_their_scatter_to_the_grid(
+    num: int, scatter: float, num_trials: int
+) -> None:
+    assert is_enough(coverage(by_brackets, num, scatter, num_trials), num_trials, 0.95)
 
 
 def test_midpoints_do_not_hold_where_the_grid_is_coarse() -> None:
-    assert not is_enough(coverage(by_midpoints, 5, 0.001), 0.95)
+    assert not is_enough(coverage(by_midpoints, 5, 0.001, FEW), FEW, 0.95)
 
 
 @pytest.mark.parametrize("is_red", [False, True])
 def test_normal_quantiles_do_not_hold_with_few_seeds(is_red: bool) -> None:
     """On a grid that is fine to the scatter only the quantile decides."""
-    grid = np.geomspace(2.0**-13, 1, 4000).tolist()
+    grid = np.geomspace(2.0**-13, 1, 500).tolist()
     logs = np.log2(grid)
 
     def compare(first: list[float], second: list[float]) -> tuple[float | None, float | None]:
@@ -285,9 +307,9 @@ def test_normal_quantiles_do_not_hold_with_few_seeds(is_red: bool) -> None:
         octaves = compare_edges(one, other, grid).octaves
         return octaves.low, octaves.high
 
-    count = coverage(compare, 3, 0.5)
-    assert is_count(count, 0.95) is not is_red
-    assert is_enough(count, 0.95) is not is_red
+    count = coverage(compare, 3, 0.5, MANY)
+    assert is_count(count, MANY, 0.95) is not is_red
+    assert is_enough(count, MANY, 0.95) is not is_red
 
 
 def test_a_difference_of_edges_is_one_step_wider_than_students() -> None:
@@ -315,6 +337,7 @@ def test_an_end_of_the_grid_leaves_open_what_it_hides() -> None:
     above = compare_edges([top] * 4, [middle] * 4, OCTAVES)
     assert (above.octaves.difference, above.octaves.low, above.octaves.high) == (None, 5, None)
     assert (above.octaves.verdict, above.num_censored) == ("first larger", 4)
+    assert json.loads(json.dumps(asdict(above), allow_nan=False))["octaves"]["high"] is None
     below = compare_edges([bottom] * 4, [middle] * 4, OCTAVES)
     assert (below.octaves.low, below.octaves.high, below.octaves.verdict) == (None, -6, "second larger")
     for end in (top, bottom):
@@ -333,11 +356,6 @@ def test_edges_of_unequal_numbers_or_other_grids_are_refused() -> None:
         compare_edges([Edge(0.3)], [Edge(1.0)], OCTAVES)
 
 
-def test_comparisons_are_plain() -> None:
-    found = compare_edges([Edge(1.0, is_at_top=True)] * 3, [Edge(0.5)] * 3, OCTAVES)
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["octaves"]["high"] is None
-
-
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [(0.1, 2, "first larger"), (-2, -0.1, "second larger"), (-1, 1, "open"), (0, 1, "open"), (None, None, "open")],
@@ -349,15 +367,21 @@ def test_a_verdict_is_the_sign_that_the_interval_leaves(low: float | None, high:
 # ---------------------------------------------------------------- rank correlation
 
 
-def correlation_coverage(interval: Callable[[float, int], tuple[Any, Any]], normal: float, num: int) -> int:
-    rng, truth = np.random.default_rng(num), 6 / math.pi * math.asin(normal / 2)
-    count = 0
-    for _ in range(NUM_TRIALS):
+@cache
+def correlations(normal: float, num: int, num_trials: int) -> list[float]:
+    rng, found = np.random.default_rng(num), []
+    for _ in range(num_trials):
         x = rng.standard_normal(num)
         y = normal * x + math.sqrt(1 - normal**2) * rng.standard_normal(num)
-        value = outcomes._correlation(outcomes._ranks("x", x), outcomes._ranks("y", y))
-        count += holds(*interval(value, num)[:1], truth, interval(value, num)[1])
-    return count
+        found.append(outcomes._correlation(outcomes._ranks("x", x), outcomes._ranks("y", y)))
+    return found
+
+
+def correlation_coverage(
+    interval: Callable[[float, int], tuple[Any, Any]], normal: float, num: int, num_trials: int
+) -> int:
+    truth, found = 6 / math.pi * math.asin(normal / 2), correlations(normal, num, num_trials)
+    return sum(holds(low, truth, high) for low, high in (interval(value, num) for value in found))
 
 
 def documented() -> dict[tuple[float, int], float]:
@@ -375,18 +399,26 @@ def test_the_docstring_has_its_table() -> None:
     assert len(documented()) == 12
 
 
-@pytest.mark.parametrize(("normal", "num", "probability"), [(*case, p) for case, p in documented().items()])
-def test_intervals_of_rank_correlations_hold_as_often_as_documented(
-    normal: float, num: int, probability: float
-) -> None:
-    assert is_count(correlation_coverage(correlation_interval, normal, num), probability)
+@pytest.mark.parametrize(
+    ("normal", "num", "num_trials"),
+    [(0.9, 6, FEW), (0.6, 10, FEW), (0.99, 20, FEW), *starmap(often, documented())],
+)
+def test_intervals_of_rank_correlations_hold_as_often_as_documented(normal: float, num: int, num_trials: int) -> None:
+    count = correlation_coverage(correlation_interval, normal, num, num_trials)
+    assert is_count(count, num_trials, documented()[normal, num])
+
+
+def test_the_interval_of_a_rank_correlation_is_fishers_with_bonett_and_wrights_variance() -> None:
+    half = norm.ppf(0.95) * math.sqrt((1 + 0.6**2 / 2) / 7)
+    expected = math.tanh(math.atanh(0.6) - half), math.tanh(math.atanh(0.6) + half)
+    assert correlation_interval(0.6, 10, 0.9) == pytest.approx(expected, rel=1e-12)
 
 
 def test_without_an_inner_end_at_1_they_do_not() -> None:
     def without(value: float, num: int) -> tuple[float | None, float | None]:
         return (value, value) if abs(value) == 1 else correlation_interval(value, num)
 
-    assert not is_enough(correlation_coverage(without, 0.9, 6), 0.95)
+    assert not is_enough(correlation_coverage(without, 0.9, 6, FEW), FEW, 0.95)
 
 
 def test_rank_correlation_is_scipys_with_ties_and_ends_of_a_grid() -> None:
@@ -408,13 +440,13 @@ def test_a_perfect_order_has_the_p_value_of_two_pairings() -> None:
 @pytest.mark.parametrize("num", [5, 12])
 def test_p_values_of_no_relation_are_uniform_or_larger(num: int) -> None:
     rng = np.random.default_rng(0)
-    small = sum(rank_correlation(range(num), rng.standard_normal(num).tolist()).p_value <= 0.1 for _ in range(200))
-    assert small <= binom.ppf(0.9999, 200, 0.1)
+    small = sum(rank_correlation(range(num), rng.standard_normal(num).tolist()).p_value <= 0.1 for _ in range(100))
+    assert small <= binom.ppf(0.9999, 100, 0.1)
     related = sum(
         rank_correlation(range(num), (np.arange(num) + 2 * rng.standard_normal(num)).tolist()).p_value <= 0.1
-        for _ in range(200)
+        for _ in range(100)
     )
-    assert related > binom.ppf(0.9999, 200, 0.1)
+    assert related > binom.ppf(0.9999, 100, 0.1)
 
 
 def test_over_seeds_the_cases_are_fixed() -> None:
@@ -460,7 +492,7 @@ def test_means_are_compared_as_by_scipy(is_paired: bool) -> None:
 @pytest.mark.parametrize("is_paired", [False, True])
 def test_intervals_of_means_hold_with_three_seeds(is_paired: bool) -> None:
     rng, counts = np.random.default_rng(3), [0, 0]
-    for _ in range(NUM_TRIALS):
+    for _ in range(FEW):
         of_seed = 5 * is_paired * rng.standard_normal(3)
         first, second = (of_seed + rng.standard_normal(3) for _ in range(2))
         found = compare_means(first.tolist(), second.tolist(), is_paired=is_paired)
@@ -472,8 +504,8 @@ def test_intervals_of_means_hold_with_three_seeds(is_paired: bool) -> None:
             else math.hypot(np.std(first, ddof=1), np.std(second, ddof=1)) / math.sqrt(3)
         )
         counts[1] += abs(found.difference) <= norm.ppf(0.975) * error
-    assert is_enough(counts[0], 0.95)
-    assert not is_enough(counts[1], 0.95)
+    assert is_enough(counts[0], FEW, 0.95)
+    assert not is_enough(counts[1], FEW, 0.95)
 
 
 def test_means_without_scatter_or_without_seeds() -> None:

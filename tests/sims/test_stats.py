@@ -15,7 +15,7 @@ from scipy.stats import binom, linregress, t, ttest_ind
 from sims import stats
 from sims.stats import Estimate, agrees, estimate, fit_exponent, ratio, ratio_to_exact, width_term
 
-NUM_TRIALS = 1000
+FEW, NUM_TRIALS = 300, 1000
 LENGTHS = (4, 8, 16, 32, 64)
 
 
@@ -33,9 +33,9 @@ def coverage(trial: Callable[[np.random.Generator], tuple[Estimate | None, float
     return count
 
 
-def is_coverage(count: int, probability: float) -> bool:
+def is_coverage(count: int, probability: float, num_trials: int = NUM_TRIALS) -> bool:
     """Whether so many of the trials can have come of that probability: 0.9999 of all counts that do lie inside."""
-    low, high = binom.interval(0.9999, NUM_TRIALS, probability)
+    low, high = binom.interval(0.9999, num_trials, probability)
     return bool(low <= count <= high)
 
 
@@ -176,7 +176,9 @@ def test_two_lengths_are_met_exactly_with_welch_s_interval() -> None:
     assert fit.predicted == pytest.approx(0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize(("num", "width"), [(4, 512), (16, 512), (64, 128)])
+@pytest.mark.parametrize(
+    ("num", "width"), [(4, 512), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((16, 512), (64, 128)))]
+)
 def test_a_bend_that_is_predicted_is_no_deviation(num: int, width: int) -> None:
     """And the interval of the difference holds, with the scatter of deep post-LN."""
     means = curve(1, -1)
@@ -278,7 +280,7 @@ def test_two_widths_are_met_exactly() -> None:
     assert found.slope.standard_error == pytest.approx(math.hypot(0.01, 0.02) / (16 / 128 - 16 / 512), rel=1e-12)
 
 
-@pytest.mark.parametrize("widths", [(128, 512), (64, 128, 256, 512)])
+@pytest.mark.parametrize("widths", [pytest.param((128, 512), marks=pytest.mark.slow), (64, 128, 256, 512)])
 def test_the_limit_and_the_slope_are_found_and_their_intervals_hold(widths: tuple[int, ...]) -> None:
     def trial(rng: np.random.Generator, of: str, limit: float) -> tuple[Estimate, float]:
         ratios = []
@@ -332,11 +334,11 @@ def test_samples_of_one_distribution_agree_as_often_as_stated_and_a_tenth_more_i
     rng = np.random.default_rng(0)
 
     def num_agreed(factor: float) -> int:
-        pairs = [(lognormal(rng, 1, 0.3, 64), lognormal(rng, factor, 0.3, 512)) for _ in range(NUM_TRIALS)]
+        pairs = [(lognormal(rng, 1, 0.3, 64), lognormal(rng, factor, 0.3, 512)) for _ in range(FEW)]
         return sum(agrees(first, second, 0.95).is_agreed for first, second in pairs)
 
-    assert is_coverage(num_agreed(1), 0.95)
-    assert not is_coverage(num_agreed(1.1), 0.95)
+    assert is_coverage(num_agreed(1), 0.95, FEW)
+    assert not is_coverage(num_agreed(1.1), 0.95, FEW)
 
 
 def test_what_is_agreed_is_what_the_interval_holds() -> None:

@@ -26,6 +26,8 @@ from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
 ENOUGH = 40
 """More runs than a sweep ends before it is killed, mostly."""
+PATIENCE = 200.0
+"""Seconds for what takes one or two on an idle machine."""
 
 
 def start(folder: Path, num: int, *options: str, stdin: int = DEVNULL) -> Popen[str]:
@@ -39,7 +41,7 @@ def kill(child: Popen[str]) -> bool:
     is_alive = child.poll() is None
     if is_alive:
         os.killpg(child.pid, signal.SIGKILL)
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     return is_alive
 
 
@@ -60,7 +62,7 @@ def size(path: Path) -> int:
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < end, "it does not happen"
         time.sleep(0.01)
@@ -103,7 +105,7 @@ def kill_again_and_again(folder: Path, num_kills: int) -> str:
         in_commit += (folder / f"{FILE}-journal").exists()
         assert not wrong(folder, 0)
     child = start(folder, grid)
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     assert not wrong(folder, grid)
     events = logged(folder)
@@ -116,8 +118,8 @@ def kill_again_and_again(folder: Path, num_kills: int) -> str:
     )
 
 
-def test_five_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    print(kill_again_and_again(tmp_path, 5))
+def test_two_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    print(kill_again_and_again(tmp_path, 2))
 
 
 @pytest.mark.slow
@@ -127,7 +129,7 @@ def test_a_hundred_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("mutant", "says"),
-    [("", ""), ("uncommitted", "was kept and is lost"), ("ignored", "is run again after it was kept")],
+    [("uncommitted", "was kept and is lost"), ("ignored", "is run again after it was kept")],
 )
 def test_the_check_after_a_kill_finds_a_mutant(tmp_path: Path, mutant: str, says: str) -> None:
     found = []
@@ -136,7 +138,7 @@ def test_the_check_after_a_kill_finds_a_mutant(tmp_path: Path, mutant: str, says
         wait_for(lambda more=more: sum(event == "kept" for event, _ in logged(tmp_path)) >= more)
         assert kill(child)
         found += wrong(tmp_path, 0)
-    assert [says in line for line in found[:1]] == ([True] if says else [])
+    assert found and says in found[0]
 
 
 # ---------------------------------------------------------------- two at once
@@ -154,15 +156,11 @@ def times_begun(folder: Path) -> list[int]:
     return sorted(Counter(n for event, n in logged(folder) if event == "start").values())
 
 
-@pytest.mark.parametrize("mutant", ["", "claims-all"])
-def test_two_processes_share_the_runs(tmp_path: Path, mutant: str) -> None:
-    children = [start(tmp_path, ENOUGH, mutant, stdin=PIPE) for _ in range(2)]
+def test_two_processes_share_the_runs(tmp_path: Path) -> None:
+    children = [start(tmp_path, ENOUGH, stdin=PIPE) for _ in range(2)]
     begin(children)
-    ends = [child.communicate(timeout=60) for child in children]
+    ends = [child.communicate(timeout=PATIENCE) for child in children]
     assert [child.returncode for child in children] == [0, 0], ends
-    if mutant:
-        assert max(times_begun(tmp_path)) == 2
-        return
     assert times_begun(tmp_path) == [1] * ENOUGH
     counts = [[int(count) for count in out.split()] for out, _ in ends]
     assert [done + found for done, found, _, _ in counts] == [ENOUGH] * 2
@@ -176,26 +174,51 @@ def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path)
     wait_for(lambda: sum(event == "kept" for event, _ in logged(tmp_path)) >= 10)
     assert kill(children[0])
     assert count_claims(tmp_path / FILE) > 0
-    out, err = children[1].communicate(timeout=60)
+    out, err = children[1].communicate(timeout=PATIENCE)
     done, found, failed, left = map(int, out.split())
     assert (done + found, failed, left, err) == (ENOUGH, 0, 0, "")
     assert not wrong(tmp_path, ENOUGH)
     assert count_claims(tmp_path / FILE) == 0
 
 
-def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mutant", ["", "claims-all"])
+def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path, mutant: str) -> None:
     def one() -> Report:
-        with Store(tmp_path / FILE) as store:
+        with sweeping.STORES[mutant](tmp_path / FILE) as store:
             return sweep(configs(str(tmp_path), ENOUGH), execute, store, lambda: ThreadPoolExecutor(2), at_once=4)
 
     with ThreadPoolExecutor(2) as threads:
         reports = [end.result() for end in [threads.submit(one) for _ in range(2)]]
     assert [report.done + report.found for report in reports] == [ENOUGH] * 2
-    assert times_begun(tmp_path) == [1] * ENOUGH
-    assert not wrong(tmp_path, ENOUGH)
+    if mutant:
+        assert max(times_begun(tmp_path)) == 2
+    else:
+        assert times_begun(tmp_path) == [1] * ENOUGH
+        assert not wrong(tmp_path, ENOUGH)
 
 
-def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+class Clock:
+    """For ``sims.sweep.time``: it goes on while somebody sleeps, and where a test says so."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = perf_counter = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr("sims.sweep.time", found)
+    return found
+
+
+def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path, clock: Clock) -> None:
     given = configs(str(tmp_path), 3)
     with Store(tmp_path / FILE) as other, Store(tmp_path / FILE) as store:
         assert other.claim(given[0])
@@ -204,9 +227,8 @@ def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path) -> N
             if not other.find(given[0]) and len(store.keys()) == 2:
                 other.add(given[0], right(given[0]))
 
-        assert sweep(given, execute, store, lambda: ThreadPoolExecutor(1), deadline=time.monotonic() + 1) == Report(
-            done=2, left=1
-        )
+        assert sweep(given, execute, store, threads, deadline=clock.now + 1) == Report(done=2, left=1)
+        assert clock.now >= 101
         assert other.claim(given[0])
         assert sweep(given, execute, store, threads, advance=end_the_other_s) == Report(found=3)
 
@@ -237,7 +259,7 @@ def count_claims(path: Path) -> int:
     return num
 
 
-@pytest.mark.parametrize("attempts", [1, 2, 3])
+@pytest.mark.parametrize("attempts", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path: Path, attempts: int) -> None:
     given = configs(str(tmp_path), 8)
     told: list[int] = []
@@ -323,16 +345,12 @@ def test_numbers_of_runs_are_at_least_one(tmp_path: Path, at_once: int, attempts
 # ---------------------------------------------------------------- stopping
 
 
-def outlast(config: dict[str, Any]) -> dict[str, Any]:
-    """The first run lasts until the deadline is over."""
-    log = execute(config)
-    time.sleep(max(0.0, config["until"] - time.monotonic()))
-    return log
+def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path, clock: Clock) -> None:
+    def outlast(config: dict[str, Any]) -> dict[str, Any]:
+        clock.now += 2
+        return execute(config)
 
-
-def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path) -> None:
-    until = time.monotonic() + 0.5
-    given = [{**config, "until": until} for config in configs(str(tmp_path), 20)]
+    given, until = configs(str(tmp_path), 20), clock.now + 1
     with Store(tmp_path / FILE) as store:
         # One worker, and more in its queue than it can begin.
         report = sweep(given, outlast, store, lambda: ThreadPoolExecutor(1), at_once=8, deadline=until)
@@ -347,7 +365,7 @@ def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
     child = start(tmp_path, 1000)
     wait_for(lambda: len(worker_pids(tmp_path)) == 2 and any(event == "kept" for event, _ in logged(tmp_path)))
     os.killpg(child.pid, signal.SIGINT)
-    assert child.communicate(timeout=60) == ("ready\nstopped\n", "")  # and no worker tells how it ended
+    assert child.communicate(timeout=PATIENCE) == ("ready\nstopped\n", "")  # and no worker tells how it ended
     assert len({n for event, n in logged(tmp_path) if event == "kept"}) < 1000
     assert not wrong(tmp_path, 0)
     assert count_claims(tmp_path / FILE) == 0
@@ -378,7 +396,7 @@ def test_workers_end_with_the_process_that_sweeps(tmp_path: Path) -> None:
     workers = [psutil.Process(pid) for pid in worker_pids(tmp_path)]
     assert all(worker.is_running() for worker in workers)
     child.kill()
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     wait_for(lambda: not any(is_at_work(worker) for worker in workers))
 
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +105,25 @@ def test_steps_are_those_of_its_own_class(name: str, tmp_path: Path) -> None:
     assert not is_close(found, by_hand(1.001 * config.learning_rate))
 
 
+def has_learnt(config: TrainConfig) -> bool:
+    """At least half of what can be had without the input."""
+    result = train(config)
+    start = result.held_out_at[0][1]
+    assert result.held_out is not None and start is not None and start > result.guess
+    return result.held_out < (start + result.guess) / 2
+
+
+LONG = replace(BASE, num_steps=30, batch_size=16, evaluate_every=30)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_it_learns(name: str) -> None:
-    """At least half of what can be had without the input; not so at a rate at which nothing moves."""
-    config = replace(BASE, optimizer=name, learning_rate=RATES.get(name, 0.01), num_steps=40, batch_size=16)
+    assert has_learnt(replace(LONG, optimizer=name, learning_rate=RATES.get(name, 0.01)))
 
-    def has_learnt(config: TrainConfig) -> bool:
-        result = train(config)
-        start = result.held_out_at[0][1]
-        assert result.held_out is not None and start is not None and start > result.guess
-        return result.held_out < (start + result.guess) / 2
 
-    assert has_learnt(config)
-    assert not has_learnt(replace(config, learning_rate=1e-6))
+def test_at_a_rate_at_which_nothing_moves_it_does_not() -> None:
+    """From the same weights, whatever the optimizer."""
+    assert not has_learnt(replace(LONG, learning_rate=1e-6))
 
 
 def test_learning_rate_multipliers_reach_their_parameters(tmp_path: Path) -> None:
@@ -207,7 +212,8 @@ def rates_used(config: TrainConfig) -> Iterator[list[set[float]]]:
 @pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.0), (4, 0.25), (1, 0.5), (10, 0.0)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
-    config = replace(BASE, schedule=schedule, num_steps=10, warmup_steps=num_warmup, warmup_from=start)
+    rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
+    config = replace(BASE, num_steps=10, evaluate_every=10, **rates)
     with rates_used(config) as used:
         train(config)
 
@@ -265,7 +271,7 @@ def test_mixed_precision_knows_every_norm(placement: str) -> None:
     """Warnings are errors here: torch has one for norms whose input and gain are of two kinds."""
     torch.set_warn_always(True)  # and otherwise says it once in a process
     try:
-        for norm_kind, has_affine in product(("layernorm", "rmsnorm"), (False, True)):
+        for norm_kind, has_affine in (("layernorm", True), ("rmsnorm", True), ("layernorm", False)):
             model = replace(
                 MODEL, placement=placement, norm_kind=norm_kind, has_affine=has_affine, has_qk_norm=has_affine
             )

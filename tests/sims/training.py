@@ -37,7 +37,7 @@ FULL = replace(
     schedule="cosine",
     weight_decay=0.1,
     clip_norm=0.5,
-    measure_at=(0, 2, 4, 6),
+    measure_at=(0, 4),
 )
 """With everything that has a state of its own."""
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.float32}
