@@ -43,6 +43,7 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
     out, err, command = StringIO(), StringIO(), ["depthlaw", *map(str, arguments)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)
+        patch.setattr(sys.modules["__main__"], "__package__", None)  # else it calls itself `python -m pytest`
         for name in _OF_THE_TERMINAL:
             patch.delenv(name, raising=False)
         patch.setattr(os, "get_terminal_size", _no_terminal)
@@ -57,6 +58,15 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
             except SystemExit as end:
                 code = end.code
     return CompletedProcess(command, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue())
+
+
+def options(**named: object) -> list[str]:
+    """Of a command line.
+
+    >>> options(norm="post", decoder_layers=6)
+    ['--norm', 'post', '--decoder-layers', '6']
+    """
+    return [part for name, value in named.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def _no_terminal(*_: int) -> NoReturn:

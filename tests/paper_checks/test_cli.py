@@ -3,40 +3,36 @@
 import csv
 import io
 import json
-import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sympy as sp
 import torch
 
-from paper_checks import choices, cli
+from paper_checks import choices, rule_roles
 from paper_checks.commands import rule as rule_command
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
 from paper_checks.commands.output import as_text, write_atomically
 from paper_checks.commands.tables import SHOWN_OPTIMIZERS
+from tests import command
+from tests.command import DEPTHLAW, depthlaw, options, refusal, told
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
 from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS
 
-ROOT = Path(__file__).resolve().parents[2]
-DEPTHLAW = ROOT / ".venv" / "bin" / "depthlaw"
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
+document = cache(command.document)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([DEPTHLAW, *arguments], capture_output=True, text=True, check=False, timeout=200)
-
-
-def document(*arguments: str) -> dict:
-    result = run(*arguments, "--json")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["schema_version"] == 1
-    return found
+@pytest.fixture(autouse=True)
+def few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many tokens `rule` takes is not looked at here: with 16 an answer takes ten times as long as with 4."""
+    monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
 
 
 # --- refusals: exit 2, one line that says what, where and what is allowed
@@ -91,13 +87,20 @@ REFUSED = {
 
 @pytest.mark.parametrize("arguments", REFUSED)
 def test_refused_in_one_line(arguments: str) -> None:
-    result = run(*arguments.split())
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    assert result.returncode == 2
-    assert len(lines) == 1
-    assert "Traceback" not in result.stderr
-    assert REFUSED[arguments] in lines[0]
-    assert not result.stdout
+    assert REFUSED[arguments] in refusal(*arguments.split())
+
+
+def test_the_installed_command_answers_and_refuses() -> None:
+    """As a process, whose standard output has the document and nothing else."""
+    asked, wrong = "predict --scheme pre-ln --optimizer sgd --sublayers 4,8", "verify S9-99"
+    answered, refused = (
+        subprocess.run([DEPTHLAW, *one.split(), "--json"], capture_output=True, text=True, check=False, timeout=200)
+        for one in (asked, wrong)
+    )
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert json.loads(answered.stdout) == document(*asked.split())
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == refusal(*wrong.split()) + "\n"
 
 
 MEASURE = "--scheme pre-ln --optimizer sgd --sublayers 4"
@@ -120,7 +123,7 @@ MEASURE_REFUSED = {
     f"{MEASURE} --plot absent/it.png": "no folder absent",
     f"{MEASURE} --plot FOLDER.png": "is not a file",
     f"{MEASURE} --record absent/it.jsonl": "no folder absent",
-    f"{MEASURE} --record /dev/full": "is not a file",
+    f"{MEASURE} --record /dev/null": "is not a file",
     f"{MEASURE} --record GARBAGE": "line 1 does not fit",
     f"{MEASURE} --tokens 4": "--tokens needs --attention",
     f"{MEASURE} --causal": "--causal needs --attention",
@@ -158,21 +161,13 @@ MEASURE_REFUSED = {
 }
 
 
-def refusal(
-    arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
-    """Of one command, in this process."""
-    (folder / "FOLDER.png").mkdir(exist_ok=True)
-    (folder / "GARBAGE").write_text("garbage\n")
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["depthlaw", *arguments])
-    with pytest.raises(SystemExit) as refused:
-        cli.main()
-    shown = capsys.readouterr()
-    assert refused.value.code == 2
-    assert not shown.out
-    (line,) = shown.err.splitlines()
-    return line
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a folder and a file have names that a figure and a record would have."""
+    (tmp_path / "FOLDER.png").mkdir()
+    (tmp_path / "GARBAGE").write_text("garbage\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 PREDICT = "--scheme pre-ln --optimizer sgd --sublayers 4"
@@ -206,18 +201,15 @@ PREDICT_REFUSED = {
 }
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("options", PREDICT_REFUSED)
-def test_predict_refuses(
-    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = refusal(["predict", *options.split()], tmp_path, monkeypatch, capsys)
-    assert PREDICT_REFUSED[options] in line
+def test_predict_refuses(options: str) -> None:
+    assert PREDICT_REFUSED[options] in refusal("predict", *options.split())
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("options", MEASURE_REFUSED)
-def test_measure_refuses_before_it_measures(
-    options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_refuses_before_it_measures(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("measured")
 
@@ -226,8 +218,15 @@ def test_measure_refuses_before_it_measures(
         monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sims.ensemble.available_bytes", lambda device: 2**33)
     keeps = [] if "--record" in options else ["--no-keep"]
-    line = refusal(["measure", *options.split(), *keeps], tmp_path, monkeypatch, capsys)
-    assert MEASURE_REFUSED[options] in line
+    assert MEASURE_REFUSED[options] in refusal("measure", *options.split(), *keeps)
+
+
+def ask_measure_that_fails(error: Exception, monkeypatch: pytest.MonkeyPatch) -> str:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sims.measure._measure", broken)
+    return refusal("measure", *MEASURE.split(), "--no-keep")
 
 
 @pytest.mark.parametrize(
@@ -238,85 +237,69 @@ def test_measure_refuses_before_it_measures(
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore about it."),
     ],
 )
-def test_measure_refuses_what_memory_has_no_room_for(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("sims.measure._measure", full)
-    line = refusal(["measure", *MEASURE.split(), "--no-keep"], tmp_path, monkeypatch, capsys)
+def test_measure_refuses_what_memory_has_no_room_for(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ask_measure_that_fails(error, monkeypatch)
     assert "out of memory at 4 sublayers, d_model 256" in line
     assert "More about it" not in line
 
 
 def test_measure_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("sims.measure._measure", broken)
-    monkeypatch.setattr("sys.argv", ["depthlaw", "measure", *MEASURE.split(), "--no-keep"])
     with pytest.raises(RuntimeError, match="a bug"):
-        cli.main()
+        ask_measure_that_fails(RuntimeError("a bug"), monkeypatch)
 
 
-def test_measure_where_its_own_record_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_where_its_own_record_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "records").write_text("a file where the folder would be")
     monkeypatch.setattr("paper_checks.measuring.LOCAL", tmp_path / "records" / "local.jsonl")
-    line = refusal(["measure", *MEASURE.split()], tmp_path, monkeypatch, capsys)
-    assert "cannot be written: give --record FILE, or --no-keep" in line
+    assert "cannot be written: give --record FILE, or --no-keep" in refusal("measure", *MEASURE.split())
 
 
-def test_measure_tells_of_a_record_that_was_cut_off_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_tells_of_a_record_that_was_cut_off_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
     path.write_text('{"kind":"measure","config":{"scheme"')
-    command = [*MEASURE.split(), "--width", "4", "--seeds", "1", "--record", str(path), "--json"]
-    monkeypatch.setattr("sys.argv", ["depthlaw", "measure", *command])
-    with pytest.raises(SystemExit) as done:
-        cli.main()
-    shown = capsys.readouterr()
-    assert done.value.code == 0
-    assert json.loads(shown.out)["rows"][0]["measured"] > 0
-    assert shown.err == "depthlaw: it.jsonl, line 1 is cut off: its run is left out\n"
+    result = depthlaw("measure", *MEASURE.split(), *["--width", "4", "--seeds", "1", "--json", "--record"], path)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["rows"][0]["measured"] > 0
+    assert result.stderr == "depthlaw: it.jsonl, line 1 is cut off: its run is left out\n"
 
 
 # --- rule
 
 
-@pytest.mark.parametrize("arch", ["encoder", "decoder"])
-@pytest.mark.parametrize("norm", ["post", "pre", "sub"])
+@cache
+def rule(norm: str, optimizer: str, arch: str, layers: int, *more: str) -> dict[str, Any]:
+    return command.document("rule", *options(norm=norm, optimizer=optimizer, arch=arch, layers=layers), *more)
+
+
+@pytest.mark.parametrize(("norm", "arch"), [("post", "encoder"), ("pre", "decoder"), ("sub", "encoder")])
 def test_rule_document(norm: str, arch: str) -> None:
-    found = document("rule", "--norm", norm, "--optimizer", "adam", "--arch", arch, "--layers", "12")
+    """Of few layers, which cost little and are as telling."""
+    found = rule(norm, "adam", arch, 4)
     wanted = "residual_weight branch_weight init_gain lr_multiplier formula update_order relative_update_order"
     assert {*wanted.split(), "alternatives", "why"} <= set(found)
     assert set(found["init_gain"]) == set(found["lr_multiplier"]) == {"q", "k", "v", "out", "fc1", "fc2"}
     assert found["init_gain"]["q"] == found["init_gain"]["k"] == 1
     letter = "N" if arch == "encoder" else "M"
     formula = sp.sympify(found["formula"]["residual_weight"], locals=LETTERS)
-    assert found["residual_weight"] == pytest.approx(float(formula.subs(LETTERS[letter], 12)))
+    assert found["residual_weight"] == pytest.approx(float(formula.subs(LETTERS[letter], 4)))
     assert all(line["is_flat"] is not None for line in found["mean_field"])
 
 
 def test_rule_by_side() -> None:
-    both = "--norm Post --optimizer SGD --arch Encoder-Decoder --layers 18 --decoder-layers 6 --select DeepNet"
-    found = document("rule", *both.split())
+    found = rule("Post", "SGD", "Encoder-Decoder", 18, "--decoder-layers", "6", "--select", "DeepNet")
     assert found["decoder"]["residual_weight"] == pytest.approx(18**0.25)
     assert found["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
     assert found["encoder"]["residual_weight"] == pytest.approx((18**4 * 6 / 27) ** (1 / 16))
 
 
 def test_rule_without_any_gain() -> None:
-    found = document("rule", "--norm", "sub", "--optimizer", "lamb", "--arch", "encoder", "--layers", "12")
+    found = rule("sub", "lamb", "encoder", 4)
     assert found["init_gain"] is None
     assert any("invariant" in line for line in found["why"])
 
 
 def test_rule_says_where_the_argument_fails() -> None:
-    found = document("rule", "--norm", "sub", "--optimizer", "sgd", "--arch", "encoder", "--layers", "12")
+    found = rule("sub", "sgd", "encoder", 4)
     relu = found["mean_field"][0]
     assert relu["is_flat"] is False
     assert sp.sympify(relu["order"]["power"]) == 1 / (sp.pi - 1)
@@ -324,12 +307,11 @@ def test_rule_says_where_the_argument_fails() -> None:
 
 
 def test_rule_warns_where_its_own_assumption_fails() -> None:
-    asked = "rule --norm post --optimizer adam --arch encoder-decoder --layers 6 --decoder-layers 6"
-    found = document(*asked.split())
+    found = rule("post", "adam", "encoder-decoder", 6, "--decoder-layers", "6")
     assert any("squared branches sum to" in line for line in found["encoder"]["warnings"])
     assert not found["decoder"]["warnings"]
     assert any(line.startswith("WARNING, encoder") for line in found["why"])
-    single = document("rule", "--norm", "post", "--optimizer", "adam", "--arch", "encoder", "--layers", "6")
+    single = rule("post", "adam", "encoder", 4)
     assert not any("squared branches" in line for line in [*single["warnings"], *single["why"]])
 
 
@@ -395,22 +377,22 @@ def test_tables_document() -> None:
     for name, columns in keys.items():
         assert tables[name]
         assert all(set(columns.split()) <= set(row) for row in tables[name])
-    for row in tables["cross"]:
-        for column in ("coefficient", "power", "log_power", "loglog_power"):
-            assert row[column] is None or sp.sympify(row[column], locals=LETTERS).is_number
+    columns = ("coefficient", "power", "log_power", "loglog_power")
+    for cell in {row[column] for row in tables["cross"] for column in columns} - {None}:
+        assert sp.sympify(cell, locals=LETTERS).is_number
 
 
 @pytest.mark.parametrize("only", ["su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "cross"])
 def test_tables_as_csv_say_what_the_document_says(only: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(run("tables", "--csv", "--only", only).stdout)))
+    rows = list(csv.DictReader(io.StringIO(told("tables", "--csv", "--only", only))))
     (table,) = document("tables", "--only", only)["tables"]
     assert rows == [{name: cell or "" for name, cell in row.items()} for row in table["rows"]]
 
 
 def test_tables_as_markdown_and_latex() -> None:
-    lines = run("tables", "--markdown", "--only", "deepnet").stdout.splitlines()
+    lines = told("tables", "--markdown", "--only", "deepnet").splitlines()
     assert sum(line.startswith("|") for line in lines) == 6
-    typeset = run("tables", "--latex", "--only", "deepnet").stdout
+    typeset = told("tables", "--latex", "--only", "deepnet")
     assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
     assert typeset.count(r"\\") == 5
 
@@ -419,9 +401,7 @@ def test_tables_as_markdown_and_latex() -> None:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_the_cross_table_breaks_no_name_and_no_power(width: str, activation: str) -> None:
     """At 80 columns as at 120; a cell breaks between its factors alone."""
-    command = [DEPTHLAW, "tables", "--only", "cross", "--activation", activation]
-    settings = {**os.environ, "COLUMNS": width, "TERM": "dumb"}
-    shown = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=200).stdout
+    shown = told("tables", "--only", "cross", "--activation", activation, COLUMNS=width)
     assert max(map(len, shown.splitlines())) <= int(width)
     first = [line.split()[0] for line in shown.splitlines() if re.match(r" [a-z]", line)]
     assert first == ["scheme", *SCHEMES]
@@ -435,14 +415,14 @@ def test_the_cross_table_breaks_no_name_and_no_power(width: str, activation: str
 
 
 def test_tables_for_people_choose_the_activation() -> None:
-    assert run("tables", "--only", "cross", "--activation", "tanh").returncode == 0
-    assert "relu, gelu" in run("tables", "--only", "cross", "--activation", "swish").stderr
+    assert told("tables", "--only", "cross", "--activation", "tanh") != told("tables", "--only", "cross")
+    assert "relu, gelu" in refusal("tables", "--only", "cross", "--activation", "swish")
 
 
 def test_an_answer_that_cannot_be_written_is_one_line() -> None:
     with open("/dev/full", "w") as full:
-        command = [DEPTHLAW, "rule", "--norm", "pre", "--optimizer", "sgd", "--arch", "encoder", "--layers", "4"]
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        asked = [DEPTHLAW, "tables", "--only", "deepnet", "--json"]
+        result = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1
 

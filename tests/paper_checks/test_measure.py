@@ -7,42 +7,43 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from paper_checks import cli, measured_rows, plots
+from paper_checks import measured_rows, plots
 from sims import measure as sims_measure
 from sims import stats
 from sims.optim import NORMALISATION, Normalisation
+from tests.command import DEPTHLAW, depthlaw, document, refusal, told
 
-DEPTHLAW = Path(sys.executable).with_name("depthlaw")
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
 TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
 
 
-def printed(options: str, *, keeps: str = "--no-keep") -> str:
-    result = CliRunner().invoke(cli.app, ["measure", *options.split(), *keeps.split()], env={"COLUMNS": "80"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0
-    assert not result.stderr
-    return result.stdout
+Ask = Callable[[str], dict[str, Any]]
 
 
-def answer(options: str, **rest: str) -> dict[str, Any]:
-    return json.loads(printed(f"{options} --json", **rest))
+def printed(options: str) -> str:
+    return told("measure", *options.split(), "--no-keep", COLUMNS="80")
+
+
+def answer_anew(options: str) -> dict[str, Any]:
+    return document("measure", *options.split(), "--no-keep")
+
+
+answer = cache(answer_anew)
+"""For what only reads it, from the code as it is."""
 
 
 # ---------------------------------------------------------------- the document
 
 
-def check_shape() -> None:
+def check_shape(answer: Ask) -> None:
     found = answer(SMALL)
     assert found["schema_version"] == 1
     assert {"scheme", "optimizer", "activation", "norm_kind", "unit", "rows", "exponent"} <= set(found)
@@ -54,10 +55,10 @@ def check_shape() -> None:
         assert list(row["by_role"]) == ["fc1", "fc2", "head"]
 
 
-def check_what_is_predicted() -> None:
+def check_what_is_predicted(answer: Ask) -> None:
     """The rows of ``predict``, number for number; of a Transformer with heads of the size that is measured."""
     for options, asked in ((SMALL, SMALL.partition("--width")[0]), (TOKENS, TOKENS.partition("--seeds")[0])):
-        predicted = json.loads(CliRunner().invoke(cli.app, ["predict", *asked.split(), "--json"]).stdout)
+        predicted = document("predict", *asked.split())
         found = answer(options)
         assert found["not_predicted"] is None
         for row, wanted in zip(found["rows"], predicted["rows"], strict=True):
@@ -65,7 +66,7 @@ def check_what_is_predicted() -> None:
             assert {role: one["update"] for role, one in row["by_role"].items() if one["update"]} == wanted["roles"]
 
 
-def check_ratios() -> None:
+def check_ratios(answer: Ask) -> None:
     rows = [*answer(SMALL)["rows"], *answer(TOKENS)["rows"]]
     assert all(one["ratio"] for one in rows[-1]["by_role"].values()), "every role of a Transformer is predicted"
     for row in rows:
@@ -80,14 +81,17 @@ def check_ratios() -> None:
             assert one["high"] - one["measured"] == pytest.approx(half, rel=1e-6)
 
 
-def check_sum_over_roles() -> None:
-    for options in (SMALL, "--scheme post-ln --optimizer adam --sublayers 3 --width 16 --seeds 2 --attention"):
+def check_sum_over_roles(answer: Ask) -> None:
+    for options in (
+        SMALL,
+        "--scheme post-ln --optimizer adam --sublayers 3 --width 16 --seeds 2 --attention --tokens 3",
+    ):
         for row in answer(options)["rows"]:
             branches = [row["by_role"].get(role) for role in ("q", "k", "v", "out", "fc1", "fc2")]
             assert row["measured"] == pytest.approx(sum(one["measured"] for one in branches if one), rel=1e-6)
 
 
-def check_exponents() -> None:
+def check_exponents(answer: Ask) -> None:
     """Both are slopes of the rows' logarithms."""
     found = answer(SMALL)
     lengths = np.log([row["num_sublayers"] for row in found["rows"]])
@@ -99,7 +103,7 @@ def check_exponents() -> None:
     assert exponent["low"] < exponent["measured"] < exponent["high"]
 
 
-def check_units_of_roles() -> None:
+def check_units_of_roles(answer: Ask) -> None:
     """What is measured is in ``predict``'s units: the predictions lie in the intervals."""
     for options, roles in (
         ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
@@ -115,7 +119,7 @@ def check_units_of_roles() -> None:
             assert found["role_units"][role] == 0 or role not in ("q", "out")
 
 
-def check_units() -> None:
+def check_units(answer: Ask) -> None:
     """The first order of a real step, in units of the table: minus the sum over everything that trains."""
     for optimizer in ("sgd", "rmsprop"):
         rate, options = 0.001, f"--scheme post-ln --optimizer {optimizer} --sublayers 2 --width 16 --seeds 2"
@@ -126,14 +130,14 @@ def check_units() -> None:
         assert row["changes"]["logit"]["update"]["measured"] == pytest.approx(-row["measured"], rel=1e-6)
 
 
-def check_seeds() -> None:
-    assert answer(SMALL) == answer(SMALL)
+def check_seeds(answer: Ask) -> None:
+    assert answer(SMALL) == answer_anew(SMALL)
     first, other = (answer(f"{SMALL} --seed {seed}")["rows"][0]["measured"] for seed in (0, 4))
     both = answer(f"{SMALL} --seeds 8")["rows"][0]
     assert both["measured"] == pytest.approx((first + other) / 2, rel=1e-6)
 
 
-CHECKS: dict[str, Callable[[], None]] = {
+CHECKS: dict[str, Callable[[Ask], None]] = {
     check.__name__: check
     for check in (
         check_shape,
@@ -150,7 +154,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_document(check: str) -> None:
-    CHECKS[check]()
+    CHECKS[check](answer)
 
 
 _row, _beside, _coefficients = measured_rows.predicted_row, measured_rows._beside, stats._line_coefficients
@@ -187,7 +191,7 @@ MUTANTS: dict[str, tuple[str, Any]] = {
 def test_a_mutant_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS[check])
     with pytest.raises(AssertionError):
-        CHECKS[check]()
+        CHECKS[check](answer_anew)
 
 
 # ---------------------------------------------------------------- what people read
@@ -225,10 +229,10 @@ READ = {
     ],
     "--scheme pre-ln --optimizer sgd --sublayers 2 --width 1 --seeds 2": ["first at x_1 of the encoder"],
     "--scheme pre-ln --optimizer adam --attention --arch encoder-decoder --layers 1 --decoder-layers 2 --width 8 "
-    "--heads 2 --seeds 2 --loss ce --by-layer": [
+    "--heads 2 --seeds 2 --tokens 3 --loss ce --by-layer": [
         "the loss by",
         "1-2",
-        "heads 2; ffn ratio 4; tokens 16",
+        "heads 2; ffn ratio 4; tokens 3",
         "Not in update: bias, norm_gain, norm_bias, embedding, head. Shown times d_model^0.5: head.",
         "infinitely many heads of size 4; the relative correction is of order L/d",
         "L/d is 1 for L = 8 at d = 8. Standard error of its quasi-random points:",
@@ -259,7 +263,9 @@ READ = {
         "interval is too short",
     ],
     "--scheme pre-ln --optimizer sgd --layers 1,2 --attention --width 16 --seeds 2 --tokens 2": ["layers", "│ 2 │ 4 │"],
-    "--scheme admin --optimizer sgd --attention --sublayers 2 --width 8 --seeds 2": ["attention to equal tokens"],
+    "--scheme admin --optimizer sgd --attention --sublayers 2 --tokens 3 --width 8 --seeds 2": [
+        "attention to equal tokens"
+    ],
     "--norm pre --gain 1e-10,0 --optimizer sgd --sublayers 2 --width 16 --seeds 2": ["2e-20"],
 }
 
@@ -300,9 +306,7 @@ def test_lambs_step_is_longer_by_the_root_of_two() -> None:
 # ---------------------------------------------------------------- the record, and being stopped
 
 
-def test_what_was_stopped_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, real, calls = tmp_path / "it.jsonl", sims_measure.run, []
 
     def run(question: Any, seeds: Sequence[int], advance: Callable[[float], None]) -> Any:
@@ -311,32 +315,23 @@ def test_what_was_stopped_goes_on(
             raise KeyboardInterrupt
         return real(question, seeds, advance)
 
+    whole = answer(SMALL)
     monkeypatch.setattr(sims_measure, "run", run)
-    monkeypatch.setattr(sys, "argv", ["depthlaw", "measure", *SMALL.split(), "--record", str(path)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    shown = capsys.readouterr()
-    assert stopped.value.code == 130
-    assert not shown.out
-    (line,) = shown.err.splitlines()
+    line = refusal("measure", *SMALL.split(), "--record", path, code=130)
     assert "interrupted" in line
     assert str(path) in line
-    found = answer(SMALL, keeps=f"--record {path}")
+    found = document("measure", *SMALL.split(), "--record", path)
     assert calls == [2, 4, 8, 8], "what was finished is not measured again"
     assert found["record"] == str(path)
-    assert found | {"record": None} == answer(SMALL) | {"record": None}
+    assert found | {"record": None} == whole | {"record": None}
 
 
-def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("paper_checks.commands.measure.run", stop)
-    monkeypatch.setattr(sys, "argv", ["depthlaw", "measure", *SMALL.split()])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 130
-    assert capsys.readouterr().err == "depthlaw: interrupted\n"
+    assert refusal("measure", *SMALL.split(), code=130) == "depthlaw: interrupted"
 
 
 def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,14 +339,12 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     real = plots.figure_of
     monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
     path = tmp_path / "it.svg"
-    assert drawn == []
-    found = answer(f"{SMALL} --plot {path}")
-    assert drawn == [{"update": found["rows"]}]
+    assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
+    assert drawn == [{"update": answer(SMALL)["rows"]}]
     text = path.read_text()
     assert text.startswith("<?xml")
     assert len(text) > 5000
-    assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
-    by_role = [row["by_role"] for row in answer(f"{TOKENS} --roles --plot {path}")["rows"]]
+    by_role = [row["by_role"] for row in answer_anew(f"{TOKENS} --roles --plot {path}")["rows"]]
     panels = drawn[-1]
     assert [name.partition(",")[0] for name in panels] == ["update", *by_role[0]]
     for points, role in (panels["q"], "q"), (panels["embedding, times d_model"], "embedding"):
@@ -362,21 +355,18 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------- as other programs meet it
 
 
-def test_two_processes_at_once_and_a_third(tmp_path: Path) -> None:
+def test_a_process_in_a_terminal_and_this_one_at_once(tmp_path: Path) -> None:
     """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
-    command = [DEPTHLAW, "measure", *SMALL.split(), "--record", tmp_path / "it.jsonl", "--json"]
+    command = ["measure", *SMALL.split(), "--record", str(tmp_path / "it.jsonl"), "--json"]
     controller, terminal = pty.openpty()
-    settings = {**os.environ, "TERM": "xterm"}  # without one no bar can be drawn
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=settings)
-        for stderr in (terminal, subprocess.PIPE)
-    ]
+    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}  # without a TERM no bar can be drawn
+    other = subprocess.Popen([DEPTHLAW, *command], stdout=subprocess.PIPE, stderr=terminal, text=True, env=settings)
     os.close(terminal)
-    outputs = [one.communicate(timeout=120) for one in both]
-    assert [one.returncode for one in both] == [0, 0]
-    documents = [json.loads(output) for output, _ in outputs]
-    assert documents[0] == documents[1] == answer(SMALL, keeps=f"--record {tmp_path / 'it.jsonl'}")
-    assert not outputs[1][1], "no progress where nobody looks"
+    here = depthlaw(*command)
+    output, _ = other.communicate(timeout=200)
+    assert (other.returncode, here.returncode) == (0, 0)
+    assert json.loads(output) == json.loads(here.stdout) == json.loads(depthlaw(*command).stdout)
+    assert not here.stderr, "no progress where nobody looks"
     seen = os.read(controller, 100_000).decode(errors="replace")
     os.close(controller)
     assert "measuring" in seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import subprocess
@@ -10,49 +9,51 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from paper_checks import cli, kernel_network, plots, predicted_rows
+from paper_checks import kernel_network, plots, predicted_rows
 from paper_checks.commands import predict_attention
-from paper_checks.commands.inputs import BadInputError
 from paper_checks.commands.predict_attention import NO_ORDER, _evenly
 from paper_checks.lower import lower_transformer
 from paper_checks.networks import Network, NoTheoryError
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.optim import NORMALISATION
+from tests.command import document, refusal, told
 from theory import kernel_setting
 from theory.kernel import Inputs, predict_kernel, unit_power
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import scheme
 
+Ask = Callable[[str], dict[str, Any]]
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
 SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
 IN_LAYERS = "--scheme deepnorm --optimizer adam --layers 1,4 --attention --tokens 3"
-BOTH_SIDES = "--scheme pre-ln --optimizer lamb --arch encoder-decoder --layers 1,2 --decoder-layers 1,1 --attention"
+BOTH_SIDES = (
+    "--scheme pre-ln --optimizer lamb --arch encoder-decoder --layers 1,2 --decoder-layers 1,1 --attention --tokens 2"
+)
 
 
-def printed(options: str) -> str:
-    result = CliRunner().invoke(cli.app, ["predict", *options.split()], env={"COLUMNS": "80"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0
-    assert not result.stderr
-    return result.stdout
+def printed(options: str, columns: int = 80) -> str:
+    return told("predict", *options.split(), COLUMNS=str(columns))
 
 
-def answer(options: str) -> dict[str, Any]:
-    return json.loads(printed(f"{options} --json"))
+def answer_anew(options: str) -> dict[str, Any]:
+    return document("predict", *options.split())
+
+
+answer = cache(answer_anew)
+"""For what only reads it, from the code as it is."""
 
 
 # ---------------------------------------------------------------- the document
 
 
-def check_shape() -> None:
+def check_shape(answer: Ask) -> None:
     found = answer(SEVERAL)
     keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
     assert set(found) == {*(keys + "is_power_law lr_multiplier role_units shares holds").split()}
@@ -68,7 +69,7 @@ def check_shape() -> None:
     assert found["unit"] == NORMALISATION["adam"]._asdict()
 
 
-def check_rows() -> None:
+def check_rows(answer: Ask) -> None:
     """Those of the kernel rung, number for number."""
     for row in answer(SEVERAL)["rows"]:
         config = lower_transformer("deepnorm", "adam", row["num_sublayers"], 64)
@@ -77,7 +78,7 @@ def check_rows() -> None:
         assert (row["update"], row["roles"], row["error"]) == (found.update, found.roles, found.error)
 
 
-def check_exponents() -> None:
+def check_exponents(answer: Ask) -> None:
     """Slopes of the logarithms; the learning rates undo what the depth does."""
     found = answer(SEVERAL)
     lengths = np.log([row["num_sublayers"] for row in found["rows"]])
@@ -91,7 +92,8 @@ def check_exponents() -> None:
         assert kept == pytest.approx([found["rows"][0]["roles"][role]] * 3)
 
 
-def check_units() -> None:
+def check_units(answer: Ask) -> None:
+    units: dict[str, float] = {}
     for options, optimizer in ((SEVERAL, "adam"), (BOTH_SIDES, "lamb")):
         units = answer(options)["role_units"]
         assert units == {role: unit_power(optimizer, role) for role in units}
@@ -99,7 +101,7 @@ def check_units() -> None:
     assert {"q", "cross_k"} <= set(units)
 
 
-def check_both_sides() -> None:
+def check_both_sides(answer: Ask) -> None:
     rows = answer(BOTH_SIDES)["rows"]
     assert [(row["num_sublayers"], row["num_layers"], row["num_decoder_layers"]) for row in rows] == [
         (5, 1, 1),
@@ -108,7 +110,7 @@ def check_both_sides() -> None:
     assert all({"cross_q", "cross_out"} <= set(row["roles"]) for row in rows)
 
 
-def check_progress() -> None:
+def check_progress(answer: Ask) -> None:
     """Two passes over each sublayer."""
     totals, done = [], []
 
@@ -124,7 +126,7 @@ def check_progress() -> None:
     assert sum(done) == pytest.approx(28)
 
 
-CHECKS: dict[str, Callable[[], None]] = {
+CHECKS: dict[str, Callable[[Ask], None]] = {
     check.__name__: check
     for check in (check_shape, check_rows, check_exponents, check_units, check_both_sides, check_progress)
 }
@@ -132,7 +134,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_document(check: str) -> None:
-    CHECKS[check]()
+    CHECKS[check](answer if check != "check_progress" else answer_anew)
 
 
 _theory, _row = Network.theory, predicted_rows.predicted_row
@@ -160,7 +162,7 @@ MUTANTS: list[tuple[str, str, Any]] = [
 def test_a_mutant_is_found(check: str, target: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, mutant)
     with pytest.raises((AssertionError, KeyError)):
-        CHECKS[check]()
+        CHECKS[check](answer_anew)
 
 
 # ---------------------------------------------------------------- every option counts
@@ -256,12 +258,10 @@ def test_shares_are_of_the_update_at_that_width() -> None:
     assert answer(SEVERAL)["shares"] == {}
 
 
-def test_what_overflows_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_overflows_is_said_in_one_line() -> None:
     gains = ",".join(["1e80"] * 4)
     options = f"--scheme t-fixup --optimizer sgd --sublayers 4 --attention --w {gains} --v {gains}"
-    with pytest.raises(BadInputError, match="x_1 has tokens that are 0, or beyond the floats"):
-        printed(options)
-    assert capsys.readouterr().err == ""
+    assert "x_1 has tokens that are 0, or beyond the floats" in refusal("predict", *options.split())
 
 
 # ---------------------------------------------------------------- what people read
@@ -305,11 +305,11 @@ def test_of_many_depths_the_first_and_the_last_are_shown() -> None:
         assert (shown[0], shown[-1], len(set(shown))) == (0, num - 1, 4)
 
 
-BENDING = "--scheme post-ln --optimizer sgd --activation gelu --sublayers 4,8,48,512 --attention --tokens 2 --roles"
+BENDING = "--norm post --gain 3 --optimizer sgd --activation tanh --sublayers 2,4,8,16 --attention --tokens 2 --roles"
 
 
 def check_what_is_no_power_law_is_said() -> None:
-    found, text = answer(BENDING), printed(BENDING)
+    found, text = answer_anew(BENDING), printed(BENDING)
     assert found["is_power_law"]["q"] is False
     assert found["exponents"]["q"] is not None, "the document has both"
     assert "bends" in text[text.index("exponent") :].partition("│ q ")[2].splitlines()[0]
@@ -322,7 +322,7 @@ def test_what_is_no_power_law_is_said() -> None:
     check_what_is_no_power_law_is_said()
     straight = printed(f"{SEVERAL} --roles")
     assert "bends" not in straight
-    two = answer("--scheme pre-ln --optimizer sgd --sublayers 2,512 --attention --tokens 2")
+    two = answer("--scheme pre-ln --optimizer sgd --sublayers 2,16 --attention --tokens 2")
     assert set(two["is_power_law"].values()) == {None}
 
 
@@ -332,13 +332,12 @@ def test_any_line_for_a_power_law_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         check_what_is_no_power_law_is_said()
 
 
-@pytest.mark.parametrize("columns", ["80", "40"])
-def test_no_number_and_no_role_is_cut(columns: str) -> None:
-    result = CliRunner().invoke(cli.app, ["predict", *BENDING.split(), "--width", "64"], env={"COLUMNS": columns})
-    assert "…" not in result.stdout
-    (found,) = {line.split()[1] for line in result.stdout.splitlines() if line.startswith("│ norm_g")}
-    assert found == "norm_gain"
-    assert [line.count("┳") for line in result.stdout.splitlines() if "┳" in line] == [4, 3], "two tables"
+@pytest.mark.parametrize("columns", [72, 40])
+def test_no_number_and_no_role_is_cut(columns: int) -> None:
+    found = printed(f"{BENDING} --width 64", columns)
+    assert "…" not in found
+    assert {line.split()[1] for line in found.splitlines() if line.startswith("│ norm_g")} == {"norm_gain"}
+    assert [line.count("┳") for line in found.splitlines() if "┳" in line] == [4, 3], "two tables"
 
 
 SHORT = {
@@ -447,7 +446,6 @@ for options in {EARLY!r}:
 @pytest.mark.parametrize(
     ("options", "num_panels"),
     [
-        (SEVERAL, 1),
         (f"{SEVERAL} --roles", 12),
         ("--scheme pre-ln --optimizer sgd --sublayers 4,8,1000000", 1),
         ("--scheme rezero --optimizer sgd --sublayers 4,8 --roles", 4),
@@ -460,7 +458,7 @@ def test_a_plot_is_of_the_document(
     real = plots.figure_of
     monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
     path = tmp_path / "it.svg"
-    rows = answer(f"{options} --plot {path}")["rows"]
+    rows = answer_anew(f"{options} --plot {path}")["rows"]
     (panels,) = drawn
     assert len(panels) == num_panels
     assert panels["update"] == rows
@@ -468,4 +466,5 @@ def test_a_plot_is_of_the_document(
         wanted = [row["roles"]["norm_gain"] for row in rows]
         assert [point["update"] for point in panels["norm_gain, times d_model"]] == wanted
     assert path.read_text().startswith("<?xml")
-    assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")
+    if num_panels == 1:
+        assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")
