@@ -3,7 +3,6 @@ that can be run."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from paper_checks import choices, cli, experiments, trials
 from paper_checks.commands import examples
@@ -24,6 +22,7 @@ from paper_checks.sources import sources
 from sims import measure as sims_measure
 from sims import train as sims_train
 from sims.model import ACTIVATIONS as BUILT
+from tests.command import told
 from theory.moments import ACTIVATIONS
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
@@ -31,17 +30,12 @@ from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
 from theory.tables import SMALL_TABLES
 
-DEPTHLAW = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "depthlaw"
-
 
 def completed(line: str) -> list[str]:
-    """What bash is told where TAB is pressed at the end of a line."""
+    """What bash is told where TAB is pressed at the end of a line. How bash asks is tested with the README's setup."""
     words = shlex.split(line)
     at = len(words) if line.endswith(" ") else len(words) - 1
-    protocol = {"_DEPTHLAW_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(at)}
-    result = subprocess.run([DEPTHLAW], env={**os.environ, **protocol}, capture_output=True, text=True, check=True)
-    assert not result.stderr
-    return result.stdout.split()
+    return told(_DEPTHLAW_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(at)).split()
 
 
 EXPECTED: dict[str, Iterable[str]] = {
@@ -88,9 +82,12 @@ def test_nothing_is_offered_where_nothing_fits() -> None:
 
 
 def test_completion_imports_nothing_heavy_and_is_quick() -> None:
-    """Time is taken of the process alone, whatever else this machine does."""
+    """Quick: in processor time, beside the import of typer alone, whatever the machine is and else does."""
     code = """
-import json, os, sys, time
+import os, sys, time
+start = time.process_time()
+import typer
+typer_alone = time.process_time() - start
 os.environ.update(_DEPTHLAW_COMPLETE="complete_bash", COMP_WORDS="depthlaw explain ", COMP_CWORD="2")
 sys.argv = ["depthlaw"]
 from paper_checks.cli import main
@@ -100,7 +97,7 @@ except SystemExit:
     pass
 heavy = [name for name in ("sympy", "torch", "numpy", "matplotlib") if name in sys.modules]
 assert not heavy, heavy
-assert time.process_time() < 1, time.process_time()
+assert time.process_time() < 10 * typer_alone, (time.process_time(), typer_alone)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -108,9 +105,8 @@ assert time.process_time() < 1, time.process_time()
 
 
 def test_zsh_is_told_what_a_claim_says() -> None:
-    protocol = {"_DEPTHLAW_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "depthlaw explain S"}
-    result = subprocess.run([DEPTHLAW], env={**os.environ, **protocol}, capture_output=True, text=True, check=True)
-    lines = [line for line in result.stdout.splitlines() if line.strip() != "))'"]
+    printed = told(_DEPTHLAW_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="depthlaw explain S")
+    lines = [line for line in printed.splitlines() if line.strip() != "))'"]
     wanted = [(id_, one.expected.value) for id_, one in claims().items() if id_.startswith("S")]
     assert len(lines) == len(wanted), "a line each: a text that is too long would be broken"
     assert all(f'"{id_}":"{verdict}\\\\: ' in line for line, (id_, verdict) in zip(lines, wanted, strict=True))
@@ -186,17 +182,17 @@ def pasted(shown: str) -> list[str]:
     line, their words as bash understands them."""
     _, _, below = shown.rpartition("\u256f\n")
     commands = re.sub(r"^\S.*:$", "", below, flags=re.MULTILINE)
-    bash = ["bash", "--norc", "-c", f'depthlaw() {{ echo "depthlaw ${{*@Q}}"; }}\n{commands}']
+    function = r"""depthlaw() { printf '%s\0' depthlaw "$@"; printf '\n'; }"""
+    bash = ["bash", "--norc", "-c", f"{function}\n{commands}"]
     result = subprocess.run(bash, capture_output=True, text=True, check=True)
     assert not result.stderr, result.stderr
-    return [shlex.join(shlex.split(line)) for line in result.stdout.splitlines()]
+    return [shlex.join(line.split("\0")[:-1]) for line in result.stdout.splitlines()]
 
 
 def rendered(*name: str) -> str:
-    result = CliRunner().invoke(cli.app, [*name, "--help"], env={"COLUMNS": "80"}, prog_name="depthlaw")
-    assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    return result.stdout
+    shown = told(*name, "--help", COLUMNS="80")
+    assert max(map(len, shown.splitlines())) <= 80
+    return shown
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -230,9 +226,7 @@ def test_an_example_is_of_its_command_and_can_be_read(name: str, example: str) -
 
 @pytest.mark.parametrize("example", QUICK)
 def test_the_first_example_runs(example: str) -> None:
-    result = subprocess.run([DEPTHLAW, *shlex.split(example)], capture_output=True, text=True, check=False, timeout=200)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+    assert told(*shlex.split(example)).strip()
 
 
 def test_reading_finds_a_mutant() -> None:
@@ -242,7 +236,7 @@ def test_reading_finds_a_mutant() -> None:
 
 
 def test_help_begins_with_what_a_user_does_first() -> None:
-    result = subprocess.run([DEPTHLAW, "--help"], capture_output=True, text=True, check=True)
-    places = [result.stdout.index(f"│ {name} ") for name in ("rule", "predict", "tables", "measure", "train", "verify")]
+    shown = told("--help")
+    places = [shown.index(f"│ {name} ") for name in ("rule", "predict", "tables", "measure", "train", "verify")]
     assert places == sorted(places)
-    assert f"depthlaw {examples.EXAMPLES['rule'][0]}" in result.stdout
+    assert f"depthlaw {examples.EXAMPLES['rule'][0]}" in shown
