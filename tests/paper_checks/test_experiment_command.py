@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from paper_checks import cli
 from paper_checks.commands import experiment as command_module
 from paper_checks.experiments import NAMES, answers, base, experiment, own_row
 from paper_checks.experiments.base import LEAST_SEEDS, RECORDS, Book
@@ -23,6 +21,7 @@ from paper_checks.experiments.scale import SCALES
 from paper_checks.trials import Trial
 from sims import store, sweep
 from sims.store import Row, Store
+from tests.command import depthlaw, document, refusal, told
 from tests.paper_checks import made_runs
 
 NAME = "own-row"
@@ -74,17 +73,17 @@ class Command:
     def __init__(self, folder: Path, name: str = NAME) -> None:
         self.folder, self.store, self.name = folder, folder / "runs.sqlite", name
 
-    def __call__(self, options: str = "", *, code: int = 0, has_store: bool = True) -> Any:
-        arguments = ["experiment", self.name, *options.split(), "--device", "cpu"]
-        arguments += ["--store", str(self.store)] if has_store else []
-        result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": self.columns})
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code
+    @property
+    def place(self) -> list[str | Path]:
+        return ["--store", self.store, "--device", "cpu"]
+
+    def __call__(self, options: str = "", *, code: int = 0) -> CompletedProcess[str]:
+        result = depthlaw("experiment", self.name, *options.split(), *self.place, COLUMNS=self.columns)
+        assert result.returncode == code
         return result
 
-    def answer(self, options: str = "", **rest: Any) -> dict[str, Any]:
-        return json.loads(self(f"{options} --json", **rest).stdout)
+    def answer(self, options: str = "") -> dict[str, Any]:
+        return json.loads(self(f"{options} --json").stdout)
 
     def people(self, options: str = "") -> str:
         return self(options).stdout
@@ -133,9 +132,8 @@ def deep(tmp_path: Path, made: Made) -> Command:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_needs_no_store_and_makes_none(name: str, scale: str, tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
-    arguments = ["experiment", name, "--plan", "--scale", scale, "--store", str(path)]
-    text = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"}).stdout
-    found = json.loads(CliRunner().invoke(cli.app, [*arguments, "--json"]).stdout)
+    arguments = ["experiment", name, "--plan", "--scale", scale, "--store", path]
+    text, found = told(*arguments, COLUMNS="80"), document(*arguments)
     assert not list(tmp_path.iterdir())
     assert list(found) == ["schema_version", "experiment", "question", "plan", "arms", "groups", "runs"]
     assert found["arms"] == [arm.name for arm in experiment(name).arms] and all(arm in text for arm in found["arms"])
@@ -431,59 +429,42 @@ def no_cluster(address: str) -> Executor:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_refused_in_one_line(
-    case: str, command: Command, made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    case: str, command: Command, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "RECORDS", command.folder)
     monkeypatch.setattr(sweep, "cluster", no_cluster)
     options, text = REFUSED[case]
-    arguments = ["depthlaw", "experiment", *options.format(command.folder, command.folder.name).split()]
-    arguments += [] if "--store" in arguments else ["--store", str(command.store)]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    said = capsys.readouterr()
-    assert caught.value.code == 2 and not said.out and not made.keys
-    *before, line = said.err.splitlines()
+    place = [] if "--store" in options else ["--store", command.store]
+    result = depthlaw("experiment", *options.format(command.folder, command.folder.name).split(), *place)
+    assert result.returncode == 2 and not result.stdout and not made.keys
+    *before, line = result.stderr.splitlines()
     assert line.startswith("depthlaw: ") and text in line
     assert not before or (case == "cluster" and "5 seeds" in before[0]), "a plan is said before runs are handed over"
     assert Path(__file__).read_text().startswith('"""``depthlaw experiment``'), "what is no store stays as it is"
 
 
-def test_a_record_of_something_else_is_refused_in_one_line(
-    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_of_something_else_is_refused_in_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "RECORDS", command.folder)
     (command.folder / f"{NAME}.jsonl").write_text('{"config": 1}\n')
-    for options in ("", "--plan"):
-        arguments = ["depthlaw", "experiment", NAME, "--from-record", "--store", str(command.store), *options.split()]
-        monkeypatch.setattr(sys, "argv", arguments)
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        (line,) = capsys.readouterr().err.splitlines()
-        assert caught.value.code == 2 and f"{NAME}.jsonl, line 1 does not fit" in line
+    for options in ([], ["--plan"]):
+        line = refusal("experiment", NAME, "--from-record", *options, "--store", command.store)
+        assert f"{NAME}.jsonl, line 1 does not fit" in line
 
 
 @pytest.mark.parametrize("wrong", [{"nonesuch": 1}, {}], ids=["its configuration", "its result"])
 @pytest.mark.parametrize("is_checked", [True, False])
 def test_a_row_that_does_not_fit_is_said_in_one_line(
-    is_checked: bool,
-    wrong: dict[str, Any],
-    command: Command,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    is_checked: bool, wrong: dict[str, Any], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its file and key, which a command that does not look would leave out."""
     row = made_rows(1)[0]
     config, result = row.config | wrong, row.result if wrong else row.result | {"outcome": 1}
     with Store(command.store) as kept:
         kept.add(config, result)
-    monkeypatch.setattr(sys, "argv", ["depthlaw", "experiment", NAME, "--store", str(command.store)])
     if not is_checked:
         monkeypatch.setattr(command_module, "check_rows", lambda kept: None)
-    with pytest.raises(SystemExit):
-        cli.main()
     start = f"depthlaw: {command.store}: run {store.key(config)[:12]} does not fit: "
-    assert capsys.readouterr().err.startswith(start) == is_checked
+    assert depthlaw("experiment", NAME, "--store", command.store).stderr.startswith(start) == is_checked
 
 
 def test_records_are_of_the_project() -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from paper_checks import cli
 from paper_checks.experiments import base
+from tests.command import told
 
 
 def check_plan(store: Path) -> None:
     """Sizes, and how many runs: where an arm searches, from one to as many as bisection takes."""
 
     def plan(options: str) -> str:
-        arguments = ["experiment", *options.split(), "--plan", "--store", str(store)]
-        return CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"}).stdout
+        return told("experiment", *options.split(), "--plan", "--store", store, COLUMNS="80")
 
     text = plan("thousand-layers")
     assert "15 arms of speech, 32 wide: 40 steps of 8 x 16 tokens\nRuns: 15 a seed.\nWith 3 seeds 45 in all" in text

@@ -131,9 +131,10 @@ def check_units(answer: Ask) -> None:
 
 
 def check_seeds(answer: Ask) -> None:
-    assert answer(SMALL) == answer_anew(SMALL)
-    first, other = (answer(f"{SMALL} --seed {seed}")["rows"][0]["measured"] for seed in (0, 4))
-    both = answer(f"{SMALL} --seeds 8")["rows"][0]
+    short = SMALL.replace("2,4,8", "2")
+    assert answer(short) == answer_anew(short)
+    first, other = (answer(f"{short} --seed {seed}")["rows"][0]["measured"] for seed in (0, 4))
+    both = answer(f"{short} --seeds 8")["rows"][0]
     assert both["measured"] == pytest.approx((first + other) / 2, rel=1e-6)
 
 
@@ -248,16 +249,6 @@ READ = {
         "to first order",
         "Linear, to a tenth",
     ],
-    # 63 tokens and 64 columns: on some machines small ones, and powers of two, round to 0 exactly
-    "--scheme post-ln --optimizer sgd --sublayers 2 --attention --width 64 --tokens 63 --seeds 2 --correlation 1": [
-        "q is left out. Noise of one unit in the last place",
-        "rounding decides it in float64",
-    ],
-    "--scheme post-ln --optimizer adam --sublayers 2,4 --width 2 --seeds 8": [
-        "none",
-        "update is left out. Noise of one unit in the last place",
-        "No exponent: an exponent needs two lengths, and 0 can be fitted",
-    ],
     "--scheme post-ln --optimizer sgd --sublayers 32 --width 8 --seeds 8": [
         "L = 32: log U scatters by 0.8 or more between seeds",
         "interval is too short",
@@ -278,6 +269,20 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf\b", found)
+
+
+def test_what_rounding_decides_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to the command that it does: what it decides in truth is another on another processor."""
+    monkeypatch.setattr("sims.measure.rounding", lambda *_: {"adam/update": 0.5, "adam/q": 0.25})
+    found = " ".join(printed(f"{TOKENS} --roles").split())
+    for words in (
+        "update is left out. Noise of one unit in the last place",
+        "q is left out. Noise of one unit in the last place",
+        "rounding decides it in float64",
+        "No exponent: an exponent needs two lengths, and 0 can be fitted",
+        "none",
+    ):
+        assert words in found
 
 
 def test_lengths_that_rounding_decides_are_left_out_of_the_exponent() -> None:
@@ -337,7 +342,13 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     real = plots.figure_of
-    monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
+
+    def figure_of(found: Any, *rest: Any) -> Any:
+        """Of the first panel, which takes less time than all."""
+        drawn.append(found)
+        return real(dict(list(found.items())[:1]), *rest)
+
+    monkeypatch.setattr(plots, "figure_of", figure_of)
     path = tmp_path / "it.svg"
     assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
     assert drawn == [{"update": answer(SMALL)["rows"]}]

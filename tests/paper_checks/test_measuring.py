@@ -61,7 +61,14 @@ def check_that_a_record_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def check_that_another_network_is_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counting(monkeypatch)
+    asked: list[Any] = []
+
+    def run(question: Any, seeds: Sequence[int], advance: Callable[[float], None]) -> Iterator[Any]:
+        """The result is at hand: what counts is which networks are asked for."""
+        asked.append(question)
+        yield sims_measure.Result(seeds=list(seeds), values={"update": [1.0] * len(seeds)}, diverged={}, unreliable={})
+
+    monkeypatch.setattr(sims_measure, "run", run)
     others = [
         network(),
         network(d_model=16),
@@ -80,7 +87,7 @@ def check_that_another_network_is_another(path: Path, monkeypatch: pytest.Monkey
     measure(network(), ["sgd"], [0], Kept(path), extras=Extras(has_layers=True))
     measure(network(), ["adam"], [0], Kept(path))
     measure(network(), ["sgd"], [0], Kept(path, dtype="float32"))
-    assert len(counting.asked) == len(others) + 3
+    assert len(asked) == len(others) + 3
 
 
 # ---------------------------------------------------------------- many optimizers
@@ -143,15 +150,19 @@ def check_that_a_divergence_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def check_that_rounding_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal tokens: gradients of q and k are 0, and rounding's where they are not."""
-    equal = network(arch="encoder", d_model=16, correlation=1.0)
+    """Of what it decides sims are the judge, and another on another processor."""
+    network_ = network(arch="encoder", num_tokens=2)
+    decided = {"q": 0.5, "k": 0.25}
+    monkeypatch.setattr(
+        sims_measure, "rounding", lambda *_: {f"sgd/{role}": change for role, change in decided.items()}
+    )
     for _ in range(2):
-        found = measure(equal, ["sgd"], [0, 1], Kept(path))["sgd"]
-        assert {"q", "k"} <= set(found.unreliable)
-        assert not {"q", "k"} & set(found.values)
-    found = measure(equal, ["sgd"], [0, 1], Kept(path))["sgd"]
-    row = measured_rows.row(equal, "sgd", None, found)
-    assert set(row["unreliable"]) == set(found.unreliable)
+        found = measure(network_, ["sgd"], [0, 1], Kept(path))["sgd"]
+        assert found.unreliable == decided
+        assert not decided.keys() & set(found.values)
+    found = measure(network_, ["sgd"], [0, 1], Kept(path))["sgd"]
+    row = measured_rows.row(network_, "sgd", None, found)
+    assert row["unreliable"] == decided
     assert "q" not in row["by_role"]
     assert row["by_role"]["v"]["measured"] > 0
 
@@ -183,7 +194,11 @@ MUTANTS: list[tuple[str, str, Any]] = [
     ("learning_rates_are_the_optimizers_own", "paper_checks.measuring._groups", lambda network, names: [list(names)]),
     ("a_divergence_stays", "sims.measure.divergences", lambda order: {}),
     ("a_divergence_stays", "paper_checks.measuring._plain", lambda result: {}),
-    ("rounding_is_told", "sims.measure.rounding", lambda *_: {}),
+    (
+        "rounding_is_told",
+        "paper_checks.measuring._of",
+        lambda name, group, table: {at.removeprefix("sgd/"): x for at, x in table.items() if isinstance(x, list)},
+    ),
 ]
 
 

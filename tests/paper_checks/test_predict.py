@@ -456,7 +456,13 @@ def test_a_plot_is_of_the_document(
 ) -> None:
     drawn: list[Any] = []
     real = plots.figure_of
-    monkeypatch.setattr(plots, "figure_of", lambda found, *rest: drawn.append(found) or real(found, *rest))
+
+    def figure_of(found: Any, *rest: Any) -> Any:
+        """Of the first panel, which takes less time than all."""
+        drawn.append(found)
+        return real(dict(list(found.items())[:1]), *rest)
+
+    monkeypatch.setattr(plots, "figure_of", figure_of)
     path = tmp_path / "it.svg"
     rows = answer_anew(f"{options} --plot {path}")["rows"]
     (panels,) = drawn

@@ -5,12 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,10 +27,7 @@ from tests.paper_checks.train_command import (
     Command,
     Counted,
     in_this_process,
-    refuse,
 )
-
-DEPTHLAW = Path(sys.executable).with_name("depthlaw")
 
 
 @pytest.fixture
@@ -131,7 +125,8 @@ def test_a_run_that_fails_is_told_and_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(trials, "execute", fail)
-        result = command(f"{ONE} --seeds 3 --json", code=1)
+        result = command(f"{ONE} --seeds 3 --json")
+    assert result.returncode == 1
     found = json.loads(result.stdout)
     assert (found["rows"][0]["num_runs"], found["sweep"]["done"]) == (2, 2)
     (line,) = result.stderr.splitlines()
@@ -141,7 +136,7 @@ def test_a_run_that_fails_is_told_and_tried_again(
 
 
 def test_ctrl_c_says_where_the_finished_runs_are(
-    command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a disk that is full is said in a line too."""
     for error, code, text in (
@@ -153,8 +148,7 @@ def test_ctrl_c_says_where_the_finished_runs_are(
             raise error
 
         monkeypatch.setattr(sweep, "sweep", stop)
-        refuse(command, ONE.replace("pre-ln", "post-ln"), code)
-        (line,) = capsys.readouterr().err.splitlines()
+        line = command.refusal(ONE.replace("pre-ln", "post-ln"), code=code)
         assert text in line and str(command.store) in line
 
 
@@ -175,15 +169,10 @@ def test_checkpoints_stand_beside_the_store_while_a_run_is_under_way(
     assert any(seen) and not list(folder.iterdir())
 
 
-def test_workers_are_processes_and_the_command_line_says_nothing_else(command: Command) -> None:
-    """For real: standard error is empty where nobody looks, and standard output is one document."""
-    arguments = [DEPTHLAW, "train", *ONE.split(), "--text", command.text, "--store", command.store, "--device", "cpu"]
-    environment = {**os.environ, "COLUMNS": "80"}
-    result = subprocess.run(
-        [*map(str, arguments), "--workers", "1", "--json"], capture_output=True, text=True, check=True, env=environment
-    )
-    assert not result.stderr
-    assert json.loads(result.stdout)["sweep"]["done"] == 1
+def test_workers_are_processes_that_say_nothing(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
+    """For real: whatever a worker wrote would stand in the file descriptors that it shares with the command."""
+    assert command.answer(f"{ONE} --workers 1")["sweep"]["done"] == 1
+    assert capfd.readouterr() == ("", "")
 
 
 # ---------------------------------------------------------------- the document
@@ -307,12 +296,10 @@ def test_a_plot_is_written(command: Command, counted: Counted) -> None:
     assert target.read_text().lstrip().startswith("<?xml")
 
 
-def test_a_plot_of_too_many_panels_is_refused_before_any_run(
-    command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plot_of_too_many_panels_is_refused_before_any_run(command: Command, counted: Counted) -> None:
     rates = ",".join(f"{number}e-3" for number in range(1, loss_plots.MOST_PANELS + 2))
-    refuse(command, f"--scheme pre-ln --layers 1 --learning-rate {rates} --plot {command.folder}/a.png")
-    assert "49 panels" in capsys.readouterr().err
+    options = f"--scheme pre-ln --layers 1 --learning-rate {rates}"
+    assert "49 panels" in command.refusal(options, "--plot", command.folder / "a.png")
     assert not counted.named
 
 

@@ -13,7 +13,8 @@ from paper_checks import loss_plots, trials
 from paper_checks.commands import running, train
 from sims import ensemble, sweep
 from sims.train import TrainResult
-from tests.paper_checks.train_command import ONE, Command, Counted, in_this_process, ran, refuse
+from tests.command import told
+from tests.paper_checks.train_command import ONE, Command, Counted, in_this_process
 
 
 @pytest.fixture
@@ -73,75 +74,63 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_one_line(
-    case: str, command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_refused_in_one_line(case: str, command: Command, counted: Counted) -> None:
     options, text = REFUSED[case]
-    refuse(command, options)
-    said = capsys.readouterr()
-    assert not said.out and not counted.named
-    (line,) = said.err.splitlines()
-    assert line.startswith("depthlaw: ") and text in line
+    assert text in command.refusal(options)
+    assert not counted.named
     assert Path(__file__).read_text().startswith('"""``depthlaw train``'), "what is no store stays as it is"
 
 
-def check_fields_are_options(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def check_fields_are_options(command: Command) -> None:
     """Whole words alone: a file may be called so."""
-    refuse(command, f"{_START} --warmup 201")
-    assert "--warmup is from 0 to --steps" in capsys.readouterr().err
-    refuse(command, f"{_START} --text there/num_steps.txt")
-    assert "there/num_steps.txt cannot be read" in capsys.readouterr().err
+    assert "--warmup is from 0 to --steps" in command.refusal(f"{_START} --warmup 201")
+    assert "there/num_steps.txt cannot be read" in command.refusal(f"{_START} --text there/num_steps.txt")
 
 
 @pytest.mark.parametrize("fields", [None, "(?!)", "(num_steps|warmup_steps)"])
 def test_fields_are_named_by_their_options(
-    fields: str | None, command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fields: str | None, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fields is None:
-        return check_fields_are_options(command, capsys)
+        return check_fields_are_options(command)
     monkeypatch.setattr(train, "_FIELD", re.compile(fields))
     with pytest.raises(AssertionError):
-        check_fields_are_options(command, capsys)
+        check_fields_are_options(command)
 
 
 # ---------------------------------------------------------------- what is there already
 
 
-def check_a_row_that_does_not_fit(command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]) -> None:
+def check_a_row_that_does_not_fit(command: Command, counted: Counted) -> None:
     """Before anything is trained."""
     command.answer(ONE)
     with closing(sqlite3.connect(command.store)) as database, database:
         (name,) = database.execute("SELECT key FROM runs").fetchone()
         database.execute("UPDATE runs SET result = '{\"outcome\": 1}'")
-    refuse(command, f"{ONE} --seeds 2 --text {command.text}")
-    (line,) = capsys.readouterr().err.splitlines()
+    line = command.refusal(f"{ONE} --seeds 2", "--text", command.text)
     text = f"depthlaw: {command.store}: run {name[:12]} does not fit: outcome: Input should be a valid string"
     assert line == text and len(counted.named) == 1
     with closing(sqlite3.connect(command.store)) as database, database:
         database.execute("UPDATE runs SET result = 'garbage'")
-    refuse(command, f"{ONE} --seeds 2 --text {command.text}")
-    assert f"{command.store}: run {name[:12]} does not fit: " in capsys.readouterr().err
+    line = command.refusal(f"{ONE} --seeds 2", "--text", command.text)
+    assert f"{command.store}: run {name[:12]} does not fit: " in line
 
 
-def test_a_row_that_does_not_fit_is_said_in_one_line(
-    command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_a_row_that_does_not_fit(command, counted, capsys)
+def test_a_row_that_does_not_fit_is_said_in_one_line(command: Command, counted: Counted) -> None:
+    check_a_row_that_does_not_fit(command, counted)
 
 
-def test_a_raw_error_is_found(
-    command: Command, counted: Counted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_raw_error_is_found(command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "fitted", lambda kept, name, result: TrainResult.model_validate(result))
     with pytest.raises(AssertionError):
-        check_a_row_that_does_not_fit(command, counted, capsys)
+        check_a_row_that_does_not_fit(command, counted)
 
 
 def check_memory_is_asked_for_what_is_run(command: Command, counted: Counted, patch: pytest.MonkeyPatch) -> None:
     """What was trained elsewhere is shown here too."""
     with patch.context() as little:
         little.setattr(ensemble, "available_bytes", lambda device: 1000)
-        refuse(command, f"{ONE} --text {command.text}")
+        command.refusal(ONE, "--text", command.text)
         assert not counted.named
     command.answer(ONE)
     patch.setattr(ensemble, "available_bytes", lambda device: 1000)
@@ -180,17 +169,15 @@ def test_a_plot_overwrites_plots_alone(name: str, tmp_path: Path) -> None:
         loss_plots.check_place(tmp_path / name)
 
 
-def test_the_command_looks_where_the_plot_goes(
-    command: Command, counted: Counted, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_looks_where_the_plot_goes(command: Command, counted: Counted) -> None:
     target = command.folder / "diary.png"
     target.write_text("dear diary")
-    refuse(command, f"{ONE} --plot {target} --text {command.text}")
-    assert f"--plot: {target} is there and no png" in capsys.readouterr().err
+    line = command.refusal(ONE, "--plot", target, "--text", command.text)
+    assert f"--plot: {target} is there and no png" in line
     assert not counted.named and target.read_text() == "dear diary"
 
 
 def test_help_says_what_sizes_are_of() -> None:
-    text = " ".join(ran(["train", "--help"], 0).stdout.replace("│", " ").split())
+    text = " ".join(told("train", "--help").replace("│", " ").split())
     for part in ("a multiple of --heads", "Bytes (or frames) of a sequence", "one that is killed begins again"):
         assert part in text

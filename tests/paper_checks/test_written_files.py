@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from paper_checks import cli
 from paper_checks.commands import inputs
+from tests.command import refusal
 
 NETWORK = "--scheme pre-ln --optimizer sgd --sublayers 4"
 REFUSED = {
@@ -24,15 +23,9 @@ REFUSED = {
 }
 
 
-def check(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sys.argv[:] = ["depthlaw", *command.split()]
-    with pytest.raises(SystemExit) as refused:
-        cli.main()
-    shown = capsys.readouterr()
-    assert refused.value.code == 2 and not shown.out
-    (line,) = shown.err.splitlines()
+def check(command: str) -> None:
     option = command.split()[-2]
-    assert line == f"depthlaw: {option}: there is no folder a/b (to make it: mkdir -p a/b)"
+    assert refusal(*command.split()) == f"depthlaw: {option}: there is no folder a/b (to make it: mkdir -p a/b)"
     assert not Path("a").exists()
 
 
@@ -40,19 +33,18 @@ def check(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is done: a command that went on would fail here."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [])
     for work in ("theory.meanfield.predict_setting", "paper_checks.verify.verify", "sims.sweep.sweep"):
         monkeypatch.setattr(work, None)
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_folder_that_is_missing_is_refused(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check(REFUSED[case], capsys)
+def test_a_folder_that_is_missing_is_refused(case: str) -> None:
+    check(REFUSED[case])
 
 
 @pytest.mark.usefixtures("here")
-def test_a_mutant_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mutant_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "writable", lambda path, option: path)
     with pytest.raises((AssertionError, TypeError)):
-        check(REFUSED["predict"], capsys)
+        check(REFUSED["predict"])

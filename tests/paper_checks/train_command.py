@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
-import pytest
-from typer.testing import CliRunner
-
-from paper_checks import cli
 from sims.train import TrainResult
+from tests import command
 
 SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
 GRID = f"--scheme post-ln,deepnorm --layers 1,2 --learning-rate 1e-3,4 --seeds 2 {SMALL}"
@@ -62,32 +59,23 @@ class Command:
         if text is None:
             self.text.write_text(TEXT)
 
-    def __call__(self, options: str, *, code: int = 0, has_text: bool = True) -> Any:
-        arguments = ["train", *options.split(), "--store", str(self.store), "--device", "cpu"]
-        arguments += ["--text", str(self.text)] if has_text else []
-        return ran(arguments, code)
+    def __call__(self, options: str, *, has_text: bool = True) -> CompletedProcess[str]:
+        text = ["--text", self.text] if has_text else []
+        return command.depthlaw("train", *options.split(), *self.place, *text, COLUMNS="80")
 
-    def answer(self, options: str, **rest: Any) -> dict[str, Any]:
-        return json.loads(self(f"{options} --json", **rest).stdout)
+    @property
+    def place(self) -> list[str | Path]:
+        return ["--store", self.store, "--device", "cpu"]
 
-    def people(self, options: str, **rest: Any) -> str:
-        return self(options, **rest).stdout
+    def answer(self, options: str, **rest: bool) -> dict[str, Any]:
+        return json.loads(self.people(f"{options} --json", **rest))
 
+    def people(self, options: str, **rest: bool) -> str:
+        result = self(options, **rest)
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
 
-def ran(arguments: list[str], code: int) -> Any:
-    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "80"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code
-    return result
-
-
-def refuse(command: Command, options: str, code: int = 2) -> None:
-    """As the command line itself does it."""
-    arguments = ["depthlaw", "train", *options.split()]
-    if not any(part.startswith("--store") for part in arguments):
-        arguments += ["--store", str(command.store)]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
-        patch.setattr(sys, "argv", arguments)
-        cli.main()
-    assert caught.value.code == code
+    def refusal(self, options: str, *more: str | Path, code: int = 2) -> str:
+        """Of a command line with its store, where these options name none."""
+        place = [] if "--store" in options else ["--store", self.store]
+        return command.refusal("train", *options.split(), *more, *place, code=code)
