@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -39,6 +40,7 @@ class Result:
     passed: int = 0
     failed: tuple[str, ...] = ()
     seconds: float = 0.0
+    cpu: float = 0.0
     is_run: bool = True
 
 
@@ -50,30 +52,38 @@ def look(place: Place) -> dict[str, str]:
     return json.loads(out)
 
 
+def _cpu() -> float:
+    """The processors' seconds of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_tests(name: str, place: Place, tests: Sequence[str], options: Sequence[str]) -> Result:
     """tests: files, or node ids, below the root."""
     log, said = OUT / f"{name}.log", place.own / "result.json"
     said.unlink(missing_ok=True)
     asked = replace(place, variables={**place.variables, RESULT: str(said)})
     command = ["-m", "pytest", "-p", "tests.portable.plugin", "-q", "-m", FAST, "--timeout", "1800", *options, *tests]
-    start = last = time.monotonic()
+    start = last = told = time.monotonic()
+    used = _cpu()
     with log.open("w", encoding="utf-8") as out, asked.start(*command, stdout=out, stderr=out) as process:
         while process.poll() is None:
             time.sleep(0.2)
-            if time.monotonic() - last > _EVERY:
-                last = time.monotonic()
+            last = time.monotonic()
+            if last - told > _EVERY:
+                told = last
                 done = re.findall(r"\[ *(\d+%)\]", log.read_text(encoding="utf-8", errors="replace"))
                 say(f"{name}: {last - start:.0f} s, {done[-1] if done else 'no test'} done")
-    seconds = time.monotonic() - start
+    seconds, cpu = last - start, _cpu() - used
     if not said.exists():
         return Result(
-            name, "", failed=(f"pytest did not come to its end (exit {process.returncode})",), seconds=seconds
+            name, "", failed=(f"pytest did not come to its end (exit {process.returncode})",), seconds=seconds, cpu=cpu
         )
     found = json.loads(said.read_text(encoding="utf-8"))
     failed = tuple(found["failed"])
     if process.returncode and not failed:
         failed = (f"pytest: exit {process.returncode}",)
-    return Result(name, "", found["passed"], failed, seconds)
+    return Result(name, "", found["passed"], failed, seconds, cpu)
 
 
 def try_(machine: Machine, here: Mapping[str, str], tests: Sequence[str], options: Sequence[str]) -> Result:
@@ -134,9 +144,13 @@ def explain(
 
 def show(results: Sequence[Result], known: Mapping[str, Mapping[str, str]]) -> None:
     width = max(len(result.machine) for result in results)
-    print(f"\n{'machine':<{width}}  passed  failed  seconds")
+    print(f"\n{'machine':<{width}}  passed  failed  seconds  CPU s")
     for result in results:
-        numbers = f"{result.passed:6}  {len(result.failed):6}  {result.seconds:7.0f}" if result.is_run else " " * 23
+        numbers = (
+            f"{result.passed:6}  {len(result.failed):6}  {result.seconds:7.0f}  {result.cpu:5.0f}"
+            if result.is_run
+            else " " * 30
+        )
         print(f"{result.machine:<{width}}  {numbers}  {result.text}")
     for result in results:
         for test in result.failed:

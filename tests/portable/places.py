@@ -62,14 +62,16 @@ def place_of(machine: Machine) -> Iterator[Place]:
     python, root, own, user = Path(sys.executable), ROOT, OUT, None
     if machine.python:
         python = another_python(machine.python)
-    with TemporaryDirectory(prefix="user-", dir=OUT if is_open(ROOT / "out") else None) as folder:
+    # The copy stands beside the packages that it links. A user's own folder does not: a test's folder in a checkout
+    # would be taken for a part of it.
+    beside = TemporaryDirectory(prefix="user-", dir=OUT if is_open(ROOT / "out") else None)
+    with beside as folder, TemporaryDirectory(prefix="depthlaw-") as home:
         if machine.as_user and os.geteuid() == 0:
             Path(folder).chmod(0o755)
             root, python = a_checkout_of_its_own(Path(folder))
-            own, user = root.parent / "home", USER
-            own.mkdir()
+            own, user = Path(home), USER
             os.chown(own, USER, USER)
-            variables |= {"HOME": str(own), "TMPDIR": str(own), "USER": "nobody", "LOGNAME": "nobody"}
+            variables |= {"HOME": home, "TMPDIR": home, "USER": "nobody", "LOGNAME": "nobody"}
         if machine.hides:
             variables["PATH"] = str(programs_without(machine.hides, Path(folder) / "programs"))
         yield Place(root, python, own, variables, user)
