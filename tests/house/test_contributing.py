@@ -7,11 +7,14 @@ has to succeed, and to print the lines below it.
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,16 +22,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 NAMES = ("A claim", "A scheme", "An optimizer", "An activation")
+OWN = {"A claim": ("my_paper", "[mine]", "MY-01"), "A scheme": ("my-norm",), "An optimizer": ("my-opt", "MyOpt")}
+OWN |= {"An activation": ("my-act",)}
+"""What each change adds."""
 RUN = """
-import shlex, sys
-from paper_checks.cli import main
-for command in sys.stdin:
-    print("$", command, end="", flush=True)
-    sys.argv = shlex.split(command)
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, end.code
+import json, sys
+from tests.command import depthlaw
+for arguments in json.load(sys.stdin):
+    result = depthlaw(*arguments)
+    print(json.dumps([result.returncode, result.stdout, result.stderr]))
 """
 
 
@@ -57,12 +59,17 @@ def commands(text: str) -> list[tuple[str, str]]:
     return [(part.partition("\n")[0], part.partition("\n")[2]) for block in parts for part in block]
 
 
-def apply(text: str, folder: Path) -> None:
-    """Into a new copy of what the command line needs. AssertionError where what should be there is not, or is twice."""
-    ignored = shutil.ignore_patterns("__pycache__", "records")
+def copy(folder: Path) -> Path:
+    """What the command line needs of the project, without what it keeps."""
+    ignored = shutil.ignore_patterns("*.pyc.*", "records")  # what is compiled goes along, but not while it is written
     for package in ("theory", "sims", "paper_checks"):
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     (folder / "sims" / "records").symlink_to(ROOT / "sims" / "records")
+    return folder
+
+
+def apply(text: str, folder: Path) -> None:
+    """AssertionError where what should be there is not, or is twice."""
     for name, old, new in edits(text):
         content = (folder / name).read_text(encoding="utf-8")
         assert content.count(old) == 1, f"{name} has {content.count(old)} times: {old}"
@@ -73,30 +80,52 @@ def apply(text: str, folder: Path) -> None:
         (folder / name).write_text(content, encoding="utf-8")
 
 
-def missing(text: str, folder: Path) -> list[str]:
-    """The promised lines that are not printed, command by command; where one fails, the end of what it says."""
-    asked = commands(text)
-    lines = "".join(f"{command}\n" for command, _ in asked)
+def missing(asked: Sequence[tuple[str, str]], folder: Path) -> list[list[str]]:
+    """By command, the promised lines that are not printed there; where it fails, what it says."""
+    arguments = [shlex.split(command)[1:] for command, _ in asked]
+    assert all(command.startswith("depthlaw ") for command, _ in asked)
+    path = os.pathsep.join([str(folder), str(ROOT)])
     result = subprocess.run(
-        [sys.executable, "-c", RUN], input=lines, cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", RUN],
+        input=json.dumps(arguments),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    if result.returncode:
-        return [result.stderr.strip().splitlines()[-1]]
-    printed = re.split(r"^\$ .*$", result.stdout, flags=re.MULTILINE)[1:]
-    assert len(printed) == len(asked)
+    assert result.returncode == 0, result.stderr
     gaps = []
-    for (_, wanted), found in zip(asked, printed, strict=True):
+    for (_, wanted), line in zip(asked, result.stdout.splitlines(), strict=True):
+        code, found, error = json.loads(line)
         there = [" ".join(line.split()) for line in found.splitlines()]
-        gaps += [line for line in map(str.strip, wanted.splitlines()) if " ".join(line.split()) not in there]
+        lost = [line for line in map(str.strip, wanted.splitlines()) if " ".join(line.split()) not in there]
+        gaps.append([f"exit {code}: {error}", *lost] if code else lost)
     return gaps
 
 
+def test_what_contributing_shows_works(tmp_path: Path) -> None:
+    """All changes in one copy: each leans on none of the others, as the next test says."""
+    text = "".join(map(section, NAMES))
+    apply(text, copy(tmp_path))
+    asked = commands(text)
+    assert dict(zip(asked, missing(asked, tmp_path), strict=True)) == {one: [] for one in asked}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_what_contributing_shows_works(name: str, tmp_path: Path) -> None:
+def test_a_change_is_whole(name: str) -> None:
     text = section(name)
     assert commands(text) and any(output for _, output in commands(text))
-    apply(text, tmp_path)
-    assert missing(text, tmp_path) == []
+    assert all(one in text for one in OWN[name])
+    assert not [one for other in NAMES if other != name for one in OWN[other] if one in text]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_change_works_alone(name: str, tmp_path: Path) -> None:
+    text = section(name)
+    apply(text, copy(tmp_path))
+    assert not any(missing(commands(text), tmp_path))
 
 
 def test_every_example_is_tried() -> None:
@@ -104,11 +133,14 @@ def test_every_example_is_tried() -> None:
 
 
 def changed(name: str, old: str, new: str) -> str:
-    """A section with a mistake in it, and the first of its commands that promises something."""
-    text = section(name)
-    assert text.count(old) == 1, (name, old)
-    first = next(f"```console\n$ {command}\n{output}```\n" for command, output in commands(text) if output)
-    return re.sub(r"^```console\n.*?^```\n", "", text.replace(old, new), flags=re.MULTILINE | re.DOTALL) + first
+    """A section with a mistake in it."""
+    assert section(name).count(old) == 1, (name, old)
+    return section(name).replace(old, new)
+
+
+def promising(name: str) -> tuple[str, str]:
+    """The first of its commands that promises something."""
+    return next((command, output) for command, output in commands(section(name)) if output)
 
 
 MUTANTS = {
@@ -119,13 +151,15 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mistake_in_a_block_is_seen(mutant: str, tmp_path: Path) -> None:
-    text = changed(*MUTANTS[mutant])
-    apply(text, tmp_path)
-    assert missing(text, tmp_path)
+def test_a_mistake_in_a_block_is_seen(tmp_path: Path) -> None:
+    """Of all in one copy, each by the command of its own change."""
+    apply("".join(changed(*mutant) for mutant in MUTANTS.values()), copy(tmp_path))
+    gaps = missing([promising(name) for name, *_ in MUTANTS.values()], tmp_path)
+    assert all(gaps), dict(zip(MUTANTS, gaps, strict=True))
 
 
 def test_a_line_that_is_not_there_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "theory").mkdir()
+    shutil.copy(ROOT / "theory" / "schemes.py", tmp_path / "theory")
     with pytest.raises(AssertionError, match="0 times"):
         apply(section("A scheme").replace(" _ALL = (", " _EVERY = ("), tmp_path)

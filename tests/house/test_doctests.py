@@ -7,6 +7,7 @@ import ast
 import doctest
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,7 @@ def docstrings(source: str, module: str) -> Iterator[tuple[str, str]]:
     yield from visit(ast.parse(source), module)
 
 
+@cache
 def sources() -> dict[str, str]:
     """By module."""
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

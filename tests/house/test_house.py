@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ HEAVY = ("sympy", "torch")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {**os.environ, **environment}
+    """What it prints is of no terminal: no colours, and lines as long as they are."""
+    settings = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS")}
+    settings |= {"COLUMNS": "200", "NO_COLOR": "1", "PYTEST_ADDOPTS": ""} | environment
     return subprocess.run([*map(str, command)], cwd=cwd, env=settings, capture_output=True, text=True, check=False)
 
 
@@ -29,7 +32,8 @@ def project_files(root: Path = ROOT) -> list[Path]:
     if listing.returncode == 0 and listing.stdout:
         files = [root / name for name in listing.stdout.split("\0") if name]
     else:
-        ignored = {".git", ".venv", ".lock", "out", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache"}
+        kept = (root / ".gitignore").read_text(encoding="utf-8").splitlines()
+        ignored = {".git", *(line.strip("/") for line in kept if line.endswith("/"))}
         files = [path for path in root.rglob("*") if not ignored & set(path.relative_to(root).parts)]
     return [path for path in files if path.is_file()]
 
@@ -45,12 +49,26 @@ def broken_contracts(root: Path) -> str:
     return "" if result.returncode == 0 else result.stdout + result.stderr
 
 
-def small_project(root: Path, module: str, code: str) -> Path:
+LAYER_MUTANTS = {
+    "theory/imports_torch.py": "import torch",
+    "theory/imports_random.py": "import random",
+    "theory/imports_numpy.py": "import numpy",
+    "theory/imports_scipy.py": "from scipy import special",
+    "theory/imports_sims.py": "import sims",
+    "theory/imports_checks.py": "import paper_checks",
+    "sims/imports_sympy.py": "import sympy",
+    "sims/imports_theory.py": "def late():\n    import theory",
+    "sims/imports_checks.py": "import paper_checks",
+}
+
+
+def small_project(root: Path, modules: Mapping[str, str]) -> Path:
     shutil.copy(ROOT / "pyproject.toml", root)
     for package in PACKAGES:
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
-    (root / module).write_text(code)
+    for module, code in modules.items():
+        (root / module).write_text(code)
     return root
 
 
@@ -58,28 +76,18 @@ def test_layers_are_clean() -> None:
     assert not broken_contracts(ROOT)
 
 
-@pytest.mark.parametrize(
-    ("module", "code"),
-    [
-        ("theory/mutant.py", "import torch"),
-        ("theory/mutant.py", "import random"),
-        ("theory/mutant.py", "import numpy"),
-        ("theory/mutant.py", "from scipy import special"),
-        ("theory/mutant.py", "import sims"),
-        ("theory/mutant.py", "import paper_checks"),
-        ("sims/mutant.py", "import sympy"),
-        ("sims/mutant.py", "def late():\n    import theory"),
-        ("sims/mutant.py", "import paper_checks"),
-    ],
-)
-def test_layers_find_a_mutant(tmp_path: Path, module: str, code: str) -> None:
-    found = broken_contracts(small_project(tmp_path, module, code))
-    assert "BROKEN" in found
-    assert "mutant" in found
+def test_layers_find_mutants(tmp_path: Path) -> None:
+    """Each by its own line, and none in the kernel, which may use numpy."""
+    found = broken_contracts(small_project(tmp_path, {**LAYER_MUTANTS, "theory/kernel.py": "import numpy"}))
+    assert "0 kept, 4 broken" in found
+    named = set(re.findall(r"^-? *(\w+\.\w+) -> (\w+)", found, flags=re.MULTILINE))
+    wanted = [(path.removesuffix(".py").replace("/", "."), code.split()[-1]) for path, code in LAYER_MUTANTS.items()]
+    wanted[3] = ("theory.imports_scipy", "scipy")
+    assert named == set(wanted)
 
 
 def test_layers_let_the_kernel_use_numpy(tmp_path: Path) -> None:
-    assert not broken_contracts(small_project(tmp_path, "theory/kernel.py", "import numpy"))
+    assert not broken_contracts(small_project(tmp_path, {"theory/kernel.py": "import numpy"}))
 
 
 # --- files
@@ -204,15 +212,17 @@ def run_pytest(
     folder: Path, workers: int, environment: dict[str, str] | None = None, **tests: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs test modules of their own under our conftest."""
+    folder.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "pytest.ini").write_text("[pytest]\n")  # and not one that lies above
     for name, code in tests.items():
         (folder / f"test_{name}.py").write_text(code)
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers))
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), "--color", "no")
     return run(*command, cwd=folder, **environment or {})
 
 
-LEAK = """
-import random
+STATE = """
+import json, pathlib, random
 import mpmath, numpy, pytest
 drawn = []
 @pytest.mark.parametrize("turn", [1, 2])
@@ -222,52 +232,45 @@ def test_leak(turn):
 @pytest.mark.parametrize("turn", [1, 2])
 def test_draw(turn):
     drawn.append((random.random(), numpy.random.random()))
-def test_seeds_differ():
-    assert len(set(drawn)) == 2
-    print("drawn", drawn)
-    assert False, "shows what was drawn"
+    pathlib.Path(f"drawn-{turn}.json").write_text(json.dumps(drawn[-1]))
 """
-
-
-def test_state_does_not_leak(tmp_path: Path) -> None:
-    outputs = [run_pytest(tmp_path, 0, leak=LEAK).stdout for _ in range(2)]
-    drawn = [[line for line in output.splitlines() if line.startswith("drawn")] for output in outputs]
-    assert all("1 failed, 4 passed" in output for output in outputs), outputs[0]
-    assert drawn[0] == drawn[1] != []
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    ("code", "exit_code"),
-    [
-        ("def test_one(): pass", pytest.ExitCode.OK),
-        ("import pytest\ndef test_one(): pytest.skip('mutant')", pytest.ExitCode.TESTS_FAILED),
-        ("import pytest\npytest.skip('mutant', allow_module_level=True)", pytest.ExitCode.TESTS_FAILED),
-        ("import pytest\n@pytest.mark.xfail(strict=True)\ndef test_one(): assert False", pytest.ExitCode.OK),
-    ],
-    ids=["pass", "skip", "skip-module", "xfail"],
-)
-def test_a_skip_that_is_not_listed_fails(tmp_path: Path, workers: int, code: str, exit_code: int) -> None:
-    result = run_pytest(tmp_path, workers, mutant=code, other="def test_other(): pass")
-    assert result.returncode == exit_code, result.stdout
-    assert ("not in the list of allowed skips" in result.stdout) == (exit_code != pytest.ExitCode.OK)
-
-
+EXPECTED_TO_FAIL = "import pytest\n@pytest.mark.xfail(strict=True)\ndef test_one(): assert False"
 BROWSER = """
 import pytest
 @pytest.mark.browser
 def test_page(chromium): pass
 def test_other(): pass
 """
+SKIPPED = {
+    "skips": "import pytest\ndef test_one(): pytest.skip('mutant')",
+    "skips_all": "import pytest\npytest.skip('mutant', allow_module_level=True)",
+    "other": "def test_other(): pass",
+}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_tests_without_their_program_are_left_out_and_that_is_said(tmp_path: Path, workers: int) -> None:
-    empty = {"PATH": str(tmp_path), "DEPTHLAW_PROGRAMS": ""}
-    result = run_pytest(tmp_path, workers, empty, browser=BROWSER)
-    assert result.returncode == pytest.ExitCode.OK, result.stdout
-    assert "1 passed" in result.stdout
-    assert "left out: tests marked browser" in result.stdout
+def test_a_run_is_green_and_leaks_nothing_and_says_what_it_left_out(tmp_path: Path) -> None:
+    """In one process and in two: each test draws the same, two tests draw different numbers; a test marked browser is
+    left out where there is none, and an expected failure is no skip.
+    """
+    drawn = []
+    for workers in (0, 2):
+        folder = tmp_path / str(workers)
+        empty = {"PATH": str(tmp_path), "DEPTHLAW_PROGRAMS": ""}
+        result = run_pytest(folder, workers, empty, state=STATE, xfail=EXPECTED_TO_FAIL, browser=BROWSER)
+        assert result.returncode == pytest.ExitCode.OK, result.stdout
+        assert "5 passed" in result.stdout and "1 xfailed" in result.stdout
+        assert "left out: tests marked browser" in result.stdout
+        drawn.append([json.loads((folder / f"drawn-{turn}.json").read_text()) for turn in (1, 2)])
+    assert drawn[0] == drawn[1]
+    assert not set(drawn[0][0]) & set(drawn[0][1])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_skips_that_are_not_listed_fail(tmp_path: Path, workers: int) -> None:
+    result = run_pytest(tmp_path, workers, None, **SKIPPED)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
+    told = re.findall(r"not in the list of allowed skips: (\S+)", result.stdout)
+    assert told == ["test_skips.py::test_one", "test_skips_all.py"]
 
 
 def test_where_all_programs_are_wanted_a_missing_one_is_red(tmp_path: Path) -> None:

@@ -2,19 +2,23 @@
 of three dots stands for lines that are left out. What it names is there."""
 
 import doctest
-import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paper_checks.cells import side_by_side
-from paper_checks.claim import Verdict
+from paper_checks.claim import Claim, Verdict
 from paper_checks.registry import claims
 from paper_checks.verify import small_tables
 from paper_checks.why_figure import alt_text
+from tests import once
+from tests.command import DEPTHLAW, depthlaw, document, told
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
 
@@ -45,21 +49,55 @@ def is_shown(wanted: list[str], found: list[str]) -> bool:
     return bool(found) and wanted[0] == found[0] and is_shown(wanted[1:], found[1:])
 
 
-@pytest.mark.parametrize(("command", "output"), examples(README))
-def test_readme_command(command: str, output: str, tmp_path: Path) -> None:
-    program, *arguments = command.split()
-    assert program in ("depthlaw", ".venv/bin/depthlaw")
-    settings = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    depthlaw = ROOT / ".venv" / "bin" / "depthlaw"
-    result = subprocess.run(
-        [depthlaw, *arguments], env=settings, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+SLOW = "measure "
+"""Of which the fast lane runs a small one."""
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [pytest.param(*one, marks=[pytest.mark.slow] * (SLOW in one[0]), id=one[0]) for one in examples(README)],
+)
+def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, but for the very first. What claims are found to be is asked once in a run of the tests."""
+
+    program, *arguments = shlex.split(command)
+    entries = {one: once.claim(one) for one in arguments if one in claims()}
+
+    def checked(claim: Claim, with_mutants: bool, *_: object) -> dict[str, Any]:
+        return entries[claim.id] | ({} if with_mutants else {"mutants": None})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
+    monkeypatch.setattr("paper_checks.verify.check", checked)
+    if command == examples(README)[0][0]:
+        assert program == ".venv/bin/depthlaw"
+        result = subprocess.run([DEPTHLAW, *arguments], capture_output=True, text=True, check=False)
+    else:
+        assert program == "depthlaw"
+        result = depthlaw(*arguments, COLUMNS="100")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
     if output:
         assert is_shown(plain(output), plain(result.stdout)), result.stdout
     if "--plot" in arguments:
         assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
+
+
+def without_measured(line: str) -> str:
+    """A line of ``measure`` but for its measured numbers; blanks and the lines of a table aside."""
+    line = re.sub(r"measured \S+ \[.*?\]", "measured", line)
+    cells = [" ".join(cell.split()) for cell in line.split("│")]
+    return " ".join(re.sub(r"[\d.]+", "#", cell) if re.search(r"[±\[]", cell) else cell for cell in cells)
+
+
+def test_readme_measures_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of ``SLOW`` with small and few networks: its lines, and what they say is predicted."""
+    (shown,) = [(command, output) for command, output in examples(README) if SLOW in command]
+    command, count = re.subn(r"--width \d+ --seeds \d+", "--width 16 --seeds 2", shown[0])
+    assert count == 1
+    found = [without_measured(line) for line in told(*shlex.split(command)[1:], COLUMNS="100").splitlines()]
+    wanted = [without_measured(line) for line in plain(shown[1]) if line != "..."]
+    assert wanted and all(line in found for line in wanted), found
 
 
 def test_readme_has_examples_with_output() -> None:
@@ -105,6 +143,7 @@ def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
     """The two lines as they stand, in a home of their own; then what TAB after them is answered."""
     (lines,) = re.findall(r"^```\n(source .*?)^```", README, flags=re.MULTILINE | re.DOTALL)
     first, second = (line.partition("#")[0].strip() for line in lines.strip().splitlines())
+    first = first.replace(".venv", shlex.quote(sys.prefix))
     tab = 'COMP_WORDS=(depthlaw explain S1-3); COMP_CWORD=2; _depthlaw_completion depthlaw; echo "${COMPREPLY[*]}"'
     script = f"{first} && {second} bash >&2 && . {tmp_path}/.bash_completions/depthlaw.sh && {{ {tab}; }}"
     settings = {"HOME": str(tmp_path), "PATH": os.defpath}
@@ -117,15 +156,13 @@ def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
 
 
 def test_readme_s_tokens_change_little() -> None:
-    question = "predict --scheme pre-ln --optimizer adam --attention --layers 8 --json --tokens"
+    question = "predict --scheme pre-ln --optimizer adam --attention --layers 8 --tokens"
     said = re.search(
         r"Pre-LN of 8 layers under Adam has ([\d.]+) with `--tokens 4` and ([\d.]+) with 16", " ".join(README.split())
     )
     assert said is not None
     for tokens, printed in zip(("4", "16"), said.groups(), strict=True):
-        command = [ROOT / ".venv" / "bin" / "depthlaw", *question.split(), tokens]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert f"{json.loads(result.stdout)['rows'][0]['update']:.1f}" == printed
+        assert f"{document(*question.split(), tokens)['rows'][0]['update']:.1f}" == printed
 
 
 # --- what it names: files, numbers
