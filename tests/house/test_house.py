@@ -22,7 +22,7 @@ HEAVY = ("sympy", "torch")
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """What it prints is of no terminal: no colours, and lines as long as they are."""
     settings = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS")}
-    settings |= {"COLUMNS": "200", "NO_COLOR": "1", "PYTEST_ADDOPTS": ""} | environment
+    settings |= {"COLUMNS": "200", "NO_COLOR": "1", "PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""} | environment
     return subprocess.run([*map(str, command)], cwd=cwd, env=settings, capture_output=True, text=True, check=False)
 
 
@@ -211,14 +211,14 @@ def test_help_check_finds_a_mutant(tmp_path: Path) -> None:
 def run_pytest(
     folder: Path, workers: int, environment: dict[str, str] | None = None, **tests: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs test modules of their own under our conftest."""
+    """Runs test modules of their own under our conftest, with no plugin but the one for several processes."""
     folder.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "pytest.ini").write_text("[pytest]\n")  # and not one that lies above
     for name, code in tests.items():
         (folder / f"test_{name}.py").write_text(code)
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), "--color", "no")
-    return run(*command, cwd=folder, **environment or {})
+    command = (sys.executable, "-m", "pytest", "-p", "xdist.plugin", "-p", "no:cacheprovider", "-n", str(workers))
+    return run(*command, cwd=folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **environment or {})
 
 
 STATE = """
