@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests import once
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -14,10 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def whole() -> dict[str, Any]:
-    """The document of all claims as they are expected, made without checking: verdicts are what the registry pins."""
-    from tests.paper_checks.report_pages import as_expected
-
-    return as_expected()
+    """The document of all claims as they are expected; of those that are checked in truth, their evidence."""
+    return _reported()
 
 
 @pytest.fixture(scope="module")
@@ -30,47 +31,74 @@ def some() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def reported() -> dict[str, Any]:
+    return _reported()
+
+
+def _reported() -> dict[str, Any]:
     from tests.paper_checks.report_pages import SOME, as_expected
 
-    return as_expected(and_checked=SOME)
+    return once.once("report/document", lambda: as_expected(and_checked=SOME))
 
 
 @pytest.fixture(scope="session")
-def built(reported: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from paper_checks.report import site
-    from paper_checks.report.model import parse
+def built(reported: dict[str, Any]) -> Path:
+    """The site of ``reported``, with figures of every kind; made once in a run."""
+    return _site("few", reported, has_all_figures=False)
 
-    out = tmp_path_factory.mktemp("report") / "site"
-    site.write(parse(reported), out)
-    return out
+
+@pytest.fixture(scope="session")
+def full() -> Path:
+    """The site as it is published: every claim with its evidence and its figures. Minutes."""
+    return _site("all", once.whole(), has_all_figures=True)
+
+
+def _site(name: str, document: dict[str, Any], *, has_all_figures: bool) -> Path:
+    from tests.paper_checks.report_pages import write_site
+
+    out = Path(os.environ[once.FOLDER]) / "report" / name
+    return Path(once.once(f"report/{name}", lambda: write_site(document, out, has_all_figures=has_all_figures)))
 
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
+    """Of one module: while Playwright runs, no other test of this process could run an event loop of its own."""
     from playwright.sync_api import sync_playwright
 
     from tests.paper_checks.report_browser import FLAGS
 
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        browser = play.chromium.launch(executable_path=chromium, args=list(FLAGS), timeout=PATIENCE)
         yield browser
         browser.close()
 
 
-@pytest.fixture
+PATIENCE = 240_000
+"""Milliseconds that a browser may take for what it certainly will do: a busy machine is slow, and that is no fault."""
+
+
+@pytest.fixture(scope="module")
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a tab; nothing that it asks the network for is let out."""
+    """A tab of this size and theme, and of the kind that ``how`` says: each kind is opened once, and used again.
+
+    own: the name of a test that wants a tab for itself. Nothing that a tab asks the network for is let out, and what
+    moves on a page moves at once.
+    """
     from tests.paper_checks.report_browser import DESKTOP, is_file
 
-    contexts: list[BrowserContext] = []
+    tabs: dict[str, tuple[BrowserContext, Page]] = {}
 
-    def open_(size: tuple[int, int] = DESKTOP, theme: Any = "light", **how: Any) -> Page:
-        viewport: Any = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, color_scheme=theme, **how)
-        context.route("**/*", lambda route: route.continue_() if is_file(route.request.url) else route.abort())
-        contexts.append(context)
-        return context.new_page()
+    def open_(size: tuple[int, int] = DESKTOP, theme: Any = "light", own: str = "", **how: Any) -> Page:
+        kind = repr((own, sorted(how.items())))
+        if kind not in tabs:
+            context = browser.new_context(reduced_motion="reduce", **how)
+            context.route("**/*", lambda route: route.continue_() if is_file(route.request.url) else route.abort())
+            context.set_default_timeout(PATIENCE)
+            tabs[kind] = context, context.new_page()
+        page = tabs[kind][1]
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.emulate_media(color_scheme=theme, media="screen")
+        return page
 
     yield open_
-    for context in contexts:
+    for context, _ in tabs.values():
         context.close()

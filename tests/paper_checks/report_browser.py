@@ -37,17 +37,7 @@ def url(built: Path, name: str) -> str:
     return (built / page).as_uri() + (f"#{fragment}" if fragment else "")
 
 
-def broken(built: Path, tmp_path: Path, name: str, old: str, new: str) -> Path:
-    """A copy of the site in which one file is another."""
-    copy = tmp_path / "broken"
-    shutil.copytree(built, copy, dirs_exist_ok=True)
-    text = (copy / name).read_text(encoding="utf-8")
-    assert old in text
-    (copy / name).write_text(text.replace(old, new, 1), encoding="utf-8")
-    return copy
-
-
-def broken_all(built: Path, copy: Path, name: str, old: str, new: str) -> Path:
+def broken(built: Path, copy: Path, name: str, old: str, new: str) -> Path:
     """A copy of the site in which one file has another text wherever it had the old one."""
     shutil.copytree(built, copy, dirs_exist_ok=True)
     text = (copy / name).read_text(encoding="utf-8")
@@ -57,20 +47,29 @@ def broken_all(built: Path, copy: Path, name: str, old: str, new: str) -> Path:
 
 
 class Noise:
-    """What a tab complains of, and what it asks for that is not a file of the site."""
+    """What a tab complains of, and what it asks for that is not a file of a site."""
 
-    def __init__(self, page: Page, built: Path) -> None:
+    def __init__(self, page: Page) -> None:
         self.heard: list[str] = []
-        here = built.as_uri()
+        self.here = ""
         page.on("console", lambda said: self.heard.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.heard.append(str(error)))
         page.on("requestfailed", self.failed)
-        page.on("request", lambda asked: None if asked.url.startswith(here) else self.heard.append(asked.url))
+        page.on("request", self.asked)
 
-    def failed(self, asked: Request) -> None:
+    def of(self, built: Path) -> list[str]:
+        """From now on, of this site: the list that it goes into."""
+        self.here, self.heard = built.as_uri(), []
+        return self.heard
+
+    def asked(self, one: Request) -> None:
+        if not one.url.startswith(self.here):
+            self.heard.append(one.url)
+
+    def failed(self, one: Request) -> None:
         """What was still on its way when the tab went on to another page is none."""
-        if asked.failure != "net::ERR_ABORTED":
-            self.heard.append(f"{asked.url}: {asked.failure}")
+        if one.failure != "net::ERR_ABORTED":
+            self.heard.append(f"{one.url}: {one.failure}")
 
 
 def visible(page: Page) -> list[str]:
@@ -100,41 +99,59 @@ LINKS = "() => [...document.querySelectorAll('a[href]')].map(one => one.href.bas
 IDS = "() => [...document.querySelectorAll('[id]')].map(one => one.id)"
 
 
-def dead_links(page: Page, built: Path) -> list[str]:
-    """Of the pages as they stand when their scripts have run."""
-    links: dict[str, list[str]] = {}
-    ids: dict[str, set[str]] = {}
-    for name in names(built):
-        page.goto(url(built, name))
-        links[name], ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
+def dead_links(name: str, links: Sequence[str], ids: Mapping[str, set[str]]) -> list[str]:
+    """Of the links of a page those that lead nowhere; ids: of every page as it stands when its scripts have run."""
     dead = []
-    for name, several in links.items():
-        for link in several:
-            target, _, fragment = link.partition("#")
-            target = target or name
-            is_there = link.startswith("https://") or (
-                target in ids and (not fragment or "=" in fragment or fragment in ids[target])
-            )
-            if not is_there:
-                dead.append(f"{name}: {link}")
+    for link in links:
+        target, _, fragment = link.partition("#")
+        target = target or name
+        is_there = target in ids and (not fragment or "=" in fragment or fragment in ids[target])
+        if not (is_there or link.startswith("https://")):
+            dead.append(link)
     return dead
 
 
-FOCUSED = """() => {
-  const one = document.activeElement, box = one.getBoundingClientRect(), style = getComputedStyle(one);
-  const rect = one.querySelector("rect");
-  const isMarked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
-  return {id: one.dataset.id ?? null, x: box.x + scrollX, y: box.y + scrollY, isMarked,
-    isSeen: box.top >= 0 && box.bottom <= innerHeight, stroke: rect ? getComputedStyle(rect).strokeWidth : ""};
+FOCUSED = """async () => {
+  const one = document.activeElement, style = getComputedStyle(one), rect = one.querySelector("rect");
+  // When the browser has finished scrolling: in two frames it does not move.
+  for (let still = 0, before = ""; still < 2; ) {
+    await new Promise(requestAnimationFrame);
+    const box = one.getBoundingClientRect(), now = `${box.x} ${box.y}`;
+    still = now === before ? still + 1 : 0;
+    before = now;
+  }
+  // Seen is what lies in the window with nothing over it: the header, a row's head, the edge of a box that scrolls.
+  const places = [0.03, 0.25, 0.5, 0.75, 0.97];
+  const isSeen = box => {
+    const [left, top] = [Math.max(box.left, 0), Math.max(box.top, 0)];
+    const [wide, high] = [Math.min(box.right, innerWidth) - left, Math.min(box.bottom, innerHeight) - top];
+    const hits = places.flatMap(u => places.map(v => document.elementFromPoint(left + u * wide, top + v * high)));
+    return wide > 0 && high > 0 && hits.some(hit => one.contains(hit));
+  };
+  return {id: one.dataset.id ?? null, is: one.outerHTML.slice(0, 120), isOut: one === document.body,
+    x: rect?.x.baseVal.value, y: rect?.y.baseVal.value, stroke: rect ? getComputedStyle(rect).strokeWidth : "",
+    isMarked: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+    isSeen: [...one.getClientRects()].some(isSeen)};
 }"""
+"""What has the focus: whether it is marked, and whether a reader sees some of it. One that is larger than the window
+cannot be in it as a whole, and where a browser puts an edge differs by a fraction of a pixel."""
 
 
-def tabbed(page: Page, number: int) -> list[dict[str, Any]]:
-    found = []
+def tabbed(page: Page, number: int, key: str = "Tab") -> list[dict[str, Any]]:
+    """What takes the focus, one after the other; none of it is left once the last of the page has had it."""
+    found: list[dict[str, Any]] = []
     for _ in range(number):
-        page.keyboard.press("Tab")
-        found.append(page.evaluate(FOCUSED))
+        page.keyboard.press(key)
+        one = page.evaluate(FOCUSED)
+        if one["isOut"]:
+            break
+        found.append(one)
     return found
+
+
+def out_of_sight(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What has the focus where nobody sees it."""
+    return [one["is"] for one in found if not (one["isMarked"] and one["isSeen"])]
 
 
 WIDER = """() => {
@@ -162,7 +179,8 @@ SOME_OF_EACH = """kept => {
   for (const many of ["article.claim", ".entry", "main > section:has(.drawn)", ".node", ".drawn", ".evidence > li"])
     document.querySelectorAll(many).forEach((one, i) => { if (i > 1 && !kept.includes(one.id)) one.remove(); });
   for (const body of document.querySelectorAll("tbody, .chips"))
-    [...body.children].slice(5).forEach(one => one.remove());
+    [...body.children].slice(3).forEach(one => one.remove());
   document.querySelectorAll("math").forEach(one => one.replaceChildren("x"));
+  document.querySelectorAll(".drawn svg > :not(title, desc)").forEach(one => one.remove());
   document.querySelectorAll("details").forEach(one => { one.open = true; });
 }"""

@@ -7,19 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 from paper_checks import verify as engine
 from paper_checks.cells import side_by_side
 from paper_checks.commands.output import as_text
 from paper_checks.concord import agreements
 from paper_checks.registry import claims
-from paper_checks.report import site, views
+from paper_checks.report import figures, scheme_figures, site, views
 from paper_checks.report.model import parse
+from tests.once import claim as checked
 
 SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")
 """Of every kind: with a counterexample and its table, steps, numbers, a figure, parts, mutants; a second to check."""
+FIGURED = (*SOME, "S3-12", "S2-13", "S3-04", "S3-49")
+"""With a figure of every kind: orders in stacks and in Transformers, bounds, and one of training that two share."""
+DRAWN = ("post-ln", "pre-ln", "deepnorm", "rezero")
+"""Schemes whose figures stand on the site that is made for tests: with an update of 0, and without."""
 VOID = {"meta", "link", "img", "br", "hr", "input", "path", "rect", "circle", "line", "use", "stop", "mspace", "wbr"}
 
 
@@ -33,9 +41,15 @@ def as_expected(*, and_checked: Iterable[str] = ()) -> dict[str, Any]:
     return document_of(list(entries.values()), rows, agreements())
 
 
-def checked(id_: str) -> dict[str, Any]:
-    """With its evidence, mutants included."""
-    return engine.check(claims()[id_], True)
+def write_site(document: Mapping[str, Any], out: Path, *, has_all_figures: bool) -> str:
+    """The site of a document; all its figures take half a minute, and those of FIGURED and DRAWN are of every kind."""
+    real = figures.for_claim
+    with pytest.MonkeyPatch.context() as patch:
+        if not has_all_figures:
+            patch.setattr(figures, "for_claim", lambda id_: real(id_) if id_ in FIGURED else [])
+            patch.setattr(scheme_figures, "SCHEMES", DRAWN)
+        site.write(parse(document), out)
+    return str(out)
 
 
 def document_of(entries: list[Any], rows: Any = (), beside: Any = ()) -> dict[str, Any]:
@@ -150,9 +164,12 @@ def made(found: Mapping[str, Any], only: Iterable[str] | None = None) -> dict[st
     return {name: make() for name, make in pages.items() if only is None or name in only}
 
 
-def faults(pages: Mapping[str, str], files: Iterable[str] = ()) -> list[str]:
+def read(pages: Mapping[str, str]) -> dict[str, Page]:
+    return {name: Page(text) for name, text in pages.items()}
+
+
+def faults(parsed: Mapping[str, Page], files: Iterable[str] = ()) -> list[str]:
     """What is wrong with the pages of a site."""
-    parsed = {name: Page(text) for name, text in pages.items()}
     known = {*parsed, *files}
     found = []
     for name, page in parsed.items():
@@ -188,11 +205,11 @@ def _is_there(link: str, known: set[str]) -> bool:
     return bool(to.scheme) or not to.path or to.path in known
 
 
-def unreachable(found: Mapping[str, Any], pages: Mapping[str, str]) -> list[str]:
+def unreachable(found: Mapping[str, Any], parsed: Mapping[str, Page]) -> list[str]:
     """Claims without an article on the page of their source."""
-    articles = {name: Page(text).articles for name, text in pages.items()}
+    articles = {name: Counter(page.articles) for name, page in parsed.items()}
     places = ((entry["id"], f"source-{entry['source']}.html") for entry in found["claims"])
-    return [id_ for id_, name in places if articles.get(name, []).count(id_) != 1]
+    return [id_ for id_, name in places if articles[name][id_] != 1]
 
 
 STATIC = [f"static/{path.name}" for path in site.STATIC.iterdir()]

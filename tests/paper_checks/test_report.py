@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from paper_checks.kernel_laws import law
 from paper_checks.registry import claims
 from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.model import BadDocumentError, Document, parse
+from tests import once
 from tests.paper_checks.report_pages import (
     SOME,
     STATIC,
@@ -28,6 +30,7 @@ from tests.paper_checks.report_pages import (
     document_of,
     faults,
     made,
+    read,
     unchecked,
     unreachable,
 )
@@ -36,31 +39,58 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror='a()'> \"&lt; ${
 
 
 @pytest.fixture(scope="module")
-def pages(whole: dict[str, Any]) -> dict[str, str]:
-    return made(whole)
+def pages(built: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in built.glob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def parsed(pages: dict[str, str]) -> dict[str, Page]:
+    return read(pages)
+
+
+def without_figures(patch: pytest.MonkeyPatch) -> None:
+    """They take seconds and do not depend on the document."""
+    patch.setattr(figures, "by_scheme", list)
+    patch.setattr(figures, "for_claim", lambda _: [])
+    patch.setattr(figures, "training", dict)
+    patch.setattr(training, "page", lambda _: Markup("<h1>Training</h1>"))
 
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the pages of figures, which take seconds and do not depend on the document."""
-    monkeypatch.setattr(figures, "by_scheme", list)
-    monkeypatch.setattr(figures, "training", dict)
-    monkeypatch.setattr(training, "page", lambda _: Markup("<h1>Training</h1>"))
+    without_figures(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def few(some: dict[str, Any]) -> dict[str, str]:
+    """The pages of a few claims, without figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        without_figures(patch)
+        return made(some)
 
 
 # ---------------------------------------------------------------- what stands on the pages
 
 
-def test_every_page_is_sound(pages: dict[str, str]) -> None:
-    assert faults(pages, STATIC) == []
+def check_pages(found: Mapping[str, Any], parsed: Mapping[str, Page]) -> None:
+    """Each is sound, and leads to every claim."""
+    assert faults(parsed, STATIC) == []
+    assert unreachable(found, parsed) == []
+    listed = parsed["claims.html"]
+    assert [id_ for id_ in listed.ids if id_ in claims()] == list(claims())
+    assert {f"source-{entry['source']}.html#{entry['id']}" for entry in found["claims"]} <= set(listed.links)
+
+
+def test_every_page_is_sound(whole: dict[str, Any], pages: dict[str, str], parsed: dict[str, Page]) -> None:
+    check_pages(whole, parsed)
     assert max(len(text.encode()) for text in pages.values()) < 3e6
 
 
-def test_every_claim_is_reachable(whole: dict[str, Any], pages: dict[str, str]) -> None:
-    assert unreachable(whole, pages) == []
-    listed = Page(pages["claims.html"])
-    assert [id_ for id_ in listed.ids if id_ in claims()] == list(claims())
-    assert {f"source-{entry['source']}.html#{entry['id']}" for entry in whole["claims"]} <= set(listed.links)
+@pytest.mark.slow
+def test_every_page_of_the_whole_report_is_sound(full: Path) -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in full.glob("*.html")}
+    check_pages(once.whole(), read(pages))
+    assert max(len(text.encode()) for text in pages.values()) < 3e6
 
 
 def test_a_quotation_of_which_no_copy_is_kept_is_said_to_be_restated(
@@ -89,15 +119,15 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_page_that_is_not_sound_is_seen(pages: dict[str, str], name: str) -> None:
+def test_a_page_that_is_not_sound_is_seen(pages: dict[str, str], parsed: dict[str, Page], name: str) -> None:
     broken = MUTANTS[name](pages["index.html"])
     assert broken != pages["index.html"]
-    assert faults({**pages, "index.html": broken}, STATIC)
+    assert faults({**parsed, "index.html": Page(broken)}, STATIC)
 
 
-def test_a_claim_that_is_lost_is_seen(whole: dict[str, Any], pages: dict[str, str]) -> None:
+def test_a_claim_that_is_lost_is_seen(whole: dict[str, Any], pages: dict[str, str], parsed: dict[str, Page]) -> None:
     lost = pages["source-su.html"].replace('<article class="claim confirmed" id="S1-24"', "<article", 1)
-    assert unreachable(whole, {**pages, "source-su.html": lost}) == ["S1-24"]
+    assert unreachable(whole, {**parsed, "source-su.html": Page(lost)}) == ["S1-24"]
 
 
 def test_overview_counts_and_finds(whole: dict[str, Any], pages: dict[str, str]) -> None:
@@ -142,8 +172,8 @@ def test_overview_leads_with_the_picture_and_the_rule(pages: dict[str, str]) -> 
         assert not leads(text.replace(old, new)), old
 
 
-def test_a_command_that_shows_no_more_than_the_page_is_called_so(some: dict[str, Any]) -> None:
-    text = "".join(made(some, {f"source-{one['source']}.html" for one in some["claims"]}).values())
+def test_a_command_that_shows_no_more_than_the_page_is_called_so(few: dict[str, str]) -> None:
+    text = "".join(text for name, text in few.items() if name.startswith("source-"))
     labels = re.findall(r'<p class="label">([^<]*)</p>\s*<div class="command"><code>(.*?)</code>', text)
     assert len(labels) > 3
     assert all((label == "See it") is not command.startswith("depthlaw explain ") for label, command in labels)
@@ -160,34 +190,30 @@ def test_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None:
     assert f"UNDECIDED, expected {entry['expected']}" in text
 
 
-@pytest.mark.usefixtures("light")
-def test_a_claim_shows_all_that_is_known_of_it(some: dict[str, Any]) -> None:
+def test_a_claim_shows_all_that_is_known_of_it(some: dict[str, Any], few: dict[str, str]) -> None:
     """Evidence, steps, numbers, counterexample with its command, mutants, and both directions of uses."""
-    shown = made(some)
     for entry in some["claims"]:
-        text = shown[f"source-{entry['source']}.html"]
+        text = few[f"source-{entry['source']}.html"]
         for part in entry["parts"]:
             assert text.count('<span class="route"') >= len(part["evidence"])
             if part["counterexample"]:
                 assert str(Markup.escape(part["counterexample"]["command"])) in text
         assert f"Broken on purpose: {len(entry['mutants'])} of {len(entry['mutants'])} seen" in text
-    assert "Derivation, " in "".join(shown.values())
-    assert faults(shown, STATIC) == []  # claims that this document lacks are named, not linked
+    assert "Derivation, " in "".join(few.values())
+    assert faults(read(few), STATIC) == []  # claims that this document lacks are named, not linked
 
 
 @pytest.mark.usefixtures("light")
-def test_hostile_text_is_text(some: dict[str, Any]) -> None:
+def test_hostile_text_is_text(some: dict[str, Any], few: dict[str, str]) -> None:
     """Every string of a document, replaced where its form allows it: nothing of it becomes a tag or a template."""
-    found = _poisoned(json.loads(json.dumps(some)))
-    shown = made(found)
-    clean = made(some)
-    for name, text in shown.items():
-        page = Page(text)
-        assert page.tags["script"] == Page(clean[name]).tags["script"] == 2
+    shown = made(_poisoned(some))
+    parsed = read(shown)
+    for name, page in parsed.items():
+        assert page.tags["script"] == few[name].count("<script") == 2
         assert not page.tags["img"] and not page.handlers
-        assert "49" not in text.partition("<main")[2] or "{{ 7*7 }}" in text
+        assert "49" not in shown[name].partition("<main")[2] or "{{ 7*7 }}" in shown[name]
     assert "&lt;script&gt;" in shown["source-su.html"]
-    assert faults(shown, STATIC) == []
+    assert faults(parsed, STATIC) == []
 
 
 def _poisoned(value: Any, key: str = "") -> Any:
@@ -239,11 +265,12 @@ def parse_claim(id_: str) -> Any:
 
 
 @pytest.mark.usefixtures("light")
-def test_same_document_same_bytes(some: dict[str, Any]) -> None:
-    assert made(some) == made(some)
+def test_same_document_same_bytes(some: dict[str, Any], few: dict[str, str]) -> None:
+    assert made(some) == few
     other = json.loads(json.dumps(some))
     other["claims"][0]["quote"] += "."
-    assert made(other) != made(some)
+    name = f"source-{other['claims'][0]['source']}.html"
+    assert made(other, [name])[name] != few[name]
 
 
 def test_statement_of_another_registry_is_shown_as_its_text(some: dict[str, Any]) -> None:
@@ -282,7 +309,7 @@ def test_without_kept_numbers_the_site_says_so(some: dict[str, Any], monkeypatch
     shown = made(some)
     assert "it is of other sources" in shown["measured.html"]
     assert "make tables" in shown["tables.html"]
-    assert faults(shown, STATIC) == []
+    assert faults(read(shown), STATIC) == []
 
 
 # ---------------------------------------------------------------- the document that comes from outside

@@ -1,12 +1,12 @@
 """The report in a real Chromium: it loads in silence, the filter filters, everything is reached, seen and legible.
 
-One site for all tests, made of as few claims checked in truth as have every kind of content. Each check is shown a
-site that is broken in the way that it looks for.
+One site for all tests, made of as few claims checked in truth as have every kind of content; the slow tests look at the
+site of all claims. Each check is shown a site that is broken in the way that it looks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ import pytest
 from playwright.sync_api import Page
 
 from paper_checks.registry import claims
+from tests import once
 from tests.paper_checks.report_browser import (
     DESKTOP,
+    IDS,
+    LINKS,
     OF_COLOUR,
     OF_WIDTH,
     PHONE,
@@ -27,6 +30,7 @@ from tests.paper_checks.report_browser import (
     broken,
     dead_links,
     names,
+    out_of_sight,
     tabbed,
     url,
     violations,
@@ -38,30 +42,130 @@ from tests.paper_checks.report_pages import SOME
 pytestmark = pytest.mark.browser
 
 
-# ---------------------------------------------------------------- loading
+# ---------------------------------------------------------------- every page
 
 
-def noise(opened: Callable[..., Page], built: Path, several: Sequence[str]) -> list[str]:
-    page = opened()
-    heard = Noise(page, built).heard
-    for name in several:
-        page.goto(url(built, name))
-    page.context.close()
-    return heard
+class Visits:
+    """What is wrong with pages when a browser shows them, one visit of each."""
+
+    def __init__(self, page: Page, built: Path, found: Mapping[str, Any]) -> None:
+        self.page, self.built = page, built
+        self.noise = Noise(page)
+        self.claims = {name: [] for name in names(built)}
+        for entry in found["claims"]:
+            self.claims[f"source-{entry['source']}.html"].append(entry["id"])
+        self.links: dict[str, list[str]] = {}
+        self.ids: dict[str, set[str]] = {}
+
+    def faults(self, name: str, built: Path | None = None) -> list[str]:
+        """Of a page by itself, folded, unfolded and on a smaller phone; its links and ids are kept for ``dead``."""
+        page = self.page
+        heard = self.noise.of(built or self.built)
+        page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        page.goto(url(built or self.built, name))
+        self.links[name], self.ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
+        wide = page.evaluate(WIDER)
+        hidden = page.evaluate(
+            f"ids => ids.filter(id => {{ location.hash = id; return !({PLACE})(id); }})", self.claims[name]
+        )
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        wide += page.evaluate(WIDER)
+        page.set_viewport_size({"width": SMALL_PHONE[0], "height": SMALL_PHONE[1]})
+        wide += page.evaluate(WIDER)
+        found = {"heard": heard, "wide": wide, "not reached": hidden}
+        return [f"{kind}: {one}" for kind, several in found.items() for one in several]
+
+    def dead(self, name: str) -> list[str]:
+        """Of a page that was visited, when those that it leads to have been visited too."""
+        return dead_links(name, self.links[name], self.ids)
 
 
-LOUD = {
-    "a script that fails": ("<main", "<script>undefined_name()</script><main"),
-    "a message": ("<main", "<script>console.warn('old')</script><main"),
-    "a picture from elsewhere": ("<main", '<img src="https://a.example/b.png" alt=""><main'),
-    "a script that is not there": ("static/theme.js", "static/themes.js"),
+UNDER = "html { scroll-padding: 0 } .claim { margin: 0; padding: 0; border: 0 } .claim h2 { margin: 0 }"
+BROKEN = {
+    "a script that fails": ("schemes.html", "<main", "<script>undefined_name()</script><main", "heard"),
+    "a message": ("schemes.html", "<main", "<script>console.warn('old')</script><main", "heard"),
+    "a picture from elsewhere": ("schemes.html", "<main", '<img src="https://a.example/b.png" alt=""><main', "heard"),
+    "a script that is not there": ("schemes.html", "static/theme.js", "static/themes.js", "heard"),
+    "a paragraph that is too wide": ("schemes.html", "<h1>", '<p style="width:400px">wide</p><h1>', "wide"),
+    "one that is folded": ("schemes.html", "<h1>", '<details><p style="width:400px">wide</p></details><h1>', "wide"),
+    "the header lies on a claim": ("source-fixup.html", "</head>", f"<style>{UNDER}</style></head>", "not reached"),
 }
 
 
-def test_every_page_loads_in_silence(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
-    assert noise(opened, built, names(built)) == []
-    for what, (old, new) in LOUD.items():
-        assert noise(opened, broken(built, tmp_path, "schemes.html", old, new), ["schemes.html"]), what
+def test_every_page_is_silent_and_narrow_and_leads_to_claims_and_pages(
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    visits = Visits(opened(PHONE), built, reported)
+    assert {name: found for name in names(built) if (found := visits.faults(name))} == {}
+    assert {name: found for name in names(built) if (found := visits.dead(name))} == {}
+    for what, (name, old, new, said) in BROKEN.items():
+        found = visits.faults(name, broken(built, tmp_path / what, name, old, new))
+        assert any(one.startswith(said) for one in found), what
+    old, new = 'href="source-su.html#S1-23"', 'href="source-su.html#S1-99"'
+    visits.faults("graph.html", broken(built, tmp_path / "dead", "graph.html", old, new))
+    assert set(visits.dead("graph.html")) == {"source-su.html#S1-99"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_of_the_whole_report_is_silent_narrow_and_legible(
+    full: Path, opened: Callable[..., Page], theme: str
+) -> None:
+    page = opened(PHONE, theme)
+    visits = Visits(page, full, once.whole())
+    wrong: dict[str, list[str]] = {}
+    for name in names(full):
+        wrong[name] = visits.faults(name)
+        page.evaluate(SOME_OF_EACH, list(SOME))
+        for size in (DESKTOP, PHONE):
+            opened(size, theme)
+            wrong[name] += violations(page) + violations(page, OF_WIDTH)
+    assert wrong == {name: [] for name in wrong}
+    assert {name: found for name in names(full) if (found := visits.dead(name))} == {}
+
+
+def test_a_claim_is_reached_from_the_list(built: Path, opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.goto(url(built, "claims.html"))
+    page.click('.entry a[href="source-fixup.html#LI-05"]')
+    page.wait_for_url("**/source-fixup.html#LI-05")
+    assert page.evaluate(PLACE, "LI-05")
+
+
+# ---------------------------------------------------------------- axe
+
+TEMPLATES = ("index", "claims", "source-slides", "source-deepnet", "graph", "tables", "measured", "training", "schemes")
+"""A page of each, and of those of claims two, as they have evidence of every kind."""
+BARRED = {
+    "image-alt": '<img src="static/icon.svg">',
+    "color-contrast": '<p style="color:#888;background:#999">grey</p>',
+    "heading-order": "<h1>Schemes</h1><h4>too deep</h4>",
+    "button-name": "<button></button>",
+}
+
+
+def test_axe_finds_nothing(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
+    """By every rule, and on a phone in the dark by the rules for which that makes a difference.
+
+    Of what a page has many times over some are kept, folds open: of claims those that are checked in truth.
+    """
+    wrong: dict[str, list[str]] = {}
+    for name in TEMPLATES:
+        page = opened()
+        page.goto(url(built, f"{name}.html"))
+        page.evaluate(SOME_OF_EACH, list(SOME))
+        wrong[name] = violations(page)
+        wrong[name] += violations(opened(PHONE, "dark"), OF_COLOUR + OF_WIDTH)
+    assert wrong == {name: [] for name in wrong}
+    page = opened()
+    page.goto(
+        url(
+            broken(built, tmp_path / "barred", "schemes.html", "<h1>", "".join(BARRED.values()) + "<h1>"),
+            "schemes.html",
+        )
+    )
+    found = violations(page)
+    assert [rule for rule in BARRED if not any(one.startswith(rule) for one in found)] == []
 
 
 # ---------------------------------------------------------------- the filter
@@ -136,49 +240,13 @@ BAD_FILTERS = {
 
 def test_the_filter_filters(built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path) -> None:
     check_filter(opened(), reported, built)
-    for old, new in BAD_FILTERS.values():
-        bad = broken(built, tmp_path, "static/site.js", old, new)
+    for what, (old, new) in BAD_FILTERS.items():
+        bad = broken(built, tmp_path / what, "static/site.js", old, new)
         with pytest.raises(AssertionError):
             check_filter(opened(), reported, bad)
 
 
-# ---------------------------------------------------------------- links
-
-
-def test_every_claim_is_reached_and_not_under_the_header(
-    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
-) -> None:
-    by_source: dict[str, list[str]] = {}
-    for entry in reported["claims"]:
-        by_source.setdefault(entry["source"], []).append(entry["id"])
-    page = opened()
-    for source, ids in by_source.items():
-        page.goto(url(built, "claims.html"))
-        page.click(f'.entry a[href="source-{source}.html#{ids[-1]}"]')
-        page.wait_for_url(f"**/source-{source}.html#{ids[-1]}")
-        assert page.evaluate(PLACE, ids[-1]), ids[-1]
-        assert page.evaluate(f"ids => ids.filter(id => {{ location.hash = id; return !({PLACE})(id); }})", ids) == []
-    small = opened(PHONE)
-    small.goto(url(built, "source-su.html#S1-24"))
-    assert small.evaluate(PLACE, "S1-24")
-    under = broken(built, tmp_path, "static/style.css", "scroll-padding-top: 4rem", "scroll-padding-top: 0")
-    css = under / "static" / "style.css"
-    css.write_text(css.read_text().replace(".claim { margin-block: 2rem 0; padding-top: 1.5rem", ".claim { "))
-    page.goto(url(under, "source-su.html#S1-24"))
-    assert not page.evaluate(PLACE, "S1-24")
-
-
-def test_no_link_is_dead(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
-    page = opened()
-    assert dead_links(page, built) == []
-    bad = broken(built, tmp_path, "graph.html", 'href="source-su.html#S1-23"', 'href="source-su.html#S1-99"')
-    for name in names(bad):
-        if name not in ("graph.html", "source-su.html"):
-            (bad / name).write_text("<title>away</title>")
-    assert "graph.html: source-su.html#S1-99" in dead_links(page, bad)
-
-
-# ---------------------------------------------------------------- the graph and the keyboard
+# ---------------------------------------------------------------- the graph
 
 
 def test_the_graph_leads_to_claims_by_mouse_and_keyboard(
@@ -192,95 +260,39 @@ def test_the_graph_leads_to_claims_by_mouse_and_keyboard(
     page.wait_for_url("**/source-su.html#S1-23")
     assert page.evaluate(PLACE, "S1-23")
 
+    page = opened(SMALL_PHONE)
     page.goto(url(built, "graph.html"))
     page.locator(".graph-box").focus()
     seen = tabbed(page, 12)
-    assert all(one["id"] and one["isMarked"] and one["isSeen"] and one["stroke"] == "4px" for one in seen)
-    places = [(round(one["x"]), round(one["y"])) for one in seen]
+    assert out_of_sight(seen) == []
+    assert all(one["id"] and one["stroke"] == "4px" for one in seen)
+    places = [(one["x"], one["y"]) for one in seen]
     assert places == sorted(places)  # column by column, and down each
     page.keyboard.press("Enter")
     page.wait_for_url(f"**#{seen[-1]['id']}")
 
-    bad = broken(built, tmp_path, "graph.html", "outline:3px solid var(--accent)", "outline:none")
+    bad = broken(built, tmp_path / "unmarked", "graph.html", "outline:3px solid var(--accent)", "outline:none")
     page.goto(url(bad, "graph.html"))
     page.locator(".graph-box").focus()
-    assert not tabbed(page, 1)[0]["isMarked"]
+    assert out_of_sight(tabbed(page, 1))
 
 
-# ---------------------------------------------------------------- widths
+# ---------------------------------------------------------------- on paper
 
 
-def unfold(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-
-
-def test_no_page_scrolls_sideways(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
-    """Folded and unfolded; themes differ in colours only, and one page shows that they do."""
-    page = opened(PHONE)
-    wide = {}
-    for name in names(built):
-        page.goto(url(built, name))
-        wide[name] = page.evaluate(WIDER)
-        unfold(page)
-        wide[name] += page.evaluate(WIDER)
-        page.set_viewport_size({"width": SMALL_PHONE[0], "height": SMALL_PHONE[1]})
-        wide[name] += page.evaluate(WIDER)
-        page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    assert wide == {name: [] for name in wide}
-    dark = opened(PHONE, "dark")
-    for name in ("index.html", "claims.html", "source-deepnet.html", "tables.html"):
-        dark.goto(url(built, name))
-        assert dark.evaluate(WIDER) == []
-    bad = broken(built, tmp_path, "schemes.html", "<h1>", '<p style="width:400px">wide</p><h1>')
-    page.goto(url(bad, "schemes.html"))
-    assert page.evaluate(WIDER)
+def folded(page: Page) -> list[bool]:
+    inside = "details.fold:not([open]) > :not(summary)"
+    return page.eval_on_selector_all(inside, "all => all.map(one => one.checkVisibility())")
 
 
 def test_print_shows_what_is_folded(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
-    def folded(page: Page) -> list[bool]:
-        inside = "details.fold:not([open]) > :not(summary)"
-        return page.eval_on_selector_all(inside, "all => all.map(one => one.checkVisibility())")
-
     page = opened(java_script_enabled=False)
-    page.goto(url(built, "source-su.html"))
+    page.goto(url(built, "source-deepnet.html"))
     assert len(folded(page)) > 5
     assert not any(folded(page))
     page.emulate_media(media="print")
     assert all(folded(page))
     assert page.locator(".top").is_hidden()
-    bad = broken(built, tmp_path, "static/style.css", "details::details-content", "details.none")
-    page.goto(url(bad, "source-su.html"))
+    bad = broken(built, tmp_path / "folded", "static/style.css", "details::details-content", "details.none")
+    page.goto(url(bad, "source-deepnet.html"))
     assert not all(folded(page))
-
-
-# ---------------------------------------------------------------- axe
-
-
-BARRED = {
-    "image-alt": ("<h1>", '<img src="static/icon.svg"><h1>'),
-    "color-contrast": ("<h1>", '<p style="color:#888;background:#999">grey</p><h1>'),
-    "heading-order": ("<h1>Schemes</h1>", "<h1>Schemes</h1><h4>too deep</h4>"),
-    "button-name": ("<h1>", "<button></button><h1>"),
-}
-
-
-def test_axe_finds_nothing(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
-    """Every page by every rule, and on a phone in the dark by the rules for which that makes a difference.
-
-    Of what a page has many times over some are kept, folds open: of claims those that are checked in truth.
-    """
-    wrong: dict[str, list[str]] = {}
-    page = opened(reduced_motion="reduce")  # else a colour may be on its way from one theme to the other
-    for name in names(built):
-        page.goto(url(built, name))
-        page.evaluate(SOME_OF_EACH, list(SOME))
-        wrong[name] = violations(page)
-        page.emulate_media(color_scheme="dark")
-        page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-        wrong[name] += violations(page, OF_COLOUR + OF_WIDTH)
-        page.emulate_media(color_scheme="light")
-        page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
-    assert wrong == {name: [] for name in wrong}
-    for rule, (old, new) in BARRED.items():
-        page.goto(url(broken(built, tmp_path, "schemes.html", old, new), "schemes.html"))
-        assert any(one.startswith(rule) for one in violations(page)), rule
