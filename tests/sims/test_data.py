@@ -332,8 +332,8 @@ def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
 # --- the guess
 
 
-def loss_of_constant(probabilities: Tensor, asked: Tensor) -> float:
-    return -float(probabilities.log()[asked].mean())
+def loss_of_constant(probabilities: Tensor, shares: Tensor) -> float:
+    return -float(torch.xlogy(shares, probabilities).sum())
 
 
 def is_bound(guess: float, loss: float, asked: Tensor) -> bool:
@@ -355,19 +355,19 @@ def test_no_constant_answer_gets_below_the_guess(name: str, seed: int, sharpness
     guess, asked, best = guess_of(name)
     noise = torch.randn(best.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     near = best.clamp(min=1e-9) * (sharpness * noise).exp()
-    assert is_bound(guess, loss_of_constant(near / near.sum(), asked), asked)
-    assert is_bound(guess, loss_of_constant((sharpness * noise).softmax(0), asked), asked)
+    assert is_bound(guess, loss_of_constant(near / near.sum(), best), asked)
+    assert is_bound(guess, loss_of_constant((sharpness * noise).softmax(0), best), asked)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_guess_is_reached_and_nothing_higher_is_a_bound(name: str) -> None:
     guess, asked, best = guess_of(name)
-    reached = loss_of_constant(best, asked)
+    reached = loss_of_constant(best, best)
     uniform = torch.full_like(best, 1 / len(best))
     assert is_bound(guess, reached, asked)
     assert is_bound(reached, guess, asked)
-    assert not is_bound(loss_of_constant(uniform, asked), reached, asked)
-    assert not is_bound(loss_of_constant(0.9 * best + 0.1 * uniform, asked), reached, asked)
+    assert not is_bound(loss_of_constant(uniform, best), reached, asked)
+    assert not is_bound(loss_of_constant(0.9 * best + 0.1 * uniform, best), reached, asked)
     # What is not asked for is no label.
     labels = task(name).held_out(HELD_OUT).labels
     assert data.entropy(asked) == guess

@@ -23,10 +23,12 @@ def lognormal(rng: np.random.Generator, mean: float, scatter: float, num: int) -
     return (mean * np.exp(scatter * rng.standard_normal(num) - scatter**2 / 2)).tolist()
 
 
-def coverage(trial: Callable[[np.random.Generator], tuple[Estimate | None, float]], seed: int = 0) -> int:
+def coverage(
+    trial: Callable[[np.random.Generator], tuple[Estimate | None, float]], num_trials: int = NUM_TRIALS
+) -> int:
     """In how many of the trials the interval holds the number that it is of."""
-    rng, count = np.random.default_rng(seed), 0
-    for _ in range(NUM_TRIALS):
+    rng, count = np.random.default_rng(0), 0
+    for _ in range(num_trials):
         found, truth = trial(rng)
         assert found is not None and found.low is not None and found.high is not None
         count += found.low <= truth <= found.high
@@ -177,9 +179,13 @@ def test_two_lengths_are_met_exactly_with_welch_s_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "width"), [(4, 512), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((16, 512), (64, 128)))]
+    ("num", "width", "num_trials"),
+    [
+        (4, 512, FEW),
+        *(pytest.param(*case, NUM_TRIALS, marks=pytest.mark.slow) for case in ((4, 512), (16, 512), (64, 128))),
+    ],
 )
-def test_a_bend_that_is_predicted_is_no_deviation(num: int, width: int) -> None:
+def test_a_bend_that_is_predicted_is_no_deviation(num: int, width: int, num_trials: int) -> None:
     """And the interval of the difference holds, with the scatter of deep post-LN."""
     means = curve(1, -1)
 
@@ -188,8 +194,8 @@ def test_a_bend_that_is_predicted_is_no_deviation(num: int, width: int) -> None:
         samples = [lognormal(rng, mean, s, num) for mean, s in zip(means, scatters, strict=True)]
         return fit_exponent(LENGTHS, samples, predicted).difference, 0.0
 
-    assert is_coverage(coverage(partial(trial, predicted=means)), 0.95)
-    assert not is_coverage(coverage(partial(trial, predicted=curve(1))), 0.95)
+    assert is_coverage(coverage(partial(trial, predicted=means), num_trials), 0.95, num_trials)
+    assert not is_coverage(coverage(partial(trial, predicted=curve(1)), num_trials), 0.95, num_trials)
 
 
 def test_weights_from_few_seeds_would_miss_as_often_as_documented() -> None:
@@ -280,8 +286,14 @@ def test_two_widths_are_met_exactly() -> None:
     assert found.slope.standard_error == pytest.approx(math.hypot(0.01, 0.02) / (16 / 128 - 16 / 512), rel=1e-12)
 
 
-@pytest.mark.parametrize("widths", [pytest.param((128, 512), marks=pytest.mark.slow), (64, 128, 256, 512)])
-def test_the_limit_and_the_slope_are_found_and_their_intervals_hold(widths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("widths", "num_trials"),
+    [
+        ((64, 128, 256, 512), FEW),
+        *(pytest.param(widths, NUM_TRIALS, marks=pytest.mark.slow) for widths in ((128, 512), (64, 128, 256, 512))),
+    ],
+)
+def test_the_limit_and_the_slope_are_found_and_their_intervals_hold(widths: tuple[int, ...], num_trials: int) -> None:
     def trial(rng: np.random.Generator, of: str, limit: float) -> tuple[Estimate, float]:
         ratios = []
         for width in widths:
@@ -290,9 +302,9 @@ def test_the_limit_and_the_slope_are_found_and_their_intervals_hold(widths: tupl
         found = width_term(widths, ratios, 16)
         return (found.limit, limit) if of == "limit" else (found.slope, 0.7)
 
-    assert is_coverage(coverage(partial(trial, of="limit", limit=1)), 0.95)
-    assert is_coverage(coverage(partial(trial, of="slope", limit=1)), 0.95)
-    assert not is_coverage(coverage(partial(trial, of="limit", limit=1.2)), 0.95)
+    assert is_coverage(coverage(partial(trial, of="limit", limit=1), num_trials), 0.95, num_trials)
+    assert is_coverage(coverage(partial(trial, of="slope", limit=1), num_trials), 0.95, num_trials)
+    assert not is_coverage(coverage(partial(trial, of="limit", limit=1.2), num_trials), 0.95, num_trials)
 
 
 def test_a_width_s_weight_is_its_seeds_times_itself() -> None:

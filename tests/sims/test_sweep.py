@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -156,6 +156,7 @@ def times_begun(folder: Path) -> list[int]:
     return sorted(Counter(n for event, n in logged(folder) if event == "start").values())
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_runs(tmp_path: Path) -> None:
     children = [start(tmp_path, ENOUGH, stdin=PIPE) for _ in range(2)]
     begin(children)
@@ -172,6 +173,7 @@ def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path)
     children = [start(tmp_path, ENOUGH, stdin=PIPE) for _ in range(2)]
     begin(children)
     wait_for(lambda: sum(event == "kept" for event, _ in logged(tmp_path)) >= 10)
+    assert max(times_begun(tmp_path)) == 1
     assert kill(children[0])
     assert count_claims(tmp_path / FILE) > 0
     out, err = children[1].communicate(timeout=PATIENCE)
@@ -259,21 +261,60 @@ def count_claims(path: Path) -> int:
     return num
 
 
-@pytest.mark.parametrize("attempts", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_worker_that_dies_takes_no_other_run_with_it(tmp_path: Path, attempts: int) -> None:
-    given = configs(str(tmp_path), 8)
+class OneDies(Executor):
+    """A pool in whose first incarnation run 2 is at work when run 3 kills the workers; alone, run 3 kills its own."""
+
+    incarnations = 0
+
+    def __init__(self) -> None:
+        self.at_work: list[Future[Any]] = []
+        self.is_broken = False
+        self.is_first = not OneDies.incarnations
+        OneDies.incarnations += 1
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.is_broken:
+            raise BrokenExecutor
+        future: Future[Any] = Future()
+        config = args[1]
+        if config["n"] == 3:
+            sweeping.log(config["folder"], "start", 3)
+            self.is_broken = True
+        if config["n"] == 3 or (config["n"] == 2 and self.is_first):
+            self.at_work.append(future)
+        else:
+            future.set_result(fn(*args, **kwargs))
+        for lost in self.at_work if self.is_broken else ():
+            lost.set_exception(BrokenExecutor())
+        return future
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_a_worker_that_dies_takes_no_other_run_with_it(
+    tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OneDies, "incarnations", 0)
+    dies_at_3(tmp_path, execute, OneDies, attempts)
+
+
+def test_so_it_is_of_processes(tmp_path: Path) -> None:
+    dies_at_3(tmp_path, sweeping.die_at_3, lambda: pool(2), 1)
+
+
+def dies_at_3(
+    folder: Path, run: Callable[[dict[str, Any]], dict[str, Any]], make_pool: Callable[[], Executor], attempts: int
+) -> None:
+    given = configs(str(folder), 8)
     told: list[int] = []
-    with Store(tmp_path / FILE) as store:
-        report = sweep(
-            given, sweeping.die_at_3, store, lambda: pool(2), at_once=4, attempts=attempts, advance=told.append
-        )
+    with Store(folder / FILE) as store:
+        report = sweep(given, run, store, make_pool, at_once=4, attempts=attempts, advance=told.append)
         assert report == Report(done=7, failed={key(given[3]): report.failed[key(given[3])]})
-        deaths = Counter(n for _, n in logged(tmp_path))[3]
+        deaths = Counter(n for event, n in logged(folder) if event == "start")[3]
         assert deaths == max(2, attempts)  # once among others, which does not tell of which run it died
         assert report.failed[key(given[3])] == f"its worker died, {deaths} times (killed, or out of memory)"
         assert sum(told) == 8
         assert [store.find(config) for config in given] == [right(c) if c["n"] != 3 else None for c in given]
-    assert count_claims(tmp_path / FILE) == 0
+    assert count_claims(folder / FILE) == 0
 
 
 def test_a_run_whose_worker_died_once_ends_well(tmp_path: Path) -> None:
