@@ -16,14 +16,15 @@ from paper_checks.commands import explain as command
 from paper_checks.commands.explain import TOLD, answer, details
 from paper_checks.findings import finding_of
 from paper_checks.registry import claims
+from tests.command import told as command_told
+from tests.once import claim
 
 SCREEN, WIDTH = 50, 100
 
 
-@cache
-def checked(id_: str) -> dict[str, Any]:
-    """Without its mutants and what is measured."""
-    return engine.check(claims()[id_], False, True)
+def checked(id_: str, with_mutants: bool = False) -> dict[str, Any]:
+    entry = claim(id_)
+    return entry if with_mutants else entry | {"mutants": None}
 
 
 def told(entry: dict[str, Any]) -> str:
@@ -40,15 +41,13 @@ def height(text: str) -> int:
 
 
 @pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command without what is measured."""
-    whole = engine.verify
-    monkeypatch.setattr(engine, "verify", lambda ids, **rest: whole(ids, **{**rest, "quick": True}))
+def at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was checked once in this run is not checked again."""
+    monkeypatch.setattr(engine, "check_all", lambda ids, *, with_mutants, **_: [checked(i, with_mutants) for i in ids])
 
 
-def said(id_: str, capsys: pytest.CaptureFixture[str], **asked: bool) -> str:
-    assert command.explain(id_, **{"full": False, "mutants": False, "as_json": False, **asked}) == 0
-    return capsys.readouterr().out
+def said(id_: str, *options: str, columns: int = 80) -> str:
+    return command_told("explain", id_, *options, COLUMNS=str(columns))
 
 
 def places(text: str, *wanted: str) -> list[int]:
@@ -118,12 +117,10 @@ def test_a_quotation_that_can_be_read_is_not_transcribed() -> None:
     assert "Transcribed" not in answered("S1-34")
 
 
-@pytest.mark.usefixtures("quickly")
-def test_it_is_said_at_once_what_is_checked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_said_at_once_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
-    real = command.chosen_ids
+    real, verify = command.chosen_ids, engine.verify
+    monkeypatch.setattr(engine, "verify", lambda ids, **rest: verify(ids, **{**rest, "quick": True}))
 
     @contextmanager
     def bar() -> Iterator[Callable[..., None]]:
@@ -135,14 +132,13 @@ def test_it_is_said_at_once_what_is_checked(
 
     monkeypatch.setattr(command, "bar", bar)
     monkeypatch.setattr(command, "chosen_ids", chosen_ids)
-    assert said("s2-16", capsys)
+    assert said("s2-16")
     assert told[1:] == [("checking S2-16 ...", 1, 2), ("checking S2-16 ...", 2, 2)]
 
 
-@pytest.mark.usefixtures("quickly")
-def test_in_full_and_with_mutants(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    short, full = said("s1-34", capsys, mutants=True), said("S1-34", capsys, full=True, mutants=True)
+@pytest.mark.usefixtures("at_hand")
+def test_in_full_and_with_mutants() -> None:
+    short, full = said("s1-34", "--mutants", columns=400), said("S1-34", "--full", "--mutants", columns=400)
     assert "tried, " in short
     assert "killed." in short
     assert "depthlaw explain S1-34 --full" in short
@@ -152,21 +148,20 @@ def test_in_full_and_with_mutants(capsys: pytest.CaptureFixture[str], monkeypatc
     assert full.startswith(short.partition("In brackets")[0].rstrip())
 
 
-@pytest.mark.usefixtures("quickly")
-def test_commands_are_not_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines, parts = said("S2-08", capsys).splitlines(), checked("S2-08")["parts"]
+@pytest.mark.usefixtures("at_hand")
+def test_commands_are_not_broken() -> None:
+    lines, parts = said("S2-08").splitlines(), checked("S2-08")["parts"]
     shown = [part["counterexample"]["command"] for part in parts if part["counterexample"]][:TOLD]
     assert {*shown, "depthlaw explain S2-08 --full"} <= {line.strip() for line in lines}
     assert max(map(len, shown)) > 80
     assert max(len(line) for line in lines if line.strip() not in shown) <= 80
 
 
-@pytest.mark.usefixtures("quickly")
-def test_the_document_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(said("S1-34", capsys, as_json=True))
+@pytest.mark.usefixtures("at_hand")
+def test_the_document_has_everything() -> None:
+    found = json.loads(said("S1-34", "--json"))
     assert found["finding"] == {"claims": ["S1-34"], "text": finding_of("S1-34")[1]}  # pyright: ignore[reportOptionalSubscript]
     assert found["claim"]["id"] == "S1-34"
     assert {"tables", "summary"} < set(found)
     assert found["claim"]["parts"][0]["evidence"][0]["detail"]
-    assert json.loads(said("LI-05", capsys, as_json=True))["finding"] is None
+    assert json.loads(said("LI-05", "--json"))["finding"] is None

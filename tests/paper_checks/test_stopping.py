@@ -17,7 +17,20 @@ LONGEST = 120
 """Seconds, for a machine that is busy."""
 LINE = "depthlaw: interrupted, stopping"
 VERIFY = ("verify", "--out")
-TRAIN = ("train", "--scheme", "post-ln", "--layers", "1", "--learning-rate", "0.001", "--steps", "9999", "--store")
+TRAIN = (
+    "train",
+    "--scheme",
+    "post-ln",
+    "--layers",
+    "1",
+    "--learning-rate",
+    "0.001",
+    "--steps",
+    "9999",
+    "--workers",
+    "1",
+    "--store",
+)
 
 # The command in a terminal of its own, in which Ctrl-C is not ignored. {patch} is of a mutant, {moment} of a test.
 SCRIPT = """
@@ -40,11 +53,13 @@ elif {moment!r} == "worker":
     import os, signal
     os.killpg(0, signal.SIGINT)
 """
+CORES = "os.cpu_count = lambda: 2"
+"""On one core ``verify`` has no workers, and on many it has as many."""
 BUSY = """
     from paper_checks import processes, verify
     import time
     def busy(ids, *, progress, **_):
-        with processes.Workers(2) as workers:
+        with processes.Workers(1) as workers:
             for _ in range(9):
                 workers.submit(time.sleep, 300)
             time.sleep(1)
@@ -122,30 +137,34 @@ def check(ended: Ended, said: str = LINE) -> None:
     assert not ended.left
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(("moment", "command"), [("typer", VERIFY), ("sympy", VERIFY), ("torch", TRAIN)])
+@pytest.mark.parametrize(
+    ("moment", "command", "times"), [("typer", VERIFY, 3), ("sympy", VERIFY, 1), ("torch", TRAIN, 3)]
+)
 def test_at_the_start(moment: str, command: tuple[str, ...], times: int, tmp_path: Path) -> None:
     check(stopped(tmp_path, *command, str(tmp_path / "kept"), moment=moment, times=times))
 
 
 def test_where_workers_start(tmp_path: Path) -> None:
-    check(stopped(tmp_path, *VERIFY, str(tmp_path / "kept"), moment="worker"), f"{LINE}; nothing was written")
+    ended = stopped(tmp_path, *VERIFY, str(tmp_path / "kept"), moment="worker", patch=CORES)
+    check(ended, f"{LINE}; nothing was written")
     assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
 
 
-@pytest.mark.parametrize("command", [("verify", "--out"), ("report", "--out")])
+@pytest.mark.parametrize("command", [pytest.param(VERIFY, marks=pytest.mark.slow), ("report", "--out")])
 def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> None:
     ended = stopped(tmp_path, *command, str(tmp_path / "kept"), patch=BUSY, typed="checking claims", times=3)
     check(ended, f"{LINE}; nothing was written")
     assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
 
 
+@pytest.mark.slow
 def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
+    """In one process: test_train.py and test_running.py."""
     ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
     check(ended, "depthlaw: interrupted; what was finished is in")
 
 
-BAR: dict[str, Any] = {"typed": "checking claims", "times": 3, "patch": BUSY}
+START: dict[str, Any] = {"moment": "typer"}
 MORE = """
     from contextlib import nullcontext
     from paper_checks import processes, stopping
@@ -153,15 +172,16 @@ MORE = """
 MUTANTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "no handler": (VERIFY, {"moment": "typer", "name": "other"}, ""),
     "workers hear": (TRAIN, {"moment": "worker"}, "    processes.shielded = nullcontext\n"),
-    "the cursor stays hidden": (VERIFY, BAR, "    stopping._SHOW_CURSOR = '\\x1b[?25l'\n"),
-    "nothing is said": (VERIFY, BAR, "    stopping._say = lambda text: None\n"),
+    "the cursor stays hidden": (VERIFY, START, "    stopping._SHOW_CURSOR = '\\x1b[?25l'\n"),
+    "nothing is said": (VERIFY, START, "    stopping._say = lambda text: None\n"),
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(name, marks=[pytest.mark.slow] * (name == "workers hear")) for name in MUTANTS]
+)
 def test_a_mutant_is_found(mutant: str, tmp_path: Path) -> None:
     command, how, patch = MUTANTS[mutant]
-    how = {**how, "patch": how.get("patch", "") + MORE + patch}
-    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), **how)
+    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), **how, patch=MORE + patch)
     with pytest.raises(AssertionError):
         check(ended, "depthlaw: interrupted")
