@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from scipy.special import stdtrit
@@ -143,6 +144,8 @@ def test_a_mean_that_stays_before_an_inner_layernorm_is_seen() -> None:
 
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2")
 TOKENS = Inputs(num_tokens=4, correlation=0.2)
+at_few_points = partial(predict_kernel, effort=0.1)
+"""For what holds at any points."""
 
 
 def layers(num_layers: int, **gains: float) -> tuple[Sublayer, ...]:
@@ -163,7 +166,7 @@ def near(found: Mapping[str, float], wanted: Mapping[str, float], rel: float = 1
 def test_equal_tokens_have_no_use_for_queries_and_keys(placement: str) -> None:
     inputs = Inputs(num_tokens=3, correlation=1.0)
     runs = [
-        predict_kernel(Transformer(encoder=layers(2, q=gain, k=gain), placement=placement), inputs, OPTIMIZERS)
+        at_few_points(Transformer(encoder=layers(2, q=gain, k=gain), placement=placement), inputs, OPTIMIZERS)
         for gain in (1.0, 3.0)
     ]
     for optimizer in OPTIMIZERS:
@@ -171,7 +174,7 @@ def test_equal_tokens_have_no_use_for_queries_and_keys(placement: str) -> None:
         assert one["q"] == one["k"] == 0
         assert near(ratios(one, other), {})
     different = [
-        predict_kernel(Transformer(encoder=layers(2, q=gain), placement=placement), TOKENS, ("sgd",))["sgd"].roles
+        at_few_points(Transformer(encoder=layers(2, q=gain), placement=placement), TOKENS, ("sgd",))["sgd"].roles
         for gain in (1.0, 3.0)
     ]
     assert different[0]["q"] > 0
@@ -182,7 +185,7 @@ def test_equal_tokens_have_no_use_for_queries_and_keys(placement: str) -> None:
 def test_queries_and_keys_count_by_their_product(head_size: int | None) -> None:
     """What one gains and the other loses changes their own updates alone."""
     one, other = (
-        predict_kernel(Transformer(encoder=layers(2, q=q, k=k), head_size=head_size), TOKENS, ("sgd", "adam", "lamb"))
+        at_few_points(Transformer(encoder=layers(2, q=q, k=k), head_size=head_size), TOKENS, ("sgd", "adam", "lamb"))
         for q, k in ((2.0, 1.0), (1.0, 2.0))
     )
     assert near(ratios(one["sgd"].roles, other["sgd"].roles), {"q": 1 / 4, "k": 4.0} | _vectors(one, other, "sgd"))
@@ -206,7 +209,7 @@ def test_a_gain_before_a_norm_is_nothing_but_the_matrix_own(placement: str) -> N
     for activation in ("relu", "gelu"):
         network = Transformer(encoder=layers(2), placement=placement, activation=activation)
         scaled = replace(network, encoder=layers(2, **dict.fromkeys(roles, gain)))
-        one, other = (predict_kernel(n, TOKENS, ("sgd", "adam", "lamb", "lars")) for n in (scaled, network))
+        one, other = (at_few_points(n, TOKENS, ("sgd", "adam", "lamb", "lars")) for n in (scaled, network))
         powers = {"sgd": -2, "adam": -1, "lamb": 0, "lars": 0}
         fine = []
         for optimizer, power in powers.items():
@@ -218,18 +221,18 @@ def test_a_gain_before_a_norm_is_nothing_but_the_matrix_own(placement: str) -> N
 def test_a_post_norm_sees_only_the_ratio_of_its_weights() -> None:
     network = Transformer(encoder=layers(2))
     scaled = replace(network, encoder=tuple(replace(s, residual_weight=3.0, branch_weight=3.0) for s in layers(2)))
-    one, other = (predict_kernel(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
+    one, other = (at_few_points(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
     for optimizer in OPTIMIZERS:
         assert near(ratios(one[optimizer].roles, other[optimizer].roles), {})
     mutant = replace(network, encoder=tuple(replace(s, branch_weight=3.0) for s in layers(2)))
-    assert not near(ratios(predict_kernel(mutant, TOKENS, ("sgd",))["sgd"].roles, other["sgd"].roles), {})
+    assert not near(ratios(at_few_points(mutant, TOKENS, ("sgd",))["sgd"].roles, other["sgd"].roles), {})
 
 
 def test_learning_rates_multiply_roles() -> None:
     rates = {"q": 2.0, "fc2": 3.0, "norm_gain": 5.0, "bias": 7.0}
     network = Transformer(encoder=layers(2))
     scaled = replace(network, encoder=tuple(replace(s, lr_multipliers=rates) for s in layers(2)))
-    one, other = (predict_kernel(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
+    one, other = (at_few_points(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
     for optimizer in OPTIMIZERS:
         assert near(ratios(one[optimizer].roles, other[optimizer].roles), rates)
         total = sum(one[optimizer].roles[role] for role in MATRICES)
@@ -241,7 +244,7 @@ def test_the_last_token_sees_all_with_or_without_a_mask() -> None:
     """In one attention; in two, what it sees has seen more."""
     for num, same in ((1, True), (2, False)):
         full = Transformer(encoder=(Sublayer(kind=SELF),) * num, placement="pre")
-        found = [predict_kernel(replace(full, is_causal=c), TOKENS, ("sgd",))["sgd"].roles for c in (True, False)]
+        found = [at_few_points(replace(full, is_causal=c), TOKENS, ("sgd",))["sgd"].roles for c in (True, False)]
         assert near(ratios(*found), {}) == same
 
 
@@ -310,7 +313,7 @@ def test_rounding_of_the_inputs_stays_rounding(correlation: float) -> None:
     near_by = math.nextafter(correlation, 1) if correlation else 1e-16
     network = Transformer(encoder=layers(2), head_size=4)
     one, other, further = (
-        predict_kernel(network, Inputs(num_tokens=5, correlation=c), ("sgd", "adam"))
+        at_few_points(network, Inputs(num_tokens=5, correlation=c), ("sgd", "adam"))
         for c in (correlation, near_by, correlation + 1e-4)
     )
     for optimizer in one:

@@ -163,9 +163,8 @@ def _survey() -> Iterator[Case]:
 COARSE = [
     replace(case, resolution=0.2)
     for case in CASES
-    if case.matrices == "implicit"
-    and (case.activation, case.norm_kind) != ("relu", "layernorm")
-    and case.scheme not in ("su-adam", "su-lamb", "su-pre-sgd", "su-pre-lamb", "gpt2", "fixup")
+    if case.scheme in ("sub-ln", "peri-ln", "t-fixup", "skipinit", "depth-mup", "ln-scaling")
+    or case.gains in ("random", "exploding-w", "exploding-v")
 ]
 SURVEY = [case for case in dict.fromkeys(_survey()) if case not in CASES] if "DEPTHLAW_SURVEY" in os.environ else []
 NUM_COMPARISONS = (len(CASES) + len(COARSE) + len(SURVEY)) * len(FUNCTIONALS) * (1 + len(ROLES))

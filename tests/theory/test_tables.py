@@ -193,7 +193,7 @@ def check(rows: Iterable[Row]) -> None:
         assert misses[1] < 0.5 and (misses[1] < misses[0] or misses[1] < 0.05 or asked[0] == "ln-scaling"), row
 
 
-FEW = ("post-ln", "sub-ln", "peri-ln", "su-adam", "fixup", "depth-mup", "ln-scaling")  # each kind of closed form
+FEW = ("post-ln", "sub-ln", "fixup", "depth-mup", "ln-scaling")  # each kind of closed form
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,12 @@ def test_a_block_of_cross_is_near_the_update(name):
     [
         ("pre-ln", "gelu", "layernorm"),
         ("sub-ln", "tanh", "rmsnorm"),
-        ("deepnorm", "silu", "layernorm"),
-        ("t-fixup", "gelu", "layernorm"),
+        pytest.param(("deepnorm", "silu", "layernorm"), marks=pytest.mark.slow),
+        pytest.param(("t-fixup", "gelu", "layernorm"), marks=pytest.mark.slow),
     ],
     ids="-".join,
 )
-def test_a_block_behind_another_activation_is_near_the_update(setting):  # fmt: skip
+def test_a_block_behind_another_activation_is_near_the_update(setting):
     check(row for row in block(*setting) if row["optimizer"] in ("sgd", "lars"))
 
 
