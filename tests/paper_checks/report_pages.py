@@ -28,6 +28,8 @@ FIGURED = (*SOME, "S3-12", "S2-13", "S3-04", "S3-49")
 """With a figure of every kind: orders in stacks and in Transformers, bounds, and one of training that two share."""
 DRAWN = ("post-ln", "pre-ln", "deepnorm", "rezero")
 """Schemes whose figures stand on the site that is made for tests: with an update of 0, and without."""
+ORDERED = ("S1-03", "S1-25", "S1-41", "S1-49", "S2-12", "S3-10", "S3-12", "LI-01")
+"""Claims of orders whose figures fast tests try: every optimizer, activation, kind of norm and role once."""
 VOID = {"meta", "link", "img", "br", "hr", "input", "path", "rect", "circle", "line", "use", "stop", "mspace", "wbr"}
 
 
@@ -39,6 +41,18 @@ def as_expected(*, and_checked: Iterable[str] = ()) -> dict[str, Any]:
     entries = {id_: unchecked(id_) for id_ in claims()} | {id_: checked(id_) for id_ in and_checked}
     rows = side_by_side(engine.small_tables(), claims().values())
     return document_of(list(entries.values()), rows, agreements())
+
+
+def figures_of(*names: str) -> list[scheme_figures.SchemeFigures]:
+    """Of these schemes alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheme_figures, "SCHEMES", names)
+        return scheme_figures.by_scheme()
+
+
+def fast(every: Iterable[str], some: Iterable[str]) -> list[Any]:
+    """To parametrize with: some of them for every run of the tests, and the others for the slow one."""
+    return [one if one in some else pytest.param(one, marks=pytest.mark.slow) for one in every]
 
 
 def write_site(document: Mapping[str, Any], out: Path, *, has_all_figures: bool) -> str:

@@ -26,6 +26,7 @@ from paper_checks.statements import Growth
 from paper_checks.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.transformers_text import LAYERS, WIDE
+from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
 from theory.meanfield import predict
 from theory.schemes import SCHEMES, scheme
 from theory.symbols import L
@@ -149,7 +150,7 @@ def faults(id_: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [f"{statement.text}: {one}" for statement, panel in pairs for one in wrong(statement, panel)]
 
 
-@pytest.mark.parametrize("id_", PRINTED)
+@pytest.mark.parametrize("id_", fast(PRINTED, ORDERED))
 def test_figures_of_claims_are_of_their_statements(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert faults(id_, monkeypatch) == []
 
@@ -171,7 +172,7 @@ def _setting(**forced: str) -> Any:
 
 _real_law, _real_through = claim_figures.law, claim_figures.order_through
 MUTANTS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
-    "sgd for all": ("S1-33", "predicted", "Setting", lambda: _setting(optimizer="sgd")),
+    "sgd for all": ("S1-49", "predicted", "Setting", lambda: _setting(optimizer="sgd")),
     "ReLU for all": ("S1-25", "predicted", "Setting", lambda: _setting(activation="relu")),
     "LayerNorm for all": ("S3-10", "predicted", "Setting", lambda: _setting(norm_kind="layernorm")),
     "Post-LN for all": ("LI-01", "predicted", "Setting", lambda: _setting(scheme="post-ln")),
@@ -194,7 +195,7 @@ MUTANTS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: lambda _, by: scheme_figures.stacks("post-ln", by),
     ),
     "records of SGD for all": (
-        "S1-35",
+        "S1-41",
         "recorded",
         "stacks",
         lambda: lambda name, _: scheme_figures.stacks(name, "sgd"),
@@ -232,8 +233,8 @@ def test_a_figure_of_another_network_is_seen(name: str, monkeypatch: pytest.Monk
 
 
 @cache
-def drawn_by_scheme() -> Mapping[str, scheme_figures.SchemeFigures]:
-    return {one.scheme: one for one in scheme_figures.by_scheme()}
+def drawn(name: str) -> scheme_figures.SchemeFigures:
+    return figures_of(name)[0]
 
 
 @cache
@@ -292,26 +293,18 @@ def wrong_rows(name: str, optimizer: str, found: scheme_figures.Figure, *, is_re
 
 
 def wrong_scheme(name: str, *, is_real: bool) -> list[str]:
-    of = drawn_by_scheme()[name]
+    of = drawn(name)
     figures = of.transformers if is_real else of.stacks
     return [f"{by}: {one}" for by in OPTIMIZERS for one in wrong_rows(name, by, figures[by], is_real=is_real)]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_rows_of_stacks_are_predicted_and_recorded(name: str) -> None:
-    assert wrong_scheme(name, is_real=False) == []
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_rows_of_transformers_are_kept_and_recorded(name: str) -> None:
-    assert wrong_scheme(name, is_real=True) == []
-
-
-def test_lines_and_points_of_schemes_are_predicted_and_recorded() -> None:
-    for name in SCHEMES:
-        for by in OPTIMIZERS:
-            assert wrong_lines(name, by, scheme_figures.stacks(name, by), is_real=False) == []
-            assert wrong_lines(name, by, scheme_figures.transformers(name, by), is_real=True) == []
+@pytest.mark.parametrize("is_real", [False, True], ids=["stacks", "transformers"])
+@pytest.mark.parametrize("name", fast(SCHEMES, DRAWN))
+def test_figures_of_schemes_are_predicted_and_recorded(name: str, is_real: bool) -> None:
+    """Rows, lines and points."""
+    assert wrong_scheme(name, is_real=is_real) == []
+    of = scheme_figures.transformers if is_real else scheme_figures.stacks
+    assert [fault for by in OPTIMIZERS for fault in wrong_lines(name, by, of(name, by), is_real=is_real)] == []
 
 
 def wrong_lines(name: str, by: str, found: scheme_figures.Beside, *, is_real: bool) -> list[str]:
@@ -333,9 +326,9 @@ def wrong_lines(name: str, by: str, found: scheme_figures.Beside, *, is_real: bo
     ids=["another scheme", "another optimizer"],
 )
 def test_a_figure_of_another_scheme_or_optimizer_is_seen(
-    name: str, by: str, other: tuple[str, str], *, is_real: bool
+    name: str, by: str, other: tuple[str, str], is_real: bool
 ) -> None:
-    of = drawn_by_scheme()[other[0]]
+    of = drawn(other[0])
     figure = (of.transformers if is_real else of.stacks)[other[1]]
     assert wrong_rows(name, by, figure, is_real=is_real)
     beside = (scheme_figures.transformers if is_real else scheme_figures.stacks)(*other)

@@ -16,6 +16,7 @@ from sympy import Expr, Rational
 from paper_checks.claim import Verdict
 from paper_checks.papers.magneto_inequality import Inequality
 from paper_checks.registry import claims
+from paper_checks.report import scheme_figures
 from paper_checks.report.claim_figures import (
     DEPTHS,
     OF_EXPERIMENT,
@@ -26,11 +27,12 @@ from paper_checks.report.claim_figures import (
     training_names,
 )
 from paper_checks.report.drawing import Curve, Panel, figure, spread, tick_label
-from paper_checks.report.scheme_figures import SchemeFigures, by_scheme, stacks, transformers
+from paper_checks.report.scheme_figures import SchemeFigures, stacks, transformers
 from paper_checks.report.themed import themed
 from paper_checks.statements import Growth
 from paper_checks.sweeps import OPTIMIZERS
 from paper_checks.transformers_page import PAGE
+from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
 from theory.meanfield import predict
 from theory.schemes import SCHEMES
 from theory.symbols import L
@@ -41,8 +43,8 @@ MOST = 40_000
 
 
 @cache
-def found() -> dict[str, SchemeFigures]:
-    return {one.scheme: one for one in by_scheme()}
+def found(name: str) -> SchemeFigures:
+    return figures_of(name)[0]
 
 
 def check_colours(svg: str) -> None:
@@ -125,31 +127,37 @@ def test_ticks_are_short(value: float, text: str) -> None:
 # ---------------------------------------------------------------- by scheme
 
 
-def test_every_scheme_and_optimizer_has_its_figures() -> None:
-    assert list(found()) == list(SCHEMES)
-    for one in found().values():
-        for figures in (one.transformers, one.stacks):
-            assert list(figures) == list(OPTIMIZERS)
-            for each in figures.values():
-                assert len(each.svg) < MOST
-                check_colours(each.svg)
-                panels = list(ElementTree.fromstring(each.svg).iter("svg"))
-                assert len(panels) >= 2
-                assert all(panel.attrib["role"] == "img" and panel.findtext("title") for panel in panels)
-                assert len({tuple(row) for row in each.rows}) == 1
+def test_every_scheme_and_optimizer_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_of_transformers", "_of_stacks"):
+        monkeypatch.setattr(scheme_figures, name, lambda *of: of)
+    every = scheme_figures.by_scheme()
+    assert [one.scheme for one in every] == list(SCHEMES)
+    for one in every:
+        assert one.transformers == one.stacks == {by: (one.scheme, by) for by in OPTIMIZERS}
 
 
-def test_ratios_are_those_of_the_page() -> None:
+@pytest.mark.parametrize("name", fast(SCHEMES, DRAWN))
+def test_figures_of_a_scheme_are_small_named_and_of_one_table(name: str) -> None:
+    for each in (*found(name).transformers.values(), *found(name).stacks.values()):
+        assert len(each.svg) < MOST
+        check_colours(each.svg)
+        panels = list(ElementTree.fromstring(each.svg).iter("svg"))
+        assert len(panels) >= 2
+        assert all(panel.attrib["role"] == "img" and panel.findtext("title") for panel in panels)
+        assert len({tuple(row) for row in each.rows}) == 1
+
+
+@pytest.mark.parametrize("name", fast(SCHEMES, DRAWN))
+def test_ratios_are_those_of_the_page(name: str) -> None:
     """TRANSFORMERS.md prints the update's, of every scheme and optimizer."""
     text = PAGE.read_text(encoding="utf-8").replace("**", "")
-    for name, one in found().items():
-        for optimizer, each in one.transformers.items():
-            row = next(row for row in each.rows if row["role"] == "update")
-            ratios = [cell for head, cell in row.items() if head.startswith("ratio")]
-            cells = ["-" if cell == "0, as predicted" else cell for cell in ratios]
-            ends = [row["U(1) predicted"], row["U(16) predicted"]]
-            line = " | ".join([name, optimizer, *ends, *cells])
-            assert f"| {line} |" in text
+    for optimizer, each in found(name).transformers.items():
+        row = next(row for row in each.rows if row["role"] == "update")
+        ratios = [cell for head, cell in row.items() if head.startswith("ratio")]
+        cells = ["-" if cell == "0, as predicted" else cell for cell in ratios]
+        ends = [row["U(1) predicted"], row["U(16) predicted"]]
+        line = " | ".join([name, optimizer, *ends, *cells])
+        assert f"| {line} |" in text
 
 
 def test_lines_are_predictions() -> None:
@@ -160,14 +168,14 @@ def test_lines_are_predictions() -> None:
     assert law.updates[1000] > 25 * law.updates[1]
 
 
-def test_what_is_0_says_so() -> None:
-    for name in ("rezero", "skipinit"):
-        for each in (*found()[name].transformers.values(), *found()[name].stacks.values()):
-            assert "exactly 0" in each.svg
-            assert "exactly 0" in each.caption
-            assert each.rows[0]["role"] == "update"
-            assert all(cell in ("0", "0, as predicted") for cell in list(each.rows[0].values())[1:])
-    assert "exactly 0" not in found()["post-ln"].transformers["sgd"].caption
+@pytest.mark.parametrize("name", fast(("rezero", "skipinit"), DRAWN))
+def test_what_is_0_says_so(name: str) -> None:
+    for each in (*found(name).transformers.values(), *found(name).stacks.values()):
+        assert "exactly 0" in each.svg
+        assert "exactly 0" in each.caption
+        assert each.rows[0]["role"] == "update"
+        assert all(cell in ("0", "0, as predicted") for cell in list(each.rows[0].values())[1:])
+    assert "exactly 0" not in found("post-ln").transformers["sgd"].caption
 
 
 # ---------------------------------------------------------------- by claim
@@ -198,15 +206,15 @@ def test_a_right_order_stays_parallel() -> None:
         assert abs(drift(statement, statement.order * L ** Rational(1, 4))) > 0.2
 
 
-def test_printed_orders_have_a_figure() -> None:
-    for id_ in dict.fromkeys(id_ for id_, _ in PRINTED):
-        figures = [one for one in for_claim(id_) if one.title.startswith("Printed order")]
-        rows = [row for one in figures for row in one.rows]
-        parts = {part.statement.text for other, part in PRINTED if other == id_}
-        assert len(rows) == len(parts)
-        for one in figures:
-            check_colours(one.svg)
-            assert len(one.svg) < MOST
+@pytest.mark.parametrize("id_", fast(dict.fromkeys(id_ for id_, _ in PRINTED), ORDERED))
+def test_printed_orders_have_a_figure(id_: str) -> None:
+    figures = [one for one in for_claim(id_) if one.title.startswith("Printed order")]
+    rows = [row for one in figures for row in one.rows]
+    parts = {part.statement.text for other, part in PRINTED if other == id_}
+    assert len(rows) == len(parts)
+    for one in figures:
+        check_colours(one.svg)
+        assert len(one.svg) < MOST
 
 
 def test_one_sees_that_sub_ln_leaves_the_logarithm() -> None:
