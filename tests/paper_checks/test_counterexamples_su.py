@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 SHAPES = ((1, 1), (1, 4), (4, 1))
 XAVIER = (nn.init.xavier_normal_, nn.init.xavier_uniform_)
-WIDTHS = (32, 64, 128)
+WIDTHS = (32, 64)
 Z = 5.0
 
 
@@ -57,12 +57,9 @@ def xavier(init: Callable[..., Any], rows: int, columns: int, gain: float, seed:
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_S1_07_lambda_of_a_xavier_matrix_is_not_its_gain(init: Callable[..., Any], rows: int, columns: int) -> None:
     """It is sqrt(2) times the gain, at every shape and gain, the nearer the wider."""
-    for gain in (0.5, 1.0, 3.0):
+    for gain in (0.5, 3.0):
         for width in WIDTHS:
-            samples = [
-                best_kappa(xavier(init, rows * width, columns * width, gain, seed)) / gain
-                for seed in range(12 if width < 128 else 4)
-            ]
+            samples = [best_kappa(xavier(init, rows * width, columns * width, gain, seed)) / gain for seed in range(8)]
             low, high = interval(samples)
             assert low > 1.3
             # At width d lambda^2 is 2 (1 + b/d), b from -1 to 1.
@@ -129,7 +126,7 @@ def probe(module: Sublayer, name: str, width: int) -> tuple[float, float, float]
     return by_lambda.item(), by_matrix.norm().item(), moved
 
 
-@pytest.mark.parametrize("width", [16, 64, 256])
+@pytest.mark.parametrize("width", [16, 128])
 def test_S1_10_the_probe_sees_nothing_of_sub_ln_s_first_matrix(width: int) -> None:
     """dL/dlambda is 0 and L the same at every lambda, while ||dL/dW|| is of the order of W2's, whose probe sees it."""
     first, second, gradients = [], [], []
@@ -149,11 +146,11 @@ def test_S1_10_the_probe_sees_nothing_of_sub_ln_s_first_matrix(width: int) -> No
 
 
 def test_S1_10_in_post_ln_the_multiple_falls_with_the_gain() -> None:
-    """Of W1 and W2 alike: 1/(1 + lambda^4/2) at alpha 1, where the source has a constant; gains 1/2, 1 and 2."""
-    width, heads = 96, 160
+    """Of W1 and W2 alike: 1/(1 + lambda^4/2) at alpha 1, where the source has a constant; gains 1/2 and 2."""
+    width, heads = 64, 120
     for name in ("fc1", "fc2"):
         found = []
-        for gain in (0.5, 1.0, 2.0):
+        for gain in (0.5, 2.0):
             above, below = [], []
             torch.manual_seed(7)
             for _ in range(heads):
@@ -167,10 +164,10 @@ def test_S1_10_in_post_ln_the_multiple_falls_with_the_gain() -> None:
             ratio = sum(above) / sum(below) * width
             error = float(torch.tensor([a * width - ratio * b for a, b in zip(above, below, strict=True)]).std())
             found.append((ratio, error / math.sqrt(heads) / (sum(below) / heads)))
-        for (ratio, error), gain in zip(found, (0.5, 1.0, 2.0), strict=True):
+        for (ratio, error), gain in zip(found, (0.5, 2.0), strict=True):
             limit = 1 / (1 + gain**4 / 2)
             assert abs(ratio - limit) < Z * error + 3 * limit / width
-        assert found[2][0] + Z * found[2][1] < found[0][0] - Z * found[0][1]
+        assert found[1][0] + Z * found[1][1] < found[0][0] - Z * found[0][1]
 
 
 def test_S1_10_without_a_homogeneous_activation_the_probe_sees_a_little() -> None:
@@ -189,7 +186,7 @@ def test_S1_10_without_a_homogeneous_activation_the_probe_sees_a_little() -> Non
 def test_S1_10_query_and_key_have_one_probe() -> None:
     """lambda_q dL/dlambda_q = lambda_k dL/dlambda_k, not 0, through scaled_dot_product_attention."""
     width, shares = 32, []
-    for seed in range(300):
+    for seed in range(100):
         torch.manual_seed(seed)
         x, head = torch.randn(2, 6, width, dtype=torch.float64)
         q, k, v = torch.randn(3, width, width, dtype=torch.float64) / math.sqrt(width)

@@ -70,7 +70,7 @@ AGAIN: list[tuple[str, int, dict[str, str]]] = [
     ("deepnorm", 1, {}),
     ("sub-ln-gamma", 2, {"norm_kind": "rmsnorm"}),
     ("post-ln", 1, {"arch": "encoder-decoder"}),
-    ("t-fixup", 4, {}),
+    ("t-fixup", 1, {}),
 ]
 
 

@@ -70,9 +70,10 @@ def of(stack: realnet.Stack, letter: str) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_ffn_stacks_have_the_numbers_of_an_independent_transcription(name: str) -> None:
+    for optimizer in OPTIMIZERS:
+        assert not wrong(lower_ffn(name, optimizer, 3, D), name, optimizer)
     for length in LENGTHS:
-        for optimizer in OPTIMIZERS:
-            assert not wrong(lower_ffn(name, optimizer, length, D), name, optimizer)
+        assert not wrong(lower_ffn(name, "adam", length, D), name, "adam")
     for gains in ({"w": GAINS}, {"v": GAINS}, {"w": GAINS, "v": GAINS[::-1]}):
         assert not wrong(lower_ffn(name, "adam", 3, D, **gains), name, "adam", **gains)
 
