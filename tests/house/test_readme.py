@@ -49,16 +49,18 @@ def is_shown(wanted: list[str], found: list[str]) -> bool:
     return bool(found) and wanted[0] == found[0] and is_shown(wanted[1:], found[1:])
 
 
-SLOW = "measure "
-"""Of which the fast lane runs a small one."""
+FIRST = examples(README)[0][0]
+MEASURE = next(command for command, _ in examples(README) if "measure " in command)
+SLOW = (FIRST, MEASURE)
+"""Of which the fast lane runs small ones."""
 
 
 @pytest.mark.parametrize(
     ("command", "output"),
-    [pytest.param(*one, marks=[pytest.mark.slow] * (SLOW in one[0]), id=one[0]) for one in examples(README)],
+    [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] in SLOW), id=one[0]) for one in examples(README)],
 )
 def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, but for the very first. What claims are found to be is asked once in a run of the tests."""
+    """In this process. What claims are found to be is asked once in a run of the tests."""
 
     program, *arguments = shlex.split(command)
     entries = {one: once.claim(one) for one in arguments if one in claims()}
@@ -69,12 +71,8 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
     monkeypatch.setattr("paper_checks.verify.check", checked)
-    if command == examples(README)[0][0]:
-        assert program == ".venv/bin/depthlaw"
-        result = subprocess.run([DEPTHLAW, *arguments], capture_output=True, text=True, check=False)
-    else:
-        assert program == "depthlaw"
-        result = depthlaw(*arguments, COLUMNS="100")
+    assert program in ("depthlaw", ".venv/bin/depthlaw")
+    result = depthlaw(*arguments, COLUMNS="100")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
     if output:
@@ -83,21 +81,37 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
         assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
 
 
+def test_readme_s_first_command_in_a_process(tmp_path: Path) -> None:
+    """As it stands, but for fewer depths."""
+    program, *arguments = shlex.split(re.sub(r"(--layers \d+),\S+", r"\1", FIRST))
+    assert program == ".venv/bin/depthlaw"
+    result = subprocess.run([DEPTHLAW, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+    assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
+
+
 def without_measured(line: str) -> str:
     """A line of ``measure`` but for its measured numbers; blanks and the lines of a table aside."""
     line = re.sub(r"measured \S+ \[.*?\]", "measured", line)
     cells = [" ".join(cell.split()) for cell in line.split("│")]
-    return " ".join(re.sub(r"[\d.]+", "#", cell) if re.search(r"[±\[]", cell) else cell for cell in cells)
+    return " ".join(re.sub(r"-?[\d.]+(e[+-]\d+)?", "#", cell) if re.search(r"[±\[]", cell) else cell for cell in cells)
 
 
-def test_readme_measures_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command of ``SLOW`` with small and few networks: its lines, and what they say is predicted."""
-    (shown,) = [(command, output) for command, output in examples(README) if SLOW in command]
-    command, count = re.subn(r"--width \d+ --seeds \d+", "--width 16 --seeds 2", shown[0])
+def test_readme_measures_so() -> None:
+    """``MEASURE`` with small and few networks: its lines, and what they say is predicted."""
+    command, count = re.subn(r"--width \d+ --seeds \d+", "--width 16 --seeds 2", MEASURE)
     assert count == 1
     found = [without_measured(line) for line in told(*shlex.split(command)[1:], COLUMNS="100").splitlines()]
-    wanted = [without_measured(line) for line in plain(shown[1]) if line != "..."]
+    wanted = [without_measured(line) for line in plain(dict(examples(README))[MEASURE]) if line != "..."]
     assert wanted and all(line in found for line in wanted), found
+
+
+def test_what_is_predicted_is_compared() -> None:
+    line = "│ 32 │ update │     21.33 │    22.55 ± 1 │ 1.057 [0.924, 1.190] │"
+    assert without_measured(line) == without_measured("│ 32 │ update │ 21.33 │ 9e-10 ± 2e+01 │ -3 [-4.5, 1] │")
+    for mutant in (line.replace("21.33", "21.34"), line.replace("update", "fc1"), line.replace(" ±", "")):
+        assert without_measured(mutant) != without_measured(line)
 
 
 def test_readme_has_examples_with_output() -> None:
