@@ -41,7 +41,7 @@ def shown(cells: Sequence[str], name: str = "notebook", look: Callable[[Figure],
 
     def png(figure: Figure) -> bytes:
         kept = BytesIO()
-        figure.savefig(kept, format="png")
+        figure.savefig(kept, format="png", metadata={"Software": None})
         look(figure)
         return kept.getvalue()
 

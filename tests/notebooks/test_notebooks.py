@@ -1,5 +1,6 @@
 """Each notebook runs, is in step with its source, has pictures, and types no number into its prose."""
 
+import base64
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from paper_checks.claim import PartResult
-from paper_checks.notebooks import FOLDER, cells_digests, digest, inputs, main, names, run, source, text
+from paper_checks.notebooks import FOLDER, cells_digests, digest, inputs, main, names, run, source
 from paper_checks.prose import typeset
 from tests.notebooks.here import code, shown
 
@@ -212,21 +213,22 @@ def test_a_cell_that_fails_here_is_red_and_its_traceback_has_its_line() -> None:
     assert (last.filename, last.lineno, last.line) == ("00_mutant.py, cell 2", 2, "half / layers")
 
 
-def test_what_cells_show_here_is_what_a_kernel_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And running twice gives the same bytes."""
+def test_a_kernel_shows_what_cells_show_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bytes of its pictures: running twice gives the same notebook."""
     (tmp_path / "00_picture.py").write_text(
         "# %%\nimport matplotlib.pyplot as plt\nfrom paper_checks.prose import say, style\nstyle()\n"
         "plt.subplots()[1].plot([1, 2])\nplt.show()\nsay('drawn')\n\n# %%\n_ = plt.subplots()\n\n# %%\n(1, 2)\n"
     )
     monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
-    first, second = run("00_picture", is_fast=True), run("00_picture", is_fast=True)
-    assert text(first) == text(second)
-    kinds = [sorted(output.data) for cell in first.cells for output in cell.outputs]
-    here = shown([cell.source for cell in first.cells])
-    assert [[kind for kind in kinds if kind != "text/plain"] for kinds in kinds] == [
-        [kind for kind in sorted(one) if kind != "text/plain"] for one in here
-    ]
-    assert [sorted(one)[0] for one in here] == ["image/png", "text/markdown", "image/png", "text/plain"]
+    found = run("00_picture", is_fast=True)
+    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("00_picture").cells)
+    picture, words, blank, pair = ({**output.data} for cell in found.cells for output in cell.outputs)
+    here = shown(code("00_picture"))
+    assert [one.get("text/markdown", one.get("text/plain")) for one in here] == [None, "drawn", None, "(1, 2)"]
+    assert (words["text/markdown"], pair["text/plain"]) == ("drawn", "(1, 2)")
+    kept = [base64.b64decode(one["image/png"]) for one in (picture, blank)]
+    assert kept == [here[0]["image/png"], here[2]["image/png"]]
+    assert kept[0] != kept[1]
 
 
 def test_cells_leave_nothing_behind_here() -> None:
@@ -361,13 +363,6 @@ def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("paper_checks.notebooks.run", slow)
     assert main(["00_small"]) == 1
     assert "LAYERS = 96" in path.read_text()
-
-
-def test_the_run_keeps_the_digest_of_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "00_small.py").write_text(SOURCE)
-    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
-    found = run("00_small", is_fast=True)
-    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("00_small").cells)
 
 
 def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
