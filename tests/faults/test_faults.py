@@ -35,12 +35,15 @@ def test_there_are_enough_of_every_kind() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 64
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_can_be_put_in_and_its_tests_are_there(fault: script.Fault) -> None:
-    assert fault.is_in(script.ROOT)
-    assert fault.new != fault.old
-    assert fault.tests
-    assert all((script.ROOT / test.partition("::")[0]).is_file() for test in fault.tests)
+def is_there(test: str) -> bool:
+    file, _, function = test.partition("[")[0].partition("::")
+    path = script.ROOT / file
+    return path.is_file() and f"def {function}(" in path.read_text(encoding="utf-8") if function else path.is_file()
+
+
+def test_faults_can_be_put_in_and_their_tests_are_there() -> None:
+    assert [fault.name for fault in FAULTS if fault.new == fault.old or not fault.is_in(script.ROOT)] == []
+    assert [fault.name for fault in FAULTS if not (fault.tests and all(map(is_there, fault.tests)))] == []
 
 
 def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
