@@ -92,13 +92,17 @@ def test_every_record_has_its_plan_and_all_that_it_asks_for() -> None:
             assert sorted(record(name).seeds(config)) == list(range(num_seeds))
 
 
+def cases(name: str, num_seeds: int, *shallow: int) -> list[Any]:
+    """By the index of their configurations; all but the shallow ones are slow."""
+    return [
+        pytest.param(name, index, num_seeds, marks=[] if index in shallow else [pytest.mark.slow])
+        for index in range(len(PLANS[name].configs))
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "index", "num_seeds"),
-    [
-        *(("encoder-decoders", index, 2) for index in range(12)),
-        *(("encoders", index, 4) for index in range(8)),
-        *(("encoder-share", index, 4) for index in range(9)),
-    ],
+    [*cases("encoder-decoders", 2, 0, 4, 8), *cases("encoders", 4, 0, 2, 4, 6), *cases("encoder-share", 4, 0, 3, 6)],
 )
 def test_the_first_seeds_give_the_same_numbers_again(name: str, index: int, num_seeds: int) -> None:
     config, _ = PLANS[name].configs[index]
@@ -111,7 +115,7 @@ def test_the_first_seeds_give_the_same_numbers_again(name: str, index: int, num_
     ("name", "config"),
     [
         *(
-            ("encoder-decoders", {"scheme": scheme, "num_layers": 6})
+            pytest.param("encoder-decoders", {"scheme": scheme, "num_layers": 6}, marks=pytest.mark.slow)
             for scheme in ("post-ln", "post-ln-init", "deepnet")
         ),
         *(("encoders", {"scheme": "deepnorm", "activation": phi, "num_sublayers": 4}) for phi in ("relu", "gelu")),

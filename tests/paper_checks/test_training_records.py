@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 
 import pytest
 
@@ -14,7 +15,7 @@ from paper_checks.experiments.stable_rates import START, gpt
 from paper_checks.trials import Trial
 from sims import stats
 from sims.store import key, read
-from sims.train import train
+from sims.train import TrainResult, train
 
 ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
 FRESH = (2000, 2001, 2002)
@@ -56,9 +57,24 @@ def losses(trial: Trial) -> list[float | None]:
     return [train(replace(trial, seed=seed).lower()).held_out for seed in FRESH]
 
 
+@pytest.mark.slow
 def test_runs_made_now_agree() -> None:
     """With other seeds; on another Python its library is other text, which 3 nats a byte hardly show."""
     trial = ARM.at(0, START)
     there = [recorded("stable-rates")[replace(trial, seed=seed)].held_out for seed in range(5)]
     assert stats.agrees(losses(trial), there).is_agreed
     assert not stats.agrees(losses(replace(trial, num_steps=12, warmup_steps=1)), there).is_agreed
+
+
+def test_a_run_begins_as_its_record_does() -> None:
+    """With its own seed, to rounding; on another Python its text is another, and so it is with another torch."""
+    trial = replace(ARM.at(0, START), measure_at=())
+    row = next(row for row in read(RECORDS / "stable-rates.jsonl") if Trial.of(row.config) == ARM.at(0, START))
+    wanted = TrainResult.model_validate(row.result).losses[: trial.warmup_steps]
+    begun = replace(trial, num_steps=trial.warmup_steps)
+    is_same = (
+        begun.named()["data"] == row.config["data"] and row.about.versions.torch == version("torch").partition("+")[0]
+    )
+    near = 1e-3 if is_same else 0.1
+    assert train(begun.lower()).losses == pytest.approx(wanted, rel=near)
+    assert train(replace(begun, learning_rate=8 * START).lower()).losses != pytest.approx(wanted, rel=near)
