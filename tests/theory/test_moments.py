@@ -191,10 +191,10 @@ def test_numbers_that_the_literature_knows() -> None:
 
 def _is_fast(act: Activation, kind: Kind, scale: float) -> bool:
     """An even and an odd part, at one scale each; gelu's moments have closed forms, or silu's derivation."""
-    return (act, scale) in ((TANH, 1e-3), (SILU, 2.5))
+    return (act, scale) in ((TANH, 1e-3), (SILU, 0.55))
 
 
-@pytest.mark.parametrize(("act", "kind", "scale"), _lane(_is_fast, product(SMOOTH, Kind, (1e-3, 2.5))))
+@pytest.mark.parametrize(("act", "kind", "scale"), _lane(_is_fast, product(SMOOTH, Kind, (1e-3, 0.55, 2.5))))
 def test_precise_and_numeric_against_reference(act: Activation, kind: Kind, scale: float) -> None:
     expected = reference(act.name, kind, scale)
     assert _relative(precise(act, kind, scale), expected) < mp.mpf(10) ** -30
