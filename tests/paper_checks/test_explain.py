@@ -17,14 +17,13 @@ from paper_checks.commands.explain import TOLD, answer, details
 from paper_checks.findings import finding_of
 from paper_checks.registry import claims
 from tests.command import told as command_told
-from tests.once import claim
+from tests.once import claim, quick_claim
 
 SCREEN, WIDTH = 50, 100
 
 
 def checked(id_: str, with_mutants: bool = False) -> dict[str, Any]:
-    entry = claim(id_)
-    return entry if with_mutants else entry | {"mutants": None}
+    return claim(id_) if with_mutants else quick_claim(id_)
 
 
 def told(entry: dict[str, Any]) -> str:

@@ -384,7 +384,7 @@ def test_other_limits_are_found(name: str, mutant: Any, monkeypatch: pytest.Monk
         check_limits_are_those_of_theory()
 
 
-def check_tokens_count_slowly() -> None:
+def check_tokens_count_slowly(answer: Ask) -> None:
     """As the refusal of many tokens says: four times as many change it by less than a fifth."""
     for options in ("post-ln --optimizer adam", "pre-ln --optimizer sgd", "deepnorm --optimizer adam --arch decoder"):
         asked = f"--scheme {options} --attention --layers 2 --tokens"
@@ -393,7 +393,7 @@ def check_tokens_count_slowly() -> None:
 
 
 def test_tokens_count_slowly() -> None:
-    check_tokens_count_slowly()
+    check_tokens_count_slowly(answer)
 
 
 def test_tokens_that_count_fast_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +403,7 @@ def test_tokens_that_count_fast_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("paper_checks.networks.Network.theory", fast)
     with pytest.raises(AssertionError):
-        check_tokens_count_slowly()
+        check_tokens_count_slowly(answer_anew)
 
 
 EARLY = (
