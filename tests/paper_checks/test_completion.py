@@ -155,8 +155,9 @@ GROUP = get_command(cli.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
 ALL = [(name, example) for name, listed in examples.EXAMPLES.items() for example in listed]
-SLOW = ("tables", "train", "report")
-"""Tables are derived anew while theory is being changed; what the others do has tests of its own."""
+SLOW = ("tables", "train", "report", "verify")
+"""Tables are derived anew while theory is being changed; what the others do has tests of its own, and the README runs
+``verify`` of the same claims."""
 QUICK = [listed[0] for name, listed in examples.EXAMPLES.items() if name not in SLOW]
 
 
@@ -222,6 +223,7 @@ def test_pasting_finds_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_example_is_of_its_command_and_can_be_read(name: str, example: str) -> None:
     assert example.startswith(f"{name} ")
     assert reads(example)
+    assert set(re.findall(r"\b[A-Z]\w-\d+", example)) <= set(claims())
 
 
 @pytest.mark.parametrize("example", QUICK)

@@ -8,6 +8,8 @@ import pty
 import re
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -366,19 +368,29 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------- as other programs meet it
 
 
+def read_whole(controller: int) -> str:
+    """What is written to a terminal, until nobody has it any more. One that is not read holds its writers up."""
+    seen = b""
+    with suppress(OSError):
+        while part := os.read(controller, 65536):
+            seen += part
+    os.close(controller)
+    return seen.decode(errors="replace")
+
+
 def test_a_process_in_a_terminal_and_this_one_at_once(tmp_path: Path) -> None:
     """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
     command = ["measure", *SMALL.split(), "--record", str(tmp_path / "it.jsonl"), "--json"]
     controller, terminal = pty.openpty()
     settings = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}  # without a TERM no bar can be drawn
-    other = subprocess.Popen([DEPTHLAW, *command], stdout=subprocess.PIPE, stderr=terminal, text=True, env=settings)
-    os.close(terminal)
-    here = depthlaw(*command)
-    output, _ = other.communicate(timeout=200)
+    with ThreadPoolExecutor(1) as reader:
+        other = subprocess.Popen([DEPTHLAW, *command], stdout=subprocess.PIPE, stderr=terminal, text=True, env=settings)
+        os.close(terminal)
+        shown = reader.submit(read_whole, controller)
+        here = depthlaw(*command)
+        output, _ = other.communicate(timeout=200)
     assert (other.returncode, here.returncode) == (0, 0)
     assert json.loads(output) == json.loads(here.stdout) == json.loads(depthlaw(*command).stdout)
     assert not here.stderr, "no progress where nobody looks"
-    seen = os.read(controller, 100_000).decode(errors="replace")
-    os.close(controller)
-    assert "measuring" in seen
-    assert re.search(r"\d+ %", seen)
+    assert "measuring" in shown.result()
+    assert re.search(r"\d+ %", shown.result())

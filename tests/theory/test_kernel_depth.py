@@ -131,6 +131,12 @@ def test_an_update_beyond_the_floats_has_a_logarithm(exponent: float, update: fl
     assert found.error["fc1"] == pytest.approx(0, abs=1e-15)
 
 
+def test_the_error_is_a_standard_error() -> None:
+    runs = [{Functional.L1: Sums({"q": value}, 0.0)} for value in (1.0, 2.0, 3.0, 6.0)]
+    found = kernel._answer(Functional.L1, runs, {})
+    assert found.error["q"] == found.error["update"] == pytest.approx(math.sqrt(14 / 3) / math.sqrt(4) / 3)
+
+
 def _shifted(sums: Sums, by: float) -> Sums:
     """The same numbers in another unit."""
     return Sums({role: value * math.exp(by) for role, value in sums.values.items()}, sums.exponent - by)
