@@ -93,7 +93,7 @@ def test_refused_in_one_line(arguments: str) -> None:
 
 def test_the_installed_command_answers_and_refuses() -> None:
     """As a process, whose standard output has the document and nothing else."""
-    asked, wrong = "predict --scheme pre-ln --optimizer sgd --sublayers 4,8", "verify S9-99"
+    asked, wrong = "tables --only deepnet", "predict --scheme pre-ln --optimizer sgd --sublayers 0"
     answered, refused = (
         subprocess.run([DEPTHLAW, *one.split(), "--json"], capture_output=True, text=True, check=False, timeout=200)
         for one in (asked, wrong)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -100,7 +101,8 @@ class Command:
         return {trial: found[trial] for trial in found.trials}
 
 
-def made_rows(num_seeds: int) -> list[Row]:
+@cache
+def made_rows(num_seeds: int) -> tuple[Row, ...]:
     versions = dict.fromkeys(("python", "torch", "numpy", "depthlaw"), "1.2")
     about = {"sources": "0" * 64, "versions": versions, "device": "cpu", "created": datetime.now(UTC), "seconds": 1.0}
     found = Book({})
@@ -108,10 +110,10 @@ def made_rows(num_seeds: int) -> list[Row]:
         for seed in range(num_seeds):
             for trial, result in made_runs.fill(arm, seed, edge).items():
                 found.put(trial, result)
-    return [
+    return tuple(
         Row.model_validate({"config": named(trial), "result": found[trial].plain(), "about": about})
         for trial in found.trials
-    ]
+    )
 
 
 @pytest.fixture
@@ -277,14 +279,14 @@ def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
 
 
 def check_people(command: Command) -> None:
-    """80 columns; nothing is cut; the store's path, on the last line, is whole."""
-    command.fill(num_seeds=LEAST_SEEDS)
-    text = command.people()
+    """80 columns; nothing is cut; the store's path, on the last line, is whole. Three seeds make an interval."""
+    command.fill(num_seeds=3)
+    text = command.people("--seeds 3")
     *lines, last = text.splitlines()
     assert max(map(len, lines)) <= 80 and "…" not in text
     assert str(command.store) in last and last.endswith("; finished.")
     plain = " ".join(text.replace("│", " ").split())
-    found = command.answer()
+    found = command.answer("--seeds 3")
     assert found["question"] in plain and found["plan"] in plain
     for arm in found["arms"]:
         assert f"{arm['arm']} {arm['num_seeds']} {arm['trained']} of {arm['num_runs']} largest rates 2^" in plain

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,7 @@ from paper_checks import measured_rows, plots
 from sims import measure as sims_measure
 from sims import stats
 from sims.optim import NORMALISATION, Normalisation
-from tests.command import DEPTHLAW, depthlaw, document, refusal, told
+from tests.command import document, in_a_terminal, refusal, told
 
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
 TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
@@ -368,29 +364,27 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------- as other programs meet it
 
 
-def read_whole(controller: int) -> str:
-    """What is written to a terminal, until nobody has it any more. One that is not read holds its writers up."""
-    seen = b""
-    with suppress(OSError):
-        while part := os.read(controller, 65536):
-            seen += part
-    os.close(controller)
-    return seen.decode(errors="replace")
+def test_progress_is_told_of_each_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sublayers times seeds, whatever was measured before."""
+    told_of: dict[str, list[float]] = {}
+
+    @contextmanager
+    def progress(doing: str, total: float) -> Any:
+        told_of[doing] = [total]
+        yield told_of[doing].append
+
+    monkeypatch.setattr("paper_checks.commands.measure.progress", progress)
+    answer_anew(SMALL)
+    total, *done = told_of["measuring"]
+    assert total == 14 * 4 == pytest.approx(sum(done))
 
 
+@pytest.mark.slow
 def test_a_process_in_a_terminal_and_this_one_at_once(tmp_path: Path) -> None:
     """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
     command = ["measure", *SMALL.split(), "--record", str(tmp_path / "it.jsonl"), "--json"]
-    controller, terminal = pty.openpty()
-    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}  # without a TERM no bar can be drawn
-    with ThreadPoolExecutor(1) as reader:
-        other = subprocess.Popen([DEPTHLAW, *command], stdout=subprocess.PIPE, stderr=terminal, text=True, env=settings)
-        os.close(terminal)
-        shown = reader.submit(read_whole, controller)
-        here = depthlaw(*command)
-        output, _ = other.communicate(timeout=200)
-    assert (other.returncode, here.returncode) == (0, 0)
-    assert json.loads(output) == json.loads(here.stdout) == json.loads(depthlaw(*command).stdout)
-    assert not here.stderr, "no progress where nobody looks"
-    assert "measuring" in shown.result()
-    assert re.search(r"\d+ %", shown.result())
+    here: list[dict[str, Any]] = []
+    output, shown = in_a_terminal(*command, meanwhile=lambda: here.append(json.loads(told(*command))))
+    assert [json.loads(output), json.loads(told(*command))] == 2 * here
+    assert "measuring" in shown
+    assert re.search(r"\d+ %", shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
@@ -23,7 +24,7 @@ from paper_checks.lower import lower_transformer
 from paper_checks.networks import Network, NoTheoryError
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.optim import NORMALISATION
-from tests.command import document, refusal, told
+from tests.command import document, in_a_terminal, refusal, told
 from theory import kernel_setting
 from theory.kernel import Inputs, predict_kernel, unit_power
 from theory.optimizers import OPTIMIZERS
@@ -163,6 +164,13 @@ def test_a_mutant_is_found(check: str, target: str, mutant: Any, monkeypatch: py
     monkeypatch.setattr(target, mutant)
     with pytest.raises((AssertionError, KeyError)):
         CHECKS[check](answer_anew)
+
+
+def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
+    output, shown = in_a_terminal("predict", *SEVERAL.split(), "--json")
+    assert json.loads(output) == answer(SEVERAL)
+    assert "predicting" in shown
+    assert re.search(r"\d+ %", shown)
 
 
 # ---------------------------------------------------------------- every option counts
