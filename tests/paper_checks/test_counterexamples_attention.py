@@ -2,6 +2,8 @@
 
 Every gradient is autograd's, of layers written here or of torch's own; nothing of the claims' code is used but, for
 whole stacks, the Transformer that measures everything in this project.
+
+The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from sims.model import ModelConfig, Transformer, alternating, by_role, gradients
+
+pytestmark = pytest.mark.slow
 
 LEVEL = 0.9999
 """Of the intervals, two-sided."""

@@ -1,4 +1,7 @@
-"""DeepNet's refuted claims again, by torch's own layers and autograd, and its open measurements at greater depth."""
+"""DeepNet's refuted claims again, by torch's own layers and autograd, and its open measurements at greater depth.
+
+The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from paper_checks.papers.deepnet_parts import (
     one_token,
 )
 from tests import realnet
+
+pytestmark = pytest.mark.slow
 
 Pair = tuple[float, float]
 

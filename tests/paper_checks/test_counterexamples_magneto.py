@@ -1,8 +1,9 @@
 """The counterexamples to Magneto's bounds again, on real networks: gradients by autograd, intervals from their seeds.
 
 Nothing here reads the checks of the claims or, where a network is measured, the theory: the printed bounds are those of
-``tests/printed_bounds.py``, the networks those of ``tests/realnet.py``, and an encoder-decoder of this file. So few and
-narrow networks do in ``make test``; many and wide ones, which show that width is not the cause, are slow.
+``tests/printed_bounds.py``, the networks those of ``tests/realnet.py``, and an encoder-decoder of this file.
+
+The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from tests import realnet
 from tests.printed_bounds import printed_coupling_sub, printed_pre, printed_sub
+
+pytestmark = pytest.mark.slow
 
 SURE = 5.0
 """Standard errors on either side of a mean: wrong once in a million."""

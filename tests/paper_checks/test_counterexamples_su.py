@@ -1,4 +1,7 @@
-"""What refutes claims of Su's article, again on torch's own modules with autograd; nothing of ours is called."""
+"""What refutes claims of Su's article, again on torch's own modules with autograd; nothing of ours is called.
+
+The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+
+pytestmark = pytest.mark.slow
 
 SHAPES = ((1, 1), (1, 4), (4, 1))
 XAVIER = (nn.init.xavier_normal_, nn.init.xavier_uniform_)

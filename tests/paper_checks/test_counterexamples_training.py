@@ -1,4 +1,7 @@
-"""Counterexamples that have to be trained: small networks, made anew, of seeds that no record has."""
+"""Counterexamples that have to be trained: small networks, made anew, of seeds that no record has.
+
+The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from paper_checks.experiments import experiment
 from paper_checks.experiments.stable_rates import LAYERS, gpt
 from paper_checks.trials import Trial
 from sims.train import TrainResult, train
+
+pytestmark = pytest.mark.slow
 
 SMALLER, LARGER = "su-adam", "normformer"
 BETWEEN = 2.0**-4
