@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from paper_checks.search import any_counterexample
 from paper_checks.statements import Statement
 
 
@@ -380,7 +381,8 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
     """
     results = []
     for mutant in part.mutants:
-        found = [perform(check, mutant.statement) for check in part.checks]
+        with any_counterexample():
+            found = [perform(check, mutant.statement) for check in part.checks]
         red = tuple(i for i, evidence in enumerate(found) if evidence.verdict is Verdict.REFUTED)
         results.append(MutantResult(part=part.name, name=mutant.name, red=red))
     seeing = {i for result in results for i in result.red}

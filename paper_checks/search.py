@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 CACHE = Path(__file__).resolve().parents[1] / ".hypothesis"
 """What hypothesis keeps for itself stays in the checkout, wherever the command is called."""
+
+
+_IS_SHRUNK: ContextVar[bool] = ContextVar("_IS_SHRUNK", default=True)
+
+
+@contextmanager
+def any_counterexample() -> Iterator[None]:
+    """A search in here returns the first failing case that it meets. Shrinking is for the reader of a counterexample."""
+    token = _IS_SHRUNK.set(False)
+    try:
+        yield
+    finally:
+        _IS_SHRUNK.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +63,7 @@ def search(cases: Any, holds: Callable[[Any], bool | None], *, max_examples: int
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-        phases=(Phase.explicit, Phase.generate, Phase.target, Phase.shrink),
+        phases=(Phase.explicit, Phase.generate, Phase.target, *((Phase.shrink,) if _IS_SHRUNK.get() else ())),
     )
     @given(cases)
     def attempt(case: Any) -> None:

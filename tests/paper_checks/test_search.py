@@ -7,7 +7,7 @@ import z3
 from hypothesis import strategies as st
 from hypothesis.configuration import storage_directory
 
-from paper_checks.search import CACHE, prove, search
+from paper_checks.search import CACHE, any_counterexample, prove, search
 
 WHOLE = st.integers(min_value=0, max_value=1000)
 
@@ -28,6 +28,12 @@ def test_a_search_shrinks_and_does_the_same_again() -> None:
     first, again = (search(WHOLE, lambda case: case < 17) for _ in range(2))
     assert first == again
     assert first.found == 17
+
+
+def test_any_counterexample_is_the_first_that_is_met() -> None:
+    with any_counterexample():
+        first = search(WHOLE, lambda case: case < 17)
+    assert first.found > 17 and first.num_effective < search(WHOLE, lambda case: case < 17).num_effective
 
 
 def test_a_search_of_nothing_has_no_effective_case() -> None:
