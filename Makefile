@@ -6,9 +6,14 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
 # What `make test` leaves out; `make test-long` runs those too.
 FAST := not slow and not gpu
+# What `make lint` checks the types of: what pyproject.toml says, unless packages are named.
+TYPED ?=
 # What `make lock` pins: this torch, and the extras that the targets below install.
 TORCH := 2.13.0
 LOCKED_EXTRAS := dev,notebooks
+
+# Python keeps what it compiles: the processes that tests start would each compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What stands last where a person asked for that target, and not another one for it: $(call next,TARGET,WHAT).
 next = $(if $(filter $1,$(MAKECMDGOALS)),@echo "depthlaw: ready; $2")
@@ -23,8 +28,8 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## every lint check beside the tests: five minutes on two cores
-	@if $(MAKE) --no-print-directory -k -j2 lint pytest; \
+test: testing ## the tests beside the lint checks, types of the packages alone: five minutes on two cores
+	@if $(MAKE) --no-print-directory -k -j2 lint pytest TYPED="theory sims paper_checks"; \
 	then echo "depthlaw: lint and tests passed"; \
 	else echo "depthlaw: make test failed, see above"; exit 1; fi
 
@@ -44,9 +49,9 @@ gpu: ## on a machine with a GPU, with any Python that has the dependencies: its 
 	@$(PYTHON) -c "from paper_checks.cli import main; main()" experiment thousand-layers --scale large --device cuda \
 		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
 
-lint: testing ## style (ruff), layers (import-linter), types (pyright)
+lint: testing ## style (ruff), layers (import-linter), types of everything (pyright)
 	@failed=0; \
-	for check in "ruff check" "ruff format --check" "lint-imports" "pyright"; do \
+	for check in "ruff check" "ruff format --check" "lint-imports" "pyright $(TYPED)"; do \
 		echo "depthlaw: $$check"; \
 		$(BIN)/$$check || failed=1; \
 	done; \

@@ -1,6 +1,7 @@
 """What holds for every test: threads, seeds and precision, the hypothesis profiles, programs that tests need, and a
 budget of skips."""
 
+import gc
 import os
 import random
 import shutil
@@ -79,6 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported so far stays: no collection of garbage (the networks ask for many) looks at it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
