@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -214,6 +215,7 @@ def named_scheme(scheme: Scheme) -> str | None:
     return next((name for name, found in SCHEMES.items() if _values(found) == _values(scheme)), None)
 
 
+@cache
 def _values(scheme: Scheme) -> tuple[object, ...]:
     stack = scheme.stack
     is_special = stack.trains_branch_weight or stack.input_scale != 1 or scheme.sign_lr_multiplier != 1
@@ -302,15 +304,18 @@ def beside(rule: Rule, num_layers: int, activation: str = "relu", norm_kind: str
 def trained_under(scheme: Scheme, activation: str, norm_kind: str) -> list[str] | None:
     """The optimizers under which the runs of TRAINING.md trained a scheme with these norms, weights and gains. None
     where there are no records to ask."""
-    files = sorted(RECORDS.glob("*.jsonl"))
-    if not files:
+    trained = _trained(RECORDS)
+    if trained is None:
         return None
     wanted = {name for name, found in SCHEMES.items() if _values(found) == _values(scheme)}
+    asked = [activation, norm_kind]
+    return sorted({optimizer for name, optimizer, *kinds in trained if name in wanted and kinds == asked})
+
+
+@cache
+def _trained(records: Path) -> frozenset[tuple[str, ...]] | None:
+    """Scheme, optimizer, activation and norm of every run there. None where there is no record."""
+    files = sorted(records.glob("*.jsonl"))
     configs = (json.loads(line)["config"] for path in files for line in path.read_text(encoding="utf-8").splitlines())
-    return sorted(
-        {
-            one["optimizer"]
-            for one in configs
-            if one["scheme"] in wanted and (one["activation"], one["norm_kind"]) == (activation, norm_kind)
-        }
-    )
+    names = ("scheme", "optimizer", "activation", "norm_kind")
+    return frozenset(tuple(one[name] for name in names) for one in configs) if files else None
