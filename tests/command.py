@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, NoReturn
 
 import pytest
-from typer import rich_utils
+from typer import main, rich_utils
 
 from paper_checks import cli
 
@@ -31,6 +32,8 @@ _OF_THE_TERMINAL = (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
 )
 """What rich and typer ask about the place that they write to."""
+_built = cache(main.get_command)
+"""The tree of commands, which typer builds anew for each answer."""
 
 
 def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str]:
@@ -51,6 +54,7 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
         for name in _OF_THE_TERMINAL:
             patch.delenv(name, raising=False)
         patch.setattr(os, "get_terminal_size", _no_terminal)
+        patch.setattr(main, "get_command", _built)
         patch.setattr(rich_utils, "FORCE_TERMINAL", None, raising=False)  # which typer read at its import
         patch.setattr(rich_utils, "MAX_WIDTH", None, raising=False)
         for name, value in environment.items():

@@ -1,9 +1,12 @@
-"""The report in a browser, for the modules that look at it: one site, of few claims checked in truth."""
+"""The report in a browser, for the modules that look at it: one site, of few claims checked in truth. And a quick
+``depthlaw rule``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,3 +105,39 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     yield open_
     for context, _ in tabs.values():
         context.close()
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``depthlaw rule`` without what is most of its time, where neither the number of tokens nor gelu that nobody asked
+    for is looked at; and its text asks theory nothing that its document has asked."""
+    from paper_checks import rule_roles
+    from paper_checks.commands import rule
+
+    monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
+    monkeypatch.setattr(rule, "CHECKED_ACTIVATIONS", ("relu",))
+    for module, name in _THEORY:
+        monkeypatch.setattr(f"theory.{module}.{name}", _remembering(module, name))
+
+
+_THEORY = (
+    ("kernel", "predict_kernel"),
+    ("growth", "update_order"),
+    ("meanfield", "predict_setting"),
+    ("rule_order", "rule_order"),
+    ("rule_order", "flat_gain"),
+    ("rules", "solve_rule"),
+)
+
+
+@cache
+def _remembering(module: str, name: str) -> Callable[..., Any]:
+    function, known = getattr(import_module(f"theory.{module}"), name), dict[str, Any]()
+
+    def remembered(*asked: Any, **named: Any) -> Any:
+        question = repr((asked, named))
+        if question not in known:
+            known[question] = function(*asked, **named)
+        return known[question]
+
+    return remembered

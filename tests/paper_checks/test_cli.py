@@ -13,7 +13,7 @@ import pytest
 import sympy as sp
 import torch
 
-from paper_checks import choices, rule_roles
+from paper_checks import choices
 from paper_checks.commands import rule as rule_command
 from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
 from paper_checks.commands.output import as_text, write_atomically
@@ -27,13 +27,7 @@ from theory.stack import ARCHITECTURES, PLACEMENTS
 
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
 document = cache(command.document)
-
-
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the tokens of `rule` nor its check of gelu are looked at here: they are most of the time of an answer."""
-    monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
-    monkeypatch.setattr(rule_command, "CHECKED_ACTIVATIONS", ("relu",))
+pytestmark = pytest.mark.usefixtures("quickly")
 
 
 # --- refusals: exit 2, one line that says what, where and what is allowed

@@ -35,13 +35,6 @@ def answer(norm: str, optimizer: str, arch: str, layers: int, **more: object) ->
     return document("rule", *options(norm=norm, optimizer=optimizer, arch=arch, layers=layers, **more))
 
 
-@pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where neither the number of tokens nor gelu is what is looked at, which are most of the time of an answer."""
-    monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
-    monkeypatch.setattr(command, "CHECKED_ACTIVATIONS", ("relu",))
-
-
 # --- what the other parameters do
 
 

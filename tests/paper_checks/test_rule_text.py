@@ -17,13 +17,7 @@ from sims.model import ModelConfig, Transformer, alternating
 from tests.command import document, options, refusal, told
 from theory.rules import solve_rule
 
-
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the number of tokens nor gelu, where it is not asked for, is looked at here: they are most of the time of
-    an answer."""
-    monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
-    monkeypatch.setattr(command, "CHECKED_ACTIVATIONS", ("relu",))
+pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def asked(norm: str, optimizer: str, arch: str, layers: int, **more: object) -> list[str]:
