@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 import pytest
@@ -26,10 +27,15 @@ OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 half = S.Half
 
 
+@cache
+def log10_update(setting: Setting, num: int) -> float:
+    return predict_setting(setting, num).log10_update
+
+
 def miss(setting: Setting, order: Order, num: int) -> float:
     """log(update / order) at ``num`` sublayers."""
     far = mpmath.log(evaluate(order.expression(L), {L: num}))
-    return float(predict_setting(setting, num).log10_update * mpmath.log(10) - far)
+    return float(log10_update(setting, num) * mpmath.log(10) - far)
 
 
 def at(expr: Expr, num: int) -> float:
@@ -46,7 +52,7 @@ def is_right(setting: Setting, order: Order) -> bool:
     if order.is_slow and (form := cached_closed_form(setting)) is not None:
         return len(cross_check(form.update, L, order)) > 3  # 10^9 is not far; it goes out to 10^4000
     near, far = (abs(miss(setting, order, num)) for num in (10**6, 10**9))
-    rounding = 1e-12 + 4e-16 * abs(predict_setting(setting, 10**9).log10_update) * math.log(10)
+    rounding = 1e-12 + 4e-16 * abs(log10_update(setting, 10**9)) * math.log(10)
     if order.next_term is not None:
         return far <= 2 * at(order.next_term, 10**9) + rounding and near <= 4 * at(order.next_term, 10**6) + rounding
     if order.remainder is not None:
@@ -107,7 +113,7 @@ def test_the_slope_of_the_update_is_the_power(name, pairs):
     for opt, act in pairs:
         setting = Setting.of(name, opt, act)
         order, low, high = update_order(setting), 10**9, 10**11
-        ends = [predict_setting(setting, num).log10_update for num in (low, high)]
+        ends = [log10_update(setting, num) for num in (low, high)]
         if order.is_zero:
             assert ends == [-math.inf, -math.inf]
         elif order.power is oo:
@@ -142,7 +148,7 @@ def test_a_saturating_activation_under_growing_gains_outgrows_every_power():
 
 
 @pytest.mark.parametrize(
-    "act", ["relu", "tanh", *(pytest.param(act, marks=pytest.mark.slow) for act in ("gelu", "silu", "identity"))]
+    "act", ["relu", *(pytest.param(act, marks=pytest.mark.slow) for act in ("gelu", "silu", "tanh", "identity"))]
 )
 def test_ln_scaling_grows_like_log_log(act):
     """update - 2 log log L tends to a constant, slowly: between L and L^2 the update grows by 2 log 2."""
@@ -159,9 +165,13 @@ def test_ln_scaling_grows_like_log_log(act):
 @pytest.mark.parametrize(
     "act, opt",
     [
-        pytest.param(act, opt, marks=[] if i == j else [pytest.mark.slow])
-        for i, act in enumerate(["relu", "gelu", "silu", "tanh", "identity"])
-        for j, opt in enumerate(["adam", "lamb", "lars", "muon"])
+        pytest.param(
+            act,
+            opt,
+            marks=[] if (act, opt) in (("relu", "muon"), ("gelu", "lars"), ("tanh", "adam")) else [pytest.mark.slow],
+        )
+        for act in ("relu", "gelu", "silu", "tanh", "identity")
+        for opt in ("adam", "lamb", "lars", "muon")
     ],
 )
 def test_ln_scaling_approaches_its_order_monotonically(act, opt):
@@ -175,9 +185,9 @@ def test_ln_scaling_approaches_its_order_monotonically(act, opt):
 @pytest.mark.parametrize(
     "opt, act",
     [
-        pytest.param(opt, act, marks=[] if i % 3 == j else [pytest.mark.slow])
+        pytest.param(opt, act, marks=[] if act == ("gelu", "tanh")[i % 2] else [pytest.mark.slow])
         for i, opt in enumerate(OPTIMIZERS)
-        for j, act in enumerate(["gelu", "silu", "tanh"])
+        for act in ("gelu", "silu", "tanh")
     ],
 )
 def test_t_fixup_is_linear_at_depth(act, opt):
@@ -196,31 +206,35 @@ def custom(norm: str, weight: tuple[str, str], opt: str, act: str, branch: tuple
     return Setting.of(custom_scheme(norm, residual_weight=residual, branch_weight=b), opt, act)
 
 
+FAST = (("sgd", "gelu", "0"), ("adam", "relu", "-1/2"))
 WEIGHTS = [("9/10", "0"), ("11/10", "0"), ("1", "1/4"), ("1", "-1/10"), ("1/2", "1/10"), ("2", "-1/10")]
 
 
-@pytest.mark.parametrize("branch", [("1", "0"), ("1", "-1/2")], ids=str)
+@pytest.mark.parametrize(
+    "opt, act, branch",
+    [
+        pytest.param(opt, act, branch, marks=[] if (opt, act, branch[1]) in FAST else [pytest.mark.slow])
+        for opt in ("sgd", "adam")
+        for act in ("gelu", "relu")
+        for branch in (("1", "0"), ("1", "-1/2"))
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("weight", WEIGHTS, ids=str)
 @pytest.mark.parametrize("norm", ["pre", "sub", "peri"])
-@pytest.mark.parametrize(
-    "pairs",
-    [(("sgd", "gelu"), ("adam", "relu")), pytest.param((("sgd", "relu"), ("adam", "gelu")), marks=pytest.mark.slow)],
-    ids=["fast", "rest"],
-)
-def test_residual_weights_other_than_one(norm, weight, branch, pairs):
-    for opt, act in pairs:
-        setting = custom(norm, weight, opt, act, branch)
-        if weight == ("11/10", "0") and branch == ("1", "0"):
-            with pytest.raises(BeyondScaleError, match="infinite product"):
-                update_order(setting)
-            continue
-        order = update_order(setting)
-        if order.coefficient is nan:  # rho > 1 before the stream has settled: only the exponent is known
-            assert order.power is oo and (norm, act) not in (("pre", "relu"), ("peri", "relu"))
-            ratio = predict_setting(setting, 10**9).log10_update * math.log(10) / at(order.growth, 10**9)
-            assert abs(ratio - 1) < 1e-6
-        else:
-            assert is_right(setting, order), (opt, act)
+def test_residual_weights_other_than_one(norm, weight, opt, act, branch):
+    setting = custom(norm, weight, opt, act, branch)
+    if weight == ("11/10", "0") and branch == ("1", "0"):
+        with pytest.raises(BeyondScaleError, match="infinite product"):
+            update_order(setting)
+        return
+    order = update_order(setting)
+    if order.coefficient is nan:  # rho > 1 before the stream has settled: only the exponent is known
+        assert order.power is oo and (norm, act) not in (("pre", "relu"), ("peri", "relu"))
+        ratio = log10_update(setting, 10**9) * math.log(10) / at(order.growth, 10**9)
+        assert abs(ratio - 1) < 1e-6
+    else:
+        assert is_right(setting, order)
 
 
 def test_an_exponent_without_its_infinite_product_is_not_given_a_coefficient():
@@ -314,15 +328,6 @@ def test_post_ln_explodes_for_every_activation_that_is_not_homogeneous():
         assert order.power is oo and 0 < float(rate) < 0.2
     for act in ("relu", "identity"):
         assert powers(order_of("post-ln", "sgd", act)) == (1, 0, 0)
-
-
-def test_the_same_optimizers_have_the_same_order():
-    for one, *others in (
-        ("sgd", "momentum"),
-        ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia"),
-        ("lamb", "adafactor"),
-    ):
-        assert all(order_of("depth-mup", other) == order_of("depth-mup", one) for other in others)
 
 
 # ---------------------------------------------------------------------------------------------- N for L

@@ -49,11 +49,18 @@ def check(name: str, act: str, kind: str, nums: Iterable[int]) -> None:
 OTHERS = [(act, kind) for act in ACTIVATIONS if act != "relu" for kind in NORM_KINDS]
 
 
+def is_costly(name: str, act: str) -> bool:
+    """New moments at each L."""
+    letters = SCHEMES[name].stack
+    return act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_scheme_agrees_with_the_reference(name):
-    """Behind a relu, and behind an activation that takes turns."""
-    check(name, "relu", "layernorm", (1, 2, 7))
-    check(name, *OTHERS[list(SCHEMES).index(name) % len(OTHERS)], (2,))
+    """Behind a relu, and behind an activation that takes turns. CASES below have costly ones."""
+    check(name, "relu", "layernorm", (1, 7))
+    act, kind = OTHERS[list(SCHEMES).index(name) % len(OTHERS)]
+    check(name, act, kind, () if is_costly(name, act) else (2,))
 
 
 @pytest.mark.parametrize("act, kind", [("relu", "rmsnorm"), *OTHERS])
@@ -66,10 +73,8 @@ def test_an_activation_agrees_with_the_reference(act, kind):
 @pytest.mark.parametrize("act", ACTIVATIONS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_agrees_with_the_reference(name, act):
-    letters = SCHEMES[name].stack
-    costly = act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)  # new moments at each L
     for kind in NORM_KINDS:
-        check(name, act, kind, (1, 2, 24) if costly else (1, 2, 3, 7, 24))
+        check(name, act, kind, (1, 2, 24) if is_costly(name, act) else (1, 2, 3, 7, 24))
 
 
 @pytest.mark.parametrize("name", ["rezero", "skipinit", "fixup"])
@@ -110,11 +115,11 @@ def test_each_place_of_a_norm_agrees_with_the_reference(name):
             assert agree(predict(name, opt, 3, activation=act, norm_kind=kind, **UNEVEN), wanted[opt]), (act, kind, opt)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     act=st.sampled_from(ACTIVATIONS),
     opt=st.sampled_from(OPTIMIZERS),
-    pairs=st.lists(st.tuples(st.floats(0.05, 5), st.floats(0.05, 5)), min_size=1, max_size=30),
+    pairs=st.lists(st.tuples(st.floats(0.05, 5), st.floats(0.05, 5)), min_size=1, max_size=12),
 )
 def test_uneven_gains_without_a_norm_agree_with_the_reference(act, opt, pairs):
     w, v = (list(column) for column in zip(*pairs, strict=True))
@@ -129,7 +134,7 @@ powers = st.sampled_from([Fraction(p, 4) for p in range(-4, 2)])
 laws = st.tuples(constants, powers)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     norm=st.sampled_from(["post", "pre", "sub", "peri"]),
     laws=st.tuples(laws, laws, laws),
@@ -195,10 +200,10 @@ def test_a_milliard_sublayers_cost_no_walk(name, monkeypatch):
         assert calls[0] < 100_000  # of 10^9
 
 
-@pytest.mark.parametrize("factor", ["1.1", "1.5", "10"])
+@pytest.mark.parametrize("factor", ["1.1", "10"])
 def test_a_stream_beyond_the_floats_is_carried(factor):
     """a > 1: the first layers are all, and the rest, whose stream leaves the floats, adds nothing."""
-    for norm, opt, act in itertools.product(("pre", "sub", "peri"), ("sgd", "adam"), ("relu", "tanh")):
+    for norm, (opt, act) in itertools.product(("pre", "sub", "peri"), (("sgd", "tanh"), ("adam", "relu"))):
         setting = _custom(norm, factor, opt=opt, activation_=act)
         few = by_recursion(setting, 290)
         for many in (predict_setting(setting, 4000), predict_setting(setting, 10**9)):
@@ -229,6 +234,7 @@ def test_two_schemes_are_one(one, other, opt):
         assert agree(pair[0], pair[1].roles, rel=1e-14)
 
 
+@settings(max_examples=30)
 @given(pairs=st.lists(st.tuples(gains, gains), min_size=1, max_size=12), act=st.sampled_from(["relu", "identity"]))
 def test_admin_is_pre_ln_under_uneven_gains(pairs, act):
     w, v = (list(column) for column in zip(*pairs, strict=True))
@@ -236,7 +242,7 @@ def test_admin_is_pre_ln_under_uneven_gains(pairs, act):
     assert agree(pair[0], pair[1].roles)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(c=gains, name=st.sampled_from(["pre-ln", "post-ln", "ln-scaling", "t-fixup", "peri-ln"]), num=st.integers(1, 9))
 def test_a_homogeneous_branch_sees_only_the_product_of_its_gains(c, name, num):
     of = net(name, num)
@@ -255,8 +261,7 @@ def test_sub_ln_under_lamb_sees_its_gains_only_against_the_input(c, opt, kind, n
     assert agree(predict(small, opt, num, norm_kind=kind), even.roles)
 
 
-@pytest.mark.parametrize("kind", NORM_KINDS)
-@pytest.mark.parametrize("c", [Fraction(1, 3), Fraction(5)])
+@pytest.mark.parametrize("c, kind", [(Fraction(1, 3), "layernorm"), (Fraction(5), "rmsnorm")])
 def test_sub_ln_under_lamb_forgets_its_gains_with_depth(c, kind):
     """The input is counted, so the invariance is of the order and its constant, not of each depth."""
     scaled = custom_scheme("sub", gain=(c, Fraction(0)))

@@ -202,7 +202,7 @@ def test_precise_and_numeric_against_reference(act: Activation, kind: Kind, scal
 
 
 @pytest.mark.parametrize(
-    ("act", "scale"), _lane(lambda *at: at not in ((GELU, 1e9), (TANH, 1e9)), product(SMOOTH, (1e-9, 1e9)))
+    ("act", "scale"), _lane(lambda *at: at in ((GELU, 1e9), (SILU, 1e-9), (TANH, 1e-9)), product(SMOOTH, (1e-9, 1e9)))
 )
 def test_ends_of_the_range(act: Activation, scale: float) -> None:
     for kind in Kind:
@@ -255,13 +255,13 @@ def scales_like_a_power(moment: Moment, act: Activation, kind: Kind, scale: floa
     return abs(moment(act, kind, scale) - expected) <= 1e-13 * abs(expected)
 
 
-@settings(PROPERTY, max_examples=20)
+@settings(PROPERTY, max_examples=12)
 @given(act=st.sampled_from(SMOOTH), kind=st.sampled_from(list(Kind)), scale=SCALES)
 def test_numeric_agrees_with_quadrature(act: Activation, kind: Kind, scale: float) -> None:
     assert agrees_with_quadrature(numeric, act, kind, scale)
 
 
-@settings(PROPERTY, max_examples=15)
+@settings(PROPERTY, max_examples=10)
 @given(pair=st.sampled_from([(GELU, kind) for kind in GELU_CLOSED] + [(RELU, kind) for kind in Kind]), scale=SCALES)
 def test_exact_agrees_with_quadrature(pair: tuple[Activation, Kind], scale: float) -> None:
     act, kind = pair
@@ -313,24 +313,27 @@ WITH_TERMS = [(act, kind) for act in SMOOTH for kind in Kind if (act, kind) != (
 
 
 def _is_enough(act: Activation, kind: Kind) -> bool:
-    """Every kind behind a gate and behind an odd activation; what has a closed form costs nothing."""
-    return act in (SILU if kind in (Kind.SLOPE_ABS, Kind.ABS_CENTRED) else GELU, TANH) or kind is Kind.SECOND
+    """Every kind behind a gate, and of an odd activation; test_broken_expansions has three more."""
+    gate = SILU if kind in (Kind.SLOPE_ABS, Kind.ABS_CENTRED) else GELU
+    return (act is gate and kind is not Kind.SECOND) or (
+        act is TANH and kind in (Kind.SECOND, Kind.SLOPE_ABS, Kind.ABS_MEAN)
+    )
 
 
 @pytest.mark.parametrize(("act", "kind"), _lane(_is_enough, WITH_TERMS))
 def test_expansions(act: Activation, kind: Kind) -> None:
-    assert remainder_shrinks(small_scale(act, kind), act, kind, sp.Rational(1, 64))
-    assert remainder_shrinks(large_scale(act, kind), act, kind, 512)
+    """They approach the moment, and have as many terms as there are."""
+    small, large = small_scale(act, kind), large_scale(act, kind)
+    assert remainder_shrinks(small, act, kind, sp.Rational(1, 64))
+    assert remainder_shrinks(large, act, kind, 512)
+    is_float = kind is Kind.SLOPE_ABS and act is not TANH  # the one documented exception to exactness
+    assert len(small) == (1 if is_float or (kind is Kind.ABS_MEAN and act is not TANH) else 3)
+    assert len(large) == (1 if kind is Kind.ABS_MEAN and act is not TANH else 3)
+    assert any(c.has(sp.Float) for c, _ in large) == is_float and not any(c.has(sp.Float) for c, _ in small)
 
 
-def test_expansions_have_as_many_terms_as_there_are() -> None:
+def test_a_mean_of_zero_has_no_terms() -> None:
     assert small_scale(TANH, Kind.MEAN) == large_scale(TANH, Kind.MEAN) == large_scale(IDENTITY, Kind.MEAN) == ()
-    for act, kind in WITH_TERMS:
-        small, large = small_scale(act, kind), large_scale(act, kind)
-        is_float = kind is Kind.SLOPE_ABS and act is not TANH  # the one documented exception to exactness
-        assert len(small) == (1 if is_float or (kind is Kind.ABS_MEAN and act is not TANH) else 3)
-        assert len(large) == (1 if kind is Kind.ABS_MEAN and act is not TANH else 3)
-        assert any(c.has(sp.Float) for c, _ in large) == is_float and not any(c.has(sp.Float) for c, _ in small)
 
 
 @pytest.mark.parametrize("kind", GELU_CLOSED)
@@ -435,14 +438,13 @@ def test_expression_and_derivative() -> None:
 def test_inhomogeneity() -> None:
     for act in HOMOGENEOUS:
         assert inhomogeneity(act, 3) == 0
-    for act in (GELU, TANH):
-        phi, c, x = PHI[act.name], mp.mpf(2), mp.mpf(3) / 2
-        with mp.workdps(40):
-            gap = _trapezoid(lambda t, phi=phi, c=c: (phi(c * t) - c * phi(t)) ** 2, x)
-            expected = mp.sqrt(gap / _trapezoid(lambda t, phi=phi, c=c: (c * phi(t)) ** 2, x))
-        assert _relative(inhomogeneity(act, 2, sp.Rational(3, 2)), expected) < mp.mpf(10) ** -20
-        assert inhomogeneity(act, 1) == 0
-    assert inhomogeneity(TANH, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(TANH, 2, 1, digits=8)
+    phi, c, x = PHI["tanh"], mp.mpf(2), mp.mpf(3) / 2
+    with mp.workdps(40):
+        gap = _trapezoid(lambda t: (phi(c * t) - c * phi(t)) ** 2, x)
+        expected = mp.sqrt(gap / _trapezoid(lambda t: (c * phi(t)) ** 2, x))
+    assert _relative(inhomogeneity(TANH, 2, sp.Rational(3, 2)), expected) < mp.mpf(10) ** -20
+    assert inhomogeneity(GELU, 1) == inhomogeneity(TANH, 1) == 0
+    assert inhomogeneity(GELU, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(GELU, 2, 1, digits=8)
 
 
 def test_what_has_a_closed_form() -> None:
