@@ -30,6 +30,7 @@ from theory.kernel import Inputs, predict_kernel, unit_power
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import scheme
 
+pytestmark = pytest.mark.usefixtures("kernel_once")
 Ask = Callable[[str], dict[str, Any]]
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
 SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
@@ -122,6 +123,7 @@ def check_progress(answer: Ask) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paper_checks.commands.predict_attention.progress", progress)
+        patch.setattr(kernel_network, "predict_kernel", predict_kernel)
         answer(SEVERAL)
     assert totals == [28]
     assert sum(done) == pytest.approx(28)
