@@ -209,7 +209,7 @@ say(
 # learning rate, which you tune anyway. Multiply it by a power of $N$, be it a sixteenth, and the flatness is gone.
 
 # %%
-deep = np.unique(np.geomspace(1, 10_000, 40).astype(int))
+deep = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
 
 def variant(factor):
@@ -354,7 +354,7 @@ for name, expr in share.items():
 crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(M, m)) > 1)
 
 # %%
-readers = np.unique(np.geomspace(1, 10_000, 40).astype(int))
+readers = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
 
 def exact_scales(n, m):

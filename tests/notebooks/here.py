@@ -30,9 +30,12 @@ def code(name: str) -> list[str]:
     return [cell.source for cell in source(name).cells if cell.cell_type == "code"]
 
 
-def shown(cells: Sequence[str], name: str = "notebook", look: Callable[[Figure], object] = id) -> list[Shown]:
+def shown(
+    cells: Sequence[str], name: str = "notebook", look: Callable[[Figure], object] = id, *, is_painted: bool = False
+) -> list[Shown]:
     """What these cells show, in order, run one after another in a new namespace: pictures are drawn, and everything is
-    set in each format that a notebook asks for. look: is given each picture once it is drawn.
+    set in each format that a notebook asks for. look: is given each picture once it is drawn. is_painted: also as
+    pixels, else a picture has no bytes.
 
     An error is the cell's own, and its traceback has the cell's number and its line.
     """
@@ -41,7 +44,10 @@ def shown(cells: Sequence[str], name: str = "notebook", look: Callable[[Figure],
 
     def png(figure: Figure) -> bytes:
         kept = BytesIO()
-        figure.savefig(kept, format="png", metadata={"Software": None})
+        if is_painted:
+            figure.savefig(kept, format="png", metadata={"Software": None})
+        else:
+            figure.draw_without_rendering()
         look(figure)
         return kept.getvalue()
 

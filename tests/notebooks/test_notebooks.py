@@ -223,7 +223,7 @@ def test_a_kernel_shows_what_cells_show_here(tmp_path: Path, monkeypatch: pytest
     found = run("00_picture", is_fast=True)
     assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("00_picture").cells)
     picture, words, blank, pair = ({**output.data} for cell in found.cells for output in cell.outputs)
-    here = shown(code("00_picture"))
+    here = shown(code("00_picture"), is_painted=True)
     assert [one.get("text/markdown", one.get("text/plain")) for one in here] == [None, "drawn", None, "(1, 2)"]
     assert (words["text/markdown"], pair["text/plain"]) == ("drawn", "(1, 2)")
     kept = [base64.b64decode(one["image/png"]) for one in (picture, blank)]
