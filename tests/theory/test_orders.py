@@ -119,7 +119,7 @@ FAR = (mpmath.mpf(10) ** 40, mpmath.mpf(10) ** 80)  # powers are quarters: a wro
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(tree=trees)
 def test_sums_products_and_powers_honour_their_remainder(scale, tree):
     monomial, to_n = SCALES[scale]
@@ -129,7 +129,7 @@ def test_sums_products_and_powers_honour_their_remainder(scale, tree):
             assert honours(found, exactly(tree, x), to_n(x), x**0.2)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(tree=trees)
 def test_logarithms_and_exponentials_honour_their_remainder(tree):
     found = expanded(tree, SCALES["powers of N"][0])
@@ -144,6 +144,7 @@ def test_logarithms_and_exponentials_honour_their_remainder(tree):
                 assert honours(inverse.exponential(), mpmath.exp(small), x, x**0.2)
 
 
+@settings(max_examples=30)
 @given(tree=trees)
 def test_what_cancels_is_not_mistaken_for_a_term(tree):
     found = expanded(tree, SCALES["powers of N"][0])
@@ -267,7 +268,7 @@ def test_gaussian_moments_honour_their_remainder(act, kind):
 positive = st.floats(0.01, 50)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(length=st.integers(1, 3000), eps=positive, kappa=st.one_of(st.floats(0, 5), st.sampled_from([0.0, 1.0, 2.0])))
 def test_a_sum_of_roots_is_the_sum(length, eps, kappa):
     with mpmath.workdps(30):
@@ -476,7 +477,7 @@ MUTANTS: dict[str, Callable[[Order], Order]] = {
 }
 
 
-FAST = [case for i, case in enumerate(RELU) if i % 4 in (0, 3)] + SAMPLE[::5]  # sgd and adam in turn
+FAST = [case for i, case in enumerate(RELU) if i % 8 in (0, 7)] + SAMPLE[::5]  # sgd and adam in turn
 
 
 @pytest.mark.parametrize(

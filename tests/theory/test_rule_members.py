@@ -100,7 +100,7 @@ def test_sub_ln_for_any_degrees(p, t, gain):
     assert same(side.gain, gain)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(p=st.fractions(0, 3, max_denominator=4), length=st.integers(2, 400), gain=st.floats(0.1, 10))
 def test_sub_ln_sum_by_its_terms(p, length, gain):
     """The exact sum behind the leading order, matrix by matrix from the sublayer's own second moments."""
@@ -178,7 +178,7 @@ def test_formulas_read_back():
 exact = st.fractions(min_value=-2, max_value=2, max_denominator=16)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(n=exact, m=exact, c=st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50), r=exact)
 def test_compact_is_the_same_expression(n, m, c, r):
     n, m, c, r = (Rational(x.numerator, x.denominator) for x in (n, m, c, r))

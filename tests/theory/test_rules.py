@@ -204,7 +204,7 @@ def summed(alpha: float, gain: float, layers: int, p: float, t: float, m: int, c
     return total
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300),
     select=st.sampled_from(["symmetric", "deepnet", "alpha-one", "lambda-one"]),
@@ -227,7 +227,7 @@ def test_the_member_satisfies_the_constraint(p, t, m, layers, select):
     assert picked[select] == pytest.approx(1, rel=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300))
 def test_relative_member_keeps_the_relative_update(p, t, m, layers):
     optimizer = Degrees(Rational(p.numerator, p.denominator), Rational(t.numerator, t.denominator))
@@ -251,6 +251,7 @@ def _relative_orders() -> list[Expr]:
     ]
 
 
+@settings(max_examples=20)
 @given(layers=st.integers(1, 10**6))
 def test_su_s_choice_lies_between_the_others(layers):
     relative = [float(order.subs(N, layers)) for order in _relative_orders()]
@@ -260,7 +261,7 @@ def test_su_s_choice_lies_between_the_others(layers):
 # ---------------------------------------------------------------- encoder-decoder
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(layers=st.integers(1, 200), decoder_layers=st.integers(1, 200), norm=st.sampled_from(["post", "pre"]),
        optimizer=st.sampled_from(["sgd", "adam", "lamb"]), select=st.sampled_from([None, "deepnet", "alpha-one"]),
        coupling=st.sampled_from(["once", "own-gradient", "mean-square"]))  # fmt: skip
