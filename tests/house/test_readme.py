@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paper_checks.verify import small_tables
 from paper_checks.why_figure import alt_text
 from tests import once
 from tests.command import DEPTHLAW, depthlaw, document, told
+from tests.paper_checks.train_command import in_this_process
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
 
@@ -49,16 +51,21 @@ def is_shown(wanted: list[str], found: list[str]) -> bool:
     return bool(found) and wanted[0] == found[0] and is_shown(wanted[1:], found[1:])
 
 
-FIRST = examples(README)[0][0]
+def smaller(command: str) -> str:
+    """The same asked about less, where it would take seconds; what is printed below it is not of this one."""
+    if command == examples(README)[0][0]:
+        return re.sub(r"(--layers \d+),\S+", r"\1", command)
+    return re.sub(r"--steps \d+ --seeds \d+", "--steps 2 --seeds 1", command)
+
+
 MEASURE = next(command for command, _ in examples(README) if "measure " in command)
-SLOW = (FIRST, MEASURE)
+SLOW = [command for command, _ in examples(README) if command == MEASURE or command != smaller(command)]
 """Of which the fast lane runs small ones."""
+CASES = [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] in SLOW), id=one[0]) for one in examples(README)]
+CASES += [pytest.param(small, "", id=small) for one in SLOW if (small := smaller(one)) != one]
 
 
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] in SLOW), id=one[0]) for one in examples(README)],
-)
+@pytest.mark.parametrize(("command", "output"), CASES)
 def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process. What claims are found to be is asked once in a run of the tests."""
 
@@ -70,6 +77,7 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
+    monkeypatch.setattr("sims.sweep.pool", in_this_process)
     monkeypatch.setattr("paper_checks.verify.check", checked)
     assert program in ("depthlaw", ".venv/bin/depthlaw")
     result = depthlaw(*arguments, COLUMNS="100")
@@ -81,9 +89,9 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
         assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_readme_s_first_command_in_a_process(tmp_path: Path) -> None:
-    """As it stands, but for fewer depths."""
-    program, *arguments = shlex.split(re.sub(r"(--layers \d+),\S+", r"\1", FIRST))
+    program, *arguments = shlex.split(examples(README)[0][0])
     assert program == ".venv/bin/depthlaw"
     result = subprocess.run([DEPTHLAW, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -221,6 +229,7 @@ def test_counts_find_a_mutant() -> None:
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
+@cache
 def wanted() -> list[str]:
     """What the README has to say, where it says how many there are of something, or what its picture shows."""
     every = claims().values()
