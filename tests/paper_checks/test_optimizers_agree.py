@@ -56,7 +56,7 @@ def test_the_same_twelve_in_the_same_order() -> None:
 def test_first_step_is_the_derived_map(name: str, shape: tuple[int, int]) -> None:
     if name == "muon" and shape == (3, 2):
         shape = (2, 1)  # theory has closed forms of a polar factor for 2x2, rows and columns
-    for seed in (0, 2):
+    for seed in (0, 5) if name == "muon" else (0,):  # determinants of both signs
         grad, theta, step = derived(name, shape, seed)
         assert is_close(first_step(name, grad, theta, 2), step)
 

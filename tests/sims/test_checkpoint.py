@@ -55,7 +55,13 @@ def whole_and_resumed(config: TrainConfig, folder: Path, killed: int = 4) -> tup
     return without_time(results[0]) == without_time(results[1]), is_same(*ends)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+OWN_STATE = ("momentum", "lion", "lamb", "sophia")  # muon, adam and adafactor are below
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(name, marks=[] if name in OWN_STATE else [pytest.mark.slow]) for name in OPTIMIZERS],
+)
 def test_going_on_is_as_if_it_had_not_stopped(optimizer: str, tmp_path: Path) -> None:
     assert whole_and_resumed(replace(FULL, optimizer=optimizer), tmp_path) == (True, True)
 

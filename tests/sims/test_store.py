@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sims import store as module
@@ -77,6 +77,7 @@ def test_any_json_comes_back_exactly(path: Path) -> None:
     numbers = itertools.count()
     with Store(path) as store:
 
+        @settings(max_examples=40)
         @given(CONFIGS, CONFIGS)
         def check(config: dict[str, Any], result: dict[str, Any]) -> None:
             config = {"n": next(numbers), "config": config}
@@ -88,6 +89,7 @@ def test_any_json_comes_back_exactly(path: Path) -> None:
         check()
 
 
+@settings(max_examples=40)
 @given(CONFIGS, st.randoms(use_true_random=False))
 def test_a_key_is_of_the_content(config: dict[str, Any], rng: random.Random) -> None:
     def shuffled(value: Any) -> Any:

@@ -132,12 +132,13 @@ def test_a_hundred_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None
     [("uncommitted", "was kept and is lost"), ("ignored", "is run again after it was kept")],
 )
 def test_the_check_after_a_kill_finds_a_mutant(tmp_path: Path, mutant: str, says: str) -> None:
-    found = []
     for more in (5, 10):
         child = start(tmp_path, ENOUGH, mutant)
         wait_for(lambda more=more: sum(event == "kept" for event, _ in logged(tmp_path)) >= more)
         assert kill(child)
-        found += wrong(tmp_path, 0)
+        found = wrong(tmp_path, 0)
+        if found:
+            break
     assert found and says in found[0]
 
 
@@ -317,6 +318,7 @@ def dies_at_3(
     assert count_claims(folder / FILE) == 0
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_died_once_ends_well(tmp_path: Path) -> None:
     given = configs(str(tmp_path), 8)
     with Store(tmp_path / FILE) as store:

@@ -116,7 +116,9 @@ def has_learnt(config: TrainConfig) -> bool:
 LONG = replace(BASE, num_steps=20, batch_size=16, evaluate_every=20)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("sgd", "lamb") else [pytest.mark.slow]) for name in OPTIMIZERS]
+)
 def test_it_learns(name: str) -> None:
     assert has_learnt(replace(LONG, optimizer=name, learning_rate=RATES.get(name, 0.01)))
 
@@ -209,8 +211,17 @@ def rates_used(config: TrainConfig) -> Iterator[list[set[float]]]:
         handle.remove()
 
 
-@pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.0), (4, 0.25), (1, 0.5), (10, 0.0)])
-@pytest.mark.parametrize("schedule", SCHEDULES)
+WARMUPS = ((0, 0.0), (4, 0.25), (1, 0.5), (10, 0.0), (4, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_warmup", "start"),
+    [
+        pytest.param(schedule, *one, marks=[] if one in WARMUPS[:2] or schedule == "linear" else [pytest.mark.slow])
+        for schedule in SCHEDULES
+        for one in WARMUPS
+    ],
+)
 def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
     rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
     config = replace(BASE, num_steps=10, evaluate_every=10, **rates)
