@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 
 
+@cache
 def experiment(name: str, scale: str = "small") -> Experiment:
     """By name. ValueError, in one line, for what there is not."""
     from paper_checks.experiments import own_row, stable_rates, thousand_layers, warmup

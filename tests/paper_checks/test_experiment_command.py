@@ -151,13 +151,11 @@ def test_a_plan_of_a_store_says_what_its_pilot_showed(command: Command, made: Ma
 
 
 @pytest.mark.parametrize("is_one_screen", [True, False])
-def test_a_plan_is_read_once(
-    is_one_screen: bool, command: Command, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_read_once(is_one_screen: bool, deep: Command, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the runs; again with the answer where that goes somewhere else."""
     monkeypatch.setattr(command_module, "_is_one_screen", lambda: is_one_screen)
-    result = command("--seeds 1")
-    plan = experiment(NAME).plan(Book({})).text
+    result = deep("--seeds 1")
+    plan = experiment(deep.name).plan(Book({})).text
     assert plan in result.stderr
     assert (plan in " ".join(result.stdout.split())) != is_one_screen
 

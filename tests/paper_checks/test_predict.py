@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from paper_checks.lower import lower_transformer
 from paper_checks.networks import Network, NoTheoryError
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.optim import NORMALISATION
-from tests.command import document, in_a_terminal, refusal, told
+from tests.command import depthlaw, document, refusal, told
 from theory import kernel_setting
 from theory.kernel import Inputs, predict_kernel, unit_power
 from theory.optimizers import OPTIMIZERS
@@ -168,11 +169,19 @@ def test_a_mutant_is_found(check: str, target: str, mutant: Any, monkeypatch: py
         CHECKS[check](answer_anew)
 
 
-def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
-    output, shown = in_a_terminal("predict", *SEVERAL.split(), "--json")
-    assert json.loads(output) == answer(SEVERAL)
-    assert "predicting" in shown
-    assert re.search(r"\d+ %", shown)
+class Terminal(StringIO):
+    """In this process: test_stopping.py has a terminal of its own."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_progress_and_standard_output_the_document_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.command.StringIO", Terminal)
+    asked = depthlaw("predict", *SEVERAL.split(), "--json", TERM="xterm", COLUMNS="80")
+    assert json.loads(asked.stdout) == answer(SEVERAL)
+    assert "predicting" in asked.stderr
+    assert re.search(r"\d+ %", asked.stderr)
 
 
 # ---------------------------------------------------------------- every option counts
