@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,13 @@ def _result(plain: Mapping[str, Any]) -> TrainResult:
         raise ValueError(f"a result does not fit: {in_one_line(error)}") from None
 
 
+@cache
+def _at(trial: Trial, seed: int, rate: float | None) -> Trial:
+    """Every look at a search goes through its trials again."""
+    rates = {} if rate is None else {"learning_rate": rate}
+    return replace(trial, seed=seed, **rates)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Arm:
     """trial: its seed and, with a grid, its learning rate (where the search starts) are replaced."""
@@ -86,8 +93,7 @@ class Arm:
     grid: tuple[float, ...] = ()
 
     def at(self, seed: int, rate: float | None = None) -> Trial:
-        rates = {} if rate is None else {"learning_rate": rate}
-        return replace(self.trial, seed=seed, **rates)
+        return _at(self.trial, seed, rate)
 
     def tried(self, book: Book, seed: int) -> dict[float, TrainResult]:
         """By learning rate, what there is of a seed; of a search only what it asks for, in that order, so that runs
