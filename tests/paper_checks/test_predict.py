@@ -405,7 +405,7 @@ def test_other_limits_are_found(name: str, mutant: Any, monkeypatch: pytest.Monk
 
 def check_tokens_count_slowly(answer: Ask) -> None:
     """As the refusal of many tokens says: four times as many change it by less than a fifth."""
-    for options in ("post-ln --optimizer adam", "pre-ln --optimizer sgd", "deepnorm --optimizer adam --arch decoder"):
+    for options in ("pre-ln --optimizer sgd", "deepnorm --optimizer adam --arch decoder"):
         asked = f"--scheme {options} --attention --layers 2 --tokens"
         few, many = (answer(f"{asked} {num}")["rows"][0]["update"] for num in (4, 16))
         assert abs(many / few - 1) < 0.2

@@ -200,7 +200,7 @@ def test_other_ways_and_why_are_asked_for() -> None:
 
 
 def test_the_activation_and_norm_asked_for_are_in_every_part() -> None:
-    text = shown("post", "adamw", 48, activation="gelu", norm_kind="rmsnorm", has_why=True)
+    text = shown("post", "adamw", 4, activation="gelu", norm_kind="rmsnorm", has_why=True)
     for said in (
         "fc2(gelu(fc1(x)))",
         "nn.RMSNorm",
