@@ -24,6 +24,7 @@ from tests.paper_checks.report_browser import (
     visible,
     wanted,
 )
+from tests.paper_checks.report_pages import fast
 
 pytestmark = pytest.mark.browser
 
@@ -62,14 +63,19 @@ BAD_COUNTS = {
 
 
 def test_counts_of_the_overview_lead_into_the_filter(
-    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page]
 ) -> None:
     for place in range(len(COUNTS)):
         check_count(opened(), reported, built, place)
-    for what, (place, *change) in BAD_COUNTS.items():
-        bad = broken(built, tmp_path / what, *change)
-        with pytest.raises(AssertionError):
-            check_count(opened(), reported, bad, place)
+
+
+@pytest.mark.parametrize("what", fast(BAD_COUNTS, ["a number that is not the claims'"]))
+def test_a_wrong_count_is_seen(
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path, what: str
+) -> None:
+    place, *change = BAD_COUNTS[what]
+    with pytest.raises(AssertionError):
+        check_count(opened(), reported, broken(built, tmp_path, *change), place)
 
 
 def check_without_scripts(page: Page, reported: Mapping[str, Any], built: Path) -> None:
@@ -101,18 +107,20 @@ BARE = {
 }
 
 
-def test_without_scripts_nothing_is_missing(
-    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_without_scripts_nothing_is_missing(built: Path, reported: dict[str, Any], opened: Callable[..., Page]) -> None:
     check_without_scripts(opened(java_script_enabled=False), reported, built)
-    for what, change in BARE.items():
-        bad = broken(built, tmp_path / what, *change)
-        page = opened(java_script_enabled=False)
-        with pytest.raises(AssertionError):
-            if change[0] == "claims.html":
-                check_without_scripts(page, reported, bad)
-            else:
-                check_bare_source(page, bad)
+
+
+@pytest.mark.parametrize("what", fast(BARE, ["a button without its script"]))
+def test_what_only_scripts_show_is_seen(
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path, what: str
+) -> None:
+    bad, page = broken(built, tmp_path, *BARE[what]), opened(java_script_enabled=False)
+    with pytest.raises(AssertionError):
+        if BARE[what][0] == "claims.html":
+            check_without_scripts(page, reported, bad)
+        else:
+            check_bare_source(page, bad)
 
 
 # ---------------------------------------------------------------- keyboard, folds and commands
@@ -142,12 +150,15 @@ BAD_SKIPS = {
 }
 
 
-def test_the_first_tab_skips_to_the_content(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
+def test_the_first_tab_skips_to_the_content(built: Path, opened: Callable[..., Page]) -> None:
     check_skip_link(opened(), built)
-    for what, change in BAD_SKIPS.items():
-        bad = broken(built, tmp_path / what, *change)
-        with pytest.raises(AssertionError):
-            check_skip_link(opened(), bad)
+
+
+@pytest.mark.parametrize("what", fast(BAD_SKIPS, ["it stays out of sight"]))
+def test_a_skip_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
+    bad = broken(built, tmp_path, *BAD_SKIPS[what])
+    with pytest.raises(AssertionError):
+        check_skip_link(opened(), bad)
 
 
 COVER = """([links, isBeside, over]) => {
@@ -254,14 +265,15 @@ BAD_FOLDS = {
 }
 
 
-def test_folds_open_by_link_by_keyboard_and_all_at_once(
-    built: Path, opened: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_folds_open_by_link_by_keyboard_and_all_at_once(built: Path, opened: Callable[..., Page]) -> None:
     check_folds(opened(), built)
-    for what, change in BAD_FOLDS.items():
-        bad = broken(built, tmp_path / what, *change)
-        with pytest.raises(AssertionError):
-            check_folds(opened(), bad)
+
+
+@pytest.mark.parametrize("what", fast(BAD_FOLDS, ["a link leaves its claim shut"]))
+def test_a_fold_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
+    bad = broken(built, tmp_path, *BAD_FOLDS[what])
+    with pytest.raises(AssertionError):
+        check_folds(opened(), bad)
 
 
 LISTEN = """button => {
@@ -296,18 +308,30 @@ BAD_COPIES = {
 }
 
 
-@pytest.mark.parametrize("has_clipboard", [True, False])
-def test_a_command_is_copied(built: Path, opened: Callable[..., Page], has_clipboard: bool, tmp_path: Path) -> None:
+def copying(opened: Callable[..., Page], has_clipboard: bool) -> Page:
     page = opened(own=f"copies{has_clipboard}", permissions=["clipboard-read", "clipboard-write"])
     if not has_clipboard:
         page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
-    check_copying(page, built)
-    other = "the old way copies something else" if has_clipboard else "something else is copied"
-    for what, change in BAD_COPIES.items():
-        if what != other:
-            bad = broken(built, tmp_path / what, "static/site.js", *change)
-            with pytest.raises(AssertionError):
-                check_copying(page, bad)
+    return page
+
+
+@pytest.mark.parametrize("has_clipboard", [True, False])
+def test_a_command_is_copied(built: Path, opened: Callable[..., Page], has_clipboard: bool) -> None:
+    check_copying(copying(opened, has_clipboard), built)
+
+
+@pytest.mark.parametrize("what", fast(BAD_COPIES, ["something else is copied"]))
+@pytest.mark.parametrize("has_clipboard", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_copy_that_fails_is_seen(
+    built: Path, opened: Callable[..., Page], tmp_path: Path, what: str, has_clipboard: bool
+) -> None:
+    """Of the two ways to copy, each where it is taken."""
+    bad = broken(built, tmp_path, "static/site.js", *BAD_COPIES[what])
+    if what == ("the old way copies something else" if has_clipboard else "something else is copied"):
+        check_copying(copying(opened, has_clipboard), bad)
+    else:
+        with pytest.raises(AssertionError):
+            check_copying(copying(opened, has_clipboard), bad)
 
 
 # ---------------------------------------------------------------- themes
@@ -345,12 +369,15 @@ BAD_THEMES = {
 }
 
 
-def test_themes(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
+def test_themes(built: Path, opened: Callable[..., Page]) -> None:
     check_themes(opened, built)
-    for what, change in BAD_THEMES.items():
-        bad = broken(built, tmp_path / what, *change)
-        with pytest.raises(AssertionError):
-            check_themes(opened, bad)
+
+
+@pytest.mark.parametrize("what", fast(BAD_THEMES, ["the choice is not kept"]))
+def test_a_theme_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
+    bad = broken(built, tmp_path, *BAD_THEMES[what])
+    with pytest.raises(AssertionError):
+        check_themes(opened, bad)
 
 
 def test_where_nothing_can_be_kept_the_theme_changes_without_an_error(built: Path, opened: Callable[..., Page]) -> None:
