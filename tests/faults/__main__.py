@@ -30,7 +30,7 @@ FAST = "not slow and not gpu"
 """What `make test` runs."""
 PACKAGES = ("theory", "sims", "paper_checks")
 _WHERE = f"import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
-_RED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: [^-].*?)?)(?: - .*)?$", re.MULTILINE)
+_RED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _LONGEST = 1200.0
 """Seconds for the tests of one fault."""
 
