@@ -344,9 +344,16 @@ def fail(config: dict[str, Any]) -> Any:
 def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(tmp_path: Path) -> None:
     given = configs(str(tmp_path), 6)
     told: list[int] = []
+    claimed: list[int] = []
+
+    def advance(num: int) -> None:
+        told.append(num)
+        claimed.append(count_claims(tmp_path / FILE))
+
     with Store(tmp_path / FILE) as store:
-        report = sweep(given, fail, store, threads, advance=told.append)
+        report = sweep(given, fail, store, threads, at_once=1, advance=advance)
         assert (report.done, report.found, report.left, sum(told)) == (1, 0, 0, 6)
+        assert not any(claimed)  # another sweep may try at once what failed in this one
         errors = [report.failed[key(config)] for config in given[:5]]
         for error, says in zip(
             errors,
