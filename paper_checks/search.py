@@ -18,7 +18,7 @@ _IS_SHRUNK: ContextVar[bool] = ContextVar("_IS_SHRUNK", default=True)
 
 @contextmanager
 def any_counterexample() -> Iterator[None]:
-    """A search in here returns the first failing case that it meets. Shrinking is for the reader of a counterexample."""
+    """A search in here returns the first failing case that it meets; shrinking is for those who read one."""
     token = _IS_SHRUNK.set(False)
     try:
         yield

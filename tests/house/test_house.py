@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MAX_LINES = 500
 MAX_TEXT_COLUMNS = 2000  # longer lines are data, such as the pictures in a notebook
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:tmp|root|home|work|Users|mnt)/[\w.-]+")
 PACKAGES = ("theory", "sims", "paper_checks")
@@ -117,22 +116,6 @@ def test_machine_paths_find_a_mutant(tmp_path: Path) -> None:
     folder = "home/someone"
     mutant.write_text(f'relative = "data/{folder}"\nabsolute = "/{folder}"\n')
     assert [line.split(":")[1] for line in machine_paths([mutant])] == ["2"]
-
-
-def long_files(files: list[Path]) -> list[str]:
-    sources = [path for path in files if path.suffix == ".py"]
-    return [str(path) for path in sources if len(path.read_text().splitlines()) > MAX_LINES]
-
-
-def test_no_long_files() -> None:
-    assert not long_files(project_files())
-
-
-def test_long_files_find_a_mutant(tmp_path: Path) -> None:
-    fits, mutant = tmp_path / "fits.py", tmp_path / "mutant.py"
-    fits.write_text("pass\n" * MAX_LINES)
-    mutant.write_text("pass\n" * (MAX_LINES + 1))
-    assert long_files([fits, mutant]) == [str(mutant)]
 
 
 # --- commands

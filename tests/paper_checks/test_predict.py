@@ -176,12 +176,14 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_terminal_sees_progress_and_standard_output_the_document_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.command.StringIO", Terminal)
-    asked = depthlaw("predict", *SEVERAL.split(), "--json", TERM="xterm", COLUMNS="80")
-    assert json.loads(asked.stdout) == answer(SEVERAL)
-    assert "predicting" in asked.stderr
-    assert re.search(r"\d+ %", asked.stderr)
+def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
+    asked = ["predict", *SEVERAL.split(), "--width", "40", "--json"]  # not asked before, so there is something to do
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.command.StringIO", Terminal)
+        seen = depthlaw(*asked, TERM="xterm", COLUMNS="80")
+    assert json.loads(seen.stdout) == json.loads(told(*asked))
+    assert "predicting" in seen.stderr
+    assert re.search(r"\d+ %", seen.stderr)
 
 
 # ---------------------------------------------------------------- every option counts

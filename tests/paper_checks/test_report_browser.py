@@ -135,7 +135,7 @@ def test_a_claim_is_reached_from_the_list(built: Path, opened: Callable[..., Pag
 # ---------------------------------------------------------------- axe
 
 TEMPLATES = ("index", "claims", "source-deepnet", "graph")
-"""Pages with parts of their own: figures, a form, claims with their evidence, a drawing. The slow test has all pages."""
+"""Pages with parts of their own: figures, a form, claims with their evidence, a drawing. The slow test has all."""
 DARKENED = ("index", "source-deepnet")
 """Those with the most colours."""
 BARRED = {
