@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from paper_checks.search import any_counterexample
@@ -357,7 +358,7 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class MutantResult:
-    """What became of a mutant: which checks, by their place, went red on it."""
+    """What became of a mutant. red: the checks, by their place, that were tried on it and went red."""
 
     part: str
     name: str
@@ -369,9 +370,10 @@ class MutantResult:
 
 
 def try_mutants(part: Part) -> tuple[MutantResult, ...]:
-    """Every check of a part on every mutant of its statement, and on none of them a check that saw nothing wrong.
+    """The checks of a part on the mutants of its statement: each mutant must turn one red, each check must go red once.
 
-    A check that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
+    A check is tried on every mutant until it has gone red, and after that where no other check sees the mutant. One
+    that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
 
     >>> from paper_checks.claim import try_mutants
     >>> from paper_checks.registry import claims
@@ -380,12 +382,17 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
     (True, True)
     """
     results = []
+    blind = [i for i, check in enumerate(part.checks) if not check.is_open]
     for mutant in part.mutants:
-        with any_counterexample():
-            found = [perform(check, mutant.statement) for check in part.checks]
-        red = tuple(i for i, evidence in enumerate(found) if evidence.verdict is Verdict.REFUTED)
-        results.append(MutantResult(part=part.name, name=mutant.name, red=red))
-    seeing = {i for result in results for i in result.red}
-    blind = [i for i, check in enumerate(part.checks) if i not in seeing and not check.is_open]
+        red = [i for i in blind if _sees(part.checks[i], mutant)]
+        others = (i for i, check in enumerate(part.checks) if i not in blind and _sees(check, mutant))
+        red = red or list(islice(others, 1))
+        blind = [i for i in blind if i not in red]
+        results.append(MutantResult(part=part.name, name=mutant.name, red=tuple(red)))
     results += [MutantResult(part=part.name, name=f"check {i + 1} sees none of them", red=()) for i in blind]
     return tuple(results)
+
+
+def _sees(check: Check, mutant: Mutant) -> bool:
+    with any_counterexample():
+        return perform(check, mutant.statement).verdict is Verdict.REFUTED

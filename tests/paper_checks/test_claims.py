@@ -167,6 +167,19 @@ def test_a_check_that_sees_nothing_is_found_beside_one_that_does() -> None:
     assert blind.name.startswith("check 2")
 
 
+def test_a_check_that_has_gone_red_is_tried_again_where_no_other_does() -> None:
+    several = tuple(Mutant(name=str(x), statement=Values.of(x=x)) for x in (2, 3, 4))
+    first, second = (
+        holds_of(ONE),
+        Check(
+            route=Route.NUMERIC,
+            run=lambda statement: (holds_of(ONE) if statement["x"] == 3 else says(CONFIRMED)).run(statement),
+        ),
+    )
+    found = c.try_mutants(replace(part(first, second), mutants=several))
+    assert [mutant.red for mutant in found] == [(0,), (1,), (0,)]
+
+
 def test_a_check_that_gives_up_on_a_mutant_has_not_killed_it() -> None:
     assert not any(found.is_killed for found in c.try_mutants(part(Check(route=Route.NUMERIC, run=broken))))
 
