@@ -1,7 +1,7 @@
 """The report in a real Chromium: it loads in silence, the filter filters, everything is reached, seen and legible.
 
 One site for all tests, made of as few claims checked in truth as have every kind of content; the slow tests look at the
-site of all claims. Each check is shown a site that is broken in the way that it looks for.
+site of all claims, and show each check a site that is broken in the way that it looks for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.paper_checks.report_browser import (
     visible,
     wanted,
 )
-from tests.paper_checks.report_pages import SOME, fast
+from tests.paper_checks.report_pages import SOME
 
 pytestmark = pytest.mark.browser
 
@@ -93,11 +93,20 @@ BROKEN = {
 
 
 def test_every_page_is_silent_and_narrow_and_leads_to_claims_and_pages(
-    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page]
 ) -> None:
     visits = Visits(opened(PHONE), built, reported)
     assert {name: found for name in names(built) if (found := visits.faults(name))} == {}
     assert {name: found for name in names(built) if (found := visits.dead(name))} == {}
+
+
+@pytest.mark.slow
+def test_a_page_that_is_loud_or_wide_or_leads_nowhere_is_seen(
+    built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    visits = Visits(opened(PHONE), built, reported)
+    for name in names(built):
+        visits.faults(name)
     for what, (name, old, new, said) in BROKEN.items():
         found = visits.faults(name, broken(built, tmp_path / what, name, old, new))
         assert any(one.startswith(said) for one in found), what
@@ -146,7 +155,7 @@ BARRED = {
 }
 
 
-def test_axe_finds_nothing(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
+def test_axe_finds_nothing(built: Path, opened: Callable[..., Page]) -> None:
     """By every rule, and some on a phone in the dark by the rules for which that makes a difference.
 
     Of what a page has many times over some are kept, folds open: of claims those that are checked in truth.
@@ -160,6 +169,10 @@ def test_axe_finds_nothing(built: Path, opened: Callable[..., Page], tmp_path: P
         if name in DARKENED:
             wrong[name] += violations(opened(PHONE, "dark"), OF_COLOUR + OF_WIDTH)
     assert wrong == {name: [] for name in wrong}
+
+
+@pytest.mark.slow
+def test_what_axe_bars_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened()
     page.goto(
         url(
@@ -245,7 +258,8 @@ def test_the_filter_filters(built: Path, reported: dict[str, Any], opened: Calla
     check_filter(opened(), reported, built)
 
 
-@pytest.mark.parametrize("what", fast(BAD_FILTERS, ["any group is enough"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_FILTERS)
 def test_a_filter_that_fails_is_seen(
     built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path, what: str
 ) -> None:

@@ -1,6 +1,6 @@
 """The report as people use it: counts lead to claims, folds open, commands are copied, themes stay, scripts are extras.
 
-Each check is shown a site that is broken in the way that it looks for.
+The slow tests show each check a site that is broken in the way that it looks for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tests.paper_checks.report_browser import (
     visible,
     wanted,
 )
-from tests.paper_checks.report_pages import fast
 
 pytestmark = pytest.mark.browser
 
@@ -69,7 +68,8 @@ def test_counts_of_the_overview_lead_into_the_filter(
         check_count(opened(), reported, built, place)
 
 
-@pytest.mark.parametrize("what", fast(BAD_COUNTS, ["a number that is not the claims'"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_COUNTS)
 def test_a_wrong_count_is_seen(
     built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path, what: str
 ) -> None:
@@ -111,7 +111,8 @@ def test_without_scripts_nothing_is_missing(built: Path, reported: dict[str, Any
     check_without_scripts(opened(java_script_enabled=False), reported, built)
 
 
-@pytest.mark.parametrize("what", fast(BARE, ["a button without its script"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BARE)
 def test_what_only_scripts_show_is_seen(
     built: Path, reported: dict[str, Any], opened: Callable[..., Page], tmp_path: Path, what: str
 ) -> None:
@@ -154,7 +155,8 @@ def test_the_first_tab_skips_to_the_content(built: Path, opened: Callable[..., P
     check_skip_link(opened(), built)
 
 
-@pytest.mark.parametrize("what", fast(BAD_SKIPS, ["it stays out of sight"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_SKIPS)
 def test_a_skip_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
     bad = broken(built, tmp_path, *BAD_SKIPS[what])
     with pytest.raises(AssertionError):
@@ -191,6 +193,7 @@ BAD_COVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", COVERED)
 def test_nothing_lies_on_what_has_the_focus(
     built: Path, opened: Callable[..., Page], tmp_path: Path, over: str
@@ -269,7 +272,8 @@ def test_folds_open_by_link_by_keyboard_and_all_at_once(built: Path, opened: Cal
     check_folds(opened(), built)
 
 
-@pytest.mark.parametrize("what", fast(BAD_FOLDS, ["a link leaves its claim shut"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_FOLDS)
 def test_a_fold_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
     bad = broken(built, tmp_path, *BAD_FOLDS[what])
     with pytest.raises(AssertionError):
@@ -320,8 +324,9 @@ def test_a_command_is_copied(built: Path, opened: Callable[..., Page], has_clipb
     check_copying(copying(opened, has_clipboard), built)
 
 
-@pytest.mark.parametrize("what", fast(BAD_COPIES, ["something else is copied"]))
-@pytest.mark.parametrize("has_clipboard", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_COPIES)
+@pytest.mark.parametrize("has_clipboard", [True, False])
 def test_a_copy_that_fails_is_seen(
     built: Path, opened: Callable[..., Page], tmp_path: Path, what: str, has_clipboard: bool
 ) -> None:
@@ -373,7 +378,8 @@ def test_themes(built: Path, opened: Callable[..., Page]) -> None:
     check_themes(opened, built)
 
 
-@pytest.mark.parametrize("what", fast(BAD_THEMES, ["the choice is not kept"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BAD_THEMES)
 def test_a_theme_that_fails_is_seen(built: Path, opened: Callable[..., Page], tmp_path: Path, what: str) -> None:
     bad = broken(built, tmp_path, *BAD_THEMES[what])
     with pytest.raises(AssertionError):
