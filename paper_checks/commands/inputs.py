@@ -40,7 +40,7 @@ def refusing(option: str = "") -> Iterator[None]:
     except ValueError as error:
         raise BadInputError(f"{option}: {error}" if option else str(error)) from error
     except ArithmeticError as error:
-        raise BadInputError(f"beyond what can be computed: {error or type(error).__name__}") from error
+        raise BadInputError(f"beyond what can be computed: {str(error) or type(error).__name__}") from error
 
 
 def count(text: str, option: str, least: int = 1, most: int = MOST_LAYERS) -> int:

@@ -15,7 +15,7 @@ import torch
 
 from paper_checks import choices
 from paper_checks.commands import rule as rule_command
-from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law
+from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
 from paper_checks.commands.output import as_text, write_atomically
 from paper_checks.commands.tables import SHOWN_OPTIMIZERS
 from tests import command
@@ -439,8 +439,18 @@ def test_counts_refuse(text: str) -> None:
         count(text, "--layers")
 
 
+@pytest.mark.parametrize("error", [OverflowError("too large"), ZeroDivisionError("by zero"), FloatingPointError()])
+def test_what_cannot_be_computed_is_refused(error: ArithmeticError) -> None:
+    with pytest.raises(BadInputError, match=r"computed: (too large|by zero|FloatingPointError)$"), refusing():
+        raise error
+
+
 def test_inputs_read_exactly() -> None:
     assert counts("4, 8,16", "--sublayers") == [4, 8, 16]
+    assert [count(text, "--tokens", 2, 9) for text in ("2", "9")] == [2, 9]
+    for text in ("1", "10"):
+        with pytest.raises(BadInputError, match="from 2 to 9"):
+            count(text, "--tokens", 2, 9)
     assert fraction("0.1", "--gain") * 10 == 1
     assert power_law("0.7,-1/4", "--gain")[1] * 4 == -1
     assert gains("1 2,3", "--w") == [1.0, 2.0, 3.0]

@@ -56,3 +56,9 @@ def test_proofs_over_the_reals() -> None:
     broken = prove(x + y >= x)
     assert broken.is_valid is False
     assert set(broken.values) <= {"x", "y"}
+
+
+def test_what_is_not_decided_is_not_proved() -> None:
+    x, y = z3.Reals("x y")
+    powers = z3.Implies(z3.And(x > 1, y > 0), x**y > 1)
+    assert prove(powers, timeout_ms=200).is_valid is None
