@@ -121,6 +121,17 @@ def test_machine_paths_find_a_mutant(tmp_path: Path) -> None:
 # --- commands
 
 
+@pytest.mark.parametrize("failing", ["ruff", "lint-imports", "pyright", None])
+def test_make_lint_runs_every_check_and_fails_where_one_does(failing: str | None, tmp_path: Path) -> None:
+    """Checks that say their name, in the place of the real ones."""
+    for name in ("ruff", "lint-imports", "pyright"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho ran {name}\nexit {int(name == failing)}\n")
+        (tmp_path / name).chmod(0o755)
+    result = run("make", "-o", "testing", "lint", f"BIN={tmp_path}", cwd=ROOT)
+    assert (result.returncode == 0) == (failing is None)
+    assert re.findall(r"^ran (\S+)", result.stdout, re.MULTILINE) == ["ruff", "ruff", "lint-imports", "pyright"]
+
+
 def make_commands(text: str) -> list[str]:
     """The `make` commands in the code of a Markdown text: in its fenced blocks and between its backticks."""
     blocks = re.findall(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ import pytest
 
 from paper_checks.commands import experiment as command_module
 from paper_checks.experiments import NAMES, answers, base, experiment, own_row
-from paper_checks.experiments.base import LEAST_SEEDS, RECORDS, Book
+from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, RECORDS, Book
 from paper_checks.experiments.questions import QUESTIONS
 from paper_checks.experiments.scale import SCALES
 from paper_checks.trials import Trial
@@ -107,7 +107,7 @@ def made_rows(num_seeds: int) -> tuple[Row, ...]:
     about = {"sources": "0" * 64, "versions": versions, "device": "cpu", "created": datetime.now(UTC), "seconds": 1.0}
     found = Book({})
     for arm in ARMS:
-        for seed in range(num_seeds):
+        for seed in (*PILOT_SEEDS, *range(num_seeds)):  # the pilot's, which no answer counts
             for trial, result in made_runs.fill(arm, seed, edge).items():
                 found.put(trial, result)
     return tuple(

@@ -180,13 +180,20 @@ def test_a_command_that_shows_no_more_than_the_page_is_called_so(few: dict[str, 
     assert {"depthlaw explain", "python -c"} <= {" ".join(one.split()[:2]) for _, one in labels}
 
 
+def test_a_cell_of_the_cross_table_is_of_its_scheme_and_optimizer() -> None:
+    cells = [{"scheme": s, "optimizer": o, "approximate": f"{s} {o}"} for s in ("a", "b") for o in ("x", "y", "z")]
+    assert views.matrix(cells) == [{"scheme": s, **{o: f"{s} {o}" for o in ("x", "y", "z")}} for s in ("a", "b")]
+
+
 def test_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None:
     found = json.loads(json.dumps(some))
+    found["summary"]["mutants"]["survived"] = ["a factor of seven"]
     entry = found["claims"][0]
     entry["verdict"] = entry["parts"][0]["verdict"] = "UNDECIDED"
     found["summary"] |= {"as_expected": False, "unexpected": [entry["id"]]}
     text = made(found, ["index.html"])["index.html"]
     assert "Not as expected" in text
+    assert "broken on purpose, and not seen: a factor of seven" in text
     assert f"UNDECIDED, expected {entry['expected']}" in text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paper_checks.claim import Verdict
 from paper_checks.report import figures, site, views
 from paper_checks.report.model import parse
 from tests.paper_checks.report_pages import (
@@ -55,6 +56,14 @@ def test_verdicts_are_those_of_the_document(whole: dict[str, Any], built: Path) 
     beside = re.findall(rows, pages["graph.html"], re.DOTALL)
     assert beside
     assert [(id_, badges(cell)) for id_, cell in beside] == [(i, [v]) for i, v in verdicts if i in dict(beside)]
+
+
+def test_each_verdict_has_a_colour_of_its_own() -> None:
+    style = (site.STATIC / "style.css").read_text(encoding="utf-8")
+    for verdict in (one.value.lower() for one in Verdict):
+        assert f".{verdict} {{ --verdict: var(--{verdict}); }}" in style
+    for theme in re.findall(r"\{[^}]*--refuted:[^}]*\}", style):
+        assert len({re.findall(rf"--{one.value.lower()}: *([^;]+);", theme)[0] for one in Verdict}) == len(Verdict)
 
 
 TEMPLATE_MUTANTS = {

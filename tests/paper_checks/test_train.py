@@ -84,7 +84,7 @@ def check_resumption(command: Command, counted: Counted) -> None:
     more = command.answer(f"{ONE} --seeds 3")
     assert [run["seed"] for run in counted.named] == [0, 1, 2]
     assert more["runs"][0] == first["runs"][0]
-    command.answer(f"{ONE} --seed 1 --seeds 2")
+    assert command.answer(f"{ONE} --seed 1 --seeds 2")["seeds"] == [1, 2]
     assert len(counted.named) == 3
 
 

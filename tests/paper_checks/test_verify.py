@@ -260,6 +260,25 @@ def test_some_claims_as_json(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["verify.json"]
 
 
+def test_of_all_claims_every_mutant_is_tried_and_every_table_derived(
+    whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(engine, "verify", lambda _, **rest: asked.append(rest) or whole)
+    for options in ((), ("--quick",), SOME):
+        depthlaw("verify", *options)
+    assert [(one["with_mutants"], one["derive"], one["quick"]) for one in asked] == [
+        (True, True, False),
+        (False, False, True),
+        (False, False, False),
+    ]
+
+
+def test_each_verdict_is_printed_in_a_colour_of_its_own() -> None:
+    assert set(command.STYLES) == {verdict.value for verdict in Verdict}
+    assert len(set(command.STYLES.values())) == len(Verdict)
+
+
 def test_a_source_for_people() -> None:
     result = depthlaw("verify", "--source", "fixup", "--mutants", COLUMNS="100")
     assert result.returncode == 0
