@@ -7,7 +7,6 @@ which see a factor of two in every role; more and wider ones are slow.
 
 from __future__ import annotations
 
-import gc
 import math
 import zlib
 from dataclasses import dataclass, field, replace
@@ -52,13 +51,6 @@ SMALL, LARGE = Scale((32, 64), 32, 1.0), Scale((48, 96), 56, 4.0)
 SCALES = pytest.mark.parametrize(
     "scale", [pytest.param(SMALL, id="small"), pytest.param(LARGE, id="large", marks=pytest.mark.slow)]
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def what_is_there_is_not_collected_again() -> None:
-    """``run`` collects garbage after each chunk, which with all that is imported takes longer than the chunk."""
-    gc.collect()
-    gc.freeze()
 
 
 @dataclass(frozen=True, kw_only=True)
