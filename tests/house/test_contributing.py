@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+import tests.command
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGES = ("theory", "sims", "paper_checks")
@@ -86,6 +88,7 @@ def of(folder: Path) -> Iterator[Callable[..., Any]]:
     kept = ours()
     try:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tests, "command", tests.command)  # what the package has by that name comes back too
             patch.chdir(folder)
             patch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which would be of the project itself
             patch.setattr(sys, "path", [str(folder), str(ROOT), *sys.path])
