@@ -28,7 +28,7 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## the tests beside the lint checks, types of the packages alone: five minutes on two cores
+test: testing ## the tests beside the lint checks, types of the packages alone: eight minutes on two cores
 	@if $(MAKE) --no-print-directory -k -j2 lint pytest TYPED="theory sims paper_checks"; \
 	then echo "depthlaw: lint and tests passed"; \
 	else echo "depthlaw: make test failed, see above"; exit 1; fi
