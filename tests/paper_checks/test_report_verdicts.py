@@ -59,11 +59,15 @@ def test_verdicts_are_those_of_the_document(whole: dict[str, Any], built: Path) 
 
 
 def test_each_verdict_has_a_colour_of_its_own() -> None:
+    """In the light theme and in the dark one."""
     style = (site.STATIC / "style.css").read_text(encoding="utf-8")
-    for verdict in (one.value.lower() for one in Verdict):
-        assert f".{verdict} {{ --verdict: var(--{verdict}); }}" in style
-    for theme in re.findall(r"\{[^}]*--refuted:[^}]*\}", style):
-        assert len({re.findall(rf"--{one.value.lower()}: *([^;]+);", theme)[0] for one in Verdict}) == len(Verdict)
+    names = [verdict.value.lower() for verdict in Verdict]
+    for name in names:
+        assert f".{name} {{ --verdict: var(--{name}); }}" in style
+    colours = [re.findall(rf"--{name}: light-dark\((#\w+), (#\w+)\);", style) for name in names]
+    assert all(len(found) == 1 for found in colours)
+    for theme in zip(*(found[0] for found in colours), strict=True):
+        assert len(set(theme)) == len(names)
 
 
 TEMPLATE_MUTANTS = {
