@@ -179,12 +179,12 @@ def _interval(found: stats.Estimate | None) -> str:
     if found is None:
         return "-"
     if found.low is None or found.high is None:
-        return f"{found.mean:.3f}"
-    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        return f"{found.mean:z.3f}"
+    return f"{found.mean:z.3f} [{found.low:z.3f}, {found.high:z.3f}]"
 
 
 def _exact(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:z.3f}"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from paper_checks.claim import Verdict
@@ -36,6 +37,7 @@ class Study:
     open: Sequence[tuple[str, str, str]]
 
 
+@cache
 def study(folder: Path = RECORDS) -> Study:
     return Study({name: Record.read(name, folder) for name in NAMES}, open_questions())
 

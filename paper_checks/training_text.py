@@ -263,7 +263,7 @@ def within(found: Estimate, digits: int) -> str:
 
 
 def bracket(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{value:z.2f}" if low is None or high is None else f"{value:z.2f} [{low:z.2f}, {high:z.2f}]"
 
 
 # ---------------------------------------------------------------- arms with one rate

@@ -108,7 +108,7 @@ def _exponent(found: Law, role: str) -> str:
 
 
 def _two(value: float | None) -> str:
-    return "0" if value is None else f"{round(value, 2) + 0.0:.2f}"
+    return "0" if value is None else f"{value:z.2f}"
 
 
 def _promises(found: Laws, optimizer: str) -> str:

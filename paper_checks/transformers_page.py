@@ -8,6 +8,7 @@ Predictions come from paper_checks/generated (``paper_checks.kernel_laws``), so 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from paper_checks import transformers_figures as figures
@@ -33,6 +34,7 @@ class Study:
     laws: Laws
 
 
+@cache
 def study(folder: Path = RECORDS) -> Study:
     """StaleError and LookupError, in one line, where predictions are not kept. A record that is not there is empty."""
     found = {name: _cells(name, folder / f"{name}.jsonl") for name in ("transformers", "transformer-variants")}

@@ -33,13 +33,13 @@ def interval(found: Estimate | None) -> str:
     if found is None:
         return "-"
     if found.low is None or found.high is None:
-        return f"{found.mean:.3f}"
-    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        return f"{found.mean:z.3f}"
+    return f"{found.mean:z.3f} [{found.low:z.3f}, {found.high:z.3f}]"
 
 
 def half(found: Estimate) -> str:
     """Mean and half of the interval."""
-    return f"{found.mean:.2f}" if found.high is None else f"{found.mean:.2f} ± {found.high - found.mean:.2f}"
+    return f"{found.mean:z.2f}" if found.high is None else f"{found.mean:z.2f} ± {found.high - found.mean:.2f}"
 
 
 # ---------------------------------------------------------------- what this is
@@ -251,7 +251,7 @@ def _median(found: Sequence[Estimate]) -> str:
     if not found:
         return "-"
     middle = median(one.mean for one in found)
-    return f"{round(middle, 2) + 0.0:.2f} ({sum(not holds(one, 0.0) for one in found)} of {len(found)})"
+    return f"{middle:z.2f} ({sum(not holds(one, 0.0) for one in found)} of {len(found)})"
 
 
 # ---------------------------------------------------------------- by role

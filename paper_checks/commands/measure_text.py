@@ -60,11 +60,11 @@ def exponent_text(found: Mapping[str, Any]) -> str:
     """Empty where there is none."""
     if found["measured"] is None:
         return ""
-    text = f"exponent in L: measured {found['measured']:.3f}"
+    text = f"exponent in L: measured {found['measured']:z.3f}"
     if found["low"] is not None:
-        text += f" [{found['low']:.3f}, {found['high']:.3f}]"
+        text += f" [{found['low']:z.3f}, {found['high']:z.3f}]"
     if found["predicted"] is not None:
-        text += f", predicted over the same L {found['predicted']:.3f}"
+        text += f", predicted over the same L {found['predicted']:z.3f}"
     return text if not found["left_out"] else f"{text}, without L = {', '.join(found['left_out'])}"
 
 
@@ -271,7 +271,7 @@ def _lengthened(rows: Sequence[Mapping[str, Any]]) -> Iterator[float]:
 
 
 def _range(numbers: Sequence[float]) -> str:
-    low, high = (f"{end(numbers):.3f}" for end in (min, max))
+    low, high = (f"{end(numbers):z.3f}" for end in (min, max))
     return low if low == high else f"{low} to {high}"
 
 

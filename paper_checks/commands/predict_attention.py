@@ -227,7 +227,7 @@ def percent(value: float | None) -> str:
 
 def _exponent(value: float | None) -> str:
     """Rounding leaves -1e-17 of what is flat."""
-    return "-" if value is None else f"{round(value, 3) + 0.0:.3f}"
+    return "-" if value is None else f"{value:z.3f}"
 
 
 def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:

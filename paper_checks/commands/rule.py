@@ -190,7 +190,7 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
     if is_held and matrices is not None and matrices["grows"]:
         found.append(
             f"WARNING: the matrices' own update goes x {matrices['growth']:.3g} {span} in a Transformer with softmax "
-            f"attention, as L^{matrices['exponent']:.2f} between these"
+            f"attention, as L^{matrices['exponent']:z.2f} between these"
         )
     return found
 
@@ -226,7 +226,7 @@ def no_gain(side: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
     grows = f"it grows as {side['update_order']}"
     if matrices is not None:
         few, many = (layers_text(layers) for layers in others["layers"])
-        grows = f"it goes x {matrices['growth']:.3g} from {few} to {many} layers, as L^{matrices['exponent']:.2f}"
+        grows = f"it goes x {matrices['growth']:.3g} from {few} to {many} layers, as L^{matrices['exponent']:z.2f}"
     return (
         f"WARNING: no init gain holds the matrices' update. With one learning rate for all depths {grows}; "
         f"{rate['multiplier']:.3g} times {beside_which(rate)} undoes it"

@@ -277,7 +277,7 @@ def _other_roles(console: Console, others: Mapping[str, Any], optimizer: str) ->
     rows = {"the rule's matrices": others["matrices"], **others["roles"]}
     for role, one in rows.items():
         if one is not None:
-            exponent = f"{round(one['exponent'], 2) + 0.0:.2f}"
+            exponent = f"{one['exponent']:z.2f}"
             cells = (role, f"x {one['growth']:.3g}", exponent, f"{one['lr_multiplier']:.3g}")
             share = "" if one.get("share") is None else percent(one["share"])
             table.add_row(*cells, *([share] if has_shares else []))

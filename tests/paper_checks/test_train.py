@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import pickle
 import re
 import shutil
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +45,20 @@ def command(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
+class Pickling(ThreadPoolExecutor):
+    """Hands over what a process could be handed, which is what can be pickled."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        fn, args, kwargs = pickle.loads(pickle.dumps((fn, args, kwargs)))
+        return super().submit(fn, *args, **kwargs)
+
+
 @pytest.fixture(scope="module")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """For real."""
     found = Command(tmp_path_factory.mktemp("trained"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "pool", in_this_process)
+        patch.setattr(sweep, "pool", lambda num_workers: Pickling(1))
         found.answer(REAL)
     return found
 
@@ -169,6 +179,7 @@ def test_checkpoints_stand_beside_the_store_while_a_run_is_under_way(
     assert any(seen) and not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_workers_are_processes_that_say_nothing(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
     """For real: whatever a worker wrote would stand in the file descriptors that it shares with the command."""
     assert command.answer(f"{ONE} --workers 1")["sweep"]["done"] == 1

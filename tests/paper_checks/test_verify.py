@@ -341,7 +341,7 @@ def test_an_unexpected_verdict_is_shown_and_exit_1(
     monkeypatch.setattr(engine, "verify", lambda *_, **__: assembled([found]))
     code = command.run(["S1-23"], source=None, quick=True, mutants=False, out=None, as_json=False)
     assert code == 1
-    assert "as printed: CONFIRMED, expected CONDITIONAL" in capsys.readouterr().out
+    assert "as printed: CONFIRMED, expected CONDITIONAL" in " ".join(capsys.readouterr().out.split())
 
 
 # ---------------------------------------------------------------- CLAIMS.md
