@@ -6,8 +6,6 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
 # What `make test` leaves out; `make test-long` runs those too.
 FAST := not slow and not gpu
-# What `make lint` checks the types of: what pyproject.toml says, unless packages are named.
-TYPED ?=
 # What `make lock` pins: this torch, and the extras that the targets below install.
 TORCH := 2.13.0
 LOCKED_EXTRAS := dev,notebooks
@@ -18,8 +16,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # What stands last where a person asked for that target, and not another one for it: $(call next,TARGET,WHAT).
 next = $(if $(filter $1,$(MAKECMDGOALS)),@echo "depthlaw: ready; $2")
 
+# What `make test` checks beside the tests; `make lint` checks types too.
+STYLE := "ruff check" "ruff format --check" "lint-imports"
+# Runs each of these, and fails at the end where one of them failed: $(call checks,"COMMAND" ...).
+checks = failed=0; for check in $1; do echo "depthlaw: $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
+
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long test-portable gpu lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long test-portable gpu style lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,9 +31,9 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## the tests beside the lint checks, types of the packages alone: eight minutes on two cores
-	@if $(MAKE) --no-print-directory -k -j2 lint pytest TYPED="theory sims paper_checks"; \
-	then echo "depthlaw: lint and tests passed"; \
+test: testing ## style, layers and the tests: five to six minutes on two cores
+	@if $(MAKE) --no-print-directory -k -j2 style pytest; \
+	then echo "depthlaw: style, layers and tests passed"; \
 	else echo "depthlaw: make test failed, see above"; exit 1; fi
 
 pytest: testing
@@ -49,13 +52,11 @@ gpu: ## on a machine with a GPU, with any Python that has the dependencies: its 
 	@$(PYTHON) -c "from paper_checks.cli import main; main()" experiment thousand-layers --scale large --device cuda \
 		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
 
-lint: testing ## style (ruff), layers (import-linter), types of everything (pyright)
-	@failed=0; \
-	for check in "ruff check" "ruff format --check" "lint-imports" "pyright $(TYPED)"; do \
-		echo "depthlaw: $$check"; \
-		$(BIN)/$$check || failed=1; \
-	done; \
-	exit $$failed
+style: testing ## style (ruff) and layers (import-linter)
+	@$(call checks,$(STYLE))
+
+lint: testing ## style, layers and types (pyright): a minute
+	@$(call checks,$(STYLE) "pyright")
 
 format: testing ## rewrite the code in house style
 	@$(BIN)/ruff check --fix-only

@@ -20,6 +20,8 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 # One thread each: the networks of tests are small, and threads that wait for one another spin on a busy machine.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+# Thousands of derivations in one process: sympy keeps more of what it worked out than for a command that answers one.
+os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
 
 # The folder of what tests/once.py makes once in a run: made before the workers start, which inherit its name.
 FOLDER = "DEPTHLAW_TEST_RUN"
@@ -36,6 +38,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture(autouse=True)
 def known_state(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test starts from seeds of its own and from default precision, whatever ran before it in this process."""
+    gc.freeze()  # what earlier tests derived stays: no collection of garbage (the networks ask for many) looks at it
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     _seed_and_reset(seed)
@@ -51,7 +54,9 @@ def _seed_and_reset(seed: int) -> None:
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)  # the global generator is what a careless test would use
     if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed keeps a traceback for every device it has not met
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
         torch.set_default_dtype(torch.float32)
 
 
@@ -74,17 +79,16 @@ def missing_programs(wanted: str) -> list[str]:
     return [] if wanted == "all" else [marker for marker in PROGRAMS if find_program(marker) is None]
 
 
+def pytest_configure() -> None:
+    gc.set_threshold(100_000, 20, 100)  # derivations make many objects, hardly any of them garbage in circles
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = missing_programs(os.environ.get("DEPTHLAW_PROGRAMS", ""))
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in missing)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
-
-
-def pytest_collection_finish() -> None:
-    """What was imported so far stays: no collection of garbage (the networks ask for many) looks at it again."""
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +103,17 @@ def chromium() -> str:
 # worker, and are sent along when it closes.
 
 _skipped: set[str] = set()
+_left_open: list[str] = []
+
+
+def left_open() -> list[str]:
+    """What finalizers complain of in circles of objects that the tests left: files and stores that nobody closed."""
+    found: list[str] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda one: found.append(str(one.exc_value))
+    gc.unfreeze()
+    gc.collect()
+    sys.unraisablehook = before
+    return found
 
 
 def unlisted_skips(skipped: set[str]) -> list[str]:
@@ -117,15 +132,18 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    _skipped.update(getattr(node, "workeroutput", {}).get("skipped", []))
+    output = getattr(node, "workeroutput", {})
+    _skipped.update(output.get("skipped", []))
+    _left_open.extend(output.get("left_open", []))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
+    _left_open.extend(left_open())
     if output is not None:
-        output["skipped"] = sorted(_skipped)
-    elif unlisted_skips(_skipped):
+        output |= {"skipped": sorted(_skipped), "left_open": _left_open}
+    elif _left_open or unlisted_skips(_skipped):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if _made:
         shutil.rmtree(os.environ.pop(FOLDER), ignore_errors=True)
@@ -135,5 +153,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for marker in missing_programs(os.environ.get("DEPTHLAW_PROGRAMS", "")):
         names = ", ".join(PROGRAMS[marker])
         terminalreporter.write_line(f"left out: tests marked {marker}, as none of these is installed: {names}")
+    for text in _left_open:
+        terminalreporter.write_line(f"FAILED: left open at the end: {text}", red=True)
     for nodeid in unlisted_skips(_skipped):
         terminalreporter.write_line(f"FAILED: skipped, and not in the list of allowed skips: {nodeid}", red=True)

@@ -98,6 +98,11 @@ def sources() -> dict[str, str]:
     return {module_name(path): path.read_text(encoding="utf-8") for path in paths}
 
 
+@cache
+def docstrings_of(module: str) -> dict[str, str]:
+    return dict(docstrings(sources()[module], module))
+
+
 def with_examples() -> list[str]:
     return [module for module, source in sources().items() if re.search(r"^ *>>> ", source, flags=re.MULTILINE)]
 
@@ -115,7 +120,7 @@ def failures(docstring: str, name: str) -> list[str]:
 
 @pytest.mark.parametrize("module", with_examples())
 def test_examples(module: str) -> None:
-    for name, text in docstrings(sources()[module], module):
+    for name, text in docstrings_of(module).items():
         found = failures(text, name)
         assert not found, "".join(found)
 
@@ -174,7 +179,7 @@ def faults(names: Iterable[str], found: Docstrings, tours: Iterable[str] = TOURS
 
 
 def test_the_public_interface_is_documented() -> None:
-    found = dict(pair for module, source in sources().items() for pair in docstrings(source, module))
+    found = dict(pair for module in sources() for pair in docstrings_of(module).items())
     assert len(public()) == len(set(public())) > 100
     wrong = faults(public(), found)
     assert not wrong, "\n".join(wrong)

@@ -121,15 +121,21 @@ def test_machine_paths_find_a_mutant(tmp_path: Path) -> None:
 # --- commands
 
 
+STYLE = ["ruff", "ruff", "lint-imports"]
+
+
+@pytest.mark.parametrize(("target", "checks"), [("style", STYLE), ("lint", [*STYLE, "pyright"])])
 @pytest.mark.parametrize("failing", ["ruff", "lint-imports", "pyright", None])
-def test_make_lint_runs_every_check_and_fails_where_one_does(failing: str | None, tmp_path: Path) -> None:
+def test_make_runs_every_check_and_fails_where_one_does(
+    target: str, checks: list[str], failing: str | None, tmp_path: Path
+) -> None:
     """Checks that say their name, in the place of the real ones."""
     for name in ("ruff", "lint-imports", "pyright"):
         (tmp_path / name).write_text(f"#!/bin/sh\necho ran {name}\nexit {int(name == failing)}\n")
         (tmp_path / name).chmod(0o755)
-    result = run("make", "-o", "testing", "lint", f"BIN={tmp_path}", cwd=ROOT)
-    assert (result.returncode == 0) == (failing is None)
-    assert re.findall(r"^ran (\S+)", result.stdout, re.MULTILINE) == ["ruff", "ruff", "lint-imports", "pyright"]
+    result = run("make", "-o", "testing", target, f"BIN={tmp_path}", cwd=ROOT)
+    assert (result.returncode == 0) == (failing not in checks)
+    assert re.findall(r"^ran (\S+)", result.stdout, re.MULTILINE) == checks
 
 
 def make_commands(text: str) -> list[str]:
@@ -157,19 +163,24 @@ def test_documented_commands_find_a_mutant() -> None:
     assert unknown_commands(readme, makefile) == ["mutant", "other"]
 
 
-def runs_make_test(script: str) -> bool:
-    return re.search(r"^make test$", script, flags=re.MULTILINE) is not None
+PROMISED = ("make verify", "make lint", "make test", "make test-portable PORTABLE=--quick")
 
 
-def test_ci_runs_the_readme_test_command() -> None:
+def runs_all(script: str) -> bool:
+    return set(PROMISED) <= set(script.splitlines())
+
+
+def test_ci_runs_what_it_promises() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert runs_make_test(script.read_text())
+    assert runs_all(script.read_text())
 
 
-@pytest.mark.parametrize("mutant", ["echo make test", "make test || true", "# make test", "make tests", ""])
-def test_ci_check_finds_a_mutant(mutant: str) -> None:
-    assert not runs_make_test(f"set -e\n{mutant}\n")
+@pytest.mark.parametrize("mutant", ["echo {}", "{} || true", "# {}", "{}s", ""])
+@pytest.mark.parametrize("command", PROMISED)
+def test_ci_check_finds_a_mutant(command: str, mutant: str) -> None:
+    assert runs_all("\n".join(PROMISED))
+    assert not runs_all("\n".join(mutant.format(one) if one == command else one for one in PROMISED))
 
 
 def heavy_imports(entry_point: str, root: Path = ROOT) -> list[str]:
@@ -195,6 +206,7 @@ def test_help_is_light() -> None:
 
 
 def test_help_check_finds_a_mutant(tmp_path: Path) -> None:
+    (tmp_path / "sympy.py").touch()  # in its place: the real one takes a second
     (tmp_path / "mutant.py").write_text("import sympy\ndef main(): raise SystemExit(0)")
     assert heavy_imports("mutant:main", tmp_path) == ["sympy"]
 
@@ -265,6 +277,21 @@ def test_skips_that_are_not_listed_fail(tmp_path: Path, workers: int) -> None:
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
     told = re.findall(r"not in the list of allowed skips: (\S+)", result.stdout)
     assert told == ["test_skips.py::test_one", "test_skips_all.py"]
+
+
+OPEN = """
+def test_one(tmp_path):
+    circle = [open(tmp_path / "file", "w")]
+    circle.append(circle)
+def test_other(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_is_left_open_in_a_circle_is_red(tmp_path: Path, workers: int) -> None:
+    result = run_pytest(tmp_path, workers, {"PYTHONWARNINGS": "error"}, left=OPEN)
+    assert "FAILED: left open at the end: unclosed file" in result.stdout
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED
 
 
 def test_where_all_programs_are_wanted_a_missing_one_is_red(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -164,6 +164,17 @@ def show(results: Sequence[Result], known: Mapping[str, Mapping[str, str]]) -> N
     )
 
 
+def differences(machine: Machine) -> Iterator[str]:
+    """What --list says of a machine."""
+    yield from (f"{variable}={value!r}" for variable, value in machine.variables.items())
+    if machine.hides:
+        yield f"without {', '.join(machine.hides)}"
+    if machine.as_user:
+        yield "a user who is not root"
+    if machine.python:
+        yield f"Python {machine.python}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.portable", description="The tests, as other machines.")
     parser.add_argument("machines", nargs="*", metavar="MACHINE", help="all if left out")
@@ -177,9 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machines = {machine.name: machine for machine in table(seed)}
     if unknown := set(asked.machines) - set(machines):
         parser.error(f"no machine {', '.join(sorted(unknown))}; --list has them")
+    if asked.quick and asked.machines:
+        parser.error("--quick is all machines at once; name machines or ask for it, not both")
     if asked.list:
         for name, machine in machines.items():
-            print(name, *(f"{variable}={value!r}" for variable, value in machine.variables.items()))
+            print(name, *differences(machine))
         return 0
     parts = [machines[name] for name in AT_ONCE] if asked.quick else []
     wanted = [at_once(parts)] if parts else [machines[name] for name in asked.machines or machines]
@@ -197,6 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{result.machine}: {result.text}")  # fmt: skip
         known[machine.name] = explain(result, parts, here, options) if result.failed else {}
     show(results, known)
+    if not any(result.is_run for result in results):
+        print("portable: no machine was run, so nothing was tested", flush=True)
+        return 1
     return 1 if any(result.failed for result in results) else 0
 
 

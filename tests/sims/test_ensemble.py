@@ -176,7 +176,7 @@ def test_steps_that_are_kept_say_the_same(case: str) -> None:
     compare(Ensemble(each), each, inputs, task, keeps_steps=True)
 
 
-@pytest.mark.parametrize("case", ["encoder-decoder of tokens", "qk-norm, normformer, swiglu", "trained branch weights"])
+@pytest.mark.parametrize("case", ["qk-norm, normformer, swiglu", "trained branch weights"])
 def test_an_ensemble_of_one_is_the_plain_model(case: str) -> None:
     rest, task = CASES[case]
     each = members(rest, task)[1:2]
@@ -308,7 +308,10 @@ def peak_and_bound(case: str) -> tuple[int, int]:
     return peak.most, bytes_of_member(config, vectors, task.num_tokens, 8)
 
 
-@pytest.mark.parametrize("case", SIZES)
+QUICK = ("narrow, many tokens", "encoder-decoder", "everything", "ffn", "recomputes")
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in SIZES])
 def test_what_a_member_is_said_to_take_is_enough_and_not_much_more(case: str) -> None:
     taken, said = peak_and_bound(case)
     assert taken <= said <= 3 * taken

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -22,14 +20,6 @@ from tests import realnet
 from tests.memory import Peak
 
 D = 16
-
-
-@pytest.fixture(autouse=True, scope="module")
-def only_what_is_new_is_collected() -> Iterator[None]:
-    """``run`` collects garbage behind each chunk, which takes a fifth of a second where all of torch is looked at."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def question(num_sublayers: int = 4, **rest: Any) -> Question:
@@ -85,7 +75,7 @@ def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_same_quantities_whether_or_not_steps_are_kept() -> None:
     task = Task(num_tokens=4, trains_inputs=True)
-    asked = question(task=task, optimizers=("sgd", "lamb", "lars", "muon", "adafactor"))
+    asked = question(task=task, optimizers=("sgd", "lamb", "muon"))
     (bare,), (kept,) = run(asked, [1, 2]), run(replace(asked, has_changes=True), [1, 2])
     same = {name: values for name, values in kept.values.items() if "/change/" not in name}
     assert bare.values.keys() == same.keys()
@@ -132,11 +122,8 @@ def said_and_taken(num_tokens: int, extra: str, optimizers: str, monkeypatch: py
     ("num_tokens", "extra", "optimizers"),
     [
         (1, "", "sgd"),
-        (16, "", "muon adafactor"),
-        (1, "changes", "adam lamb"),
         (16, "changes", "muon adafactor"),
         (1, "real step", "adam lamb"),
-        (16, "real step", "sgd"),
     ],
 )
 def test_memory_that_is_asked_for_is_enough_and_not_much_more(

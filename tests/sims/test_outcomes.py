@@ -132,7 +132,7 @@ def errors_of_the_first_kind(is_found: Callable[[int, int], bool], num: int) -> 
 
 
 def test_the_test_of_shares_errs_no_more_than_it_says() -> None:
-    num = 6
+    num = 4
 
     def is_z_large(first: int, second: int) -> bool:
         mean = (first + second) / (2 * num)
@@ -263,7 +263,7 @@ def by_midpoints(first: list[float], second: list[float]) -> Ends:
 @pytest.mark.parametrize(
     ("num", "scatter", "num_trials"),
     [
-        *((5, 0.001, FEW), (3, 0.5, FEW), (5, 3.0, FEW)),
+        *((5, 0.001, FEW), (3, 0.5, FEW)),
         *starmap(often, product([3, 5], [0.001, 0.1, 0.5, 1.0, 3.0])),
     ],
 )
@@ -380,7 +380,7 @@ def documented() -> dict[tuple[float, int], float]:
 
 @pytest.mark.parametrize(
     ("normal", "num", "num_trials"),
-    [(0.9, 6, FEW), (0.6, 10, FEW), (0.99, 20, FEW), *starmap(often, documented())],
+    [(0.9, 6, FEW), *starmap(often, documented())],
 )
 def test_intervals_of_rank_correlations_hold_as_often_as_documented(normal: float, num: int, num_trials: int) -> None:
     count = correlation_coverage(correlation_interval, normal, num, num_trials)
@@ -417,7 +417,7 @@ def test_a_perfect_order_has_the_p_value_of_two_pairings() -> None:
     assert rank_correlation([1, 2, 3], [1, 2, 3]).low is None
 
 
-@pytest.mark.parametrize(("num", "num_trials"), [(5, 100), (12, 40)])
+@pytest.mark.parametrize(("num", "num_trials"), [(5, 100), pytest.param(12, 40, marks=pytest.mark.slow)])
 def test_p_values_of_no_relation_are_uniform_or_larger(num: int, num_trials: int) -> None:
     rng = np.random.default_rng(0)
 
