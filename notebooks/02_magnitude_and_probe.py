@@ -147,7 +147,7 @@ plt.show()
 
 # %%
 rows = []
-for part in claims()["S1-12"].parts:
+for part in claims()["S1-12"].parts[: pick(None, fast=2)]:
     holds = (part.hedge or part).statement
     bound = holds.bound.evalf(5) if isinstance(holds, Homogeneous) else None
     known = activation({"swish": "silu"}.get(part.name, part.name))

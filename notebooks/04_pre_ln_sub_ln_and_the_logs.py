@@ -209,7 +209,7 @@ table(
 # A network of finite width differs from the lines by a share of the order of $L/d$.
 
 # %%
-LENGTHS, DEPTHS = recorded.LENGTHS, np.unique(np.geomspace(1, 100_000, 60).astype(int))
+LENGTHS, DEPTHS = recorded.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
 SUB_LN = ("#117733", "^")
 LINES = {
     "Pre-LN": ("pre-ln", "layernorm", *STYLES["pre-ln"]),
@@ -298,7 +298,7 @@ def local_power(scheme, kind, lengths):
     return np.log2(mean_field(scheme, kind, 2 * lengths) / mean_field(scheme, kind, lengths))
 
 
-far = np.unique(np.geomspace(4, 10**9, 40).astype(np.int64))
+far = np.unique(np.geomspace(4, 10**9, pick(40, fast=6)).astype(np.int64))
 figure, axes = plt.subplots()
 for name, (scheme, kind, color, _) in LINES.items():
     slopes = local_power(scheme, kind, far)
@@ -349,7 +349,7 @@ formula(update_order(Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coeff
 RMS_GAMMA, kernel = "#AA4499", {k: law("sub-ln-gamma", "sgd", norm_kind=k) for k in ("layernorm", "rmsnorm")}
 gamma_points = [measured("sub-ln-gamma", d) for d in recorded.WIDTHS]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9))
-deep = np.unique(np.geomspace(2, 10**7, 40).astype(int))
+deep = np.unique(np.geomspace(2, 10**7, pick(40, fast=6)).astype(int))
 left.plot(deep, [float(number(gamma_bound.at_scheme, {L: int(n)})) for n in deep], "--", color="black", linewidth=1.2)
 for kind, color in (("layernorm", STYLES["sub-ln-gamma"][0]), ("rmsnorm", RMS_GAMMA)):
     left.plot(deep, mean_field("sub-ln-gamma", kind, deep), color=color)

@@ -31,11 +31,16 @@ def code(name: str) -> list[str]:
 
 
 def shown(
-    cells: Sequence[str], name: str = "notebook", look: Callable[[Figure], object] = id, *, is_painted: bool = False
+    cells: Sequence[str],
+    name: str = "notebook",
+    look: Callable[[Figure], object] | None = None,
+    *,
+    is_painted: bool = False,
 ) -> list[Shown]:
     """What these cells show, in order, run one after another in a new namespace: pictures are drawn, and everything is
     set in each format that a notebook asks for. look: is given each picture once it is drawn. is_painted: also as
-    pixels, else a picture has no bytes.
+    pixels, else a picture has no bytes. Where nobody looks at a picture its parts are not laid out, which is most of
+    the work.
 
     An error is the cell's own, and its traceback has the cell's number and its line.
     """
@@ -47,8 +52,11 @@ def shown(
         if is_painted:
             figure.savefig(kept, format="png", metadata={"Software": None})
         else:
+            if look is None:
+                figure.set_layout_engine("none")
             figure.draw_without_rendering()
-        look(figure)
+        if look is not None:
+            look(figure)
         return kept.getvalue()
 
     def display(*objects: Any) -> None:

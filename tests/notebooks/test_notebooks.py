@@ -193,17 +193,42 @@ def test_decimals_in_formulas_find_a_mutant() -> None:
     assert not decimals_in_formulas("$U = L^{1/2}$")
 
 
+PICTURE = (
+    "# %%\nimport os\nassert os.environ['DEPTHLAW_NOTEBOOKS'] == 'fast'\nimport matplotlib.pyplot as plt\n"
+    "from paper_checks.prose import say, style\nstyle()\n"
+    "plt.subplots()[1].plot([1, 2])\nplt.show()\nsay('drawn')\n\n# %%\n_ = plt.subplots()\n\n# %%\n(1, 2)\n"
+)
+
+
 def test_a_notebook_that_fails_is_red_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """And a kernel shows what cells show here, to the bytes of its pictures: running twice gives the same notebook."""
     (tmp_path / "00_mutant.py").write_text("# %%\nlayers = 0\n\n# %%\nhalf = 1\nhalf / layers\n")
-    (tmp_path / "01_other.py").write_text("# %%\nimport os\nassert os.environ['DEPTHLAW_NOTEBOOKS'] == 'fast'\n")
+    (tmp_path / "01_picture.py").write_text(PICTURE)
     monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    kept: dict[str, Any] = {}
+
+    def running(name: str, **how: bool) -> Any:
+        kept[name] = run(name, **how)
+        return kept[name]
+
+    monkeypatch.setattr("paper_checks.notebooks.run", running)
     assert main(["--fast"]) == 1
     said = capsys.readouterr().err
     assert "00_mutant failed" in said and "half / layers" in said and "ZeroDivisionError" in said
-    assert "01_other, " in said and "01_other failed" not in said
+    assert "01_picture, " in said and "01_picture failed" not in said
     assert not list(tmp_path.glob("*.ipynb"))
+
+    found = kept["01_picture"]
+    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("01_picture").cells)
+    picture, words, blank, pair = ({**output.data} for cell in found.cells for output in cell.outputs)
+    here = shown(code("01_picture"), is_painted=True)
+    assert [one.get("text/markdown", one.get("text/plain")) for one in here] == [None, "drawn", None, "(1, 2)"]
+    assert (words["text/markdown"], pair["text/plain"]) == ("drawn", "(1, 2)")
+    pictures = [base64.b64decode(one["image/png"]) for one in (picture, blank)]
+    assert pictures == [here[0]["image/png"], here[2]["image/png"]]
+    assert pictures[0] != pictures[1]
 
 
 def test_a_cell_that_fails_here_is_red_and_its_traceback_has_its_line() -> None:
@@ -211,24 +236,6 @@ def test_a_cell_that_fails_here_is_red_and_its_traceback_has_its_line() -> None:
         shown(["layers = 0", "half = 1\nhalf / layers"], "00_mutant")
     last = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert (last.filename, last.lineno, last.line) == ("00_mutant.py, cell 2", 2, "half / layers")
-
-
-def test_a_kernel_shows_what_cells_show_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bytes of its pictures: running twice gives the same notebook."""
-    (tmp_path / "00_picture.py").write_text(
-        "# %%\nimport matplotlib.pyplot as plt\nfrom paper_checks.prose import say, style\nstyle()\n"
-        "plt.subplots()[1].plot([1, 2])\nplt.show()\nsay('drawn')\n\n# %%\n_ = plt.subplots()\n\n# %%\n(1, 2)\n"
-    )
-    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
-    found = run("00_picture", is_fast=True)
-    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(source("00_picture").cells)
-    picture, words, blank, pair = ({**output.data} for cell in found.cells for output in cell.outputs)
-    here = shown(code("00_picture"), is_painted=True)
-    assert [one.get("text/markdown", one.get("text/plain")) for one in here] == [None, "drawn", None, "(1, 2)"]
-    assert (words["text/markdown"], pair["text/plain"]) == ("drawn", "(1, 2)")
-    kept = [base64.b64decode(one["image/png"]) for one in (picture, blank)]
-    assert kept == [here[0]["image/png"], here[2]["image/png"]]
-    assert kept[0] != kept[1]
 
 
 def test_cells_leave_nothing_behind_here() -> None:
