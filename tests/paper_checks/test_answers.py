@@ -471,7 +471,7 @@ def test_what_small_networks_say_of_large_ones_is_shown_and_decides_nothing(
 # ---------------------------------------------------------------- a pair that contradicts
 
 
-@pytest.mark.parametrize("name", ["pairs", "pairs, half"])
+@pytest.mark.parametrize("name", ["pairs", pytest.param("pairs, half", marks=pytest.mark.slow)])
 def test_a_refuted_order_shows_the_pair_that_is_furthest_from_it(name: str) -> None:
     statement = CASES[name].statement
     assert statement.evidence(by_update(*SMALL_IS_FAST)).counterexample is None

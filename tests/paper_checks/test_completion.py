@@ -155,7 +155,7 @@ GROUP = get_command(cli.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
 ALL = [(name, example) for name, listed in examples.EXAMPLES.items() for example in listed]
-SLOW = ("tables", "train", "report", "verify")
+SLOW = ("tables", "train", "report", "verify", "measure", "rule")
 """Tables are derived anew while theory is being changed; what the others do has tests of its own, and the README runs
 ``verify`` of the same claims."""
 QUICK = [listed[0] for name, listed in examples.EXAMPLES.items() if name not in SLOW]

@@ -190,6 +190,7 @@ MUTANTS_OF_RUNS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_RUNS)
 def test_a_mutant_of_runs_is_found(mutant: str, deep: Command, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS_OF_RUNS[mutant])
@@ -215,9 +216,7 @@ def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made:
 # ---------------------------------------------------------------- the document
 
 
-def check_document(command: Command) -> None:
-    command.fill(num_seeds=LEAST_SEEDS)
-    found = command.answer()
+def check_document(command: Command, found: dict[str, Any]) -> None:
     assert list(found) == [
         "schema_version",
         "experiment",
@@ -243,8 +242,11 @@ def check_document(command: Command) -> None:
     assert all("(5 seeds:" in str(one["numbers"]) for one in found["questions"])
 
 
-def test_the_document_has_arms_answers_and_runs(command: Command) -> None:
-    check_document(command)
+def test_the_document_has_arms_answers_and_runs_and_people_read_the_same(command: Command) -> None:
+    command.fill(num_seeds=LEAST_SEEDS)
+    found = command.answer()
+    check_document(command, found)
+    check_people(command, found)
 
 
 def swapped(first: Any, second: Any, grid: Any, compare: Any = answers.compare_edges) -> Any:
@@ -258,12 +260,15 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_of_the_document_is_found(mutant: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, value = MUTANTS[mutant]
     (monkeypatch.setitem if isinstance(target, dict) else monkeypatch.setattr)(target, name, value)
+    command.fill(num_seeds=LEAST_SEEDS)
+    found = command.answer()
     with pytest.raises(AssertionError):
-        check_document(command)
+        check_document(command, found)
 
 
 def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
@@ -276,25 +281,19 @@ def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
 # ---------------------------------------------------------------- what people read
 
 
-def check_people(command: Command) -> None:
-    """80 columns; nothing is cut; the store's path, on the last line, is whole. Three seeds make an interval."""
-    command.fill(num_seeds=3)
-    text = command.people("--seeds 3")
+def check_people(command: Command, found: dict[str, Any]) -> None:
+    """80 columns; nothing is cut; the store's path, on the last line, is whole."""
+    text = command.people()
     *lines, last = text.splitlines()
     assert max(map(len, lines)) <= 80 and "…" not in text
     assert str(command.store) in last and last.endswith("; finished.")
     plain = " ".join(text.replace("│", " ").split())
-    found = command.answer("--seeds 3")
     assert found["question"] in plain and found["plan"] in plain
     for arm in found["arms"]:
         assert f"{arm['arm']} {arm['num_seeds']} {arm['trained']} of {arm['num_runs']} largest rates 2^" in plain
     for question in found["questions"]:
         assert f"{question['answer']} {question['statement']}" in plain
         assert all(f"{name}: {value}" in plain for name, value in question["numbers"].items())
-
-
-def test_people_read_the_same_in_80_columns(command: Command) -> None:
-    check_people(command)
 
 
 MUTANTS_OF_WORDS: dict[str, tuple[Any, str, Any]] = {
@@ -304,11 +303,15 @@ MUTANTS_OF_WORDS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_WORDS)
 def test_a_mutant_of_words_is_found(mutant: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seeds make an interval."""
+    command.fill(num_seeds=3)
+    found = command.answer("--seeds 3")
     monkeypatch.setattr(*MUTANTS_OF_WORDS[mutant])
     with pytest.raises(AssertionError):
-        check_people(command)
+        check_people(command, found)
 
 
 def test_an_empty_store_is_shown_too(command: Command) -> None:
@@ -350,8 +353,9 @@ def test_arms_of_one_rate_show_their_losses(command: Command) -> None:
 
 def check_records(command: Command, made: Made, records: Path) -> None:
     """What is exported is the record of the next store, and the same book."""
-    target = records / f"{NAME}.jsonl"
-    command.fill(num_seeds=1)
+    target = records / f"{command.name}.jsonl"
+    command.answer("--seeds 1")
+    made.keys.clear()
     result = command(f"--seeds 1 --export {target} --json")
     book = command.book()
     assert f"{len(book)} runs written to {target}" in result.stderr
@@ -366,15 +370,15 @@ def check_records(command: Command, made: Made, records: Path) -> None:
 
 
 def test_what_is_exported_is_read_again(
-    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deep: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "records").mkdir()
     monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
-    check_records(command, made, tmp_path / "records")
+    check_records(deep, made, tmp_path / "records")
 
 
 def test_an_export_that_loses_a_run_is_found(
-    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deep: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def less(kept: Store, path: Path, export: Any = store.export) -> int:
         num_runs = export(kept, path)
@@ -385,7 +389,7 @@ def test_an_export_that_loses_a_run_is_found(
     monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(store, "export", less)
     with pytest.raises(AssertionError):
-        check_records(command, made, tmp_path / "records")
+        check_records(deep, made, tmp_path / "records")
 
 
 def test_a_plan_from_the_record_makes_no_store(

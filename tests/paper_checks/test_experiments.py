@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paper_checks import trials
@@ -116,6 +116,7 @@ def test_a_search_counts_only_what_it_asked_for() -> None:
     assert arm.edge(book, 0).rate == edge
 
 
+@settings(max_examples=settings().max_examples // 3)  # an example is many searches
 @given(st.lists(st.integers(0, len(GRID)), min_size=2 * 5, max_size=2 * 5))
 def test_searches_end_at_the_edge_and_ask_nothing_twice(places: list[int]) -> None:
     searched: list[tuple[str, int]] = [(s, n) for s in ("pre-ln", "deepnorm") for n in (*PILOT_SEEDS, *range(SEEDS))]
@@ -128,6 +129,7 @@ def test_searches_end_at_the_edge_and_ask_nothing_twice(places: list[int]) -> No
     check_rounds(trains, is_monotone=True)
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(st.sets(st.tuples(st.integers(0, 1), st.sampled_from(GRID))))
 def test_searches_end_whatever_trains(fails: set[tuple[int, float]]) -> None:
     check_rounds(lambda trial: (trial.seed % 2, trial.learning_rate) not in fails, is_monotone=False)
@@ -155,6 +157,7 @@ MUTANTS_OF_ROUNDS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_ROUNDS)
 def test_a_mutant_of_rounds_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_rounds(trains_below_an_eighth, is_monotone=True)
@@ -349,6 +352,7 @@ MUTANTS_OF_RUNNING: dict[str, tuple[Any, str, Any, Callable[[Bench], None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_RUNNING)
 def test_a_mutant_of_running_is_found(mutant: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, value, check = MUTANTS_OF_RUNNING[mutant]
@@ -411,6 +415,7 @@ MUTANTS_OF_PLANS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_PLANS)
 def test_a_mutant_of_a_plan_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, name, value, plan = MUTANTS_OF_PLANS[mutant]

@@ -86,8 +86,9 @@ def test_admin_follows_the_activation_and_the_gains(activation: str, norm_kind: 
     assert not wrong(lower_ffn("admin", "sgd", 3, D, w=GAINS, **shape), "admin", w=GAINS)
 
 
-@pytest.mark.parametrize("norm_kind", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize(
+    ("name", "norm_kind"), [*((name, "layernorm") for name in SCHEMES), ("sub-ln", "rmsnorm"), ("admin", "rmsnorm")]
+)
 def test_ffn_stacks_compute_what_realnet_computes(name: str, norm_kind: str) -> None:
     """With the same matrices; and these are Xavier's times the gains."""
     length = 5
@@ -233,7 +234,7 @@ def test_admin_s_variances_are_behind_the_input_scale_and_the_branch_weight() ->
     assert squares == pytest.approx([1, 1 + 9 / 8, 1 + 9 / 4])
 
 
-NUM_SEEDS, ERROR = 300, 1e-4
+NUM_SEEDS, ERROR = 150, 1e-4
 
 
 def measured(kind: str, w: float, v: float, shape: ModelConfig) -> tuple[float, float]:

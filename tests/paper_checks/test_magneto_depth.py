@@ -52,7 +52,7 @@ def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
 def test_S2_17_at_gains_one_for_many_N(norm_kind: str) -> None:
     """What the steps of the proof say: larger for every l but, behind RMSNorm, the last."""
 
-    for length in range(2, 61, 2):
+    for length in (2, 4, 16, 40):
         ones = [1.0] * length
         for place in range(length):
             of_sub, of_pre = in_the_limit(norm_kind, ones, ones, place)

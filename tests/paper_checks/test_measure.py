@@ -186,6 +186,7 @@ MUTANTS: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_mutant_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS[check])
@@ -216,13 +217,13 @@ READ = {
         "divided by 10 d_model^1.5",
         "Nothing is predicted: there is no theory of swiglu",
     ],
-    "--norm pre --residual-weight 10 --optimizer sgd --sublayers 2,4,170 --width 4 --seeds 2": [
-        "residual weight 10,0",
+    "--norm pre --residual-weight 1e50 --optimizer sgd --sublayers 1,2,6 --width 4 --seeds 2": [
+        "residual weight 1",
         "diverged",
-        "L = 170: 2 of 2 seeds diverged; seed 0 first at x_154 of the encoder, going forward.",
-        "without L = 170",
+        "L = 6: 2 of 2 seeds diverged; seed 0 first at x_4 of the encoder, going forward.",
+        "without L = 6",
     ],
-    "--scheme t-fixup --optimizer sgd --sublayers 60 --width 4 --seeds 1 --learning-rate 1e9": [
+    "--scheme t-fixup --optimizer sgd --sublayers 40 --width 4 --seeds 1 --learning-rate 1e9": [
         "1 of 1 seeds diverged; seed 0 after the real step",
         "logit diverged",
     ],
@@ -237,9 +238,6 @@ READ = {
         "L/d is 1 for L = 8 at d = 8. Standard error of its quasi-random points:",
         "x_l of the decoder; x_7: behind the final norm",
         "update of the n-th sublayer of a kind, the encoder's first",
-    ],
-    "--scheme pre-ln --optimizer adafactor --sublayers 2 --width 8 --attention --tokens 2 --seeds 2": [
-        "Nothing is predicted: adafactor"
     ],
     "--scheme gpt2 --optimizer adam --sublayers 2 --width 8 --seeds 2 --changes --learning-rate 0.01": [
         "what a step of each role alone changes",
@@ -297,7 +295,9 @@ def test_little_scatter_is_not_noted() -> None:
 
 
 def test_lamb_is_noted_only_where_its_step_differs() -> None:
-    assert "Real lamb" not in printed(f"{SMALL.replace('sgd', 'lamb')} --activation gelu")
+    assert "Real lamb" not in printed(
+        "--scheme pre-ln --optimizer lamb --sublayers 2 --width 16 --seeds 2 --activation gelu"
+    )
 
 
 def test_lambs_step_is_longer_by_the_root_of_two() -> None:

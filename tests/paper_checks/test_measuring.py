@@ -133,13 +133,13 @@ def _all(found: Found) -> list[float]:
 
 
 def check_that_a_divergence_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = (Fraction(10), Fraction(0))
-    deep = Network(scheme=custom_scheme("pre", residual_weight=law), num_sublayers=170, d_model=4)
+    law = (Fraction(10**50), Fraction(0))
+    deep = Network(scheme=custom_scheme("pre", residual_weight=law), num_sublayers=6, d_model=4)
     for _ in range(2):
         found = measure(deep, ["sgd"], [0, 1], Kept(path))["sgd"]
         assert found.values["update"] == (None, None)
         assert {place.in_pass for place in found.diverged.values()} == {"forward"}
-        assert all(150 < place.index < 158 for place in found.diverged.values()), "x^2 passes 1e308 at x_154"
+        assert {place.index for place in found.diverged.values()} == {4}, "x^2 passes 1e308 at x_4"
     (run,) = record.read(path)
     assert list(run.diverged) == [0, 1]
     found = measure(deep, ["sgd"], [0, 1], Kept(path))["sgd"]
@@ -202,6 +202,7 @@ MUTANTS: list[tuple[str, str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "target", "mutant"), MUTANTS, ids=[f"{check}-{at}" for check, at, _ in MUTANTS])
 def test_a_mutant_is_found(
     check: str, target: str, mutant: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

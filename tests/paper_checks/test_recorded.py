@@ -135,7 +135,15 @@ def told(path: Path, order: Expr, *, is_upper: bool = False, name: str = "su-sgd
     return perform(growth(path), Growth(scheme=name, order=order, is_upper=is_upper))
 
 
-@pytest.mark.parametrize("true", [S.One, L ** Rational(1, 4), L ** Rational(1, 2), L, 1 / L])
+@pytest.mark.parametrize(
+    "true",
+    [
+        S.One,
+        L ** Rational(1, 4),
+        1 / L,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (L ** Rational(1, 2), L)),
+    ],
+)
 def test_an_order_is_told_from_its_neighbours(tmp_path: Path, true: Expr) -> None:
     path = made_up(tmp_path / "it.jsonl", true)
     assert told(path, true).verdict is CONFIRMED

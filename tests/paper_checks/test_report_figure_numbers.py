@@ -220,9 +220,11 @@ MUTANTS: dict[str, tuple[str, str, str, Callable[[], Any]]] = {
         lambda: lambda order, *rest: _real_through(order * L ** Rational(1, 50), *rest),
     ),
 }
+OF_EACH_KIND = ("sgd for all", "the update for every role", "records of SGD for all", "an order with another power")
+"""One of what is predicted, of a role, of what is recorded and of what is printed; the others are slow."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", fast(MUTANTS, OF_EACH_KIND))
 def test_a_figure_of_another_network_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     id_, said, replaced, made = MUTANTS[name]
     monkeypatch.setattr(claim_figures, replaced, made())

@@ -70,11 +70,10 @@ def others_of(norm: str, optimizer: str, arch: str) -> dict[str, Any]:
     return command.other_roles(rule, {str(rule.sides[0].num_layers): 16})
 
 
-# With fewer tokens than a prediction has, one case for each placement is quick.
+# With fewer tokens than a prediction has, a case is quick: one that grows by few roles, one by many.
 FEW, ALL = 6, 16
 CASES = [
     ("post", "adam", "encoder", FEW),
-    ("pre", "muon", "encoder", FEW),
     ("sub", "sgd", "decoder", FEW),
     *(
         pytest.param(*case, ALL, marks=pytest.mark.slow)
@@ -177,21 +176,19 @@ def test_without_a_width_the_warning_asks_for_it() -> None:
 # --- what the model is before the first step
 
 
-def start_of(norm: str, optimizer: str, layers: int, activation: str = "relu") -> list[str]:
-    return answer(norm, optimizer, "decoder", layers, activation=activation)["start"]
-
-
 @pytest.mark.usefixtures("quickly")
 def test_a_rule_that_starts_as_the_identity_says_so() -> None:
-    identity, training = start_of("pre", "adamw", 48)
+    identity, training = answer("pre", "adamw", "decoder", 48)["start"]
     assert "1/(4*M**2) = 0.000109 of the stream" in identity
     assert "together 0.00106" in identity
     assert "S3-49" in training
     assert "No run in TRAINING.md" in training
-    (only,) = start_of("post", "sgd", 4)
+    found = answer("post", "sgd", "decoder", 4)
+    (only,) = found["start"]
     assert "identity" not in only
     assert "(su-sgd) with relu and layernorm, under adam, lamb, sgd" in only
-    assert "No run in TRAINING.md" in start_of("post", "sgd", 4, "leaky_relu")[-1]
+    rule = solve_rule("post", "sgd", "decoder")
+    assert "No run in TRAINING.md" in command.starts(rule, {"decoder": found}, "leaky_relu", "layernorm")[-1]
 
 
 def test_trained_schemes_are_those_of_the_experiments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -258,6 +255,7 @@ def test_without_the_rule() -> None:
     gpt2 = rows["gpt2"].growth
     assert gpt2 is not None
     assert gpt2.factor == pytest.approx(deep / shallow)
+    assert gpt2.exponent == pytest.approx(math.log(deep / shallow, 96 / 12))
     assert rows["gpt2"].order == "0.5723 M"
     ruled = rows["rule-pre-adam-alpha-one"].growth
     assert ruled is not None
@@ -309,6 +307,7 @@ def test_the_rate_that_is_left_where_no_gain_helps() -> None:
     assert f"x {matrices.factor:.3g} from 2 to 16 layers" in line
     assert f"{1 / matrices.factor:.3g} times the rate that suits 2 layers" in line
     held = answer("sub", "adam", "encoder", 2)
+    assert (found["other_roles"]["unmoved"], held["other_roles"]["unmoved"]) == (["bias", "norm_bias"], [])
     assert held["rate_left"] is None
     assert not any("no init gain" in line for line in held["warnings"])
 
@@ -326,7 +325,7 @@ def test_the_rate_that_is_left_by_the_argument_alone() -> None:
     ("norm", "optimizer", "activation"),
     [
         ("sub", "sgd", "relu"),
-        ("sub", "momentum", "leaky_relu"),
+        pytest.param("sub", "momentum", "leaky_relu", marks=pytest.mark.slow),
         ("sub", "adam", "relu"),
         ("pre", "sgd", "leaky_relu"),
         pytest.param("pre", "sgd", "gelu", marks=pytest.mark.slow),
@@ -339,9 +338,3 @@ def test_exact_moments_that_deny_the_argument_are_warned_of(norm: str, optimizer
     assert len(said) == (one["is_flat"] is False)
     assert all(line.endswith(f"({activation}, layernorm) disagree: it goes as {one['approximate']}") for line in said)
     assert bool(said) == (optimizer in {"sgd", "momentum"} and norm == "sub")
-
-
-@pytest.mark.usefixtures("quickly")
-def test_what_lamb_does_not_move() -> None:
-    assert answer("post", "lamb", "encoder", 8)["other_roles"]["unmoved"] == ["bias", "norm_bias"]
-    assert answer("post", "adam", "encoder", 8)["other_roles"]["unmoved"] == []

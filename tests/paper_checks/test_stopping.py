@@ -138,19 +138,21 @@ def check(ended: Ended, said: str = LINE) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "command", "times"), [("typer", VERIFY, 3), ("sympy", VERIFY, 1), ("torch", TRAIN, 3)]
+    ("moment", "command", "times"),
+    [("typer", VERIFY, 3), ("sympy", VERIFY, 1), pytest.param("torch", TRAIN, 3, marks=pytest.mark.slow)],
 )
 def test_at_the_start(moment: str, command: tuple[str, ...], times: int, tmp_path: Path) -> None:
     check(stopped(tmp_path, *command, str(tmp_path / "kept"), moment=moment, times=times))
 
 
+@pytest.mark.slow
 def test_where_workers_start(tmp_path: Path) -> None:
     ended = stopped(tmp_path, *VERIFY, str(tmp_path / "kept"), moment="worker", patch=CORES)
     check(ended, f"{LINE}; nothing was written")
     assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
 
 
-@pytest.mark.parametrize("command", [pytest.param(VERIFY, marks=pytest.mark.slow), ("report", "--out")])
+@pytest.mark.parametrize("command", [VERIFY, pytest.param(("report", "--out"), marks=pytest.mark.slow)])
 def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> None:
     ended = stopped(tmp_path, *command, str(tmp_path / "kept"), patch=BUSY, typed="checking claims", times=3)
     check(ended, f"{LINE}; nothing was written")

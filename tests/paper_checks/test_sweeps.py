@@ -24,7 +24,7 @@ def bytes_of(network: Network) -> int:
     return bytes_of_member(config, vectors, network.task.num_tokens, 8)
 
 
-@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one == "gpu")) for one in SWEEPS])
 def test_no_network_stands_twice_and_each_can_be_built(name: str) -> None:
     sweep = SWEEPS[name]
     named = [repr(network.named(optimizer)) for network in sweep.networks for optimizer in sweep.optimizers]

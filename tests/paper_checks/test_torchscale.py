@@ -220,7 +220,7 @@ SIDES = {
 }
 
 
-@pytest.mark.parametrize("counts", [(2, 3), (4, 2)], ids=str)
+@pytest.mark.parametrize("counts", [(2, 3), pytest.param((4, 2), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("side", list(SIDES))
 def test_gamma_is_the_table_s_on_the_recorded_roles(torchscale: ModuleType, side: str, counts: tuple[int, int]) -> None:
     found = multipliers(SIDES[side](torchscale, *counts), subln=True)
@@ -228,6 +228,7 @@ def test_gamma_is_the_table_s_on_the_recorded_roles(torchscale: ModuleType, side
     assert_close(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["gamma of 3N", "q scaled", "cross-attention scaled"])
 def test_a_wrong_record_is_found(torchscale: ModuleType, mutant: str) -> None:
     found = multipliers(SIDES["decoder_of_two"](torchscale, 2, 3), subln=True)

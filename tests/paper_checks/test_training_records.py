@@ -14,7 +14,7 @@ from paper_checks.experiments.base import PILOT_SEEDS, RECORDS
 from paper_checks.experiments.stable_rates import START, gpt
 from paper_checks.trials import Trial
 from sims import stats
-from sims.store import key, read
+from sims.store import Row, key, read
 from sims.train import TrainResult, train
 
 ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
@@ -26,17 +26,24 @@ def numbers(trial: Trial) -> str:
     return str(trial.named()["numbers"])
 
 
+@cache
+def rows_of(name: str) -> tuple[Row, ...]:
+    return tuple(read(RECORDS / f"{name}.jsonl"))
+
+
 def odd_rows(name: str, change: str = "") -> list[str]:
     """Keys of the runs whose weights and gains are not those that this checkout makes."""
     found = []
-    for row in read(RECORDS / f"{name}.jsonl"):
+    for row in rows_of(name):
         trial = replace(Trial.of(row.config), seed=0, learning_rate=1.0)  # which neither of these matters to
         if numbers(trial) != str(row.config["numbers"]) + change:
             found.append(key(row.config))
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "warmup" else ()) for name in NAMES]
+)
 def test_the_runs_are_of_these_networks(name: str) -> None:
     assert recorded(name)
     assert odd_rows(name) == []
@@ -69,7 +76,7 @@ def test_runs_made_now_agree() -> None:
 def test_a_run_begins_as_its_record_does() -> None:
     """With its own seed, to rounding; on another Python its text is another, and so it is with another torch."""
     trial = replace(ARM.at(0, START), measure_at=())
-    row = next(row for row in read(RECORDS / "stable-rates.jsonl") if Trial.of(row.config) == ARM.at(0, START))
+    row = next(row for row in rows_of("stable-rates") if Trial.of(row.config) == ARM.at(0, START))
     wanted = TrainResult.model_validate(row.result).losses[: trial.warmup_steps]
     begun = replace(trial, num_steps=trial.warmup_steps)
     is_same = (

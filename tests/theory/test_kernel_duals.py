@@ -103,7 +103,14 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize(("name", "scales"), CASES)
+@pytest.mark.parametrize(
+    ("name", "scales"),
+    [
+        pytest.param(name, scales, marks=[] if i in (0, 2) else [pytest.mark.slow])
+        for name in NAMES
+        for i, scales in enumerate(scales_of(name))
+    ],
+)
 @pytest.mark.parametrize("is_slope", [False, True])
 def test_products_are_the_activations_own(name: str, scales: tuple[float, float], is_slope: bool) -> None:
     assert worst(name, scales, of=name, is_slope=is_slope) < ROUNDING
@@ -156,7 +163,7 @@ def _height(name: str) -> float:
     return float(right - left)
 
 
-@pytest.mark.parametrize("num_tokens", [2, 5, 12, 15, 17, 33])
+@pytest.mark.parametrize("num_tokens", [2, 15, 17])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gap_keeps_its_own_digits(name: str, num_tokens: int) -> None:
     found, scale = dual(name), 1.2

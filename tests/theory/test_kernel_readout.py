@@ -88,9 +88,12 @@ CROSS_ENTROPIES = [
     Inputs(num_tokens=2, batch_size=2, loss="ce", num_classes=2, readout="sum"),
     Inputs(num_tokens=1, loss="ce", num_classes=16),
 ]
+IN_TURN = pytest.mark.parametrize(
+    "inputs", [pytest.param(one, marks=[pytest.mark.slow] if i > 1 else []) for i, one in enumerate(CROSS_ENTROPIES)]
+)
 
 
-@pytest.mark.parametrize("inputs", CROSS_ENTROPIES)
+@IN_TURN
 def test_a_cross_entropy_is_that_of_drawn_logits(inputs: Inputs) -> None:
     found, samples = predicted(inputs), drawn(inputs)
     for name, value in found.items():
@@ -98,7 +101,7 @@ def test_a_cross_entropy_is_that_of_drawn_logits(inputs: Inputs) -> None:
         assert not agree(1.25 * value, samples[name]), name
 
 
-@pytest.mark.parametrize("inputs", CROSS_ENTROPIES)
+@IN_TURN
 def test_carried_draws_have_the_mean_size_of_all(inputs: Inputs) -> None:
     """Which is smaller than the root of the mean square."""
     sizes = np.sqrt(np.trace(drawn(inputs)["gradient"], axis1=1, axis2=2))

@@ -228,7 +228,12 @@ def outside(case: Case, found: Numbers, of: Case | None = None) -> set[str]:
 IDS = [case.name for case in CASES]
 
 
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+FAST = ("causal", "cross", "two sequences", "small heads, cross")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case.name in FAST else [pytest.mark.slow]) for case in CASES], ids=IDS
+)
 def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
     """And each number is seen when it is off."""
     found, _ = predicted(case)

@@ -55,15 +55,22 @@ def is_costly(name: str, act: str) -> bool:
     return act not in ("relu", "identity") and (letters.gain_in * letters.gain_out).has(L_)
 
 
+IN_KIND = ("post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "peri-ln", "t-fixup", "depth-mup", "ln-scaling")
+"""A place of the norms each, or a growth that has a closed form of its own, or none."""
+BY_KIND = [pytest.param(name, marks=[] if name in IN_KIND else [pytest.mark.slow]) for name in SCHEMES]
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_scheme_agrees_with_the_reference(name):
-    """Behind a relu, and behind an activation that takes turns. CASES below have costly ones."""
-    check(name, "relu", "layernorm", (1, 7))
-    act, kind = OTHERS[list(SCHEMES).index(name) % len(OTHERS)]
-    check(name, act, kind, () if is_costly(name, act) else (2,))
+    """Behind a relu; at one sublayer, too, where the schemes differ in kind. CASES below have other activations."""
+    check(name, "relu", "layernorm", (1, 7) if name in IN_KIND else (7,))
 
 
-@pytest.mark.parametrize("act, kind", [("relu", "rmsnorm"), *OTHERS])
+@pytest.mark.parametrize(
+    "act, kind",  # each activation behind one of the two norms; both of relu, with the schemes
+    [("relu", "rmsnorm")]
+    + [pytest.param(*one, marks=[] if place % 4 in (0, 3) else [pytest.mark.slow]) for place, one in enumerate(OTHERS)],
+)
 def test_an_activation_agrees_with_the_reference(act, kind):
     """sub-ln, since its inner norm makes the most of both."""
     check("sub-ln", act, kind, (3,))
@@ -89,7 +96,7 @@ WITH_NORM = [name for name, found in SCHEMES.items() if found.stack.placement.pr
 gains = st.floats(-2, 2).map(lambda x: 10**x)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(WITH_NORM),
     act=st.sampled_from(ACTIVATIONS),
@@ -115,7 +122,7 @@ def test_each_place_of_a_norm_agrees_with_the_reference(name):
             assert agree(predict(name, opt, 3, activation=act, norm_kind=kind, **UNEVEN), wanted[opt]), (act, kind, opt)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     act=st.sampled_from(ACTIVATIONS),
     opt=st.sampled_from(OPTIMIZERS),
@@ -168,9 +175,9 @@ LEAPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("num", [3001, pytest.param(5000, marks=pytest.mark.slow)])
-def test_the_leap_is_the_recursion(num):
-    for setting in LEAPS:
+@pytest.mark.parametrize("num, step", [(3001, 3), pytest.param(5000, 1, marks=pytest.mark.slow)])
+def test_the_leap_is_the_recursion(num, step):
+    for setting in LEAPS[::step]:
         far, near = by_leap(setting, num), by_recursion(setting, num)
         assert math.isclose(far.log10_update, near.log10_update, abs_tol=1e-11), setting
         assert agree(far, near.roles) or near.update == math.inf, setting
@@ -190,7 +197,7 @@ def _count(monkeypatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", BY_KIND)
 def test_a_milliard_sublayers_cost_no_walk(name, monkeypatch):
     calls = _count(monkeypatch)
     for opt, act in (("sgd", "gelu"), ("adam", "relu")):
@@ -226,7 +233,7 @@ def test_gains_of_ones_own_cost_one_step_each(monkeypatch):
 # ----------------------------------------------------------------------------------------------- known relations
 
 
-@pytest.mark.parametrize("opt", OPTIMIZERS)
+@pytest.mark.parametrize("opt", ("sgd", "lamb"))
 @pytest.mark.parametrize("one, other", [("admin", "pre-ln"), ("normformer", "sub-ln")])
 def test_two_schemes_are_one(one, other, opt):
     for (act, kind), num in itertools.product((("relu", "layernorm"), ("tanh", "rmsnorm")), (1, 5)):
@@ -242,7 +249,7 @@ def test_admin_is_pre_ln_under_uneven_gains(pairs, act):
     assert agree(pair[0], pair[1].roles)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(c=gains, name=st.sampled_from(["pre-ln", "post-ln", "ln-scaling", "t-fixup", "peri-ln"]), num=st.integers(1, 9))
 def test_a_homogeneous_branch_sees_only_the_product_of_its_gains(c, name, num):
     of = net(name, num)
@@ -261,7 +268,9 @@ def test_sub_ln_under_lamb_sees_its_gains_only_against_the_input(c, opt, kind, n
     assert agree(predict(small, opt, num, norm_kind=kind), even.roles)
 
 
-@pytest.mark.parametrize("c, kind", [(Fraction(1, 3), "layernorm"), (Fraction(5), "rmsnorm")])
+@pytest.mark.parametrize(
+    "c, kind", [(Fraction(1, 3), "layernorm"), pytest.param(Fraction(5), "rmsnorm", marks=pytest.mark.slow)]
+)
 def test_sub_ln_under_lamb_forgets_its_gains_with_depth(c, kind):
     """The input is counted, so the invariance is of the order and its constant, not of each depth."""
     scaled = custom_scheme("sub", gain=(c, Fraction(0)))
@@ -298,18 +307,19 @@ def test_the_gradient_telescopes_for_a_homogeneous_activation(pairs, kind):
 
 
 def test_roles_add_up_to_the_update():
-    for name, opt in itertools.product(SCHEMES, OPTIMIZERS):
-        found = predict(name, opt, 6)
+    for name, opt in itertools.product(SCHEMES, ("sgd", "adam")):
+        found = predict(name, opt, 7)
         assert found.update == found.roles["fc1"] + found.roles["fc2"]
         assert set(found.roles) - {"fc1", "fc2"} <= {"branch_weight"}
 
 
 @pytest.mark.parametrize(
     "opt, power",
-    [("sgd", 0), ("momentum", 0), ("lamb", 0), ("muon", 0), ("lars", 0)]
-    + [(sign, -0.5) for sign in ("adam", "adamw", "signsgd", "lion", "sophia", "rmsprop")],
+    [("sgd", 0), ("lamb", 0), ("adam", -0.5)]
+    + [pytest.param(opt, 0, marks=pytest.mark.slow) for opt in ("momentum", "muon", "lars")]
+    + [pytest.param(sign, -0.5, marks=pytest.mark.slow) for sign in ("adamw", "signsgd", "lion", "sophia", "rmsprop")],
 )
-def test_depth_mup_scales_the_learning_rate_of_sign_type_optimizers(opt, power):  # fmt: skip
+def test_depth_mup_scales_the_learning_rate_of_sign_type_optimizers(opt, power):
     num = 16
     same = custom_scheme("pre", branch_weight=(Fraction(1), Fraction(-1, 2)))
     wanted = predict(same, opt, num).update * num**power

@@ -158,13 +158,25 @@ def _survey() -> Iterator[Case]:
     yield Case(scheme="post-ln", num_sublayers=128, resolution=0.5)
 
 
-# In make test: every place of a norm, activation, norm and pattern of gains, with so many networks as a miss by a third
-# takes; all of CASES, and finer, in make test-long.
+# Coarse: every place of a norm, activation, norm and pattern of gains, with so many networks as a miss by a third
+# takes, of which FAST in make test; all of CASES, and finer, in make test-long.
 COARSE = [
     replace(case, resolution=0.33)
     for case in CASES
     if case.scheme in ("sub-ln", "peri-ln", "t-fixup", "skipinit", "depth-mup", "ln-scaling")
     or case.gains in ("random", "exploding-w", "exploding-v")
+]
+FAST = [
+    case
+    for case in COARSE
+    if case.scheme in ("post-ln", "pre-ln", "deepnorm", "ln-scaling")
+    or (case.scheme, case.num_sublayers, case.norm_kind)
+    in (
+        ("sub-ln", 8, "layernorm"),
+        ("peri-ln", 4, "rmsnorm"),
+        ("t-fixup", 3, "layernorm"),
+        ("depth-mup", 6, "layernorm"),
+    )
 ]
 SURVEY = [case for case in dict.fromkeys(_survey()) if case not in CASES] if "DEPTHLAW_SURVEY" in os.environ else []
 NUM_COMPARISONS = (len(CASES) + len(COARSE) + len(SURVEY)) * len(FUNCTIONALS) * (1 + len(ROLES))
@@ -220,9 +232,9 @@ def one_thread() -> Iterator[None]:
 
 
 def _parameters() -> list:
-    return [pytest.param(case, id=f"{case.id}-coarse") for case in COARSE] + [
-        pytest.param(case, id=case.id, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]) for case in CASES + SURVEY
-    ]
+    return [
+        pytest.param(case, id=f"{case.id}-coarse", marks=[] if case in FAST else [pytest.mark.slow]) for case in COARSE
+    ] + [pytest.param(case, id=case.id, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]) for case in CASES + SURVEY]
 
 
 @pytest.mark.parametrize("case", _parameters())
@@ -246,7 +258,7 @@ def test_prediction_is_the_limit_of_real_networks(case: Case) -> None:
 
 def test_cases_cover_what_they_say() -> None:
     assert {case.scheme for case in CASES} == set(realnet.SCHEMES)
-    for cases in (CASES, COARSE):
+    for cases in (CASES, FAST):
         assert {case.activation for case in cases} == set(realnet.ACTIVATIONS)
         assert {case.gains for case in cases} == {"own", *GAINS}
     places = itertools.product(("post-ln", "pre-ln", "sub-ln", "peri-ln"), realnet.NORMS)

@@ -140,8 +140,13 @@ def _lane(is_fast: Callable[..., bool], cases: Iterable[tuple]) -> list:
     return [pytest.param(*case, marks=[] if is_fast(*case) else [pytest.mark.slow]) for case in cases]
 
 
-@pytest.mark.parametrize("scale", _lane(lambda x: x == 3.0, product((1e-6, 1e-2, 1.0, 3.0, 1e3, 1e6))))
-@pytest.mark.parametrize("kind", GELU_CLOSED)
+@pytest.mark.parametrize(
+    ("kind", "scale"),
+    _lane(
+        lambda kind, x: x == 3.0 and kind in (Kind.SECOND, Kind.SLOPE_SECOND),
+        product(GELU_CLOSED, (1e-6, 1e-2, 1.0, 3.0, 1e3, 1e6)),
+    ),
+)
 def test_gelu_closed_forms_to_49_digits(kind: Kind, scale: float) -> None:
     assert _relative(exact(GELU, kind, sp.Rational(scale)), reference("gelu", kind, scale)) < mp.mpf(10) ** -49
 
@@ -152,7 +157,7 @@ def test_silu_and_tanh_closed_forms_to_49_digits() -> None:
     assert exact(TANH, Kind.MEAN, s) == 0 and precise(TANH, Kind.MEAN, 1e-4) == 0
 
 
-@pytest.mark.parametrize("act", _lane(lambda act: act in (BOTH_UP, STEEP), product(HOMOGENEOUS)))
+@pytest.mark.parametrize("act", _lane(lambda act: act is STEEP, product(HOMOGENEOUS)))
 def test_kinked_closed_forms_to_49_digits(act: Activation) -> None:
     """phi(t) = a t, phi(-t) = b t: every moment at s = 1 from two half-line quadratures with the kinks cut out."""
     with mp.workdps(60):
@@ -174,7 +179,8 @@ def test_kinked_closed_forms_to_49_digits(act: Activation) -> None:
         }
     for kind, value in found.items():
         assert _relative(exact(act, kind, sp.S.One), value) < mp.mpf(10) ** -49, kind
-        assert _relative(precise(act, kind, 1, digits=25), value) < mp.mpf(10) ** -25, kind
+    for kind in (Kind.ABS_MEAN, Kind.ABS_CENTRED):  # whose integrands bend
+        assert _relative(precise(act, kind, 1, digits=25), found[kind]) < mp.mpf(10) ** -25, kind
 
 
 def test_numbers_that_the_literature_knows() -> None:
@@ -190,8 +196,9 @@ def test_numbers_that_the_literature_knows() -> None:
 
 
 def _is_fast(act: Activation, kind: Kind, scale: float) -> bool:
-    """An even and an odd part, at one scale each; gelu's moments have closed forms, or silu's derivation."""
-    return (act, scale) in ((TANH, 1e-3), (SILU, 0.55))
+    """Every kind behind a gate; gelu's moments have closed forms, or silu's derivation. Of an odd one what differs."""
+    odd = (Kind.SECOND, Kind.ABS_CENTRED, Kind.SLOPE_ABS)
+    return (act, scale) == (SILU, 0.55) or ((act, scale) == (TANH, 1e-3) and kind in odd)
 
 
 @pytest.mark.parametrize(("act", "kind", "scale"), _lane(_is_fast, product(SMOOTH, Kind, (1e-3, 0.55, 2.5))))
@@ -201,9 +208,7 @@ def test_precise_and_numeric_against_reference(act: Activation, kind: Kind, scal
     assert _relative(numeric(act, kind, scale), expected) < 1e-13
 
 
-@pytest.mark.parametrize(
-    ("act", "scale"), _lane(lambda *at: at in ((GELU, 1e9), (SILU, 1e-9), (TANH, 1e-9)), product(SMOOTH, (1e-9, 1e9)))
-)
+@pytest.mark.parametrize(("act", "scale"), _lane(lambda *at: at in ((SILU, 1e-9),), product(SMOOTH, (1e-9, 1e9))))
 def test_ends_of_the_range(act: Activation, scale: float) -> None:
     for kind in Kind:
         assert _relative(numeric(act, kind, scale), _true(act, kind, sp.Rational(scale), digits=14)) < 1e-13, kind
@@ -214,9 +219,9 @@ def test_first_order_cost_of_gating() -> None:
     constants = {GELU: 1 / (4 * sp.sqrt(sp.pi)), SILU: sp.pi**2 / 18 - sp.Rational(1, 3)}
     for act, constant in constants.items():
         slope, ends = SLOPE[act.name], [0, 1, 2, 4, 8, 16, 32, 64, 128, 256]
-        with mp.workdps(30):
+        with mp.workdps(20):
             integral = 2 * mp.quad(lambda t, slope=slope: slope(t) * (slope(t) - 1), ends)
-            assert _relative(constant, integral) < mp.mpf(10) ** -25
+            assert _relative(constant, integral) < mp.mpf(10) ** -15
         coefficient, power = large_scale(act, Kind.SLOPE_SECOND)[1]
         assert power == -1 and sp.expand(coefficient * sp.sqrt(2 * sp.pi) - constant) == 0
 
@@ -255,12 +260,13 @@ def scales_like_a_power(moment: Moment, act: Activation, kind: Kind, scale: floa
     return abs(moment(act, kind, scale) - expected) <= 1e-13 * abs(expected)
 
 
-@settings(PROPERTY, max_examples=12)
+@settings(PROPERTY, max_examples=6)
 @given(act=st.sampled_from(SMOOTH), kind=st.sampled_from(list(Kind)), scale=SCALES)
 def test_numeric_agrees_with_quadrature(act: Activation, kind: Kind, scale: float) -> None:
     assert agrees_with_quadrature(numeric, act, kind, scale)
 
 
+@pytest.mark.slow
 @settings(PROPERTY, max_examples=10)
 @given(pair=st.sampled_from([(GELU, kind) for kind in GELU_CLOSED] + [(RELU, kind) for kind in Kind]), scale=SCALES)
 def test_exact_agrees_with_quadrature(pair: tuple[Activation, Kind], scale: float) -> None:
@@ -269,6 +275,7 @@ def test_exact_agrees_with_quadrature(pair: tuple[Activation, Kind], scale: floa
     assert _relative(closed, precise(act, kind, sp.Rational(scale), digits=25)) < mp.mpf(10) ** -25
 
 
+@pytest.mark.slow  # the mutant "none" has them at one scale
 @settings(PROPERTY, max_examples=20)
 @given(act=st.sampled_from((*HOMOGENEOUS, GELU, GELU, SILU, SILU, TANH)), scale=SCALES)
 def test_inequalities_and_the_variance(act: Activation, scale: float) -> None:
@@ -277,6 +284,7 @@ def test_inequalities_and_the_variance(act: Activation, scale: float) -> None:
     assert jensen(numeric, act, scale)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(act=st.sampled_from(HOMOGENEOUS), kind=st.sampled_from(list(Kind)), scale=SCALES)
 def test_homogeneous_moments_scale(act: Activation, kind: Kind, scale: float) -> None:
@@ -313,11 +321,9 @@ WITH_TERMS = [(act, kind) for act in SMOOTH for kind in Kind if (act, kind) != (
 
 
 def _is_enough(act: Activation, kind: Kind) -> bool:
-    """Every kind behind a gate, and of an odd activation; test_broken_expansions has three more."""
-    gate = SILU if kind in (Kind.SLOPE_ABS, Kind.ABS_CENTRED) else GELU
-    return (act is gate and kind is not Kind.SECOND) or (
-        act is TANH and kind in (Kind.SECOND, Kind.SLOPE_ABS, Kind.ABS_MEAN)
-    )
+    """Every kind behind a gate but those that the variance is made of, and both of an odd activation."""
+    behind = {GELU: (Kind.VARIANCE, Kind.ABS_MEAN, Kind.SLOPE_SECOND), SILU: (Kind.SLOPE_ABS, Kind.ABS_CENTRED)}
+    return kind in {**behind, TANH: (Kind.SECOND, Kind.SLOPE_SECOND)}[act]
 
 
 @pytest.mark.parametrize(("act", "kind"), _lane(_is_enough, WITH_TERMS))
@@ -372,7 +378,7 @@ MUTANTS: dict[str, Moment] = {
     "none": numeric,
 }
 CHECKS: dict[str, Callable[[Moment], bool]] = {
-    "quadrature": lambda m: all(agrees_with_quadrature(m, a, k, 2.0) for a in (GELU, SILU) for k in Kind),
+    "quadrature": lambda m: all(agrees_with_quadrature(m, SILU, k, 2.0) for k in Kind),
     "variance": lambda m: all(variance_is_second_less_mean_squared(m, a, 2.0) for a in (RELU, GELU)),
     "poincare": lambda m: all(poincare(m, a, 2.0) for a in (IDENTITY, RELU, GELU)),
     "jensen": lambda m: all(jensen(m, a, 2.0) for a in (IDENTITY, RELU, GELU)),
@@ -402,7 +408,7 @@ def test_checks_kill_the_mutants(mutant: str) -> None:
 @pytest.mark.parametrize("expand", [small_scale, large_scale])
 def test_broken_expansions_are_noticed(expand: Callable[..., Expansion], position: int) -> None:
     scale = sp.Rational(1, 64) if expand is small_scale else sp.Integer(512)
-    for act, kind in ((GELU, Kind.SECOND), (SILU, Kind.SECOND), (TANH, Kind.SLOPE_SECOND)):
+    for act, kind in ((GELU, Kind.VARIANCE), (SILU, Kind.ABS_CENTRED), (TANH, Kind.SLOPE_SECOND)):
         true = expand(act, kind)
         coefficient, power = true[position]
         assert remainder_shrinks(true, act, kind, scale)
@@ -444,7 +450,7 @@ def test_inhomogeneity() -> None:
         expected = mp.sqrt(gap / _trapezoid(lambda t: (c * phi(t)) ** 2, x))
     assert _relative(inhomogeneity(TANH, 2, sp.Rational(3, 2)), expected) < mp.mpf(10) ** -20
     assert inhomogeneity(GELU, 1) == inhomogeneity(TANH, 1) == 0
-    assert inhomogeneity(GELU, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(GELU, 2, 1, digits=8)
+    assert inhomogeneity(SILU, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(SILU, 2, 1, digits=8)
 
 
 def test_what_has_a_closed_form() -> None:

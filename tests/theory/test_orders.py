@@ -119,7 +119,7 @@ FAR = (mpmath.mpf(10) ** 40, mpmath.mpf(10) ** 80)  # powers are quarters: a wro
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(tree=trees)
 def test_sums_products_and_powers_honour_their_remainder(scale, tree):
     monomial, to_n = SCALES[scale]
@@ -144,7 +144,7 @@ def test_logarithms_and_exponentials_honour_their_remainder(tree):
                 assert honours(inverse.exponential(), mpmath.exp(small), x, x**0.2)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(tree=trees)
 def test_what_cancels_is_not_mistaken_for_a_term(tree):
     found = expanded(tree, SCALES["powers of N"][0])
@@ -243,10 +243,13 @@ def test_sums_of_roots_honour_their_remainder(eps, kappa):
         assert abs(terms - total) <= 10 * float(at(found.remainder, mpmath.mpf(n))) + 1e-9 * total
 
 
+FEW_MOMENTS = [("tanh", kind) for kind in (Kind.SECOND, Kind.ABS_MEAN, Kind.SLOPE_SECOND)] + [("gelu", Kind.VARIANCE)]
+
+
 @pytest.mark.parametrize(
     "act, kind",
     [  # tanh has the most kinds of powers
-        pytest.param(act, kind, marks=[] if act == "tanh" or kind is Kind.SECOND else [pytest.mark.slow])
+        pytest.param(act, kind, marks=[] if (act, kind) in FEW_MOMENTS else [pytest.mark.slow])
         for act in ("gelu", "silu", "tanh", "relu")
         for kind in Kind
         if kind is not Kind.MEAN
@@ -268,7 +271,7 @@ def test_gaussian_moments_honour_their_remainder(act, kind):
 positive = st.floats(0.01, 50)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(length=st.integers(1, 3000), eps=positive, kappa=st.one_of(st.floats(0, 5), st.sampled_from([0.0, 1.0, 2.0])))
 def test_a_sum_of_roots_is_the_sum(length, eps, kappa):
     with mpmath.workdps(30):
@@ -279,7 +282,7 @@ def test_a_sum_of_roots_is_the_sum(length, eps, kappa):
         assert abs(root_ratio_sum(length, mpmath.mpf(eps), mpmath.mpf(kappa)) / total - 1) < 1e-20
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(length=st.integers(1, 300), eps=positive, kappa=st.fractions(0, 5, max_denominator=8))
 def test_a_growth_sum_is_the_sum(length, eps, kappa):
     """sum_l D_l / eps for D_L = 1/q_L, D_{l-1} = D_l (1 + kappa/(eps q_{l-1})), q_l = 1 + l/eps."""
@@ -292,7 +295,7 @@ def test_a_growth_sum_is_the_sum(length, eps, kappa):
     assert math.isclose(evaluate(expr, {L: length}), total, rel_tol=1e-11)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(exponent=st.floats(-2, 14), step=st.floats(-1.9, 30))
 def test_gamma_ratios_keep_their_digits(exponent, step):
     with mpmath.workdps(30):
@@ -302,8 +305,8 @@ def test_gamma_ratios_keep_their_digits(exponent, step):
             assert abs(found / mpmath.exp(mpmath.loggamma(z + k) - mpmath.loggamma(z)) - 1) < mpmath.mpf(10) ** -25
 
 
-@pytest.mark.parametrize("power", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("num", [10**3, 10**6, 10**9, 10**12])
+@pytest.mark.parametrize("power", [1, 4, 16])
+@pytest.mark.parametrize("num", [10**3, 10**12])
 def test_a_number_survives_the_cancellation_of_all_its_digits(power, num):
     tiny = L**-power
     assert math.isclose(
@@ -477,7 +480,7 @@ MUTANTS: dict[str, Callable[[Order], Order]] = {
 }
 
 
-FAST = [case for i, case in enumerate(RELU) if i % 8 in (0, 7)] + SAMPLE[::5]  # sgd and adam in turn
+FAST = [case for i, case in enumerate(RELU) if i % 16 in (0, 9)] + SAMPLE[::7]  # sgd and adam in turn
 
 
 @pytest.mark.parametrize(

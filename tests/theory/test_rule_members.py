@@ -48,9 +48,15 @@ def test_ways_of_training_at_plain_gains():
     assert same(vanilla.lr_multiplier, 1 / (2 * N * M))
 
 
-@pytest.mark.parametrize("norm", rules.NORMS)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb"])  # the degrees that the published ones have
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("norm", "optimizer", "architecture"),
+    [  # the degrees that the published optimizers have; fast are all pairs of a norm and an optimizer
+        pytest.param(norm, optimizer, name, marks=[] if (i + j + k) % 3 == 0 else [pytest.mark.slow])
+        for i, norm in enumerate(rules.NORMS)
+        for j, optimizer in enumerate(("sgd", "adam", "lamb"))
+        for k, name in enumerate(ARCHITECTURES)
+    ],
+)
 def test_every_alternative_is_flat_and_named_once(norm, optimizer, architecture):
     rule = solve_rule(norm, optimizer, architecture)
     for side in rule.sides:
@@ -147,7 +153,7 @@ def test_sub_ln_leaves_the_cross_attention_unscaled_and_says_so():
 # ---------------------------------------------------------------- the trace, text and numbers
 
 
-@pytest.mark.parametrize("key", CELLS, ids=lambda key: "-".join(map(str, key)))
+@pytest.mark.parametrize("key", list(CELLS)[::3], ids=lambda key: "-".join(map(str, key)))
 def test_why_ends_in_the_formulas_that_it_derives(key):
     norm, optimizer, architecture, name, select = key
     rule = solve_rule(norm, optimizer, architecture, select)
@@ -178,7 +184,7 @@ def test_formulas_read_back():
 exact = st.fractions(min_value=-2, max_value=2, max_denominator=16)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(n=exact, m=exact, c=st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50), r=exact)
 def test_compact_is_the_same_expression(n, m, c, r):
     n, m, c, r = (Rational(x.numerator, x.denominator) for x in (n, m, c, r))

@@ -52,8 +52,15 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize("key", CELLS, ids=lambda key: "-".join(map(str, key)))
+@pytest.mark.parametrize(
+    ("key", "mutant"),
+    [  # every third cell, mutants in turn
+        pytest.param(key, mutant, marks=[] if place % 3 == 0 and (place // 3 + turn) % 2 == 0 else [pytest.mark.slow])
+        for place, key in enumerate(CELLS)
+        for turn, mutant in enumerate(MUTANTS)
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
+)
 def test_a_mutated_cell_is_found(key, mutant):
     alpha, gain = PRINTED[key]
     mutated = MUTANTS[mutant](gain if gain != 1 else alpha)
@@ -179,7 +186,14 @@ def test_a_branch_of_three_matrices():
     assert set(gains_of(side)) >= {"self_1", "self_2", "self_3", "ffn_1", "ffn_2", "ffn_3", "q", "k"}
 
 
-@pytest.mark.parametrize("m", range(2, 9))
+def test_the_gain_of_sub_ln_leaves_queries_keys_and_the_cross_attention_as_the_source_does():
+    side = solve_rule("sub", "adam", "encoder-decoder").side("decoder")
+    scaled = {"v", "out", "fc1", "fc2"}
+    assert {role for role, gain in gains_of(side).items() if gain != 1} == scaled
+    assert gains_of(side).keys() == scaled | {"q", "k", "cross_q", "cross_k", "cross_v", "cross_out"}
+
+
+@pytest.mark.parametrize("m", (2, 3, 5))
 def test_fixup(m):
     side = solve_rule("none", "sgd", num_matrices=m, zero_last=True).side("encoder")
     assert same(side.gain, side.num_sublayers ** Rational(-1, 2 * m - 2))
@@ -204,7 +218,7 @@ def summed(alpha: float, gain: float, layers: int, p: float, t: float, m: int, c
     return total
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300),
     select=st.sampled_from(["symmetric", "deepnet", "alpha-one", "lambda-one"]),
@@ -227,7 +241,7 @@ def test_the_member_satisfies_the_constraint(p, t, m, layers, select):
     assert picked[select] == pytest.approx(1, rel=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(p=degrees, t=degrees, m=st.integers(2, 5), layers=st.integers(1, 300))
 def test_relative_member_keeps_the_relative_update(p, t, m, layers):
     optimizer = Degrees(Rational(p.numerator, p.denominator), Rational(t.numerator, t.denominator))
@@ -261,7 +275,7 @@ def test_su_s_choice_lies_between_the_others(layers):
 # ---------------------------------------------------------------- encoder-decoder
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(layers=st.integers(1, 200), decoder_layers=st.integers(1, 200), norm=st.sampled_from(["post", "pre"]),
        optimizer=st.sampled_from(["sgd", "adam", "lamb"]), select=st.sampled_from([None, "deepnet", "alpha-one"]),
        coupling=st.sampled_from(["once", "own-gradient", "mean-square"]))  # fmt: skip

@@ -200,7 +200,7 @@ SAME = (
     ("lars",),
     ("muon",),
 )
-FEW = ("post-ln", "sub-ln", "fixup", "depth-mup", "ln-scaling")  # each kind of closed form
+FEW = ("pre-ln", "fixup", "ln-scaling")  # a sum in closed form, no update, and no closed form
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_block_of_cross_is_near_the_update(name):
     "setting",
     [
         pytest.param(("pre-ln", "gelu", "layernorm"), marks=pytest.mark.slow),
-        ("sub-ln", "tanh", "rmsnorm"),
+        pytest.param(("sub-ln", "tanh", "rmsnorm"), marks=pytest.mark.slow),
         pytest.param(("deepnorm", "silu", "layernorm"), marks=pytest.mark.slow),
         pytest.param(("t-fixup", "gelu", "layernorm"), marks=pytest.mark.slow),
     ],
@@ -285,7 +285,10 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(one, marks=[] if one in ("M for N", "x 1.05") else [pytest.mark.slow]) for one in MUTANTS],
+)
 def test_a_mutated_claim_is_seen_in_every_cell(mutant):
     change = MUTANTS[mutant]
     claims = {key: {column: change(sympify(cell)) for column, cell in cells.items()} for key, cells in PRINTED.items()}
@@ -308,7 +311,12 @@ BROKEN = {  # what is broken in the argument -> tables that must turn red
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
+FEW_BROKEN = ("probe", "coupling", "cross share")  # between them every table; the rules see the others
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[] if what in FEW_BROKEN else [pytest.mark.slow]) for what in BROKEN]
+)
 def test_a_broken_derivation_changes_its_cells(what, monkeypatch):
     broken(monkeypatch, what)
     assert {cell[0] for cell in wrong_cells()} == BROKEN[what]
