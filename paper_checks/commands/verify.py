@@ -181,16 +181,12 @@ def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) ->
             console.print(_cells(found["tables"]))
     for line in _checked(summary, is_whole=is_whole):
         console.print(line, highlight=False)
-    if is_whole:
-        console.print(_whereabouts(target), highlight=False)
-    elif target is not None:
-        console.print(f"The document is in {target}.", highlight=False)
+    console.print(_whereabouts(found, target, is_whole=is_whole), highlight=False)
     for entry in found["claims"]:
         if entry["id"] in summary["unexpected"]:
             for line in why_unexpected(entry):
                 console.print(f"[red]not as expected[/] {entry['id']}, {escape(line)}")
-    if is_whole:
-        console.print(_outcome(summary), highlight=False)
+    console.print(_outcome(summary), highlight=False)
 
 
 def _findings(found: Found) -> Any:
@@ -227,9 +223,14 @@ def _others(entries: Sequence[Found]) -> Any:
     return table
 
 
-def _whereabouts(target: Path | None) -> str:
-    rest = "CLAIMS.md has every claim; `depthlaw explain S2-08` one with its evidence, `make report` all as a site; "
-    rest += "`depthlaw verify --full --quick` each reason and each cell."
+def _whereabouts(found: Found, target: Path | None, *, is_whole: bool) -> str:
+    first = min(found["claims"], key=lambda entry: entry["verdict"] == "CONFIRMED")
+    rest = f"`depthlaw explain {first['id']}` shows its evidence."
+    if is_whole:
+        rest = (
+            "CLAIMS.md has every claim; `depthlaw explain S2-08` one with its evidence, `make report` all as a site; "
+            "`depthlaw verify --full --quick` each reason and each cell."
+        )
     return rest if target is None else f"{rest} The document is in {target}."
 
 

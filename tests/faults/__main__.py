@@ -86,10 +86,10 @@ def copy(root: Path, to: Path) -> Path:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Of the tests of a copy: nothing of a run of tests that this one is part of."""
+    """Of the tests of a copy: nothing of a run of tests that this one is part of; a missing program is red."""
     rest = {name: x for name, x in os.environ.items() if not name.startswith(("PYTEST_", "DEPTHLAW_", "HYPOTHESIS_"))}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return rest | threads | {"PYTHONPATH": str(folder)}
+    return rest | threads | {"PYTHONPATH": str(folder), "DEPTHLAW_PROGRAMS": "all"}
 
 
 def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, str]:
@@ -171,6 +171,8 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     faults = [one for one in read(folder) if not asked.names or one.name.startswith(tuple(asked.names))]
     if not faults:
         parser.error("no fault has such a name")
+    if shutil.which("git") is None or not (asked.at / ".git").exists():
+        parser.error(f"--at {asked.at}: needs git, and a checkout of it, to know which files to copy")
     with ExitStack() as stack:
         made = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(max(asked.workers, 1)))
         folders = [copy(asked.at.resolve(), to.resolve()) for to in made]

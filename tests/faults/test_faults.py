@@ -55,6 +55,12 @@ def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture
     assert said.endswith("1 of 2 planted faults caught\n")
 
 
+def test_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        script.main(["--at", str(tmp_path)])
+    assert f"--at {tmp_path}: needs git" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_fault_is_caught(capsys: pytest.CaptureFixture[str]) -> None:

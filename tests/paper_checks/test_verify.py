@@ -284,6 +284,11 @@ def test_a_source_for_people() -> None:
     assert result.returncode == 0
     assert "1 claim: 1 CONFIRMED" in result.stdout
     assert "Mutants:" in result.stdout
+    *_, where, outcome = result.stdout.splitlines()
+    assert (where, outcome) == (
+        "`depthlaw explain LI-05` shows its evidence.",
+        "All as expected: 1 claim, 1 CONFIRMED.",
+    )
     assert result.stderr == ""
 
 

@@ -44,11 +44,15 @@ class Result:
     is_run: bool = True
 
 
+class ProbeError(Exception):
+    """Nothing of the project works there: not even what tells one machine from another."""
+
+
 def look(place: Place) -> dict[str, str]:
     with place.start("-m", "tests.portable.machines", stdout=subprocess.PIPE) as process:
         out = process.communicate()[0]
     if process.returncode:
-        raise MissingError(f"the probe ends with exit code {process.returncode}")
+        raise ProbeError(f"python -m tests.portable.machines ended with exit code {process.returncode}")
     return json.loads(out)
 
 
@@ -102,6 +106,8 @@ def try_(machine: Machine, here: Mapping[str, str], tests: Sequence[str], option
             return replace(result, text=f"another {', '.join(differs)}")
     except MissingError as error:
         return Result(machine.name, f"not here: {error}", is_run=False)
+    except ProbeError as error:
+        return Result(machine.name, "not tested", failed=(str(error),))
 
 
 def expanded(root: Path, tests: Sequence[str]) -> list[str]:
@@ -196,7 +202,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     parts = [machines[name] for name in AT_ONCE] if asked.quick else []
     wanted = [at_once(parts)] if parts else [machines[name] for name in asked.machines or machines]
-    OUT.mkdir(parents=True, exist_ok=True)
     options = ["-n", asked.workers, *(() if asked.workers == "0" else ("--maxprocesses", "8", "--dist", "worksteal"))]
     say(f"--seed {seed}")
     with place_of(Machine(name="", tests=ALL)) as place:

@@ -65,6 +65,7 @@ def place_of(machine: Machine) -> Iterator[Place]:
         python = another_python(machine.python)
     # The copy stands beside the packages that it links. A user's own folder does not: a test's folder in a checkout
     # would be taken for a part of it.
+    OUT.mkdir(parents=True, exist_ok=True)
     beside = TemporaryDirectory(prefix="user-", dir=OUT if is_open(ROOT / "out") else None)
     with beside as folder, TemporaryDirectory(prefix="depthlaw-") as home:
         if machine.as_user and os.geteuid() == 0:

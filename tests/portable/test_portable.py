@@ -129,6 +129,13 @@ def test_a_machine_that_this_one_cannot_be_is_no_failure() -> None:
     assert "no avx9999" in result.text
 
 
+def test_a_machine_where_not_even_the_probe_works_is_red() -> None:
+    broken = Machine(name="broken", tests=("tests",), variables={"PYTHONPATH": "", "PYTHONHOME": "/"})
+    result = portable.try_(broken, {}, (), ())
+    assert result.is_run
+    assert result.failed == ("python -m tests.portable.machines ended with exit code 1",)
+
+
 def test_a_hidden_program_is_not_found_and_the_others_are(tmp_path: Path) -> None:
     folder = programs_without(("git",), tmp_path / "programs")
     assert shutil.which("git", path=str(folder)) is None
