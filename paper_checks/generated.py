@@ -1,10 +1,11 @@
-"""The tables as a committed file, keyed by a hash of theory's sources: `depthlaw tables` need not wait for sympy.
+"""The tables as a committed file, keyed by a hash of theory's code: `depthlaw tables` need not wait for sympy.
 
 A stale file (theory has changed since) is not served: the tables are derived anew then.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -22,13 +23,34 @@ Tables = list[dict[str, Any]]
 
 
 def theory_hash() -> str:
-    """sha256 over theory's sources, names and contents, in the order of their names; without the kernel rung, which no
-    table comes from and which nothing else in theory imports."""
-    digest = hashlib.sha256()
+    """sha256 of the code of theory's modules, whatever their names: to move a module or to mend a comment changes
+    nothing. Without the kernel rung, which no table comes from and which nothing else in theory imports."""
     folder = ROOT.parent / "theory"
-    for path in sorted(path for path in folder.rglob("*.py") if not path.name.startswith("kernel")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    paths = [path for path in folder.rglob("*.py") if "kernel" not in path.relative_to(folder).as_posix()]
+    codes = sorted(hashlib.sha256(code(path.read_text(encoding="utf-8")).encode()).digest() for path in paths)
+    return hashlib.sha256(b"".join(codes)).hexdigest()
+
+
+def code(source: str) -> str:
+    """What a module does, in one canonical form: without its comments, its docstrings, and where it imports from.
+
+    >>> from paper_checks.generated import code
+    >>> code("from a import f\\nx = f(1)  # of a") == code("from b import f\\nx = f( 1 )")
+    True
+    """
+    return ast.dump(_WithoutWords().visit(ast.parse(source)))
+
+
+class _WithoutWords(ast.NodeTransformer):
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
 
 
 def stored() -> Tables | None:

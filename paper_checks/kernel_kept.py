@@ -1,12 +1,10 @@
 """Answers of the kernel rung that take a while, kept in a file, each with a digest of the numbers it is the answer to.
 
-A file of other kernel sources is not read; answers to other numbers (a scheme was corrected) are made anew.
+Answers to other numbers (a scheme was corrected) are made anew; tests compute some of the others again.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import math
 from collections.abc import Generator, Mapping, Sequence
@@ -27,10 +25,6 @@ DIGITS = 6
 
 Key = tuple[str, str, tuple[str, ...]]
 """Of an answer: its network, the digest of its numbers, its optimizers."""
-
-
-class StaleError(ValueError):
-    """There is no file of these kernel sources; the text says, in one line, how to make it."""
 
 
 @dataclass(frozen=True)
@@ -86,45 +80,21 @@ def _name(found: Mapping[str, Any]) -> str:
 def digest_of(network: Network, optimizer: str) -> str:
     """Of the plain numbers that the kernel rung gets."""
     from paper_checks.kernel_network import as_inputs, as_transformer
+    from paper_checks.lower import digest_of_numbers
 
-    asked = as_transformer(network.config(optimizer), head_size=network.predicted_head_size), as_inputs(network.task)
-    return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-
-
-def kernel_hash() -> str:
-    """sha256 over theory/kernel*.py, names and code: a word changed in a docstring changes no number."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT.parent / "theory").glob("kernel*.py")):
-        digest.update(f"{path.name}\0{code(path.read_text(encoding='utf-8'))}\0".encode())
-    return digest.hexdigest()
-
-
-def code(source: str) -> str:
-    """The lines of a module without docstrings, comments on lines of their own, and what is blank."""
-    texts = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    ]
-    words = {line for node in texts for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    lines = ((number, line.rstrip()) for number, line in enumerate(source.splitlines(), start=1))
-    kept = [line for number, line in lines if line and number not in words]
-    return "\n".join(line for line in kept if not line.lstrip().startswith("#"))
+    asked = as_transformer(network.config(optimizer), head_size=network.predicted_head_size)
+    return digest_of_numbers(asked, as_inputs(network.task))
 
 
 # ---------------------------------------------------------------- the file
 
 
 def stored(path: Path) -> list[Answer]:
-    """StaleError, in one line, where the file is missing, broken, or of other kernel sources."""
+    """LookupError, in one line that says how to make it, where the file is missing or broken."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        is_fresh = found["kernel_sha256"] == kernel_hash()
+        return [_read(one) for one in json.loads(path.read_text(encoding="utf-8"))["answers"]]
     except (OSError, ValueError, KeyError, TypeError):
-        raise StaleError(f"there is no readable {path.name}: {_HOW}") from None
-    if not is_fresh:
-        raise StaleError(f"{path.name} is of other sources than theory/kernel*.py has now: {_HOW}")
-    return [_read(one) for one in found["answers"]]
+        raise LookupError(f"there is no readable {path.name}: {_HOW}") from None
 
 
 _HOW = "python -m paper_checks.kernel_laws makes it, in ten minutes"
@@ -146,9 +116,9 @@ def _plain(answer: Answer) -> dict[str, Any]:
     return {"about": answer.about, "numbers": answer.numbers, "by_optimizer": by_optimizer}
 
 
-def write(path: Path, answers: Sequence[Answer], sources: str) -> None:
-    """One answer a line, so that a changed one is one changed line. sources: the ``kernel_hash`` that they are of."""
-    head = {"note": f"Generated, {_HOW}; do not edit.", "kernel_sha256": sources}
+def write(path: Path, answers: Sequence[Answer]) -> None:
+    """One answer a line, so that a changed one is one changed line."""
+    head = {"note": f"Generated, {_HOW}; do not edit."}
     lines = ",\n".join(json.dumps(_plain(answer), allow_nan=False) for answer in answers)
     write_atomically(path, json.dumps(head)[:-1] + ',\n"answers": [\n' + lines + "\n]}\n")
 
@@ -217,10 +187,9 @@ def collect(path: Path, asked: Sequence[Question], pool: Executor) -> Generator[
 
     Yields after each answer, those that are there first.
     """
-    sources = kernel_hash()  # what this process runs, though a file be edited meanwhile
     try:
         there = {answer.key: answer for answer in stored(path)}
-    except StaleError:
+    except LookupError:
         there = {}
     there = {
         q.key: there[q.key] for q in asked if q.key in there and set(there[q.key].by_optimizer) == set(q.optimizers)
@@ -232,7 +201,7 @@ def collect(path: Path, asked: Sequence[Question], pool: Executor) -> Generator[
         for done in as_completed(pending):
             answer = done.result()
             there[answer.key] = answer
-            write(path, [there[question.key] for question in asked if question.key in there], sources)
+            write(path, [there[question.key] for question in asked if question.key in there])
             yield
     finally:
         for one in pending:

@@ -72,7 +72,7 @@ class Law:
 def law(
     scheme: str, optimizer: str, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
 ) -> Law:
-    """LookupError, in one line, where it is not kept; StaleError where the file is of other kernel sources."""
+    """LookupError, in one line, where it is not kept."""
     kept = read(LAWS)
     numbers = {}
     for length in LENGTHS:
@@ -130,7 +130,7 @@ def of_measured() -> list[Question]:
 
 
 def measured() -> Kept:
-    """StaleError where the file is of other kernel sources."""
+    """What is kept of them. LookupError where there is no such file."""
     return read(MEASURED)
 
 

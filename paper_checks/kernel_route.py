@@ -64,7 +64,7 @@ class InTransformer(Growth):
 
 
 def law(statement: Growth, arch: str = "encoder") -> Law:
-    """LookupError where it is not kept to the largest depth; ``kernel_kept.StaleError`` of other kernel sources."""
+    """LookupError where it is not kept to the largest depth."""
     from paper_checks import kernel_laws
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}

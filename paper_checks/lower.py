@@ -12,9 +12,12 @@ Source: the schemes' own (``theory.schemes``); DN-06, DN-07, S2-03, S2-04; T-Fix
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from enum import Enum
 from itertools import cycle, islice
 from typing import Any, Final
 
@@ -37,6 +40,45 @@ KINDS: Final = {SublayerKind.SELF: "attention", SublayerKind.CROSS: "cross", Sub
 _PLACEMENT_NAMES: Final[dict[Placement, str]] = {NO_NORM: "none", **{where: name for name, where in PLACEMENTS.items()}}
 _COUPLED: Final[dict[str, tuple[str, str | None]]] = {"deepnorm": ("post", "deepnet"), "sub-ln-gamma": ("sub", None)}
 """(norm, selection) of the rule that the source derives for the two sides together."""
+
+
+def digest_of_numbers(*parts: Any) -> str:
+    """16 hex digits that tell the plain numbers of one network from those of another.
+
+    parts: dataclasses of numbers, names, mappings and sequences. A field that has its default value does not count, and
+    neither does the name of a class: a field that is added later, with a default, leaves every digest as it is. Numbers
+    count to 12 significant digits, so that two processors agree.
+
+    >>> from paper_checks.lower import digest_of_numbers, lower_ffn
+    >>> digest_of_numbers(lower_ffn("deepnorm", "sgd", 4, 8)) == digest_of_numbers(lower_ffn("deepnorm", "adam", 4, 8))
+    True
+    >>> digest_of_numbers(lower_ffn("deepnorm", "sgd", 4, 8)) == digest_of_numbers(lower_ffn("post-ln", "sgd", 4, 8))
+    False
+    """
+    text = json.dumps([_plain(part) for part in parts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can write of it."""
+    match value:
+        case Enum():
+            return value.value
+        case Mapping():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case tuple() | list():
+            return [_plain(part) for part in value]
+        case bool() | None | str():
+            return value
+        case int() | float():
+            return f"{float(value):.12g}"
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is no plain number")
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(value)
+    }
+    given = {name: getattr(value, name) for name in defaults}
+    return {name: _plain(part) for name, part in given.items() if part != defaults[name]}
 
 
 def lower_ffn(

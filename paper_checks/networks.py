@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -175,8 +174,10 @@ class Network:
         numbers: a digest of the plain numbers that sims are given, so that a record of a scheme is one of that name
         with these weights and gains, and of no earlier reading of it.
         """
+        from paper_checks.lower import digest_of_numbers
+
         found: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
-        found["numbers"] = hashlib.sha256(repr(self.config(optimizer)).encode()).hexdigest()[:16]
+        found["numbers"] = digest_of_numbers(self.config(optimizer))
         sizes = {"num_sublayers": self.num_sublayers} if self.num_layers is None else {"num_layers": self.num_layers}
         found |= {"arch": self.arch, **sizes, "d_model": self.d_model}
         found |= {"activation": self.activation, "norm_kind": self.norm_kind}

@@ -2,9 +2,9 @@
 
 The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
 kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
-few seeds and depths, and writes nothing: what the tests do. Digests of the source and of what it computes with are kept
-in the notebook, so that one that was not run again after a change is found out; and those of its cells, so that one
-that somebody edited in Jupyter is not overwritten.
+few seeds and depths, and writes nothing: what the tests do. A digest of the source is kept in the notebook, so that one
+that was not run again after a change is found out; and those of its cells, so that one that somebody edited in Jupyter
+is not overwritten.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.commands.output import write_atomically
-from paper_checks.kernel_kept import code
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-INPUTS = ("theory/*.py", "sims/*.py", "sims/records/*.json*", "sims/records/training/*.jsonl", "CLAIMS.md")
-"""What the numbers of a notebook come from, docstrings and comments aside; verdicts by their page."""
 _KEPT = ("jupytext", "kernelspec")
 _TIMEOUT = 1800
 
@@ -55,17 +52,6 @@ def source(name: str) -> Any:
 
 def digest(name: str) -> str:
     return hashlib.sha256((FOLDER / f"{name}.py").read_bytes()).hexdigest()
-
-
-def inputs(root: Path = ROOT) -> str:
-    """sha256 of ``INPUTS``, by their names and contents."""
-    found = hashlib.sha256()
-    for path in sorted(path for pattern in INPUTS for path in root.glob(pattern)):
-        content = path.read_text(encoding="utf-8")
-        found.update(
-            f"{path.relative_to(root).as_posix()}\0{code(content) if path.suffix == '.py' else content}\0".encode()
-        )
-    return found.hexdigest()
 
 
 def cells_digests(cells: Iterable[Any]) -> list[str]:
@@ -114,7 +100,7 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     for cell in found.cells:
         cell.metadata.pop("execution", None)  # times of day
     found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
-    digests = {"source_sha256": digest(name), "inputs_sha256": inputs(), "cells_sha256": cells_digests(found.cells)}
+    digests = {"source_sha256": digest(name), "cells_sha256": cells_digests(found.cells)}
     found.metadata["depthlaw"] = digests
     return found
 

@@ -48,7 +48,7 @@ def network(name: str, num_layers: int) -> Network:
 
 
 def predicted(name: str, num_layers: int) -> float:
-    """U at initialisation under Adam. LookupError where it is not kept, StaleError where by other kernel sources."""
+    """U at initialisation under Adam. LookupError where it is not kept."""
     found = read(PATH).find(network(name, num_layers), OPTIMIZER)
     return found.by_optimizer[OPTIMIZER]["update"].value
 

@@ -36,7 +36,7 @@ class Study:
 
 @cache
 def study(folder: Path = RECORDS) -> Study:
-    """StaleError and LookupError, in one line, where predictions are not kept. A record that is not there is empty."""
+    """LookupError, in one line, where predictions are not kept. A record that is not there is empty."""
     found = {name: _cells(name, folder / f"{name}.jsonl") for name in ("transformers", "transformer-variants")}
     return Study({cell.name: cell for cell in found["transformers"]}, found["transformer-variants"], laws())
 

@@ -16,7 +16,6 @@ Post-LN with every matrix of layer l, queries and keys too, times 1/(N - l + 1) 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -142,6 +141,7 @@ class Trial:
         numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
         gains. data: of the examples. ValueError, in one line, for a run that cannot be.
         """
+        from paper_checks.lower import digest_of_numbers
         from sims.data import load
 
         config = self.lower()
@@ -149,7 +149,7 @@ class Trial:
         named["parallel"] = None if self.parallel is None else list(self.parallel)
         if self.arch == "encoder-decoder":
             named["num_decoder_layers"] = self.sides[1]
-        return named | {"numbers": _digest(config.model), "data": load(config.data).digest}
+        return named | {"numbers": digest_of_numbers(config.model), "data": load(config.data).digest}
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Trial:
@@ -259,10 +259,6 @@ def check_memory(trials: Iterable[Trial], device: str) -> None:
                 f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.1f} GiB are free on "
                 f"{device}"
             )
-
-
-def _digest(model: ModelConfig) -> str:
-    return hashlib.sha256(repr(model).encode()).hexdigest()[:16]
 
 
 def execute(

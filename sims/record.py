@@ -11,7 +11,6 @@ A run that a crash cut off stays in the file, and reading tells of it. POSIX onl
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,6 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,10 +41,6 @@ if TYPE_CHECKING:
 DIGITS = 8
 """Significant digits of a value."""
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-NO_NUMBERS = frozenset({"__init__.py", "record.py", "stats.py", "outcomes.py", "planning.py", "store.py", "sweep.py"})
-"""Sources that no recorded number comes from."""
-TRAINING = frozenset({"corpora.py", "data.py", "frontend.py", "train.py"})
-"""Sources that numbers of training runs come from, and no measurement at initialisation."""
 Values = Mapping[str, Sequence[float | None]]
 """By quantity, a number for each seed; None where that seed diverged."""
 
@@ -78,11 +72,12 @@ class Run(BaseModel):
 
     config: all that they are made of, as JSON. values: by quantity, a number for each seed in turn, null where that
     seed diverged. diverged: by seed. unreliable: quantities that rounding decides, which have no values, each with the
-    relative change that rounding makes of it. device: "cpu" or the name of the GPU. sources: ``sources_hash``.
-    seconds: what the measurement took. created: UTC. commit: of git, where it is known.
+    relative change that rounding makes of it. device: "cpu" or the name of the GPU.
+    seconds: what the measurement took. created: UTC. commit: of git, where it is known. Older files have more, which
+    nothing reads.
     """
 
-    model_config = STRICT
+    model_config = STRICT | ConfigDict(extra="ignore")
 
     kind: Literal["measure"] = "measure"
     config: dict[str, JsonValue] = Field(min_length=1)
@@ -93,7 +88,6 @@ class Run(BaseModel):
     versions: Versions
     device: str = Field(min_length=1)
     dtype: Literal["float64", "float32", "bfloat16", "float16"]
-    sources: str = Field(pattern=r"^[0-9a-f]{64}$")
     seconds: float = Field(ge=0)
     created: AwareDatetime
     commit: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
@@ -163,8 +157,8 @@ def make(
 
     >>> from sims.record import make
     >>> run = make({"L": 4}, [0, 1], {"sgd/update": [2.5, 2.7]}, device="cpu", dtype="float64", seconds=0.1)
-    >>> run.kind, run.values["sgd/update"], len(run.sources)
-    ('measure', [2.5, 2.7], 64)
+    >>> run.kind, run.values["sgd/update"]
+    ('measure', [2.5, 2.7])
     >>> make({"L": 4}, [0, 1], {"sgd/update": [2.5]}, device="cpu", dtype="float64", seconds=0.1)
     Traceback (most recent call last):
         ...
@@ -187,7 +181,6 @@ def make(
         },
         "device": device,
         "dtype": dtype,
-        "sources": _sources_now(),
         "seconds": rounded(seconds, 3),
         "created": datetime.now(UTC).replace(microsecond=0),
         "commit": commit,
@@ -201,31 +194,6 @@ def make(
 def plain(config: Mapping[str, Any]) -> dict[str, JsonValue]:
     """config as it comes back from a file. ValueError of a number that is not finite, TypeError of what JSON lacks."""
     return json.loads(json.dumps(config, allow_nan=False))
-
-
-def sources_hash(folder: Path = Path(__file__).parent, *, has_training: bool = False) -> str:
-    """sha256 of the sources that measure, by their names and contents: a number has to be trusted to one of them.
-
-    folder: where they are. has_training: of those that train too. Contents with every comment and docstring, line ends
-    aside: a changed word is another hash.
-
-    >>> from sims.record import sources_hash
-    >>> len(sources_hash()), sources_hash() == sources_hash(has_training=True)
-    (64, False)
-    """
-    found = hashlib.sha256()
-    left_out = NO_NUMBERS if has_training else NO_NUMBERS | TRAINING
-    for path in sorted(folder.glob("*.py")):
-        if path.name not in left_out:
-            content = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n"))
-            found.update(f"{path.name} {content.hexdigest()}\n".encode())
-    return found.hexdigest()
-
-
-@cache
-def _sources_now() -> str:
-    """What this process runs, though a file be edited meanwhile."""
-    return sources_hash()
 
 
 def _version(package: str) -> str:
@@ -324,22 +292,17 @@ class Found:
 
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
-    """Runs that a measurement made now would repeat: of these sources, this torch, dtype and kind of device.
+    """Runs that a measurement made now would repeat: of this dtype and kind of device.
+
+    Which version of the code made a run does not matter: what the project keeps is measured again, in part, by its
+    tests, and that is what makes a record valid.
 
     >>> from sims.record import current, make
     >>> run = make({"L": 4}, [0], {"update": [2.0]}, device="cpu", dtype="float64", seconds=0.1)
     >>> len(current([run], "cpu", "float64")), len(current([run], "cpu", "float32"))
     (1, 0)
     """
-    now, torch = _sources_now(), _version("torch")
-    return [
-        run
-        for run in runs
-        if run.sources == now
-        and run.versions.torch == torch
-        and run.dtype == dtype
-        and (run.device == "cpu") == (device == "cpu")
-    ]
+    return [run for run in runs if run.dtype == dtype and (run.device == "cpu") == (device == "cpu")]
 
 
 def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psutil
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
-from sims.record import STRICT, Versions, in_one_line, rounded, sources_hash
+from sims.record import STRICT, Versions, in_one_line, rounded
 
 if TYPE_CHECKING:
     from typing import Self
@@ -64,12 +64,10 @@ _OWNERS: set[str] = set()
 
 
 class About(BaseModel):
-    """What a run was made with. sources: ``sims.record.sources_hash``, of what trains too. seconds: what it took.
-    created: UTC."""
+    """What a run was made with. seconds: what it took. created: UTC. Older files have more, which nothing reads."""
 
-    model_config = STRICT
+    model_config = STRICT | ConfigDict(extra="ignore")
 
-    sources: str = Field(pattern=r"^[0-9a-f]{64}$")
     versions: Versions
     device: str = Field(min_length=1)
     created: AwareDatetime
@@ -161,7 +159,6 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sources = sources_hash(has_training=True)
         self._owner = uuid4().hex
         if path.exists() and not path.is_file():
             raise ValueError(f"{path}: not a file (allowed: a store of runs, or a name that is free)")
@@ -230,7 +227,6 @@ class Store:
         ValueError, in one line, of what JSON cannot carry: NaN and infinities are for the caller to write as None.
         """
         about = {
-            "sources": self._sources,
             "versions": _versions(),
             "device": device,
             "created": datetime.now(UTC).replace(microsecond=0),

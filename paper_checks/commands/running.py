@@ -102,18 +102,17 @@ def check_rows(kept: Store) -> None:
 
 
 def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
-    """On standard error, how many of these runs were made by other sources than these, or another torch: a run is not
-    made again for that."""
+    """On standard error, how many of these runs were made by another version of depthlaw or of torch: a run is not made
+    again for that."""
     from importlib.metadata import version
 
-    from sims.record import sources_hash
     from sims.store import key
 
-    now, torch = sources_hash(has_training=True), version("torch").partition("+")[0]
-    abouts = [kept.row(name).about for name in kept.keys() & {key(config) for config in configs}]
-    if others := sum(about.sources != now or about.versions.torch != torch for about in abouts):
+    now = tuple(version(name).partition("+")[0] for name in ("depthlaw", "torch"))
+    made = [kept.row(name).about.versions for name in kept.keys() & {key(config) for config in configs}]
+    if others := sum((one.depthlaw, one.torch) != now for one in made):
         print(
-            f"depthlaw: {others} of {len(abouts)} runs were made by another version of sims or of torch; "
+            f"depthlaw: {others} of {len(made)} runs were made by another version of depthlaw or of torch; "
             "a new --store makes them again",
             file=sys.stderr,
         )

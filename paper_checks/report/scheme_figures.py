@@ -82,7 +82,7 @@ class Beside:
 
 
 def by_scheme() -> list[SchemeFigures]:
-    """Of every scheme of theory, in its order. LookupError and StaleError, in one line, where something is not kept."""
+    """Of every scheme of theory, in its order. LookupError, in one line, where something is not kept."""
     return [
         SchemeFigures(
             scheme=name,

@@ -13,7 +13,6 @@ from markupsafe import Markup
 from paper_checks.claim import Verdict
 from paper_checks.commands.verify import seen_by
 from paper_checks.findings import FIRST
-from paper_checks.kernel_kept import StaleError
 from paper_checks.pages import LEGEND, LETTERS
 from paper_checks.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
@@ -169,18 +168,18 @@ def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:
 
 
 def _measured() -> list[figures.SchemeFigures] | str:
-    """The figures of each scheme; where the numbers kept are of other sources, why there are none."""
+    """The figures of each scheme; where its numbers are not kept, why there are none."""
     try:
         return figures.by_scheme()
-    except (StaleError, LookupError) as reason:
+    except LookupError as reason:
         return str(reason)
 
 
 def _of_claim(claim: Claim) -> list[figures.Figure]:
-    """None of a claim that the registry does not have, nor where the numbers kept are of other sources."""
+    """None of a claim that the registry does not have, nor where its numbers are not kept."""
     try:
         return figures.for_claim(claim.id) if claim.id in registered() else []
-    except (StaleError, LookupError):
+    except LookupError:
         return []
 
 

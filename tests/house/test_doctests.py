@@ -44,7 +44,7 @@ sims.model: ModelConfig SublayerConfig Transformer alternating decoder_layers
 sims.optim: first_step make
 sims.outcomes: compare_edges compare_means differs edge next_rate rank_correlation rank_correlation_over_seeds share
 sims.planning: largest_sd seeds_for_difference seeds_for_shares
-sims.record: append current find make read sources_hash
+sims.record: append current find make read
 sims.stats: Estimate agrees estimate fit_exponent ratio ratio_to_exact width_term
 sims.store: Store export import_ key
 sims.sweep: Report pool sweep

@@ -6,7 +6,6 @@ import os
 import re
 import traceback
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from paper_checks.claim import PartResult
-from paper_checks.notebooks import FOLDER, cells_digests, digest, inputs, main, names, run, source
+from paper_checks.notebooks import FOLDER, cells_digests, digest, main, names, run, source
 from paper_checks.prose import typeset
 from tests.notebooks.here import code, shown
 
@@ -81,8 +80,38 @@ def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
-def test_notebook_runs_in_a_kernel_of_its_own(name: str) -> None:
-    run(name, is_fast=True)
+def test_notebook_says_the_same_when_it_is_run_again(name: str) -> None:
+    """In a kernel of its own: else its outputs are of another theory, other records or other verdicts.
+
+    A machine rounds in its own way, so numbers are compared to three digits; pictures are not.
+    """
+    assert differing(said(committed(name)["cells"]), said(run(name).cells)) == []
+
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def said(cells: list[Any]) -> list[str]:
+    """What each cell prints and shows as text."""
+    outputs = [one for cell in cells if cell["cell_type"] == "code" for one in cell["outputs"]]
+    parts = [one.get("text") or one.get("data", {}).get("text/markdown", "") for one in outputs]
+    return ["".join(part) for part in parts]
+
+
+def differing(one: list[str], other: list[str]) -> list[tuple[str, str]]:
+    """The outputs that differ by more than rounding: in their words, or in a number's third digit."""
+    pairs = list(zip(one, other, strict=True))
+    return [(a, b) for a, b in pairs if NUMBER.sub("#", a) != NUMBER.sub("#", b) or not is_near(a, b)]
+
+
+def is_near(one: str, other: str) -> bool:
+    numbers, others = ([float(number) for number in NUMBER.findall(text)] for text in (one, other))
+    return others == pytest.approx(numbers, rel=5e-3, abs=1e-12)
+
+
+def test_an_output_that_differs_is_seen() -> None:
+    assert differing(["a 1.000 b"], ["a 1.001 b"]) == []
+    assert len(differing(["a 1.00 b", "a 1 b", "a"], ["a 1.02 b", "a 1 c", "a"])) == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,27 +120,6 @@ def test_notebook_is_in_step_with_its_source(name: str) -> None:
     assert kept["metadata"]["depthlaw"]["source_sha256"] == digest(name)
     assert kept["metadata"]["depthlaw"]["cells_sha256"] == cells_digests(kept["cells"])
     assert [cell["source"] for cell in kept["cells"]] == [cell.source for cell in source(name).cells]
-
-
-@cache
-def inputs_now() -> str:
-    return inputs()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_notebook_was_run_on_these_inputs(name: str) -> None:
-    """Else its outputs may be of another theory, other records or other verdicts: `make notebooks`."""
-    assert committed(name)["metadata"]["depthlaw"]["inputs_sha256"] == inputs_now()
-
-
-def test_inputs_see_a_mutant(tmp_path: Path) -> None:
-    (tmp_path / "theory").mkdir()
-    module = tmp_path / "theory" / "law.py"
-    digests = []
-    for content in ("a = 1\n", '"""Words."""\n# more words\n\na = 1\n', "a = 2\n"):
-        module.write_text(content)
-        digests.append(inputs(tmp_path))
-    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("name", NAMES)

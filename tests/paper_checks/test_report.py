@@ -17,7 +17,6 @@ from paper_checks.claim import Verdict
 from paper_checks.commands import report as command
 from paper_checks.commands.inputs import BadInputError
 from paper_checks.findings import FINDINGS, FIRST
-from paper_checks.kernel_kept import StaleError
 from paper_checks.kernel_laws import law
 from paper_checks.registry import claims
 from paper_checks.report import figures, folder, site, training, typeset, views
@@ -308,13 +307,13 @@ def test_words_for_every_verdict_and_route() -> None:
 @pytest.mark.usefixtures("light")
 def test_without_kept_numbers_the_site_says_so(some: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def stale(*_: Any) -> Any:
-        raise StaleError("it is of other sources")
+        raise LookupError("nothing is kept of it")
 
     monkeypatch.setattr(figures, "by_scheme", stale)
     monkeypatch.setattr(figures, "for_claim", stale)
     monkeypatch.setattr(generated, "stored", lambda: None)
     shown = made(some)
-    assert "it is of other sources" in shown["measured.html"]
+    assert "nothing is kept of it" in shown["measured.html"]
     assert "make tables" in shown["tables.html"]
     assert faults(read(shown), STATIC) == []
 

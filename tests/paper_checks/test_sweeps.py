@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import typer
 
-from paper_checks.measuring import Kept
+from paper_checks.measuring import RECORDS, Kept, measure
 from paper_checks.networks import FFN, Network
-from paper_checks.sweeps import HEAD_SIZE, SWEEPS, Sweep, collect, only, run
+from paper_checks.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS, Sweep, collect, only, run
+from sims import record
 from sims.ensemble import MOST, bytes_of_member
 from theory.schemes import SCHEMES, scheme
 
@@ -76,3 +79,42 @@ def test_one_width_of_a_sweep() -> None:
         run("transformers", width=100)
     with pytest.raises(typer.BadParameter, match="unknown sweep 'ffn'"):
         run("ffn")
+
+
+@cache
+def kept_runs(sweep: str) -> list[record.Run]:
+    return record.read(RECORDS / f"{sweep}.jsonl")
+
+
+def differs(sweep: str, network: Network, measured: Network) -> set[str]:
+    """Of the record's first seed of a network, the roles whose value another measurement does not give again."""
+    found: set[str] = set()
+    for optimizer, now in measure(measured, OPTIMIZERS, [0], Kept(None)).items():
+        kept = record.find(kept_runs(sweep), network.named(optimizer))
+        before = {name: numbers[kept.seeds.index(0)] for name, numbers in kept.values.items()}
+        assert set(before) == set(now.values)
+        found |= {name for name, numbers in now.values.items() if numbers[0] != pytest.approx(before[name], rel=1e-5)}
+    return found
+
+
+ALWAYS = ("transformers", ("deepnorm", "sub-ln")), ("transformer-variants", ("post-ln",))
+
+
+@pytest.mark.parametrize(
+    ("sweep", "name"),
+    [
+        *((sweep, name) for sweep, names in ALWAYS for name in names),
+        *(pytest.param("transformers", name, marks=pytest.mark.slow) for name in SCHEMES),
+    ],
+)
+def test_a_kept_run_is_measured_again(sweep: str, name: str) -> None:
+    """Which is what makes a record valid, whatever became of the code that made it."""
+    network = min((one for one in SWEEPS[sweep].networks if one.scheme.name == name), key=bytes_of)
+    if kept_runs(sweep)[0].versions.torch != version("torch").partition("+")[0]:
+        return  # another torch draws other weights; other seeds are compared in test_recorded and in test_transformers
+    assert differs(sweep, network, network) == set()
+
+
+def test_a_wrong_weight_is_no_such_run() -> None:
+    network = min((one for one in SWEEPS["transformers"].networks if one.scheme.name == "post-ln"), key=bytes_of)
+    assert "update" in differs("transformers", network, replace(network, activation="gelu"))

@@ -263,7 +263,6 @@ def test_a_record_is_read(tmp_path: Path) -> None:
     trial = whole.book.trials[0]
     named = {**json.loads(json.dumps(vars(trial))), "numbers": "0", "data": "0"}
     about = {
-        "sources": "0" * 64,
         "versions": {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.0.0", "depthlaw": "0.1.0"},
         "device": "cpu",
         "created": "2026-11-20T00:00:00Z",

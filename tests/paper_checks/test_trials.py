@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks import trials
+from paper_checks import lower, trials
 from paper_checks.papers.deepnet_runs import layers
 from paper_checks.trials import SHAPES, Trial, execute
 from sims import ensemble
@@ -258,8 +258,11 @@ def check_other_numbers_are_refused(trial: Trial) -> None:
             execute({**named, name: "1234"})
 
 
-def test_other_numbers_and_other_data_are_refused(trial: Trial) -> None:
+def test_other_numbers_and_other_data_are_refused(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     check_other_numbers_are_refused(trial)
+    monkeypatch.setattr(lower, "digest_of_numbers", lambda model: "1234")
+    with pytest.raises(pytest.fail.Exception):
+        check_other_numbers_are_refused(trial)
 
 
 def test_another_text_of_that_name_is_refused(trial: Trial, tmp_path: Path) -> None:
@@ -280,7 +283,6 @@ MUTANTS: dict[str, tuple[str, Any, Callable[[Trial, Path], None]]] = {
         lambda trial, _: check_every_field_decides(trial),
     ),
     "a tuple in a name": ("list", tuple, lambda trial, _: check_names(trial)),
-    "no digest": ("_digest", lambda model: "1234", lambda trial, _: check_other_numbers_are_refused(trial)),
     "layers counted from the wrong end": (
         "_by_layer",
         lambda sublayers, size: _BY_LAYER(sublayers, size)[::-1],
