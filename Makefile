@@ -48,8 +48,8 @@ test-portable: testing ## the tests as other machines; PORTABLE="--quick" for al
 
 gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
 	@$(PYTHON) -m pytest -m gpu
-	@$(PYTHON) -m paper_checks.sweeps gpu --device cuda $(GPU_OPTIONS)
-	@$(PYTHON) -c "from paper_checks.cli import main; main()" experiment thousand-layers --scale large --device cuda \
+	@$(PYTHON) -m paper_checks.experiments.sweeps gpu --device cuda $(GPU_OPTIONS)
+	@$(PYTHON) -c "from paper_checks.cli.app import main; main()" experiment thousand-layers --scale large --device cuda \
 		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
 
 style: testing ## style (ruff) and layers (import-linter)
@@ -66,7 +66,7 @@ tables: runtime ## rewrite the files that are generated and committed
 	@$(BIN)/depthlaw tables --write
 
 notebooks: testing ## run all notebooks anew, a few minutes; NAME=08_choose_your_rule for one
-	@$(BIN)/python -m paper_checks.notebooks $(NAME)
+	@$(BIN)/python -m paper_checks.pages.notebooks $(NAME)
 
 lab: testing ## open the notebooks in JupyterLab, which is installed the first time
 	@$(PYTHON) .ci/environment.py lab

@@ -50,7 +50,7 @@ def place() -> str:
 
 
 def read(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def project() -> dict:
@@ -79,7 +79,7 @@ def make_anew() -> None:
     # If .venv itself is activated, it must not be cleared by the Python that lies in it.
     base = getattr(sys, "_base_executable", None) or sys.executable
     subprocess.run([base, "-m", "venv", "--clear", str(VENV)], check=True, stdout=sys.stderr)
-    PLACE.write_text(place())
+    PLACE.write_text(place(), encoding="utf-8")
 
 
 def pip_install(*what: str) -> None:
@@ -112,7 +112,7 @@ def install(step: str) -> None:
         extras = project()["project"]["optional-dependencies"]
         pip_install(*extras["dev"])
         pip_install("--no-deps", *extras["peers"])  # what torchscale declares, the tests need nothing of
-    stamp(step).write_text(key(step))
+    stamp(step).write_text(key(step), encoding="utf-8")
     BUSY.unlink()
 
 

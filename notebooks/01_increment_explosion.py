@@ -34,21 +34,21 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from sympy import log, oo
 
-from paper_checks.findings import FINDINGS
-from paper_checks.lower import lower_ffn
-from paper_checks.prose import formula, latex, pick, say, style, table, typeset
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
+from paper_checks.lowering.lower import lower_ffn
+from paper_checks.pages.findings import FINDINGS
+from paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.papers.registry import claims
 from sims.measure import Question, run
 from sims.stats import Estimate, estimate, fit_exponent
-from theory.growth import update_order
-from theory.meanfield import cached_closed_form, predict
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import cached_closed_form, predict
 from theory.optimizers import optimizer
-from theory.setting import Setting
 from theory.symbols import L, N
 from theory.tables import order_cells
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
 style()
 WIDTH = pick(128, fast=16)

@@ -32,24 +32,24 @@ from matplotlib.ticker import LogLocator, NullLocator
 from sympy import lambdify
 from torch import Tensor
 
-from paper_checks.attention import Interval, of_logs, one_layer, query_shares
-from paper_checks.papers.su_nets import phi
-from paper_checks.papers.su_probe_search import Probe
-from paper_checks.papers.su_scale import Homogeneous
-from paper_checks.prose import formula, pick, say, style, table
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
+from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.papers.registry import claims
+from paper_checks.papers.su.networks import phi
+from paper_checks.papers.su.probe_search import Probe
+from paper_checks.papers.su.scale import Homogeneous
+from paper_checks.routes.attention import Interval, of_logs, one_layer, query_shares
 from sims.ensemble import Ensemble, Member
 from sims.model import ModelConfig, SublayerConfig, alternating
 from sims.stats import Estimate, estimate, ratio
 from sims.update import Task, draw_inputs, objective
-from theory.magnitude import Branch
-from theory.meanfield import predict
+from theory.meanfield.update import predict
 from theory.moment_values import inhomogeneity
 from theory.moments import activation
+from theory.rules.magnitude import Branch
 from theory.symbols import init_gain, residual_weight
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
 style()
 WIDTH = pick(64, fast=16)

@@ -31,26 +31,26 @@ import torch
 from matplotlib.ticker import LogLocator
 from sympy import Abs, Expr, log, sign, sqrt
 
-from paper_checks.cells import side_by_side
-from paper_checks.lower import lower_ffn
-from paper_checks.prose import formula, pick, say, style, table
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
+from paper_checks.lowering.lower import lower_ffn
+from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.papers.registry import claims
+from paper_checks.routes.printed_tables import side_by_side
 from sims.ensemble import Ensemble, Member
 from sims.stats import Estimate, estimate, fit_exponent
 from sims.update import Task, draw_inputs, objective
-from theory.growth import update_order
-from theory.magnitude import Branch, Degrees, exponents
-from theory.meanfield import predict
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict
 from theory.optimizers import OPTIMIZERS, NotHomogeneousError, Optimizer, optimizer
-from theory.rules import solve_rule, update_under
+from theory.rules.magnitude import Branch, Degrees, exponents
+from theory.rules.solve import solve_rule, update_under
 from theory.schemes import Scheme
-from theory.setting import Setting
 from theory.stack import POST, Stack
 from theory.symbols import L, N, eta, init_gain, residual_weight, scratch, scratch_matrix
 from theory.tables import su_optimizers, su_prenorm
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
 style()
 NAMES = pick(tuple(OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))

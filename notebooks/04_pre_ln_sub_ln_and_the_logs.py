@@ -34,27 +34,27 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 from sympy import S, log, pi, simplify, sqrt, symbols
 
-from paper_checks import recorded
-from paper_checks.claim import Verdict
-from paper_checks.kernel_laws import law
-from paper_checks.papers.magneto_wide import updates as live_updates
-from paper_checks.prose import formula, pick, say, style, table
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
+from paper_checks.claims.claim import Verdict
+from paper_checks.experiments.kernel_laws import law
+from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.papers.magneto.wide import updates as live_updates
+from paper_checks.papers.registry import claims
+from paper_checks.routes import recorded_stacks
 from sims.stats import estimate
-from theory.bounds import derive_bound, evaluate
-from theory.closedform import ClosedForm, closed_form, symbolic_moments
-from theory.evaluate import constant
-from theory.evaluate import evaluate as number
-from theory.growth import update_order
-from theory.meanfield import predict
+from theory.asymptotics.evaluate import constant
+from theory.asymptotics.evaluate import evaluate as number
+from theory.asymptotics.orders import cross_check
+from theory.bounds.update import derive_bound, evaluate
+from theory.meanfield.closedform import ClosedForm, closed_form, symbolic_moments
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict
 from theory.moments import activation
-from theory.orders import cross_check
-from theory.setting import Setting
 from theory.stack import PRE, SUB, BranchMoments, NormKind, transfer
 from theory.symbols import L
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
 style()
 
@@ -67,9 +67,9 @@ style()
 # $$\text{Pre-LN:}\quad x_l = x_{l-1} + W_2\,\phi(W_1\,\mathrm{LN}(x_{l-1})),$$
 # $$\text{Sub-LN:}\quad x_l = x_{l-1} + W_2\,\mathrm{LN}(\phi(W_1\,\mathrm{LN}(x_{l-1}))).$$
 #
-# The update is what one SGD step changes the logit by, to first order. The theorems bound it from above, for any
-# gains. We do not copy the bounds: `theory.bounds` derives them, and a test holds them against what is printed, term
-# by term.
+# The update is what one SGD step changes the logit by, to first order. The theorems bound it from above, for any gains.
+# We do not copy the bounds: `theory.bounds.update` derives them, and a test holds them against what is printed, term by
+# term.
 
 # %%
 pre, sub = derive_bound("pre-ln"), derive_bound("sub-ln")
@@ -209,7 +209,7 @@ table(
 # A network of finite width differs from the lines by a share of the order of $L/d$.
 
 # %%
-LENGTHS, DEPTHS = recorded.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
+LENGTHS, DEPTHS = recorded_stacks.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
 SUB_LN = ("#117733", "^")
 LINES = {
     "Pre-LN": ("pre-ln", "layernorm", *STYLES["pre-ln"]),
@@ -225,14 +225,14 @@ def mean_field(scheme, kind, lengths):
 
 def measured(scheme, width):
     """By length, the mean update of the recorded networks, with its interval of 0.95."""
-    return [estimate(list(recorded.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
+    return [estimate(list(recorded_stacks.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
 
 
 def live(kind):
     return [estimate(live_updates("sub", n, 1.0, ("relu",), kind, width=WIDTH, num_networks=NETWORKS)) for n in LENGTHS]
 
 
-points = {(scheme, d): measured(scheme, d) for scheme in ("pre-ln", "sub-ln") for d in recorded.WIDTHS}
+points = {(scheme, d): measured(scheme, d) for scheme in ("pre-ln", "sub-ln") for d in recorded_stacks.WIDTHS}
 points |= {("rmsnorm", WIDTH): live("rmsnorm")}
 
 
@@ -263,7 +263,7 @@ for (scheme, width), found in points.items():
     _, _, color, mark = LINES[
         "Pre-LN" if scheme == "pre-ln" else f"Sub-LN, {'RMSN' if 'rms' in scheme else 'LayerN'}orm"
     ]
-    hollow = {"mfc": "white", "alpha": 0.6} if width == min(recorded.WIDTHS) else {}
+    hollow = {"mfc": "white", "alpha": 0.6} if width == min(recorded_stacks.WIDTHS) else {}
     dots(axes, found, color, mark, np.array(LENGTHS) * (1.06 if hollow else 1), **hollow)
 axes.annotate("printed bound, both", (DEPTHS[-1], float(printed[-1])), (4, 2), textcoords="offset points", fontsize=9)
 axes.set(xscale="log", yscale="log", xlabel="sublayers L", ylabel=r"update / $\eta d$", xlim=(1, 2_500_000))
@@ -275,11 +275,11 @@ plt.show()
 over = next(n for n in range(1, 1000) if predict("sub-ln", "sgd", n).update > evaluate(sub, v=[1] * n, w=[1] * n))
 last = LENGTHS[-1]
 bound_there = evaluate(sub, v=[1] * last, w=[1] * last)
-deep, rms = points["sub-ln", max(recorded.WIDTHS)][-1], points["rmsnorm", WIDTH][-1]
+deep, rms = points["sub-ln", max(recorded_stacks.WIDTHS)][-1], points["rmsnorm", WIDTH][-1]
 exact = {kind: predict("sub-ln", "sgd", last, norm_kind=kind).update for kind in ("layernorm", "rmsnorm")}
 say(
     f"""With ReLU and LayerNorm the exact update of Sub-LN exceeds the printed bound from L = {over} on. Measured at
-    {last} sublayers and width {max(recorded.WIDTHS)}: {deep.mean:.1f} [{deep.low:.1f}, {deep.high:.1f}] over
+    {last} sublayers and width {max(recorded_stacks.WIDTHS)}: {deep.mean:.1f} [{deep.low:.1f}, {deep.high:.1f}] over
     {deep.num} networks, predicted {exact["layernorm"]:.1f}, against a bound of {bound_there:.1f}.
     Swap LayerNorm for RMSNorm and nothing else, and {rms.num} networks of width {WIDTH}, measured above, give
     {rms.mean:.2f} [{rms.low:.2f}, {rms.high:.2f}] where {exact["rmsnorm"]:.2f}
@@ -311,7 +311,7 @@ for name, (scheme, kind, color, _) in LINES.items():
         color=color,
         fontsize=9,
     )
-powers = {scheme: recorded.exponent(scheme, "sgd") for scheme in ("pre-ln", "sub-ln")}
+powers = {scheme: recorded_stacks.exponent(scheme, "sgd") for scheme in ("pre-ln", "sub-ln")}
 for scheme, color, mark in (("pre-ln", *STYLES["pre-ln"]), ("sub-ln", *SUB_LN)):
     dots(axes, [powers[scheme]], color, mark, [float(np.exp(np.log(LENGTHS).mean()))])
 axes.axhline(float(1 / (pi - 1)), color="grey", linewidth=0.8, linestyle=":")
@@ -320,11 +320,11 @@ axes.set(xscale="log", ylim=(0, 0.9), xlim=(3, 10**11), xlabel="sublayers L", yl
 axes.set_title("A power law settles, log laws sink; points: measured over the recorded depths")
 plt.show()
 found = {s: f"{one.mean:.2f} [{one.low:.2f}, {one.high:.2f}]" for s, one in powers.items()}
-same = {s: float(recorded.slope_weights() @ np.log(mean_field(s, "layernorm", LENGTHS))) for s in powers}
+same = {s: float(recorded_stacks.slope_weights() @ np.log(mean_field(s, "layernorm", LENGTHS))) for s in powers}
 held = [(one.low or 0.0) <= same[s] <= (one.high or 0.0) for s, one in powers.items()]
 say(
     f"""Measured power of $L$ from {LENGTHS[0]} to {LENGTHS[-1]} sublayers, at infinite width by a line in $1/d$, with
-    intervals at level {recorded.LEVEL}: Sub-LN {found["sub-ln"]} (the exact curve over the same depths:
+    intervals at level {recorded_stacks.LEVEL}: Sub-LN {found["sub-ln"]} (the exact curve over the same depths:
     {same["sub-ln"]:.2f}), Pre-LN {found["pre-ln"]} ({same["pre-ln"]:.2f}). {sum(held)} of {len(held)} intervals hold
     the power of the exact curve. That the power ends at {float(1 / (pi - 1)):.3f} is derived; no network of
     {LENGTHS[-1]} sublayers could show it."""
@@ -347,7 +347,7 @@ formula(update_order(Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coeff
 
 # %%
 RMS_GAMMA, kernel = "#AA4499", {k: law("sub-ln-gamma", "sgd", norm_kind=k) for k in ("layernorm", "rmsnorm")}
-gamma_points = [measured("sub-ln-gamma", d) for d in recorded.WIDTHS]
+gamma_points = [measured("sub-ln-gamma", d) for d in recorded_stacks.WIDTHS]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9))
 deep = np.unique(np.geomspace(2, 10**7, pick(40, fast=6)).astype(int))
 left.plot(deep, [float(number(gamma_bound.at_scheme, {L: int(n)})) for n in deep], "--", color="black", linewidth=1.2)
@@ -390,7 +390,7 @@ say(
     grows by a factor of {ends["layernorm"][1] / ends["layernorm"][0]:.2f}, that of the norm gains, which a default
     model trains too, by {gains[1000] / gains[4]:.1f}. With RMSNorm inside, the matrices' update changes by a factor of
     {ends["rmsnorm"][1] / ends["rmsnorm"][0]:.2f}, where a flat one would have 1. The points on the left, measured with
-    LayerNorm at widths {recorded.WIDTHS[0]} and {recorded.WIDTHS[1]}, are {min(over["layernorm"]):.2f} to
+    LayerNorm at widths {recorded_stacks.WIDTHS[0]} and {recorded_stacks.WIDTHS[1]}, are {min(over["layernorm"]):.2f} to
     {max(over["layernorm"]):.2f} times the LayerNorm curve, and {min(over["rmsnorm"]):.2f} to {max(over["rmsnorm"]):.2f}
     times that of RMSNorm."""
 )

@@ -31,29 +31,29 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 from sympy import Eq, Expr, Rational, S, lambdify, simplify
 
-from paper_checks.networks import Network
-from paper_checks.papers.deepnet_parts import Scales, deepnet_scales, one_token
-from paper_checks.papers.deepnet_runs import COUNTS, DEPTHS, encoder_decoders, encoder_share
-from paper_checks.prose import formula, pick, plain, quote, say, style, table
-from paper_checks.recorded import LENGTHS, updates
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
+from paper_checks.lowering.networks import Network
+from paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.papers.deepnet.parts import Scales, deepnet_scales, one_token
+from paper_checks.papers.deepnet.runs import COUNTS, DEPTHS, encoder_decoders, encoder_share
+from paper_checks.papers.registry import claims
+from paper_checks.routes.recorded_stacks import LENGTHS, updates
 from sims.measure import Question, run
 from sims.stats import estimate
-from theory.bounds import derive_bound
-from theory.closedform import ClosedForm, closed_form
-from theory.magnitude import compact
-from theory.meanfield import predict
-from theory.rule_types import plainly
-from theory.rules import solve_rule, update_under
-from theory.scalar_model import scalar_sensitivity, scalar_slope
+from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
+from theory.bounds.update import derive_bound
+from theory.meanfield.closedform import ClosedForm, closed_form
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict
+from theory.rules.magnitude import compact
+from theory.rules.solve import solve_rule, update_under
+from theory.rules.types import plainly
 from theory.schemes import OWN, Scheme, scheme
-from theory.setting import Setting
 from theory.stack import POST, Stack
 from theory.symbols import L, M, N, init_gain, residual_weight
 from theory.tables import deepnet
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim.
 style()
 quote("DN-07")
@@ -74,8 +74,8 @@ def code(expr):
 #
 # $\alpha$ multiplies the skip of a post-norm sublayer, $x_l = \mathrm{LN}(\alpha x_{l-1} + F(x_{l-1}))$; $\beta$, here
 # $\lambda$, is the gain of the value, output and FFN matrices. $N$ and $M$ count the layers of encoder and decoder. The
-# wish is that one SGD step moves the output by the same amount at every depth. `theory.rules` solves it and writes down
-# each step as it takes it:
+# wish is that one SGD step moves the output by the same amount at every depth. `theory.rules.solve` solves it and
+# writes down each step as it takes it:
 
 # %%
 rule = derive("encoder-decoder", "deepnet")

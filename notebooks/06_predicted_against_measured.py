@@ -34,20 +34,21 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 from scipy.stats import t as student
 
-from paper_checks.kernel_laws import LENGTHS, measured
-from paper_checks.measuring import RECORDS, Kept, measure
-from paper_checks.networks import Network
-from paper_checks.prose import pick, say, style, table
-from paper_checks.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS
-from paper_checks.training_drawing import STYLES
-from paper_checks.transformers_cells import cells, errors_off, holds, width_fit
-from paper_checks.transformers_growth import FLAT, growing, last_exponent, laws, overtakes, share
-from paper_checks.transformers_text import LAYERS, NARROW, SHOWN_ROLES, WIDE
-from sims import record
+from paper_checks.experiments.kernel_laws import LENGTHS, measured
+from paper_checks.experiments.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS
+from paper_checks.lowering.measuring import Kept, measure
+from paper_checks.lowering.networks import Network
+from paper_checks.pages.prose import pick, say, style, table
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.pages.transformers.cells import cells, errors_off, holds, width_fit
+from paper_checks.pages.transformers.growth import FLAT, growing, last_exponent, laws, overtakes, share
+from paper_checks.pages.transformers.text import LAYERS, NARROW, SHOWN_ROLES, WIDE
+from paper_checks.system.places import RECORDS
+from sims.records import record
 from sims.stats import estimate, ratio_to_exact
 from theory.schemes import SCHEMES, scheme
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
 style()
 COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
@@ -60,9 +61,9 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 # that makes it of order one. For SGD it is $\|\nabla f\|^2$; for Adam, whose first step is a sign, $\|\nabla f\|_1$;
 # for LAMB the same times the size of the weights.
 #
-# `theory.kernel` carries the inner products of the tokens through the sublayers (activations, softmax averages, norms)
-# and those of the gradients back, at infinite width. Out comes $U$ of each role: queries, keys, values, output and FFN
-# matrices, biases, norm gains and biases, embedding, head. "Update" is that of the matrices together.
+# `theory.kernel.predict` carries the inner products of the tokens through the sublayers (activations, softmax averages,
+# norms) and those of the gradients back, at infinite width. Out comes $U$ of each role: queries, keys, values, output
+# and FFN matrices, biases, norm gains and biases, embedding, head. "Update" is that of the matrices together.
 #
 # ## One network in front of your eyes
 #

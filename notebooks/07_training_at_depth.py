@@ -31,21 +31,18 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.display import display
 
-from paper_checks.claim import judge
-from paper_checks.experiments import questions
-from paper_checks.experiments.answers import in_octaves, in_share
+from paper_checks.claims.claim import judge
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from paper_checks.experiments.predicting import LOOKS
 from paper_checks.experiments.stable_rates import MIDDLE, SCHEMES, gpt
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import DEPTHS, plain, warmed
-from paper_checks.prose import pick, quote, say, style, table
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES, draw
-from paper_checks.training_figures import drawings
-from paper_checks.training_numbers import (
+from paper_checks.lowering.trials import Trial
+from paper_checks.pages.prose import pick, quote, say, style, table
+from paper_checks.pages.training.drawing import STYLES, draw
+from paper_checks.pages.training.figures import drawings
+from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
     cases_by_depth,
@@ -57,13 +54,16 @@ from paper_checks.training_numbers import (
     ratio,
     trial_of,
 )
-from paper_checks.training_text import bracket, count, head, within
-from paper_checks.trials import Trial
-from sims.outcomes import share
+from paper_checks.pages.training.text import bracket, count, head, within
+from paper_checks.papers.registry import claims
+from paper_checks.routes import questions
+from paper_checks.routes.forecast import LOOKS
+from paper_checks.routes.training import in_octaves, in_share
 from sims.stats import LEVEL
-from sims.train import train
+from sims.training.outcomes import share
+from sims.training.train import train
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; quote: what a source prints, by claim.
 style()
 quote("S3-49")

@@ -38,22 +38,22 @@ from matplotlib.ticker import LogLocator
 from sympy import Expr
 from torch import nn
 
-from paper_checks.commands.rule import NORMS, mean_field
-from paper_checks.measuring import Kept, measure
-from paper_checks.networks import Network, NoTheoryError
-from paper_checks.predicted_rows import exponents, lr_multipliers, predicted_row, shares
-from paper_checks.prose import pick, say, style, table
-from paper_checks.transformers_growth import FLAT
+from paper_checks.cli.rule import NORMS, mean_field
+from paper_checks.lowering.measuring import Kept, measure
+from paper_checks.lowering.networks import Network, NoTheoryError
+from paper_checks.lowering.predicted_rows import exponents, lr_multipliers, predicted_row, shares
+from paper_checks.pages.prose import pick, say, style, table
+from paper_checks.pages.transformers.growth import FLAT
 from sims.stats import LEVEL, estimate, ratio_to_exact
-from theory.magnitude import compact
 from theory.moments import ACTIVATIONS
 from theory.optimizers import OPTIMIZERS
-from theory.rule_order import rule_scheme
-from theory.rules import Rule, SideNumbers, SideRule, evaluate, solve_rule
+from theory.rules.check import rule_scheme
+from theory.rules.magnitude import compact
+from theory.rules.solve import Rule, SideNumbers, SideRule, evaluate, solve_rule
 from theory.schemes import scheme
 from theory.symbols import L
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
 style()
 torch.set_num_threads(1)

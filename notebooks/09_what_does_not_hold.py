@@ -34,28 +34,28 @@ import torch
 from sympy import cancel, log
 from torch import nn
 
-from paper_checks import recorded, uneven
-from paper_checks.claim import Verdict, judge
-from paper_checks.exact import value_at
-from paper_checks.experiments.predicting import LOOKS
-from paper_checks.findings import FINDINGS
-from paper_checks.measuring import Kept, measure
-from paper_checks.networks import Network
-from paper_checks.papers.magneto_parts import LETTERS, PRE_BOUND, SUB_BOUND
-from paper_checks.prose import formula, pick, quote, say, style, table, typeset
-from paper_checks.registry import claims
-from paper_checks.training_drawing import STYLES
-from paper_checks.training_numbers import Record, judged_pairs
-from paper_checks.training_text import count
+from paper_checks.claims.claim import Verdict, judge
+from paper_checks.lowering.measuring import Kept, measure
+from paper_checks.lowering.networks import Network
+from paper_checks.pages.findings import FINDINGS
+from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
+from paper_checks.pages.training.drawing import STYLES
+from paper_checks.pages.training.numbers import Record, judged_pairs
+from paper_checks.pages.training.text import count
+from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND
+from paper_checks.papers.registry import claims
+from paper_checks.routes import recorded_stacks, uneven_gains
+from paper_checks.routes.algebra import value_at
+from paper_checks.routes.forecast import LOOKS
 from sims.stats import LEVEL, estimate
-from theory.growth import update_order
-from theory.meanfield import predict
-from theory.scalar_model import scalar_slope
+from theory.bounds.scalar_model import scalar_slope
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict
 from theory.schemes import scheme
-from theory.setting import Setting
 from theory.symbols import L
 
-# Of paper_checks.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
+# Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
 # formulas.
 style()
@@ -118,7 +118,7 @@ deep = [2**k for k in range(2, pick(21, fast=12))]
 curves = {
     kind: [predict("sub-ln", "sgd", num, norm_kind=kind).update for num in deep] for kind in ("layernorm", "rmsnorm")
 }
-measured = recorded.at_infinite_width("sub-ln", "sgd")
+measured = recorded_stacks.at_infinite_width("sub-ln", "sgd")
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.5), dpi=90)
 for (kind, values), color in zip(curves.items(), ("#D55E00", "#009E73"), strict=True):
     left.plot(deep, values, color=color)
@@ -141,7 +141,7 @@ for axes in (left, right):
 plt.show()
 
 # %%
-level = f"{recorded.LEVEL:.2%}"
+level = f"{recorded_stacks.LEVEL:.2%}"
 say(f"""
 Points: real PyTorch stacks from the project's record, carried to infinite width, with intervals of {level}. The gain
 that Magneto derives from the logarithm, $\\gamma = \\sqrt{{\\log L}}$, keeps the update flat where the logarithm
@@ -159,7 +159,7 @@ by_parts("S3-10")
 # %%
 formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
-exact = uneven.update("pre-ln", growing, growing)
+exact = uneven_gains.update("pre-ln", growing, growing)
 bound = value_at(PRE_BOUND, LETTERS, (growing, growing, len(growing)))
 beside = "less than that" if bound < exact else "which holds here"
 say(f"""
@@ -182,7 +182,7 @@ steps = [Fraction(k, 4) for k in range(2, 25)]
 for step in steps:
     gains = [step**k for k in range(4)]
     for name, printed in PRINTED.items():
-        found = uneven.update(name, gains, gains, norm_kind="rmsnorm")
+        found = uneven_gains.update(name, gains, gains, norm_kind="rmsnorm")
         ratios[name].append(float(found / value_at(printed, LETTERS, (gains, gains, 4))))
 figure, axes = plt.subplots(figsize=(6.6, 3.2), dpi=90)
 for name, color in (("pre-ln", STYLES["pre-ln"][0]), ("sub-ln", STYLES["sub-ln-gamma"][0])):
@@ -345,7 +345,7 @@ for place in range(4):
     w = [Fraction(100 if k == place else 1) for k in range(4)]
     bounds = {name: value_at(printed, LETTERS, (ones, w, 4)) for name, printed in PRINTED.items()}
     row = {f"bound of {name}": float(found) for name, found in bounds.items()}
-    row |= {f"update of {name}": float(uneven.update(name, ones, w)) for name in PRINTED}
+    row |= {f"update of {name}": float(uneven_gains.update(name, ones, w)) for name in PRINTED}
     rows.append({"exploding sublayer": place + 1} | row)
 table(rows)
 
@@ -379,7 +379,7 @@ table(rows)
 
 # %%
 known = {name for ids, _ in FINDINGS for name in ids if claims()[name].expected is Verdict.REFUTED}
-say(f"All {len(known)}, each in a sentence: the list in `README.md`; with the places and the evidence: `CLAIMS.md`.")
+say(f"All {len(known)}, each in a sentence: `README.md`; with the evidence: `paper_checks/results/CLAIMS.md`.")
 
 # %% [markdown]
 # ## What to remember

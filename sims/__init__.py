@@ -70,7 +70,7 @@ True
 data: examples that every machine has, or one's own. ``load`` reads a task once in a process; its ``batch`` is a
 function of size, seed and step alone. ``guess`` is the entropy of the labels, in nats.
 
->>> from sims.data import DataConfig, load
+>>> from sims.training.data import DataConfig, load
 >>> data = load(DataConfig(name="digits"))
 >>> data.num_positions, data.num_features, data.num_classes, round(data.guess, 2)
 (17, 4, 10, 2.28)
@@ -81,7 +81,7 @@ function of size, seed and step alone. ``guess`` is the entropy of the labels, i
 train: one run, and what became of it by a stated rule: trained, stuck or diverged. ``TrainConfig`` is all that decides
 it. Losses are in nats a label; with a checkpoint, a run that was stopped goes on bit for bit.
 
->>> from sims.train import TrainConfig, train
+>>> from sims.training.train import TrainConfig, train
 >>> model = ModelConfig(encoder=alternating(2), d_model=16, num_heads=2)
 >>> settings = {"learning_rate": 1e-2, "num_steps": 4, "warmup_steps": 2, "batch_size": 4}
 >>> config = TrainConfig(model=model, data=DataConfig(name="digits"), **settings)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sims.ensemble import Ensemble, Member, bytes_of_member, members_at_once
 from sims.model import BRANCH_ROLES, ModelConfig
 from sims.optim import NORMALISATION
-from sims.record import is_of
+from sims.records.record import is_of
 from sims.update import (
     Divergence,
     FirstOrder,

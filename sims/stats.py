@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from sims.record import DIGITS
+from sims.records.record import DIGITS
 
 LEVEL = 0.95
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import pytest
 from typer import main, rich_utils
 
-from paper_checks import cli
+from paper_checks.cli import app
 
 DEPTHLAW = Path(sys.executable).with_name("depthlaw")
 """The installed command, for what needs a process of its own."""
@@ -61,7 +61,7 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
             patch.setenv(name, value)
         with redirect_stdout(out), redirect_stderr(err):
             try:
-                cli.main()
+                app.main()
                 code: object = 0
             except SystemExit as end:
                 code = end.code

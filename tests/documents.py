@@ -58,7 +58,10 @@ def commands() -> list[str]:
 _ASK = """
 import contextlib, io, shlex, sys
 from pathlib import Path
-from paper_checks.cli import main
+try:
+    from paper_checks.cli.app import main
+except ImportError:  # an older checkout
+    from paper_checks.cli import main
 folder = Path(sys.argv[1])
 for number, line in enumerate(sys.stdin.read().splitlines()):
     sys.argv = ["depthlaw", *shlex.split(line)]
@@ -69,7 +72,8 @@ for number, line in enumerate(sys.stdin.read().splitlines()):
         except SystemExit as end:
             code = end.code or 0
     name = "".join(one if one.isalnum() or one in "-,." else "_" for one in line)
-    (folder / f"{name}.txt").write_text(f"{line}\\nexit {code}\\n{out.getvalue()}\\n---\\n{said.getvalue()}")
+    text = f"{line}\\nexit {code}\\n{out.getvalue()}\\n---\\n{said.getvalue()}"
+    (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     print(number, line, file=sys.__stderr__, flush=True)
 """
 _TIMES = re.compile(r'"(?:seconds|created|commit)": [^,}\n]+')

@@ -59,11 +59,11 @@ def _judged(id_: str) -> Any:
 
 def _judge(id_: str) -> dict[str, Any]:
     """Both entries. What a check says of a statement is worked out once: the two judge by the same evidence."""
-    import paper_checks.claim
-    from paper_checks.verify import check_claim
+    import paper_checks.claims.claim
+    from paper_checks.verify.document import check_claim
 
     gc.freeze()  # as before each test: what the claims before it derived is not looked at again
-    perform, said = paper_checks.claim.perform, {}
+    perform, said = paper_checks.claims.claim.perform, {}
 
     def remembered(check: Any, statement: Any) -> Any:
         if (id(check), statement) not in said:
@@ -71,7 +71,7 @@ def _judge(id_: str) -> dict[str, Any]:
         return said[id(check), statement][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_checks.claim, "perform", remembered)
+        patch.setattr(paper_checks.claims.claim, "perform", remembered)
         return {"whole": check_claim(id_, True), "quick": check_claim(id_, False, True)}
 
 
@@ -81,16 +81,16 @@ def whole() -> dict[str, Any]:
 
 
 def _ids() -> list[str]:
-    from paper_checks.registry import claims
+    from paper_checks.papers.registry import claims
 
     return list(claims())
 
 
 def _document(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    from paper_checks import verify as engine
-    from paper_checks.cells import side_by_side
-    from paper_checks.concord import agreements
-    from paper_checks.registry import claims
+    from paper_checks.papers.registry import claims
+    from paper_checks.routes.printed_tables import side_by_side
+    from paper_checks.verify import document as engine
+    from paper_checks.verify.concord import agreements
 
     rows = side_by_side(engine.small_tables(), claims().values())
     return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=agreements())

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 from sympy import Expr, Rational, S, log, sqrt
 
-import theory.rules as rules
-from theory.growing_rules import GrowingUpdate
-from theory.magnitude import Branch, StackUpdate, tidy
-from theory.rules import SideNumbers, SideRule, solve_rule
-from theory.selection import Member
+import theory.rules.solve as rules
+from theory.rules.growing import GrowingUpdate
+from theory.rules.magnitude import Branch, StackUpdate, tidy
+from theory.rules.selection import Member
+from theory.rules.solve import SideNumbers, SideRule, solve_rule
 from theory.stack import Side
 from theory.symbols import M, N
 

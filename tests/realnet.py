@@ -1,4 +1,4 @@
-"""Real finite-width residual stacks, measured: the second opinion on `theory.meanfield`.
+"""Real finite-width residual stacks, measured: the second opinion on `theory.meanfield.update`.
 
 Nothing here reads `theory`. The network is DESIGN's one form, square, one input, one logit,
 

@@ -263,7 +263,7 @@ class Optimizer:
     NotHomogeneousError where a degree is asked for that the map does not have.
 
     >>> from theory.optimizers import Optimizer, frobenius
-    >>> from theory.rules import solve_rule
+    >>> from theory.rules.solve import solve_rule
     >>> from theory.symbols import eta
     >>> normalised = Optimizer(name="normalised", update=lambda g, theta: -eta * g / frobenius(g))
     >>> normalised.gradient_degree, normalised.parameter_degree, normalised.assumes_rank_one

@@ -27,7 +27,7 @@ class Scheme:
     scheme, so it stands inside the predicted update. min_sublayers: the least L for which the scheme is defined.
 
     >>> from sympy import Rational
-    >>> from theory.meanfield import predict
+    >>> from theory.meanfield.update import predict
     >>> from theory.schemes import Scheme
     >>> from theory.stack import PRE, Stack
     >>> from theory.symbols import L
@@ -167,7 +167,7 @@ def custom_scheme(
     Each law is a pair (C, P) of fractions, C positive. ValueError for another placement or constant.
 
     >>> from fractions import Fraction
-    >>> from theory.meanfield import predict
+    >>> from theory.meanfield.update import predict
     >>> from theory.schemes import custom_scheme
     >>> weight, gain = (Fraction(1), Fraction(1, 4)), (Fraction(7, 10), Fraction(-1, 4))
     >>> found = custom_scheme("post", residual_weight=weight, gain=gain)

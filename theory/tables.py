@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import mpmath
 from sympy import Expr, Float, S, erf, gamma, log, loggamma, nan, oo, simplify
 
-from theory.bounds import BOUNDS, derive_bound
-from theory.evaluate import constant
-from theory.expansion import BeyondScaleError
-from theory.growth import update_order
-from theory.magnitude import compact
+from theory.asymptotics.evaluate import constant
+from theory.asymptotics.expansion import BeyondScaleError
+from theory.asymptotics.orders import Order
+from theory.asymptotics.special import GaussianMoment
+from theory.bounds.update import BOUNDS, derive_bound
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
 from theory.optimizers import OPTIMIZERS, optimizer
-from theory.orders import Order
-from theory.rules import solve_rule
+from theory.rules.magnitude import compact
+from theory.rules.solve import solve_rule
 from theory.schemes import SCHEMES, scheme
-from theory.setting import Setting
-from theory.special import GaussianMoment
 from theory.stack import NormKind
 from theory.symbols import L, N, scratch
 
@@ -76,7 +76,7 @@ def order_cells(order: Order) -> Row:
 
     The first five are text that ``sympify`` reads, or None; ``approximate`` is for people: four digits, in N.
 
-    >>> from theory.orders import leading_order
+    >>> from theory.asymptotics.orders import leading_order
     >>> from theory.symbols import N
     >>> from theory.tables import order_cells
     >>> cells = order_cells(leading_order(3 * N + 1, N))
@@ -232,7 +232,7 @@ def _gain(gain: Expr | None) -> Expr:
 
 
 def bounds() -> Table:
-    """The bounds of ``theory.bounds.BOUNDS`` on one SGD step, and their order in N.
+    """The bounds of ``theory.bounds.update.BOUNDS`` on one SGD step, and their order in N.
 
     >>> from theory.tables import bounds
     >>> for row in bounds().rows[:5]:
@@ -304,7 +304,7 @@ CROSS_TITLE = (
 def cross(blocks: Iterable[list[Row]] | None = None) -> Table:
     """The cross table; ``blocks`` may bring the rows of ``cross_settings`` computed elsewhere, in that order.
 
-    All blocks take minutes: ``paper_checks.generated`` derives them in parallel and keeps them.
+    All blocks take minutes: ``paper_checks.verify.tables_file`` derives them in parallel and keeps them.
 
     >>> from theory.tables import cross, cross_block
     >>> table = cross([cross_block("post-ln", "relu", "layernorm")])

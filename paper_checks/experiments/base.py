@@ -1,8 +1,9 @@
 """What an experiment is: arms, each trained with every seed; what so many seeds tell, said beforehand from a pilot.
 
 An arm is one trial; or, with a grid, a search for the largest learning rate of the grid at which a seed trains, by
-bisection (``sims.outcomes.next_rate``): each run depends on what the ones before it gave, so an experiment goes round
-by round, and a round is a sweep. What was run before is never run again, so that one that is stopped goes on.
+bisection (``sims.training.outcomes.next_rate``): each run depends on what the ones before it gave, so an experiment
+goes round by round, and a round is a sweep. What was run before is never run again, so that one that is stopped goes
+on.
 
 The pilot has seeds of its own, which no answer counts: a number of seeds that hangs on the very runs that are judged
 would make their intervals too short.
@@ -18,17 +19,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.trials import Trial, execute
+from paper_checks.lowering.trials import Trial, execute
 
 if TYPE_CHECKING:
-    from sims.outcomes import Edge
-    from sims.store import Row, Store
-    from sims.train import TrainResult
+    from sims.training.outcomes import Edge
+    from sims.training.store import Row, Store
+    from sims.training.train import TrainResult
 
 PILOT_SEEDS = (1000, 1001, 1002)
 LEAST_SEEDS = 5
 """Which the claims' open parts asked for, however few the pilot would do with."""
-RECORDS = Path(__file__).resolve().parents[2] / "sims" / "records" / "training"
 
 
 class Book:
@@ -44,7 +44,7 @@ class Book:
     @classmethod
     def read(cls, path: Path) -> Book:
         """A record of the project. OSError without the file; ValueError, in one line, where it does not fit."""
-        from sims.store import read
+        from sims.training.store import read
 
         return cls.of(read(path))
 
@@ -68,8 +68,8 @@ class Book:
 def _result(plain: Mapping[str, Any]) -> TrainResult:
     from pydantic import ValidationError
 
-    from sims.record import in_one_line
-    from sims.train import TrainResult
+    from sims.records.record import in_one_line
+    from sims.training.train import TrainResult
 
     try:
         return TrainResult.model_validate(plain)
@@ -118,7 +118,7 @@ class Arm:
     def _next_rate(self, found: Mapping[float, TrainResult]) -> float | None:
         """By bisection; and where nothing trained, whatever is left below the start, from above: the lowest rates fail
         too, by being too slow, so that a window between those that were tried may have been missed."""
-        from sims.outcomes import next_rate
+        from sims.training.outcomes import next_rate
 
         outcomes, start = _outcomes(found), self.trial.learning_rate
         rate = next_rate(self.grid, outcomes, start)
@@ -131,7 +131,7 @@ class Arm:
 
     def edge(self, book: Book, seed: int) -> Edge:
         """ValueError where the search is not done."""
-        from sims.outcomes import edge
+        from sims.training.outcomes import edge
 
         return edge(self.grid, _outcomes(self.tried(book, seed)))
 
@@ -232,7 +232,7 @@ def run(
 
     ValueError, in one line, for data that cannot be read.
     """
-    from sims.sweep import sweep
+    from sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
     work = partial(execute, device=device, checkpoints=checkpoints)

@@ -10,7 +10,7 @@ from typing import Any
 
 from paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
 from paper_checks.experiments.scale import Scale
-from paper_checks.trials import Trial
+from paper_checks.lowering.trials import Trial
 
 ROWS = ("su-sgd", "su-adam", "su-lamb")
 STARTS = {"sgd": 2.0**-1, "adam": 2.0**-8, "lamb": 2.0**-6}

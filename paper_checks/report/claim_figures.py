@@ -13,25 +13,25 @@ from typing import Any
 import mpmath
 from sympy import Expr, Indexed, Integer, lambdify
 
-from paper_checks import exact
-from paper_checks.claim import Claim
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.statements import Growth
 from paper_checks.experiments import NAMES, experiment
-from paper_checks.kernel_route import InTransformer, law
-from paper_checks.papers.magneto_inequality import Inequality
-from paper_checks.papers.magneto_parts import LETTERS
-from paper_checks.registry import claims
-from paper_checks.report.drawing import Curve, Figure, Interval, Panel, figure, tick_label
-from paper_checks.report.scheme_figures import UPDATE, stacks, transformers
+from paper_checks.experiments.sweeps import OPTIMIZERS
+from paper_checks.pages.drawing import Curve, Figure, Interval, Panel, figure, tick_label
+from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
+from paper_checks.pages.training.drawing import Drawing
+from paper_checks.pages.training.figures import drawings
+from paper_checks.pages.training.page import study as training_study
+from paper_checks.papers.magneto.inequality import Inequality
+from paper_checks.papers.magneto.parts import LETTERS
+from paper_checks.papers.registry import claims
 from paper_checks.report.themed import themed
-from paper_checks.statements import Growth
-from paper_checks.sweeps import OPTIMIZERS
-from paper_checks.training_drawing import Drawing
-from paper_checks.training_figures import drawings
-from paper_checks.training_page import FIGURES
-from paper_checks.training_page import study as training_study
-from theory.evaluate import evaluate
-from theory.meanfield import predict_setting
-from theory.setting import Setting
+from paper_checks.routes import algebra
+from paper_checks.routes.kernel import InTransformer, law
+from paper_checks.system.places import FIGURES
+from theory.asymptotics.evaluate import evaluate
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict_setting
 from theory.symbols import L
 
 FROM = 4
@@ -253,7 +253,7 @@ def _at_growing(statement: Inequality) -> AgainstBound:
         gains=f"{UNEVEN_BASE}^(l-1)",
         update=[(float(len(one)), float(statement.update([*map(float, one)], [*map(float, one)]))) for one in gains],
         bound=[
-            (float(len(one)), float(exact.value_at(statement.bound, LETTERS, (one, one, len(one))))) for one in gains
+            (float(len(one)), float(algebra.value_at(statement.bound, LETTERS, (one, one, len(one))))) for one in gains
         ],
     )
 
@@ -262,7 +262,7 @@ def _at_growing(statement: Inequality) -> AgainstBound:
 def _at_gain(bound: Expr, gain: int) -> Callable[[int], Any]:
     """As a function of L: what is left of its sums is added up in floats."""
     at = bound.replace(lambda one: isinstance(one, Indexed), lambda _: Integer(gain))
-    return lambdify(L, exact.normal_form(at), modules="math")
+    return lambdify(L, algebra.normal_form(at), modules="math")
 
 
 def _bound_name(statement: Inequality) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import networkx as nx
 from markupsafe import Markup
 
-from paper_checks.claim import Verdict
+from paper_checks.claims.claim import Verdict
+from paper_checks.claims.sources import sources
 from paper_checks.report.plain import plain
-from paper_checks.sources import sources
 
 SYMBOLS = {
     Verdict.CONFIRMED: "✓",

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from paper_checks.claim import Route, Verdict
-from paper_checks.commands.output import SCHEMA_VERSION
+from paper_checks.claims.claim import Route, Verdict
+from paper_checks.system.files import SCHEMA_VERSION
 
 ClaimId = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9]{0,7}-[0-9]{1,4}$")]
 SourceKey = Annotated[str, Field(pattern=r"^[a-z]{1,40}$")]

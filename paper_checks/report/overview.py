@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from paper_checks import why_figure
-from paper_checks.kernel_laws import law
-from paper_checks.report.drawing import Curve, Figure, Panel, figure
-from paper_checks.transformers_figures import Point
-from paper_checks.transformers_text import WIDE
-from paper_checks.verify import small_tables
+from paper_checks.experiments.kernel_laws import law
+from paper_checks.pages import why_figure
+from paper_checks.pages.drawing import Curve, Figure, Panel, figure
+from paper_checks.pages.transformers.figures import Point
+from paper_checks.pages.transformers.text import WIDE
+from paper_checks.verify.document import small_tables
 
 _STYLES = {
     "post-ln": ("Post-LN", "--c2", "solid", "circle"),

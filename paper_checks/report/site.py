@@ -10,14 +10,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from paper_checks.claim import Verdict
-from paper_checks.commands.verify import seen_by
-from paper_checks.findings import FIRST
-from paper_checks.pages import LEGEND, LETTERS
-from paper_checks.registry import claims as registered
+from paper_checks.claims.claim import Verdict
+from paper_checks.pages.claims import LEGEND, LETTERS
+from paper_checks.pages.findings import FIRST
+from paper_checks.papers.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
 from paper_checks.report.model import Claim, Document
 from paper_checks.report.plain import heading, plain
+from paper_checks.verify.document import seen_by
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from paper_checks.training_drawing import STYLES
+from paper_checks.pages.training.drawing import STYLES
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"

@@ -10,9 +10,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from paper_checks.pages.training.page import PAGE
 from paper_checks.report import typeset
 from paper_checks.report.plain import plain
-from paper_checks.training_page import PAGE
 
 Draw = Callable[[str], Markup]
 """The figure of that name, with its caption."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from paper_checks.formula_names import name
-from paper_checks.formulas import PLACE, Node, NotAFormulaError, formula, pieces, with_whole_powers
-from paper_checks.formulas_latex import latex, sign_latex
-from paper_checks.papers.magneto_inequality import Inequality
-from paper_checks.papers.slides_more import Code
-from paper_checks.report.mathml import NoMathError, mathml
-from paper_checks.statements import Statement, Values
+from paper_checks.claims.statements import Statement, Values
+from paper_checks.notation.formulas import PLACE, Node, NotAFormulaError, formula, pieces, with_whole_powers
+from paper_checks.notation.latex import latex, sign_latex
+from paper_checks.notation.mathml import NoMathError, mathml
+from paper_checks.notation.names import name
+from paper_checks.papers.magneto.inequality import Inequality
+from paper_checks.papers.slides.more import Code
 
 if TYPE_CHECKING:
     from sympy import Basic
@@ -146,7 +146,7 @@ def _slope(key: str) -> str | None:
 def _expression_latex(expr: Basic) -> str:
     from sympy import latex as by_sympy
 
-    from theory.magnitude import compact
+    from theory.rules.magnitude import compact
 
     short = min(str(expr), compact(expr), key=len)  # (2*N)**(1/4), not 2**(1/4)*N**(1/4)
     try:

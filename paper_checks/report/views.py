@@ -9,14 +9,14 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from paper_checks import generated
-from paper_checks.claim import Route, Verdict
-from paper_checks.findings import FINDINGS
-from paper_checks.pages import MEANINGS, merged
-from paper_checks.registry import claims as registered
+from paper_checks.claims.claim import Route, Verdict
+from paper_checks.pages.claims import MEANINGS, merged
+from paper_checks.pages.findings import FINDINGS
+from paper_checks.papers.registry import claims as registered
 from paper_checks.report import graph, typeset
 from paper_checks.report.model import Claim, Document, Part
-from paper_checks.verify import small_tables, why_unexpected
+from paper_checks.verify import tables_file
+from paper_checks.verify.document import small_tables, why_unexpected
 from theory.schemes import SCHEMES, Scheme
 from theory.stack import Placement
 from theory.tables import CROSS_ACTIVATIONS
@@ -215,7 +215,7 @@ class Tables:
 
 def tables() -> Tables:
     """The derived tables; without the cross table where none is stored of these sources."""
-    found = generated.stored() or small_tables()
+    found = tables_file.stored() or small_tables()
     rows = next((table["rows"] for table in found if table["id"] == "cross"), [])
     small = [{**table, "rows": spaced(table["rows"])} for table in found if table["id"] != "cross"]
     return Tables(small=small, crosses=list(_crosses(rows)) if rows else [])

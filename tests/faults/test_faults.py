@@ -15,14 +15,14 @@ FAULTS = script.read()
 PLANTED = """
 [[fault]]
 name = "a comment"
-file = "paper_checks/search.py"
+file = "paper_checks/routes/search.py"
 old = "effective += 1"
 new = "effective += 1  # one more"
 tests = ["tests/paper_checks/test_search.py"]
 
 [[fault]]
 name = "the first failing case"
-file = "paper_checks/search.py"
+file = "paper_checks/routes/search.py"
 old = "found=failing[-1]"
 new = "found=failing[0]"
 tests = ["tests/paper_checks/test_search.py"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paper_checks.sources import sources
+from paper_checks.claims.sources import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

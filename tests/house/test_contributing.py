@@ -94,7 +94,7 @@ def of(folder: Path) -> Iterator[Callable[..., Any]]:
             patch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which would be of the project itself
             patch.setattr(sys, "path", [str(folder), str(ROOT), *sys.path])
             depthlaw = importlib.import_module("tests.command").depthlaw
-            assert Path(sys.modules["paper_checks.cli"].__file__ or "").is_relative_to(folder)
+            assert Path(sys.modules["paper_checks.cli.app"].__file__ or "").is_relative_to(folder)
             yield depthlaw
     finally:
         ours()

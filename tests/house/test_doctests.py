@@ -15,52 +15,53 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("theory", "sims", "paper_checks")
 PUBLIC = """
-theory.bounds: derive_bound
-theory.closedform: ClosedForm closed_form
-theory.derivation: Bound evaluate
-theory.evaluate: constant evaluate
-theory.growth: update_order
-theory.kernel: predict_kernel
-theory.kernel_setting: Inputs Sublayer Transformer
-theory.kernel_update: unit_power
-theory.magnitude: compact
-theory.meanfield: predict predict_setting
+theory.bounds.update: derive_bound
+theory.meanfield.closedform: ClosedForm closed_form
+theory.rules.derivation: Bound evaluate
+theory.asymptotics.evaluate: constant evaluate
+theory.meanfield.growth: update_order
+theory.kernel.predict: predict_kernel
+theory.kernel.setting: Inputs Sublayer Transformer
+theory.kernel.update: unit_power
+theory.rules.magnitude: compact
+theory.meanfield.update: predict predict_setting
 theory.moment_values: numeric precise
 theory.moments: Activation activation exact large_scale small_scale
 theory.optimizers: Optimizer optimizer
-theory.orders: Order cross_check leading_order
-theory.rule_order: flat_gain is_flat rule_order rule_scheme
-theory.rule_types: Rule SideRule evaluate
-theory.rules: solve_rule update_under
-theory.scalar_model: scalar_sensitivity scalar_slope
+theory.asymptotics.orders: Order cross_check leading_order
+theory.rules.check: flat_gain is_flat rule_order rule_scheme
+theory.rules.types: Rule SideRule evaluate
+theory.rules.solve: solve_rule update_under
+theory.bounds.scalar_model: scalar_sensitivity scalar_slope
 theory.schemes: Scheme custom_scheme scheme
-theory.setting: Prediction Setting
+theory.meanfield.setting: Prediction Setting
 theory.stack: Placement Stack transfer
 theory.tables: bounds cross cross_block deepnet expression_cell magneto_gamma order_cells su_optimizers su_prenorm
-sims.data: DataConfig load
+sims.training.data: DataConfig load
 sims.ensemble: Ensemble Member
 sims.measure: Question choose_device run
 sims.model: ModelConfig SublayerConfig Transformer alternating decoder_layers
 sims.optim: first_step make
-sims.outcomes: compare_edges compare_means differs edge next_rate rank_correlation rank_correlation_over_seeds share
-sims.planning: largest_sd seeds_for_difference seeds_for_shares
-sims.record: append current find make read
+sims.training.outcomes: compare_edges compare_means differs edge next_rate rank_correlation share
+sims.training.outcomes: rank_correlation_over_seeds
+sims.training.planning: largest_sd seeds_for_difference seeds_for_shares
+sims.records.record: append current find make read
 sims.stats: Estimate agrees estimate fit_exponent ratio ratio_to_exact width_term
-sims.store: Store export import_ key
-sims.sweep: Report pool sweep
-sims.train: TrainConfig train
+sims.training.store: Store export import_ key
+sims.training.sweep: Report pool sweep
+sims.training.train: TrainConfig train
 sims.update: Task draw_inputs first_order roles_of
-paper_checks.claim: Check Evidence claim judge perform try_mutants worst
-paper_checks.lower: lower_encoder_decoder lower_ffn lower_transformer
-paper_checks.measuring: Extras Kept measure
-paper_checks.networks: Network
-paper_checks.prose: formula latex pick say table typeset
-paper_checks.registry: claims load_bearing
-paper_checks.search: prove search
-paper_checks.sources: sources
-paper_checks.statements: Growth Values
-paper_checks.trials: Trial execute
-paper_checks.verify: check verify
+paper_checks.claims.claim: Check Evidence claim judge perform try_mutants worst
+paper_checks.lowering.lower: lower_encoder_decoder lower_ffn lower_transformer
+paper_checks.lowering.measuring: Extras Kept measure
+paper_checks.lowering.networks: Network
+paper_checks.pages.prose: formula latex pick say table typeset
+paper_checks.papers.registry: claims load_bearing
+paper_checks.routes.search: prove search
+paper_checks.claims.sources: sources
+paper_checks.claims.statements: Growth Values
+paper_checks.lowering.trials: Trial execute
+paper_checks.verify.document: check verify
 """
 """What README, notebooks and commands work with, where it is defined."""
 TOURS = ("sims",)

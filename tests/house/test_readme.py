@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from paper_checks.cells import side_by_side
-from paper_checks.claim import Claim, Verdict
-from paper_checks.registry import claims
-from paper_checks.verify import small_tables
-from paper_checks.why_figure import alt_text
+from paper_checks.claims.claim import Claim, Verdict
+from paper_checks.pages.why_figure import alt_text
+from paper_checks.papers.registry import claims
+from paper_checks.routes.printed_tables import side_by_side
+from paper_checks.verify.document import small_tables
 from tests import once
 from tests.command import DEPTHLAW, depthlaw, document, told
 from tests.paper_checks.train_command import in_this_process
@@ -25,7 +25,7 @@ from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def examples(text: str) -> list[tuple[str, str]]:
@@ -77,8 +77,8 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
-    monkeypatch.setattr("sims.sweep.pool", in_this_process)
-    monkeypatch.setattr("paper_checks.verify.check", checked)
+    monkeypatch.setattr("sims.training.sweep.pool", in_this_process)
+    monkeypatch.setattr("paper_checks.verify.document.check", checked)
     assert program in ("depthlaw", ".venv/bin/depthlaw")
     result = depthlaw(*arguments, COLUMNS="100")
     assert result.returncode == 0, result.stderr
@@ -240,7 +240,7 @@ def wanted() -> list[str]:
     equal = sum(row["equal"] for row in compared)
     optimizers = WORDS[len(OPTIMIZERS)]
     return [
-        f"![{alt_text()}](figures/why.svg)",
+        f"![{alt_text()}](paper_checks/results/figures/why.svg)",
         f"each of {len(found)} claims",
         f"``` {len(found)} claims: {verdicts} Found",
         f"All as expected: {len(found)} claims, {verdicts}. ",

@@ -10,15 +10,15 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
-from paper_checks.commands.rule import NORMS
-from paper_checks.networks import Network
-from paper_checks.predicted_rows import exponents, predicted_row
-from paper_checks.transformers_growth import FLAT
+from paper_checks.cli.rule import NORMS
+from paper_checks.lowering.networks import Network
+from paper_checks.lowering.predicted_rows import exponents, predicted_row
+from paper_checks.pages.transformers.growth import FLAT
 from tests.notebooks.here import code, shown
 from theory.moments import ACTIVATIONS
 from theory.optimizers import OPTIMIZERS
-from theory.rule_order import rule_scheme
-from theory.rules import Rule, evaluate, solve_rule
+from theory.rules.check import rule_scheme
+from theory.rules.solve import Rule, evaluate, solve_rule
 
 NAME = "08_choose_your_rule"
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2")

@@ -14,9 +14,9 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from paper_checks.claim import PartResult
-from paper_checks.notebooks import FOLDER, cells_digests, digest, main, names, run, source
-from paper_checks.prose import typeset
+from paper_checks.claims.claim import PartResult
+from paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
+from paper_checks.pages.prose import typeset
 from tests.notebooks.here import code, shown
 
 MOST_BYTES = 1_000_000
@@ -51,7 +51,7 @@ def decimals_in_formulas(markdown: str) -> list[str]:
 
 
 def committed(name: str) -> Any:
-    return json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def judged(claim: Any, **_: Any) -> tuple[Any, tuple[PartResult, ...]]:
         return claim.expected, tuple(PartResult(part=part, verdict=part.expected, evidence=()) for part in claim.parts)
 
-    monkeypatch.setattr("paper_checks.claim.judge", judged)
+    monkeypatch.setattr("paper_checks.claims.claim.judge", judged)
     found = shown(code(name), name)
     assert any("image/png" in one for one in found)
     assert any("text/markdown" in one for one in found)
@@ -129,7 +129,7 @@ def test_notebook_was_run_and_has_pictures(name: str) -> None:
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
-    assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_BYTES
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < MOST_BYTES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,7 +141,7 @@ def test_notebook_types_no_number(name: str) -> None:
 
 
 def typed_quotes(markdown: str) -> list[str]:
-    """What is set as a quotation by hand; ``quote`` of paper_checks.prose has the words of the claim."""
+    """What is set as a quotation by hand; ``quote`` of paper_checks.pages.prose has the words of the claim."""
     return re.findall(r"^>.*$", markdown, flags=re.MULTILINE)
 
 
@@ -166,7 +166,7 @@ def test_there_are_nine() -> None:
 
 
 def test_every_source_has_a_notebook_and_every_notebook_a_source() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+    assert sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")) == NAMES
 
 
 # --- each check is shown what it must find
@@ -203,7 +203,7 @@ def test_decimals_in_formulas_find_a_mutant() -> None:
 
 PICTURE = (
     "# %%\nimport os\nassert os.environ['DEPTHLAW_NOTEBOOKS'] == 'fast'\nimport matplotlib.pyplot as plt\n"
-    "from paper_checks.prose import say, style\nstyle()\n"
+    "from paper_checks.pages.prose import say, style\nstyle()\n"
     "plt.subplots()[1].plot([1, 2])\nplt.show()\nsay('drawn')\n\n# %%\n_ = plt.subplots()\n\n# %%\n(1, 2)\n"
 )
 
@@ -212,16 +212,16 @@ def test_a_notebook_that_fails_is_red_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And a kernel shows what cells show here, to the bytes of its pictures: running twice gives the same notebook."""
-    (tmp_path / "00_mutant.py").write_text("# %%\nlayers = 0\n\n# %%\nhalf = 1\nhalf / layers\n")
-    (tmp_path / "01_picture.py").write_text(PICTURE)
-    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    (tmp_path / "00_mutant.py").write_text("# %%\nlayers = 0\n\n# %%\nhalf = 1\nhalf / layers\n", encoding="utf-8")
+    (tmp_path / "01_picture.py").write_text(PICTURE, encoding="utf-8")
+    monkeypatch.setattr("paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
     kept: dict[str, Any] = {}
 
     def running(name: str, **how: bool) -> Any:
         kept[name] = run(name, **how)
         return kept[name]
 
-    monkeypatch.setattr("paper_checks.notebooks.run", running)
+    monkeypatch.setattr("paper_checks.pages.notebooks.run", running)
     assert main(["--fast"]) == 1
     said = capsys.readouterr().err
     assert "00_mutant failed" in said and "half / layers" in said and "ZeroDivisionError" in said
@@ -272,7 +272,7 @@ SOURCE = "# %%\nLAYERS = 6\n\n# %%\nprint(LAYERS)\n"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With one notebook, 00_small, that was run; runs are not of a kernel, which is what the others test."""
-    monkeypatch.setattr("paper_checks.notebooks.FOLDER", tmp_path)
+    monkeypatch.setattr("paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
 
     def unexecuted(name: str, *, is_fast: bool = False) -> Any:
         del is_fast
@@ -280,16 +280,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         found.metadata["depthlaw"] = {"cells_sha256": cells_digests(found.cells)}
         return found
 
-    monkeypatch.setattr("paper_checks.notebooks.run", unexecuted)
+    monkeypatch.setattr("paper_checks.pages.notebooks.run", unexecuted)
     for name in ("00_small", "01_other"):
-        (tmp_path / f"{name}.py").write_text(SOURCE)
+        (tmp_path / f"{name}.py").write_text(SOURCE, encoding="utf-8")
     assert main([]) == 0
     return tmp_path
 
 
 def edit(path: Path, old: str, new: str, *, has_digest: bool = True) -> None:
     """As JupyterLab saves it: the text by lines, and an empty cell at the end after the last one was run."""
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     for cell in found["cells"]:
         cell["source"] = "".join(cell["source"]).replace(old, new).splitlines(keepends=True)
     if old == "a cell":
@@ -297,7 +297,7 @@ def edit(path: Path, old: str, new: str, *, has_digest: bool = True) -> None:
     found["cells"].append({"cell_type": "code", "source": [], "metadata": {}, "outputs": [], "execution_count": None})
     if not has_digest:
         del found["metadata"]["depthlaw"]
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(found), encoding="utf-8")
 
 
 @pytest.mark.parametrize("has_digest", [True, False])
@@ -307,11 +307,11 @@ def test_an_edited_notebook_is_kept_and_the_others_are_run(
     path = folder / "00_small.ipynb"
     edit(path, "LAYERS = 6", "LAYERS = 96", has_digest=has_digest)
     edited = path.read_bytes()
-    (folder / "01_other.py").write_text(SOURCE.replace("6", "7"))
+    (folder / "01_other.py").write_text(SOURCE.replace("6", "7"), encoding="utf-8")
     capsys.readouterr()
     assert main([]) == 1
     assert path.read_bytes() == edited
-    assert "LAYERS = 7" in (folder / "01_other.ipynb").read_text()
+    assert "LAYERS = 7" in (folder / "01_other.ipynb").read_text(encoding="utf-8")
     [line] = [line for line in capsys.readouterr().err.splitlines() if "00_small" in line]
     at = f"{folder.name}/00_small"
     assert line == (
@@ -320,9 +320,9 @@ def test_an_edited_notebook_is_kept_and_the_others_are_run(
     )
     # and what the line says can be done
     assert main(["00_small", "--discard-edits"]) == 0
-    assert "LAYERS = 6" in path.read_text()
+    assert "LAYERS = 6" in path.read_text(encoding="utf-8")
     edit(path, "LAYERS = 6", "LAYERS = 96", has_digest=has_digest)
-    (folder / "00_small.py").write_text(SOURCE.replace("6", "96"))
+    (folder / "00_small.py").write_text(SOURCE.replace("6", "96"), encoding="utf-8")
     assert main(["00_small"]) == 0
 
 
@@ -331,19 +331,19 @@ def test_an_edit_is_told_apart_from_changes_of_the_source(folder: Path, capsys: 
     path = folder / "00_small.ipynb"
     edit(path, "LAYERS = 6", "LAYERS = 96")
     gone_on = SOURCE.replace("print(LAYERS)", "print(2 * LAYERS)")
-    (folder / "00_small.py").write_text(gone_on)
+    (folder / "00_small.py").write_text(gone_on, encoding="utf-8")
     capsys.readouterr()
     assert main(["00_small"]) == 1
     assert "has an edit (`LAYERS = 96`)" in capsys.readouterr().err
-    (folder / "00_small.py").write_text(gone_on.replace("LAYERS = 6", "LAYERS = 96"))
+    (folder / "00_small.py").write_text(gone_on.replace("LAYERS = 6", "LAYERS = 96"), encoding="utf-8")
     assert main(["00_small"]) == 0
-    assert "print(2 * LAYERS)" in path.read_text()
+    assert "print(2 * LAYERS)" in path.read_text(encoding="utf-8")
 
 
 def test_a_cell_that_was_taken_out_is_an_edit(folder: Path) -> None:
     edit(folder / "00_small.ipynb", "a cell", "")
     assert main(["00_small"]) == 1
-    (folder / "00_small.py").write_text(SOURCE.partition("\n# %%\nprint")[0])
+    (folder / "00_small.py").write_text(SOURCE.partition("\n# %%\nprint")[0], encoding="utf-8")
     assert main(["00_small"]) == 0
 
 
@@ -351,18 +351,18 @@ def test_a_cell_that_was_taken_out_is_an_edit(folder: Path) -> None:
 def test_an_edit_of_the_source_alone_is_run(folder: Path, old: str) -> None:
     """Also where Jupyter saved the notebook again, as it was."""
     edit(folder / "00_small.ipynb", "no such text", "")
-    (folder / "00_small.py").write_text(SOURCE.replace(old, "LAYERS = 12"))
+    (folder / "00_small.py").write_text(SOURCE.replace(old, "LAYERS = 12"), encoding="utf-8")
     assert main([]) == 0
-    assert ("LAYERS = 12" in (folder / "00_small.ipynb").read_text()) is (old in SOURCE)
+    assert ("LAYERS = 12" in (folder / "00_small.ipynb").read_text(encoding="utf-8")) is (old in SOURCE)
 
 
 @pytest.mark.parametrize("content", ["<<<<<<< ours\n", "[]", '{"cells": [{}], "metadata": {}}'])
 def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
     path = folder / "00_small.ipynb"
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     capsys.readouterr()
     assert main([]) == 1
-    assert path.read_text() == content
+    assert path.read_text(encoding="utf-8") == content
     assert "00_small.ipynb is no notebook that can be read, and was kept" in capsys.readouterr().err
     assert main(["--discard-edits"]) == 0
 
@@ -375,18 +375,18 @@ def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.M
         edit(path, "LAYERS = 6", "LAYERS = 96")
         return source(name)
 
-    monkeypatch.setattr("paper_checks.notebooks.run", slow)
+    monkeypatch.setattr("paper_checks.pages.notebooks.run", slow)
     assert main(["00_small"]) == 1
-    assert "LAYERS = 96" in path.read_text()
+    assert "LAYERS = 96" in path.read_text(encoding="utf-8")
 
 
 def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant: else the tests above would pass where nothing is ever overwritten."""
     path = folder / "00_small.ipynb"
     edit(path, "LAYERS = 6", "LAYERS = 96")
-    monkeypatch.setattr("paper_checks.notebooks.refuse_edited", lambda name: None)
+    monkeypatch.setattr("paper_checks.pages.notebooks.refuse_edited", lambda name: None)
     assert main(["00_small"]) == 0
-    assert "LAYERS = 96" not in path.read_text()
+    assert "LAYERS = 96" not in path.read_text(encoding="utf-8")
 
 
 def test_an_expectation_is_not_torn_from_what_it_is_of() -> None:

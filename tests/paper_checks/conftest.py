@@ -111,8 +111,8 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """``depthlaw rule`` without what is most of its time, where neither the number of tokens nor gelu that nobody asked
     for is looked at; and its text asks theory nothing that its document has asked."""
-    from paper_checks import rule_roles
-    from paper_checks.commands import rule
+    from paper_checks.cli import rule
+    from paper_checks.lowering import rule_roles
 
     monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
     monkeypatch.setattr(rule, "CHECKED_ACTIVATIONS", ("relu",))
@@ -123,16 +123,17 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel rung predicts each network once, in however many words and forms the commands are asked about it."""
-    monkeypatch.setattr("paper_checks.kernel_network.predict_kernel", _remembering("kernel", "predict_kernel"))
+    once = _remembering("kernel.predict", "predict_kernel")
+    monkeypatch.setattr("paper_checks.lowering.kernel_network.predict_kernel", once)
 
 
 _THEORY = (
-    ("kernel", "predict_kernel"),
-    ("growth", "update_order"),
-    ("meanfield", "predict_setting"),
-    ("rule_order", "rule_order"),
-    ("rule_order", "flat_gain"),
-    ("rules", "solve_rule"),
+    ("kernel.predict", "predict_kernel"),
+    ("meanfield.growth", "update_order"),
+    ("meanfield.update", "predict_setting"),
+    ("rules.check", "rule_order"),
+    ("rules.check", "flat_gain"),
+    ("rules.solve", "solve_rule"),
 )
 
 

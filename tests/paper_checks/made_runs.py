@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import Arm, Book
-from paper_checks.training_numbers import Record
-from paper_checks.trials import Trial
-from sims.train import Look, TrainResult
+from paper_checks.lowering.trials import Trial
+from paper_checks.pages.training.numbers import Record
+from sims.training.train import Look, TrainResult
 
 GUESS = 3.0
 UPDATES = {"post-ln": 30.0, "pre-ln": 20.0, "normformer": 40.0, "sub-ln-gamma": 22.0, "deepnorm": 5.0, "su-adam": 1.0}

@@ -13,13 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from paper_checks import verify as engine
-from paper_checks.cells import side_by_side
-from paper_checks.commands.output import as_text
-from paper_checks.concord import agreements
-from paper_checks.registry import claims
-from paper_checks.report import figures, scheme_figures, site, views
+from paper_checks.pages import scheme_figures
+from paper_checks.papers.registry import claims
+from paper_checks.report import figures, site, views
 from paper_checks.report.model import parse
+from paper_checks.routes.printed_tables import side_by_side
+from paper_checks.system.files import as_text
+from paper_checks.verify import document as engine
+from paper_checks.verify.concord import agreements
 from tests.once import claim as checked
 
 SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")

@@ -12,23 +12,9 @@ from typing import Any
 
 import pytest
 
-from paper_checks.checks import outcome
-from paper_checks.claim import Evidence, Verdict, perform
-from paper_checks.experiments import answers, experiment, own_row, predicting
-from paper_checks.experiments.answers import (
-    BY_TRAINING,
-    Answered,
-    FallsWithDepth,
-    LargerGradients,
-    LargerRate,
-    LowerLoss,
-    MoreTrain,
-    at_this_scale,
-    half_learnt,
-    seeds_of,
-)
+from paper_checks.claims.claim import Evidence, Verdict, perform
+from paper_checks.experiments import experiment, own_row
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
-from paper_checks.experiments.predicting import RanksFall, SmallerIsStabler
 from paper_checks.experiments.stable_rates import (
     CURVE,
     GRID,
@@ -41,9 +27,24 @@ from paper_checks.experiments.stable_rates import (
     on_curve,
 )
 from paper_checks.experiments.warmup import plain
-from paper_checks.trials import Trial
-from sims.outcomes import Edge, compare_means, differs
+from paper_checks.lowering.trials import Trial
+from paper_checks.routes import forecast, training
+from paper_checks.routes.checks import outcome
+from paper_checks.routes.forecast import RanksFall, SmallerIsStabler
+from paper_checks.routes.training import (
+    BY_TRAINING,
+    Answered,
+    FallsWithDepth,
+    LargerGradients,
+    LargerRate,
+    LowerLoss,
+    MoreTrain,
+    at_this_scale,
+    half_learnt,
+    seeds_of,
+)
 from sims.stats import estimate
+from sims.training.outcomes import Edge, compare_means, differs
 from tests.paper_checks import made_runs
 
 SEEDS = range(5)
@@ -179,9 +180,9 @@ def swapped(compare: Callable[..., Any]) -> Callable[..., Any]:
     return lambda first, second, *rest, **more: compare(second, first, *rest, **more)
 
 
-SWAPPED_EDGES = (answers, "compare_edges", swapped(answers.compare_edges))
-SWAPPED_OF_PAIRS = (predicting, "compare_edges", swapped(predicting.compare_edges))
-UPSIDE_DOWN = (predicting, "_log", lambda found, log=predicting._log: -log(found))
+SWAPPED_EDGES = (training, "compare_edges", swapped(training.compare_edges))
+SWAPPED_OF_PAIRS = (forecast, "compare_edges", swapped(forecast.compare_edges))
+UPSIDE_DOWN = (forecast, "_log", lambda found, log=forecast._log: -log(found))
 
 
 def falling(yes: int, no: int, unclear: int, blind: Any = SWAPPED_EDGES, **fields: Any) -> Case:
@@ -223,13 +224,13 @@ CASES = {
         _SHARE,
         _SHARE.with_swapped(),
         {True: partial(trained, 8, 0), False: partial(trained, 0, 8), None: partial(trained, 3, 2)},
-        (answers, "differs", lambda a, m, b, n: differs(b, n, a, m)),
+        (training, "differs", lambda a, m, b, n: differs(b, n, a, m)),
     ),
     "losses": Case(
         _LOSS,
         _LOSS.with_swapped(),
         {True: partial(losses, -0.1), False: partial(losses, 0.1), None: partial(losses, 0)},
-        (answers, "compare_means", lambda first, second, level, **_: compare_means(first, second, level)),
+        (training, "compare_means", lambda first, second, level, **_: compare_means(first, second, level)),
     ),
     "gradients": Case(
         _GRADIENT,
@@ -337,7 +338,7 @@ def test_there_is_no_half_of_nothing(held_out: float | None) -> None:
 
 def test_half_is_there_of_the_middle_depth_alone() -> None:
     with pytest.raises(LookupError, match=f"of {MIDDLE} layers, not of {LAYERS[0]}"):
-        predicting.cases(LAYERS[0], "half", by_update(*ALIKE))
+        forecast.cases(LAYERS[0], "half", by_update(*ALIKE))
 
 
 # ---------------------------------------------------------------- an end of the grid
@@ -394,7 +395,7 @@ def test_pilot_seeds_are_never_counted() -> None:
 
 
 def test_a_pilot_that_is_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "PILOT_SEEDS", ())
+    monkeypatch.setattr(training, "PILOT_SEEDS", ())
     with pytest.raises(AssertionError):
         check_pilot()
 
@@ -449,10 +450,10 @@ def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
 
 
 def test_a_record_that_there_is_not_leaves_it_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "RECORDS", tmp_path)
-    monkeypatch.setattr(answers, "recorded", answers.recorded.__wrapped__)
+    monkeypatch.setattr(training, "TRAINING_RECORDS", tmp_path)
+    monkeypatch.setattr(training, "recorded", training.recorded.__wrapped__)
     with pytest.raises(OSError):
-        answers.recorded("warmup")
+        training.recorded("warmup")
     evidence = perform(BY_TRAINING, _LOSS)
     assert evidence.verdict is Verdict.UNDECIDED and "FileNotFoundError" in evidence.detail
 
@@ -461,7 +462,7 @@ def test_a_record_that_there_is_not_leaves_it_open(tmp_path: Path, monkeypatch: 
 def test_what_small_networks_say_of_large_ones_is_shown_and_decides_nothing(
     ours: float, theirs: float, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "recorded", lambda name: rates(ours, theirs) if name == _RATE.of else None)
+    monkeypatch.setattr(training, "recorded", lambda name: rates(ours, theirs) if name == _RATE.of else None)
     evidence = perform(at_this_scale(_RATE), _RATE)
     assert (evidence.verdict, evidence.num_effective) == (Verdict.UNDECIDED, 0)
     (interval,) = _RATE.evidence(rates(ours, theirs)).numbers.values()

@@ -19,14 +19,14 @@ import pytest
 from pydantic import ValidationError
 from sympy import Rational, log
 
-from paper_checks import claim as c
-from paper_checks.checks import GROWTH, awaits, derived
-from paper_checks.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.cli import app
-from paper_checks.papers import one_liners
-from paper_checks.registry import claims, load_bearing
-from paper_checks.sources import Source, sources
-from paper_checks.statements import Growth, Values
+from paper_checks.claims import claim as c
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.sources import Source, sources
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.cli.app import app
+from paper_checks.papers.registry import claims, load_bearing
+from paper_checks.routes import one_liners
+from paper_checks.routes.checks import GROWTH, awaits, derived
 from tests import once
 from theory.symbols import L, N
 
@@ -258,8 +258,8 @@ class Refuse:
         if name.startswith("theory.") and name != "theory.symbols":
             raise ImportError(f"asked for {name}")
 sys.meta_path.insert(0, Refuse())
-from paper_checks.claim import Route, perform
-from paper_checks.registry import claims, load_bearing
+from paper_checks.claims.claim import Route, perform
+from paper_checks.papers.registry import claims, load_bearing
 has_all, seen = sys.argv[1] == "all", set()
 def code(run):
     run = getattr(run, "func", run)

@@ -13,16 +13,16 @@ import pytest
 import sympy as sp
 import torch
 
-from paper_checks import choices
-from paper_checks.commands import rule as rule_command
-from paper_checks.commands.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
-from paper_checks.commands.output import as_text, write_atomically
-from paper_checks.commands.tables import SHOWN_OPTIMIZERS
+from paper_checks.cli import choices
+from paper_checks.cli import rule as rule_command
+from paper_checks.cli.inputs import BadInputError, count, counts, fraction, gains, power_law, refusing
+from paper_checks.cli.tables import SHOWN_OPTIMIZERS
+from paper_checks.system.files import as_text, write_atomically
 from tests import command
 from tests.command import DEPTHLAW, depthlaw, options, refusal, told
 from theory.optimizers import OPTIMIZERS
+from theory.rules.selection import SELECTIONS
 from theory.schemes import SCHEMES
-from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS
 
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
@@ -160,7 +160,7 @@ MEASURE_REFUSED = {
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a folder and a file have names that a figure and a record would have."""
     (tmp_path / "FOLDER.png").mkdir()
-    (tmp_path / "GARBAGE").write_text("garbage\n")
+    (tmp_path / "GARBAGE").write_text("garbage\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -244,14 +244,14 @@ def test_measure_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_measure_where_its_own_record_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "records").write_text("a file where the folder would be")
-    monkeypatch.setattr("paper_checks.measuring.LOCAL", tmp_path / "records" / "local.jsonl")
+    (tmp_path / "records").write_text("a file where the folder would be", encoding="utf-8")
+    monkeypatch.setattr("paper_checks.lowering.measuring.LOCAL", tmp_path / "records" / "local.jsonl")
     assert "cannot be written: give --record FILE, or --no-keep" in refusal("measure", *MEASURE.split())
 
 
 def test_measure_tells_of_a_record_that_was_cut_off_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "it.jsonl"
-    path.write_text('{"kind":"measure","config":{"scheme"')
+    path.write_text('{"kind":"measure","config":{"scheme"', encoding="utf-8")
     result = depthlaw("measure", *MEASURE.split(), *["--width", "4", "--seeds", "1", "--json", "--record"], path)
     assert result.returncode == 0
     assert json.loads(result.stdout)["rows"][0]["measured"] > 0
@@ -342,7 +342,7 @@ def test_predict_vanishing() -> None:
 
 def test_predict_reads_gains_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "gains.txt"
-    file.write_text("1 1\n1, 1\n")
+    file.write_text("1 1\n1, 1\n", encoding="utf-8")
     arguments = ["predict", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "4"]
     listed = document(*arguments, "--w", f"@{file}")
     assert listed["rows"][0]["update"] == pytest.approx(document(*arguments)["rows"][0]["update"])
@@ -415,7 +415,7 @@ def test_tables_for_people_choose_the_activation() -> None:
 
 
 def test_an_answer_that_cannot_be_written_is_one_line() -> None:
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         asked = [DEPTHLAW, "tables", "--only", "deepnet", "--json"]
         result = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert result.returncode == 2
@@ -464,7 +464,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_atomically(target, "old")
     with pytest.raises(UnicodeEncodeError):
         write_atomically(target, "new \udcff")
-    assert target.read_text() == "old"
+    assert target.read_text(encoding="utf-8") == "old"
     assert [path.name for path in target.parent.iterdir()] == ["file.json"]
 
 

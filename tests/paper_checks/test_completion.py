@@ -14,19 +14,20 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from paper_checks import choices, cli, experiments, trials
-from paper_checks.commands import examples
+from paper_checks import experiments
+from paper_checks.claims.sources import sources
+from paper_checks.cli import app, choices, examples
 from paper_checks.experiments.scale import SCALES
-from paper_checks.registry import claims
-from paper_checks.sources import sources
+from paper_checks.lowering import trials
+from paper_checks.papers.registry import claims
 from sims import measure as sims_measure
-from sims import train as sims_train
 from sims.model import ACTIVATIONS as BUILT
+from sims.training import train as sims_train
 from tests.command import told
 from theory.moments import ACTIVATIONS
 from theory.optimizers import OPTIMIZERS
+from theory.rules.selection import SELECTIONS
 from theory.schemes import SCHEMES
-from theory.selection import SELECTIONS
 from theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
 from theory.tables import SMALL_TABLES
 
@@ -90,7 +91,7 @@ import typer
 typer_alone = time.process_time() - start
 os.environ.update(_DEPTHLAW_COMPLETE="complete_bash", COMP_WORDS="depthlaw explain ", COMP_CWORD="2")
 sys.argv = ["depthlaw"]
-from paper_checks.cli import main
+from paper_checks.cli.app import main
 try:
     main()
 except SystemExit:
@@ -144,14 +145,14 @@ def test_what_cannot_be_read_offers_nothing(tmp_path: Path, monkeypatch: pytest.
     for name in ("_TABLES", "_CLAIMS", "_SOURCES"):
         monkeypatch.setattr(choices, name, tmp_path / "absent")
     assert choices.schemes() == choices.one_table("") == choices.one_source("") == choices.one_claim("") == []
-    (tmp_path / "broken").write_text("{")
+    (tmp_path / "broken").write_text("{", encoding="utf-8")
     monkeypatch.setattr(choices, "_TABLES", tmp_path / "broken")
     assert choices.schemes() == []
 
 
 # ---------------------------------------------------------------- examples
 
-GROUP = get_command(cli.app)
+GROUP = get_command(app.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
 ALL = [(name, example) for name, listed in examples.EXAMPLES.items() for example in listed]
@@ -166,7 +167,7 @@ def reads(example: str) -> bool:
     name, *arguments = shlex.split(example)
     try:
         COMMANDS[name].make_context(name, arguments)
-    except cli.ClickError:
+    except app.ClickError:
         return False
     return True
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sympy import Rational, log, sqrt
 
-from paper_checks.claim import Claim
-from paper_checks.concord import TOPICS, Topic, agreements
-from paper_checks.papers.magneto_definitions import ModelUpdate
-from paper_checks.papers.magneto_parts import from_three
-from paper_checks.registry import claims
-from paper_checks.statements import Sublayer
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.statements import Sublayer
+from paper_checks.papers.magneto.definitions import ModelUpdate
+from paper_checks.papers.magneto.parts import from_three
+from paper_checks.papers.registry import claims
+from paper_checks.verify.concord import TOPICS, Topic, agreements
 from theory.symbols import L, N, d, gains_in, gains_out, l
 
 COUNTS = {"S1": 50, "S2": 24, "S3": 49, "DN": 15, "LI": 5}

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet_goal import one_token_update
-from paper_checks.papers.deepnet_parts import (
+from paper_checks.papers.deepnet.goal import one_token_update
+from paper_checks.papers.deepnet.parts import (
     VANILLA,
     Scales,
     deepnet_scales,

@@ -141,7 +141,7 @@ def test_S2_08_the_factor_has_no_limit(sizes: Sizes) -> None:
 
 def test_S2_08_from_how_many_sublayers_on() -> None:
     """GELU at gains 1, at infinite width."""
-    from theory.meanfield import predict
+    from theory.meanfield.update import predict
 
     harmonic = sum(1 / i for i in range(1, 4240))
     assert predict("pre-ln", "sgd", 4240, activation="gelu").update < 2 + 2 * harmonic
@@ -188,7 +188,7 @@ def test_S2_11_and_S3_10_post_ln_with_gelu_outgrows_the_sum(sizes: Sizes) -> Non
 
 def test_S2_11_from_how_many_sublayers_on() -> None:
     """At gains 1, at infinite width: the update itself over the sum, and the factor from each depth to the next."""
-    from theory.meanfield import predict
+    from theory.meanfield.update import predict
 
     for length, is_over in ((95, False), (96, True)):
         assert (predict("post-ln", "sgd", length, activation="gelu").update > 2 * length) is is_over
@@ -199,9 +199,9 @@ def test_S2_11_from_how_many_sublayers_on() -> None:
 @pytest.mark.parametrize("id_", ["S2-08", "S2-13"])
 def test_S2_08_and_S2_13_what_holds_instead_is_sharp(id_: str) -> None:
     """Nine tenths of it fail by each route on its own, but for real networks, which are tried at few gains."""
-    from paper_checks.claim import Route, Verdict, perform
-    from paper_checks.papers.magneto_inequality import Inequality
-    from paper_checks.registry import claims
+    from paper_checks.claims.claim import Route, Verdict, perform
+    from paper_checks.papers.magneto.inequality import Inequality
+    from paper_checks.papers.registry import claims
     from tests.once import claim
 
     judged = {part["name"]: part for part in claim(id_)["parts"]}
@@ -227,7 +227,7 @@ def test_S2_13_gains_one(activation: str, sizes: Sizes) -> None:
 @pytest.mark.parametrize(("activation", "first"), [("relu", 11), ("gelu", 20)])
 def test_S2_13_from_how_many_sublayers_on(activation: str, first: int) -> None:
     """At gains 1, at infinite width."""
-    from theory.meanfield import predict
+    from theory.meanfield.update import predict
 
     for length in range(1, 40):
         bound = printed_sub([1.0] * length, [1.0] * length)
@@ -236,7 +236,7 @@ def test_S2_13_from_how_many_sublayers_on(activation: str, first: int) -> None:
 
 def test_S2_13_from_how_many_sublayers_on_behind_rmsnorm() -> None:
     """GELU at gains 1, at infinite width: so late that no network here is as deep."""
-    from theory.meanfield import predict
+    from theory.meanfield.update import predict
 
     for length in (100, 500, 900, 934, 935, 1000, 2000):
         bound = 2 + 2 * sum(1 / i for i in range(1, length))
@@ -439,10 +439,10 @@ def test_S2_18_gains_one(sizes: Sizes) -> None:
 )
 def test_S2_18_is_measured_as_predicted(widths: Sequence[int], number: int) -> None:
     """The exact update that the claim's counterexample states, against the same networks: 1.1255 as 1/d -> 0."""
-    from paper_checks import uneven
+    from paper_checks.routes import uneven_gains
 
     decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
-    exact = float(uneven.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
+    exact = float(uneven_gains.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
     samples = [encoder_decoder_updates(decoder, encoder, "rmsnorm", width=width, num_seeds=number) for width in widths]
     curve = realnet.extrapolate(widths, samples, degree=1)
     low, high = around(curve.limit, curve.limit_error)
@@ -456,7 +456,7 @@ def test_S2_18_is_measured_as_predicted(widths: Sequence[int], number: int) -> N
 @pytest.mark.parametrize(("scheme", "input_second"), [("pre-ln", 2.0), ("sub-ln", 1.0)])
 def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) -> None:
     """Where S_L/(c + s_1) <= 1 + sum_k s_k/S_(k-1), every ratio v_l/w_l is safe; elsewhere a large v_1/w_1 is not."""
-    from theory.meanfield import predict
+    from theory.meanfield.update import predict
 
     for branches in ([1.0] * 4, [1.0] * 40, [1.0, 4.0, 16.0], [40.0, 2.0, 1.0], [9.0, 30.0, 200.0, 900.0]):
         totals = [sum(branches[: i + 1]) for i in range(len(branches))]
@@ -483,13 +483,13 @@ def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) ->
 @pytest.mark.parametrize("scheme", ["post-ln", "pre-ln", "sub-ln"])
 def test_exact_updates_at_uneven_gains_are_the_mean_field(scheme: str, activation: str, norm_kind: str) -> None:
     """Fractions that were added up without theory/, against its recursion."""
-    from paper_checks import uneven
-    from paper_checks.exact import rational_gains
-    from theory.meanfield import predict
+    from paper_checks.routes import uneven_gains
+    from paper_checks.routes.algebra import rational_gains
+    from theory.meanfield.update import predict
 
     for length in (1, 4, 7):
         v, w = rational_gains(length, length)
-        found = uneven.update(scheme, v, w, activation=activation, norm_kind=norm_kind)
+        found = uneven_gains.update(scheme, v, w, activation=activation, norm_kind=norm_kind)
         floats = {"v": [float(g) for g in v], "w": [float(g) for g in w]}
         expected = predict(scheme, "sgd", length, activation=activation, norm_kind=norm_kind, **floats).update
         assert float(found) == pytest.approx(expected, rel=1e-10)

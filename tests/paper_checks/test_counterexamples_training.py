@@ -11,8 +11,8 @@ import pytest
 
 from paper_checks.experiments import experiment
 from paper_checks.experiments.stable_rates import LAYERS, gpt
-from paper_checks.trials import Trial
-from sims.train import TrainResult, train
+from paper_checks.lowering.trials import Trial
+from sims.training.train import TrainResult, train
 
 pytestmark = pytest.mark.slow
 

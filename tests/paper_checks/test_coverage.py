@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from paper_checks.claim import Claim, Verdict
-from paper_checks.registry import claims
+from paper_checks.claims.claim import Claim, Verdict
+from paper_checks.papers.registry import claims
 
 COUNTS = {"S1": 50, "S2": 24, "S3": 49, "DN": 15, "LI": 5}
 """How many statements of each source are checkable: su, magneto, slides, deepnet, and what they cite."""

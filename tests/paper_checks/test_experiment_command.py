@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
-from paper_checks.commands import experiment as command_module
-from paper_checks.experiments import NAMES, answers, base, experiment, own_row
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, RECORDS, Book
-from paper_checks.experiments.questions import QUESTIONS
+from paper_checks.cli import experiment as command_module
+from paper_checks.experiments import NAMES, base, experiment, own_row
+from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from paper_checks.experiments.scale import SCALES
-from paper_checks.trials import Trial
-from sims import store, sweep
-from sims.store import Row, Store
+from paper_checks.lowering.trials import Trial
+from paper_checks.routes import training as answers
+from paper_checks.routes.questions import QUESTIONS
+from paper_checks.system import places
+from paper_checks.system.places import TRAINING_RECORDS
+from sims.training import store, sweep
+from sims.training.store import Row, Store
 from tests.command import depthlaw, document, refusal, told
 from tests.paper_checks import made_runs
 
@@ -373,7 +376,7 @@ def test_what_is_exported_is_read_again(
     deep: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "records").mkdir()
-    monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path / "records")
     check_records(deep, made, tmp_path / "records")
 
 
@@ -382,11 +385,11 @@ def test_an_export_that_loses_a_run_is_found(
 ) -> None:
     def less(kept: Store, path: Path, export: Any = store.export) -> int:
         num_runs = export(kept, path)
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
         return num_runs
 
     (tmp_path / "records").mkdir()
-    monkeypatch.setattr(base, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path / "records")
     monkeypatch.setattr(store, "export", less)
     with pytest.raises(AssertionError):
         check_records(deep, made, tmp_path / "records")
@@ -395,7 +398,7 @@ def test_an_export_that_loses_a_run_is_found(
 def test_a_plan_from_the_record_makes_no_store(
     command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "RECORDS", tmp_path)
+    monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     command.fill(num_seeds=1)
     with Store(command.store) as kept:
         store.export(kept, tmp_path / f"{NAME}.jsonl")
@@ -435,7 +438,7 @@ def no_cluster(address: str) -> Executor:
 def test_bad_input_is_refused_in_one_line(
     case: str, command: Command, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "RECORDS", command.folder)
+    monkeypatch.setattr(places, "TRAINING_RECORDS", command.folder)
     monkeypatch.setattr(sweep, "cluster", no_cluster)
     options, text = REFUSED[case]
     place = [] if "--store" in options else ["--store", command.store]
@@ -444,12 +447,14 @@ def test_bad_input_is_refused_in_one_line(
     *before, line = result.stderr.splitlines()
     assert line.startswith("depthlaw: ") and text in line
     assert not before or (case == "cluster" and "5 seeds" in before[0]), "a plan is said before runs are handed over"
-    assert Path(__file__).read_text().startswith('"""``depthlaw experiment``'), "what is no store stays as it is"
+    assert Path(__file__).read_text(encoding="utf-8").startswith('"""``depthlaw experiment``'), (
+        "what is no store stays as it is"
+    )
 
 
 def test_a_record_of_something_else_is_refused_in_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "RECORDS", command.folder)
-    (command.folder / f"{NAME}.jsonl").write_text('{"config": 1}\n')
+    monkeypatch.setattr(places, "TRAINING_RECORDS", command.folder)
+    (command.folder / f"{NAME}.jsonl").write_text('{"config": 1}\n', encoding="utf-8")
     for options in ([], ["--plan"]):
         line = refusal("experiment", NAME, "--from-record", *options, "--store", command.store)
         assert f"{NAME}.jsonl, line 1 does not fit" in line
@@ -473,4 +478,4 @@ def test_a_row_that_does_not_fit_is_said_in_one_line(
 
 def test_records_are_of_the_project() -> None:
     """Which the command looks for there, and nowhere else."""
-    assert RECORDS.parts[-3:] == ("sims", "records", "training")
+    assert TRAINING_RECORDS.parts[-3:] == ("sims", "records", "training")

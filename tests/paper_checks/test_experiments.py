@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paper_checks import trials
 from paper_checks.experiments import NAMES, base, experiment, stable_rates, warmup
-from paper_checks.experiments.answers import Answered
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan, run
-from paper_checks.experiments.predicting import SmallerIsStabler
-from paper_checks.experiments.questions import QUESTIONS
 from paper_checks.experiments.scale import LARGE, SMALL
-from paper_checks.trials import Trial
-from sims import planning, store, sweep
-from sims.store import Store
+from paper_checks.lowering import trials
+from paper_checks.lowering.trials import Trial
+from paper_checks.routes.forecast import SmallerIsStabler
+from paper_checks.routes.questions import QUESTIONS
+from paper_checks.routes.training import Answered
+from sims.training import planning, store, sweep
+from sims.training.store import Store
 from tests.paper_checks import made_runs
 
 GRID = tuple(2.0**-k for k in range(6, -1, -1))
@@ -248,7 +248,7 @@ def one_thread() -> Executor:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     clock = Clock()
     text = tmp_path / "own.txt"
-    text.write_text(" ".join(str(number * number) for number in range(10_000)))
+    text.write_text(" ".join(str(number * number) for number in range(10_000)), encoding="utf-8")
     found = Bench(tmp_path / "runs.sqlite", clock, str(text))
     monkeypatch.setattr(base, "execute", found.execute)
     monkeypatch.setattr(base, "time", clock)

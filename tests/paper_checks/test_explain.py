@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from paper_checks import verify as engine
-from paper_checks.commands import explain as command
-from paper_checks.commands.explain import TOLD, answer, details
-from paper_checks.findings import finding_of
-from paper_checks.registry import claims
+from paper_checks.cli import explain as command
+from paper_checks.cli.explain import TOLD, answer, details
+from paper_checks.pages.findings import finding_of
+from paper_checks.papers.registry import claims
+from paper_checks.verify import document as engine
 from tests.command import told as command_told
 from tests.once import claim, quick_claim
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sympy import Expr, Rational, limit, oo
 
-from paper_checks.findings import FINDINGS
+from paper_checks.pages.findings import FINDINGS
 from tests.once import claim
 from theory.schemes import scheme
 from theory.symbols import L

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paper_checks import kernel_kept, kernel_laws
-from paper_checks.kernel_kept import (
+from paper_checks.experiments import kernel_kept, kernel_laws
+from paper_checks.experiments.kernel_kept import (
     DIGITS,
     Answer,
     Number,
@@ -22,9 +22,18 @@ from paper_checks.kernel_kept import (
     stored,
     write,
 )
-from paper_checks.kernel_laws import LAWS, LENGTHS, MEASURED, MOST_OF_TWO_SIDES, Law, law, network_of, of_measured
-from paper_checks.networks import Network
-from paper_checks.sweeps import OPTIMIZERS
+from paper_checks.experiments.kernel_laws import (
+    LAWS,
+    LENGTHS,
+    MEASURED,
+    MOST_OF_TWO_SIDES,
+    Law,
+    law,
+    network_of,
+    of_measured,
+)
+from paper_checks.experiments.sweeps import OPTIMIZERS
+from paper_checks.lowering.networks import Network
 from theory.schemes import SCHEMES, scheme
 
 
@@ -104,9 +113,9 @@ def test_an_unreadable_file_is_refused_in_one_line(what: str, tmp_path: Path, mo
     path = tmp_path / "kernel-laws.json"
     monkeypatch.setattr(kernel_laws, "LAWS", path)
     if what == "broken":
-        path.write_text('{"answers": [')
+        path.write_text('{"answers": [', encoding="utf-8")
     with pytest.raises(
-        LookupError, match=r"kernel-laws\.json.*: python -m paper_checks\.kernel_laws makes it"
+        LookupError, match=r"kernel-laws\.json.*: python -m paper_checks\.experiments\.kernel_laws"
     ) as error:
         law("post-ln", "sgd")
     assert "\n" not in str(error.value)

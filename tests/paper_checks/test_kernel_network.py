@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from paper_checks import kernel_network
-from paper_checks.lower import KINDS, lower_encoder_decoder, lower_transformer
+from paper_checks.lowering import kernel_network
+from paper_checks.lowering.lower import KINDS, lower_encoder_decoder, lower_transformer
 from sims.model import ModelConfig, SublayerConfig
 from sims.update import Task
-from theory import kernel
+from theory.kernel import predict
 from theory.schemes import SCHEMES
 from theory.stack import SublayerKind
 
@@ -53,7 +53,7 @@ def check_task() -> None:
 
 def check_fields() -> None:
     """One that is new to sims has to be heard of, refused, or known not to matter."""
-    assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(kernel.Sublayer)}
+    assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(predict.Sublayer)}
     refused = [name for name, config in REFUSED.items() if is_refused(config)]
     assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *refused, *NO_MATTER}
 
@@ -94,16 +94,16 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("field", [one.name for one in fields(kernel.Sublayer)])
+@pytest.mark.parametrize("field", [one.name for one in fields(predict.Sublayer)])
 def test_a_number_of_a_sublayer_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_network, "_sublayer", lambda one: replace(_sublayer(one), **{field: WRONG[field]}))
     with pytest.raises((AssertionError, ValueError)):
         check_numbers()
 
 
-@pytest.mark.parametrize("field", [one.name for one in fields(kernel.Inputs)])
+@pytest.mark.parametrize("field", [one.name for one in fields(predict.Inputs)])
 def test_a_number_of_the_task_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = vars(kernel.Inputs())
+    bare = vars(predict.Inputs())
     monkeypatch.setattr(kernel_network, "as_inputs", lambda task: replace(_inputs(task), **{field: bare[field]}))
     with pytest.raises(AssertionError):
         check_task()

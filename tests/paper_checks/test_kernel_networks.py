@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-import theory.kernel_walk as kernel_walk
-from paper_checks.kernel_network import as_inputs, as_transformer
+import theory.kernel.walk as kernel_walk
+from paper_checks.lowering.kernel_network import as_inputs, as_transformer
 from sims.measure import Question, run
 from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from sims.update import Task
 from tests.once import once
-from theory.kernel import REPLICATES, KernelUpdate, predict_kernel, unit_power
-from theory.kernel_gram import Gram
-from theory.kernel_walk import Passage
+from theory.kernel.gram import Gram
+from theory.kernel.predict import REPLICATES, KernelUpdate, predict_kernel, unit_power
+from theory.kernel.walk import Passage
 
 FAMILY_ERROR = 1e-3
 NUM_COMPARISONS = 600

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, S, log
 
-from paper_checks import kernel_laws, kernel_route
-from paper_checks.claim import Check, Evidence, Mutant, Part, Route, Verdict, judge_part, judge_quickly, perform
-from paper_checks.kernel_laws import LAWS, LENGTHS, Law
-from paper_checks.kernel_route import (
+from paper_checks.claims.claim import Check, Evidence, Mutant, Part, Route, Verdict, judge_part, judge_quickly, perform
+from paper_checks.claims.statements import Growth
+from paper_checks.experiments import kernel_laws
+from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
+from paper_checks.papers.registry import claims
+from paper_checks.routes import kernel as kernel_route
+from paper_checks.routes.kernel import (
     DEEP,
     FIRST,
     GROWTH_BY_KERNEL,
@@ -33,9 +36,7 @@ from paper_checks.kernel_route import (
     promises,
     rise_exponent,
 )
-from paper_checks.registry import claims
-from paper_checks.statements import Growth
-from theory.kernel import REPLICATES
+from theory.kernel.predict import REPLICATES
 from theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED

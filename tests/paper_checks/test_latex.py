@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paper_checks import generated
-from paper_checks.commands.tables import LATEX_LEAVES_OUT, latex, packages
+from paper_checks.cli.tables import LATEX_LEAVES_OUT, latex, packages
+from paper_checks.verify import tables_file
 
 TABLES = ("su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "bounds", "cross")
 
@@ -20,7 +20,7 @@ TABLES = ("su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "bounds", "
 @cache
 def tables() -> dict[str, dict[str, Any]]:
     """The committed ones, whether or not theory has changed since: their form is what counts here."""
-    return {table["id"]: table for table in json.loads(generated.FILE.read_text(encoding="utf-8"))["tables"]}
+    return {table["id"]: table for table in json.loads(tables_file.FILE.read_text(encoding="utf-8"))["tables"]}
 
 
 def faults(text: str) -> list[str]:

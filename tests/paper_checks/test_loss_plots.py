@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks import loss_plots
-from paper_checks.trials import Trial
-from sims.train import TrainResult
+from paper_checks.lowering.trials import Trial
+from paper_checks.pages import loss_plots
+from sims.training.train import TrainResult
 
 
 def result(outcome: str, held_out: list[float], losses: list[float | None]) -> TrainResult:

@@ -13,8 +13,8 @@ import torch
 from scipy.special import stdtrit
 from sympy import Integer, Rational
 
-from paper_checks import lower
-from paper_checks.lower import (
+from paper_checks.lowering import lower
+from paper_checks.lowering.lower import (
     branch_second,
     has_encoder_decoder,
     lower_encoder_decoder,

@@ -12,14 +12,14 @@ import pytest
 import torch
 from sympy import S
 
-from paper_checks import direct, uneven
-from paper_checks.exact import rational_gains
-from paper_checks.papers import magneto_measured, magneto_wide
-from paper_checks.papers.magneto_comparison import in_the_limit, is_of_equal_gains
-from paper_checks.papers.magneto_goal import _alternating_update
-from paper_checks.papers.magneto_orders import _log_update
-from paper_checks.papers.magneto_parts import PRE_FACTORISED, SUB_FACTORISED
-from paper_checks.statements import Growth
+from paper_checks.claims.statements import Growth
+from paper_checks.papers.magneto import measured, wide
+from paper_checks.papers.magneto.comparison import in_the_limit, is_of_equal_gains
+from paper_checks.papers.magneto.goal import _alternating_update
+from paper_checks.papers.magneto.orders import _log_update
+from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED
+from paper_checks.routes import second_meanfield, uneven_gains
+from paper_checks.routes.algebra import rational_gains
 from sims.model import ModelConfig, Transformer, alternating, gradients
 
 SURE = 5.0
@@ -42,7 +42,9 @@ def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
             for place in range(length):
                 sides = in_the_limit(norm_kind, v, w, place)
                 exploding = [Fraction(10**9) if i == place else g for i, g in enumerate(w)]
-                found = [float(uneven.update(name, v, exploding, norm_kind=norm_kind)) for name in ("sub-ln", "pre-ln")]
+                found = [
+                    float(uneven_gains.update(name, v, exploding, norm_kind=norm_kind)) for name in ("sub-ln", "pre-ln")
+                ]
                 assert found == pytest.approx([float(side) for side in sides], rel=1e-9)
                 signs.add(sides[0] < sides[1])
     assert signs == {True, False}
@@ -66,7 +68,7 @@ def test_S3_10_sums_in_gamma_functions_are_the_sums(scheme: str, norm_kind: str)
 
     statement = Growth(scheme=scheme, activation="gelu", norm_kind=norm_kind, order=S.One)
     for length in (10**4, 10**6):
-        added = direct.log_update(scheme, length, "gelu", norm_kind)
+        added = second_meanfield.log_update(scheme, length, "gelu", norm_kind)
         assert float(_log_update(statement, math.log(length))) == pytest.approx(added, abs=5 / length)
 
 
@@ -75,12 +77,10 @@ def test_S3_10_matrices_that_are_not_written_down(placement: str, activation: st
     """The networks by which the claims measure growth, against those of full matrices, at the same width and depth."""
 
     gains = (1.5,) * 4
-    stack = magneto_measured.Stack(placement=placement, v=gains, w=gains, activation=activation)
-    written = magneto_measured.measure(stack, 60)
+    stack = measured.Stack(placement=placement, v=gains, w=gains, activation=activation)
+    written = measured.measure(stack, 60)
     low, high = interval(
-        torch.tensor(
-            magneto_wide.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000), dtype=torch.float64
-        )
+        torch.tensor(wide.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000), dtype=torch.float64)
     )
     assert low < written.high
     assert written.low < high
@@ -92,7 +92,7 @@ def of_one_token(num_sublayers: int, norm_kind: str) -> tuple[float, float]:
     """Of one token, which attention passes through two matrices and no activation; matrices are not written down."""
     return interval(
         torch.tensor(
-            magneto_wide.updates(
+            wide.updates(
                 "sub",
                 num_sublayers,
                 math.sqrt(math.log(num_sublayers)),

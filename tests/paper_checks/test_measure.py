@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks import measured_rows, plots
+from paper_checks.lowering import measured_rows
+from paper_checks.pages import plots
 from sims import measure as sims_measure
 from sims import stats
 from sims.optim import NORMALISATION, Normalisation
@@ -175,14 +176,14 @@ def _no_seed(text: str, option: str, **_: int) -> int:
 
 _BARE = dict.fromkeys(NORMALISATION, Normalisation(0.0))
 MUTANTS: dict[str, tuple[str, Any]] = {
-    "check_shape": ("paper_checks.measured_rows.OTHER_ROLES", ()),
-    "check_what_is_predicted": ("paper_checks.measured_rows.predicted_row", _doubled),
-    "check_ratios": ("paper_checks.measured_rows._beside", _upside_down),
-    "check_sum_over_roles": ("paper_checks.measured_rows.BRANCH_ROLES", ("q", "k", "v", "out", "fc1")),
+    "check_shape": ("paper_checks.lowering.measured_rows.OTHER_ROLES", ()),
+    "check_what_is_predicted": ("paper_checks.lowering.measured_rows.predicted_row", _doubled),
+    "check_ratios": ("paper_checks.lowering.measured_rows._beside", _upside_down),
+    "check_sum_over_roles": ("paper_checks.lowering.measured_rows.BRANCH_ROLES", ("q", "k", "v", "out", "fc1")),
     "check_exponents": ("sims.stats._line_coefficients", lambda x, weights: _coefficients(x, np.exp(x))),
-    "check_units_of_roles": ("paper_checks.networks.Network.role_power", lambda *_: 0.0),
+    "check_units_of_roles": ("paper_checks.lowering.networks.Network.role_power", lambda *_: 0.0),
     "check_units": ("sims.optim.NORMALISATION", _BARE),
-    "check_seeds": ("paper_checks.commands.measure.count", _no_seed),
+    "check_seeds": ("paper_checks.cli.measure.count", _no_seed),
 }
 
 
@@ -333,7 +334,7 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch) -> None
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paper_checks.commands.measure.run", stop)
+    monkeypatch.setattr("paper_checks.cli.measure.run", stop)
     assert refusal("measure", *SMALL.split(), code=130) == "depthlaw: interrupted"
 
 
@@ -350,7 +351,7 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "it.svg"
     assert f"Wrote {path}." in printed(f"{SMALL} --plot {path}").replace("\n", "")
     assert drawn == [{"update": answer(SMALL)["rows"]}]
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert text.startswith("<?xml")
     assert len(text) > 5000
     by_role = [row["by_role"] for row in answer_anew(f"{TOKENS} --roles --plot {path}")["rows"]]
@@ -373,7 +374,7 @@ def test_progress_is_told_of_each_network(monkeypatch: pytest.MonkeyPatch) -> No
         told_of[doing] = [total]
         yield told_of[doing].append
 
-    monkeypatch.setattr("paper_checks.commands.measure.progress", progress)
+    monkeypatch.setattr("paper_checks.cli.measure.progress", progress)
     answer_anew(SMALL)
     total, *done = told_of["measuring"]
     assert total == 14 * 4 == pytest.approx(sum(done))

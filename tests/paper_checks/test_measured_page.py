@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from paper_checks.measured_page import PAGE, Index, Line, lines, page
-from paper_checks.measuring import RECORDS
-from paper_checks.networks import Network
-from paper_checks.sweeps import OPTIMIZERS, SWEEPS
-from sims import record
+from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
+from paper_checks.lowering.networks import Network
+from paper_checks.pages.measured import PAGE, Index, Line, lines, page
+from paper_checks.system.places import RECORDS
+from sims.records import record
 from theory.schemes import SCHEMES, scheme
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks import measured_rows, measuring
-from paper_checks.measuring import Extras, Kept, measure
-from paper_checks.networks import Network
+from paper_checks.lowering import measured_rows, measuring
+from paper_checks.lowering.measuring import Extras, Kept, measure
+from paper_checks.lowering.networks import Network
 from sims import measure as sims_measure
-from sims import record
-from sims.record import Divergence, Found
+from sims.records import record
+from sims.records.record import Divergence, Found
 from theory.schemes import custom_scheme, scheme
 
 NONE = Kept(None)
@@ -180,23 +180,27 @@ def test_that(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 NOTHING = Found((), {}, {}, {})
 _divergences = sims_measure.divergences
 MUTANTS: list[tuple[str, str, Any]] = [
-    ("a_record_goes_on", "paper_checks.measuring._only", lambda found, seeds: found),
-    ("a_record_goes_on", "sims.record.append", lambda path, run: None),
-    ("a_record_goes_on", "sims.record.current", lambda runs, device, dtype: []),
-    ("another_network_is_another", "paper_checks.measuring.Extras.named", lambda self: {}),
+    ("a_record_goes_on", "paper_checks.lowering.measuring._only", lambda found, seeds: found),
+    ("a_record_goes_on", "sims.records.record.append", lambda path, run: None),
+    ("a_record_goes_on", "sims.records.record.current", lambda runs, device, dtype: []),
+    ("another_network_is_another", "paper_checks.lowering.measuring.Extras.named", lambda self: {}),
     (
         "another_network_is_another",
-        "paper_checks.networks.Network.named",
+        "paper_checks.lowering.networks.Network.named",
         lambda self, optimizer: {"scheme": self.scheme.name, "optimizer": optimizer, "d_model": self.d_model},
     ),
-    ("one_pass_is_many", "paper_checks.measuring._groups", lambda network, names: [[name] for name in names]),
-    ("one_pass_is_many", "paper_checks.measuring._of", lambda name, group, table: table),
-    ("learning_rates_are_the_optimizers_own", "paper_checks.measuring._groups", lambda network, names: [list(names)]),
+    ("one_pass_is_many", "paper_checks.lowering.measuring._groups", lambda network, names: [[name] for name in names]),
+    ("one_pass_is_many", "paper_checks.lowering.measuring._of", lambda name, group, table: table),
+    (
+        "learning_rates_are_the_optimizers_own",
+        "paper_checks.lowering.measuring._groups",
+        lambda network, names: [list(names)],
+    ),
     ("a_divergence_stays", "sims.measure.divergences", lambda order: {}),
-    ("a_divergence_stays", "paper_checks.measuring._plain", lambda result: {}),
+    ("a_divergence_stays", "paper_checks.lowering.measuring._plain", lambda result: {}),
     (
         "rounding_is_told",
-        "paper_checks.measuring._of",
+        "paper_checks.lowering.measuring._of",
         lambda name, group, table: {at.removeprefix("sgd/"): x for at, x in table.items() if isinstance(x, list)},
     ),
 ]

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from paper_checks import plots
+from paper_checks.pages import plots
 
 
 def row(length: int, predicted: float | None, measured: float | None, half: float | None = None) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def test_predicted_line_measured_points_and_intervals_are_the_rows() -> None:
 
 
 MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "intervals as long as the numbers": ("paper_checks.plots._ends", lambda row: (row["low"], row["high"])),
-    "no intervals": ("paper_checks.plots._ends", lambda row: (0.0, 0.0)),
-    "a zero on the axis": ("paper_checks.plots._ends", lambda row: (row["measured"] / 2, 0.5)),
+    "intervals as long as the numbers": ("paper_checks.pages.plots._ends", lambda row: (row["low"], row["high"])),
+    "no intervals": ("paper_checks.pages.plots._ends", lambda row: (0.0, 0.0)),
+    "a zero on the axis": ("paper_checks.pages.plots._ends", lambda row: (row["measured"] / 2, 0.5)),
 }
 
 
@@ -248,9 +248,9 @@ def test_a_figure_that_fails_leaves_the_old_one(
     target: str, broken: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "it.png"
-    path.write_text("old")
+    path.write_text("old", encoding="utf-8")
     monkeypatch.setattr(target, broken)
     with pytest.raises(OSError, match="no room"):
         plots.update_against_depth({"update": ROWS}, "title", "note", path)
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["it.png"]

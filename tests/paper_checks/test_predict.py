@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks import kernel_network, plots, predicted_rows
-from paper_checks.commands import predict_attention
-from paper_checks.commands.predict_attention import NO_ORDER, _evenly
-from paper_checks.lower import lower_transformer
-from paper_checks.networks import Network, NoTheoryError
+from paper_checks.cli import predict_attention
+from paper_checks.cli.predict_attention import NO_ORDER, _evenly
+from paper_checks.lowering import kernel_network, predicted_rows
+from paper_checks.lowering.lower import lower_transformer
+from paper_checks.lowering.networks import Network, NoTheoryError
+from paper_checks.pages import plots
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.optim import NORMALISATION
 from tests.command import depthlaw, document, refusal, told
-from theory import kernel_setting
-from theory.kernel import Inputs, predict_kernel, unit_power
+from theory.kernel import setting
+from theory.kernel.predict import Inputs, predict_kernel, unit_power
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import scheme
 
@@ -123,7 +124,7 @@ def check_progress(answer: Ask) -> None:
         yield done.append
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paper_checks.commands.predict_attention.progress", progress)
+        patch.setattr("paper_checks.cli.predict_attention.progress", progress)
         patch.setattr(kernel_network, "predict_kernel", predict_kernel)
         answer(SEVERAL)
     assert totals == [28]
@@ -150,15 +151,19 @@ def _doubled(network: Network, *rest: Any) -> Any:
 
 
 MUTANTS: list[tuple[str, str, Any]] = [
-    ("check_shape", "paper_checks.predicted_rows.predicted_row", lambda found: _row(found) | {"error": {}}),
-    ("check_shape", "paper_checks.networks.Network.theory", _doubled),
-    ("check_rows", "paper_checks.networks.Network.theory", _doubled),
-    ("check_rows", "paper_checks.networks.Network.predicted_head_size", 4),
-    ("check_exponents", "paper_checks.predicted_rows._slope", lambda lengths, values: 0.5),
-    ("check_exponents", "paper_checks.predicted_rows.lr_multipliers", lambda rows: {}),
-    ("check_units", "paper_checks.networks.Network.role_power", lambda *_: 0.0),
-    ("check_both_sides", "paper_checks.networks.Network.lengths", {"num_sublayers": 5}),
-    ("check_progress", "paper_checks.networks.Network.theory", lambda network, optimizer, _: _theory(network, "sgd")),
+    ("check_shape", "paper_checks.lowering.predicted_rows.predicted_row", lambda found: _row(found) | {"error": {}}),
+    ("check_shape", "paper_checks.lowering.networks.Network.theory", _doubled),
+    ("check_rows", "paper_checks.lowering.networks.Network.theory", _doubled),
+    ("check_rows", "paper_checks.lowering.networks.Network.predicted_head_size", 4),
+    ("check_exponents", "paper_checks.lowering.predicted_rows._slope", lambda lengths, values: 0.5),
+    ("check_exponents", "paper_checks.lowering.predicted_rows.lr_multipliers", lambda rows: {}),
+    ("check_units", "paper_checks.lowering.networks.Network.role_power", lambda *_: 0.0),
+    ("check_both_sides", "paper_checks.lowering.networks.Network.lengths", {"num_sublayers": 5}),
+    (
+        "check_progress",
+        "paper_checks.lowering.networks.Network.theory",
+        lambda network, optimizer, _: _theory(network, "sgd"),
+    ),
 ]
 
 
@@ -390,7 +395,7 @@ def test_names_are_read_as_people_write_them() -> None:
 
 
 def check_limits_are_those_of_theory() -> None:
-    assert predict_attention.MOST_TOKENS == kernel_setting.MOST_TOKENS
+    assert predict_attention.MOST_TOKENS == setting.MOST_TOKENS
     known = {name for name, one in OPTIMIZERS.items() if one.functional is not None and not one.assumes_rank_one}
     assert set(predict_attention.RANK_ONE) == OPTIMIZERS.keys() - known
 
@@ -428,7 +433,7 @@ def test_tokens_that_count_fast_are_found(monkeypatch: pytest.MonkeyPatch) -> No
         found = _theory(network, *rest)
         return replace(found, update=found.update * network.num_tokens**0.25)
 
-    monkeypatch.setattr("paper_checks.networks.Network.theory", fast)
+    monkeypatch.setattr("paper_checks.lowering.networks.Network.theory", fast)
     with pytest.raises(AssertionError):
         check_tokens_count_slowly(answer_anew, PLAIN)
 
@@ -452,7 +457,7 @@ EARLY = (
 def test_refusals_wait_for_no_import() -> None:
     code = f"""
 import sys
-from paper_checks.cli import main
+from paper_checks.cli.app import main
 for options in {EARLY!r}:
     sys.argv = ["depthlaw", "predict", *options.split()]
     try:
@@ -498,6 +503,6 @@ def test_a_plot_is_of_the_document(
     if num_panels == 12:
         wanted = [row["roles"]["norm_gain"] for row in rows]
         assert [point["update"] for point in panels["norm_gain, times d_model"]] == wanted
-    assert path.read_text().startswith("<?xml")
+    assert path.read_text(encoding="utf-8").startswith("<?xml")
     if num_panels == 1:
         assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.claim import Claim
-from paper_checks.registry import claims
-from paper_checks.sources import sources
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.sources import sources
+from paper_checks.papers.registry import claims
 
 FOLDER = os.environ.get("DEPTHLAW_SOURCES")
 PINNED = [key for key, source in sources().items() if source.file is not None]
@@ -58,7 +58,7 @@ def test_the_search_finds_a_mutant() -> None:
 
 
 def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
-    (tmp_path / str(sources()["su"].file)).write_text("another text")
+    (tmp_path / str(sources()["su"].file)).write_text("another text", encoding="utf-8")
     with pytest.raises(ValueError, match="is not the copy"):
         read_pinned("su", tmp_path)
 

@@ -15,15 +15,24 @@ import pytest
 from scipy.stats import t as student
 from sympy import Expr, Rational, S, log
 
-from paper_checks import recorded
-from paper_checks.claim import Evidence, Verdict, perform
-from paper_checks.measuring import Kept, measure
-from paper_checks.networks import Network
-from paper_checks.papers.magneto_bounds import STACKS_BELOW
-from paper_checks.recorded import LENGTHS, PATH, STACKS_ON_RECORD, WIDTHS, at_infinite_width, exponent, growth
-from paper_checks.registry import claims
-from paper_checks.statements import Growth
-from sims import record, stats
+from paper_checks.claims.claim import Evidence, Verdict, perform
+from paper_checks.claims.statements import Growth
+from paper_checks.lowering.measuring import Kept, measure
+from paper_checks.lowering.networks import Network
+from paper_checks.papers.magneto.bounds import STACKS_BELOW
+from paper_checks.papers.registry import claims
+from paper_checks.routes import recorded_stacks
+from paper_checks.routes.recorded_stacks import (
+    LENGTHS,
+    PATH,
+    STACKS_ON_RECORD,
+    WIDTHS,
+    at_infinite_width,
+    exponent,
+    growth,
+)
+from sims import stats
+from sims.records import record
 from theory.schemes import scheme
 from theory.symbols import L
 
@@ -163,8 +172,8 @@ def test_what_is_due_to_the_width_is_no_growth(tmp_path: Path) -> None:
     """A term of 2 L/d, which at one width is an exponent of 0.07, and the same at every length, which is none."""
     path = made_up(tmp_path / "it.jsonl", S.One, scatter=0.01, per_width=2)
     assert abs(exponent("su-sgd", "sgd", path).mean) < 0.02
-    wide = np.log(recorded.table("su-sgd", "sgd", path)[:, 0])
-    assert float((wide @ recorded.slope_weights()).mean()) > 0.05
+    wide = np.log(recorded_stacks.table("su-sgd", "sgd", path)[:, 0])
+    assert float((wide @ recorded_stacks.slope_weights()).mean()) > 0.05
 
 
 def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
@@ -174,7 +183,7 @@ def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
         found = exponent("su-sgd", "sgd", path)
         assert (found.low, found.mean, found.high) == pytest.approx([float(power)] * 3, abs=1e-6)
     terms = np.outer([1 / d for d in WIDTHS], [3, -1, 4, 1, -5])
-    assert np.abs(recorded.width_weights() @ terms).max() < 1e-12
+    assert np.abs(recorded_stacks.width_weights() @ terms).max() < 1e-12
 
 
 def test_what_the_record_lacks_is_undecided(tmp_path: Path) -> None:
@@ -216,13 +225,13 @@ def made_now(name: str, optimizer: str, length: int, factor: float) -> dict[int,
         gains = [layer.gains for layer in net.config(optimizer).encoder]
         w, v = (tuple(factor * one[role] for one in gains) for role in ("fc1", "fc2"))
         net = replace(net, w=w, v=v)
-    seeds = [recorded.runs(name, optimizer, length, 256)[0].seeds[0], *NEW_SEEDS]
+    seeds = [recorded_stacks.runs(name, optimizer, length, 256)[0].seeds[0], *NEW_SEEDS]
     found = measure(net, [optimizer], seeds, Kept(None))[optimizer].values["update"]
     return {seed: value for seed, value in zip(seeds, found, strict=True) if value is not None}
 
 
 def agree(name: str, optimizer: str, length: int, factor: float) -> bool:
-    found, kept = made_now(name, optimizer, length, factor), recorded.updates(name, optimizer, length, 256)
+    found, kept = made_now(name, optimizer, length, factor), recorded_stacks.updates(name, optimizer, length, 256)
     assert not set(kept) & set(NEW_SEEDS)
     return stats.agrees(list(kept.values()), [found[seed] for seed in NEW_SEEDS]).is_agreed
 
@@ -231,7 +240,7 @@ def agree(name: str, optimizer: str, length: int, factor: float) -> bool:
 def test_the_record_is_seen_again(name: str, optimizer: str, length: int) -> None:
     """Other seeds agree with it; its own give its numbers, to rounding, where torch is the recorded one, on a CPU."""
     assert agree(name, optimizer, length, 1.0)
-    run = recorded.runs(name, optimizer, length, 256)[0]
+    run = recorded_stacks.runs(name, optimizer, length, 256)[0]
     if (run.versions.torch, run.device) == (version("torch").partition("+")[0], "cpu"):
         first, second = run.values["update"][:2]
         digits = 10.0 ** (1 - record.DIGITS)

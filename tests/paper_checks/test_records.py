@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks import records
-from paper_checks.papers.deepnet_parts import exponent, exponent_of_means, interval, is_below
-from paper_checks.papers.deepnet_runs import DEPTHS, PLANS, encoder_decoders
-from paper_checks.records import FOLDER, Plan, make, read, record
-from paper_checks.sweeps import SWEEPS
+from paper_checks.experiments.sweeps import SWEEPS
+from paper_checks.papers.deepnet import runs
+from paper_checks.papers.deepnet.parts import exponent, exponent_of_means, interval, is_below
+from paper_checks.papers.deepnet.runs import DEPTHS, PLANS, encoder_decoders
+from paper_checks.routes.records import Plan, make, read, record
+from paper_checks.system.places import RECORDS as FOLDER
 
 RUN: dict[str, Any] = {
     "config": {"n": 1},
@@ -85,7 +86,7 @@ def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> 
 def test_every_record_has_its_plan_and_all_that_it_asks_for() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(PLANS)
     assert {path.stem for path in FOLDER.glob("*.jsonl")} <= set(SWEEPS)
-    assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} <= {".json", ".jsonl"}
+    assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} <= {".json", ".jsonl", ".py"}
     for name, plan in PLANS.items():
         assert record(name).about == plan.about
         for config, num_seeds in plan.configs:
@@ -149,5 +150,5 @@ def test_means_and_logarithms_give_one_power() -> None:
 
 
 def test_the_command_names_its_records(capsys: pytest.CaptureFixture[str]) -> None:
-    assert records.main([]) == records.main(["nothing"]) == 2
+    assert runs.main([]) == runs.main(["nothing"]) == 2
     assert "encoder-decoders" in capsys.readouterr().err

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from paper_checks import generated, why_figure
-from paper_checks import verify as engine
-from paper_checks.claim import Verdict
-from paper_checks.commands import report as command
-from paper_checks.commands.inputs import BadInputError
-from paper_checks.findings import FINDINGS, FIRST
-from paper_checks.kernel_laws import law
-from paper_checks.registry import claims
+from paper_checks.claims.claim import Verdict
+from paper_checks.cli import report as command
+from paper_checks.cli.inputs import BadInputError
+from paper_checks.experiments.kernel_laws import law
+from paper_checks.pages import why_figure
+from paper_checks.pages.findings import FINDINGS, FIRST
+from paper_checks.papers.registry import claims
 from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.model import BadDocumentError, Document, parse
+from paper_checks.verify import document as engine
+from paper_checks.verify import tables_file
 from tests import once
 from tests.paper_checks.report_pages import (
     SOME,
@@ -289,7 +290,8 @@ def test_training_page_keeps_words_and_turns_links(tmp_path: Path) -> None:
     file = tmp_path / "PAGE.md"
     file.write_text(
         "<!-- generated -->\n\n# Title\n\n[here](#a), [there](TRANSFORMERS.md), [no](sims/x.py) <bold>, at 2^-6.5\n\n"
-        "| name |\n| - |\n| 1 |\n\n![alt](figures/training-a.svg)\n\n*its caption*\n\nend\n"
+        "| name |\n| - |\n| 1 |\n\n![alt](figures/training-a.svg)\n\n*its caption*\n\nend\n",
+        encoding="utf-8",
     )
     found = training.page(lambda name: Markup("<figure>{}</figure>").format(name), file)
     assert '<a href="#a">here</a>, <a href="measured.html">there</a>, no &lt;bold&gt;' in found
@@ -311,7 +313,7 @@ def test_without_kept_numbers_the_site_says_so(some: dict[str, Any], monkeypatch
 
     monkeypatch.setattr(figures, "by_scheme", stale)
     monkeypatch.setattr(figures, "for_claim", stale)
-    monkeypatch.setattr(generated, "stored", lambda: None)
+    monkeypatch.setattr(tables_file, "stored", lambda: None)
     shown = made(some)
     assert "nothing is kept of it" in shown["measured.html"]
     assert "make tables" in shown["tables.html"]
@@ -416,7 +418,7 @@ def test_written_and_replaced(document: Document, tmp_path: Path) -> None:
     assert set(first) == {"index.html", "claims.html", *STATIC, folder.MARKER}
     assert [path.name for path in found] == ["index.html", "claims.html"]
     assert (first["index.html"], first["claims.html"]) == (b"one", b"two")
-    (out / "index.html").write_text("old")
+    (out / "index.html").write_text("old", encoding="utf-8")
     site.write(document, folder.check(out), None)
     assert snapshot(out) == first
     assert [path.name for path in out.parent.iterdir()] == ["site"]
@@ -428,8 +430,8 @@ def test_old_report_stays_where_the_new_one_fails(
 ) -> None:
     out = tmp_path / "site"
     out.mkdir()
-    (out / "index.html").write_text("old")
-    (out / folder.MARKER).write_text("index.html\n")
+    (out / "index.html").write_text("old", encoding="utf-8")
+    (out / folder.MARKER).write_text("index.html\n", encoding="utf-8")
     before = snapshot(out)
     if failing == "render":
         two_pages["claims.html"] = lambda: str(1 // 0)

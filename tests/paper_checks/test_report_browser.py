@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from paper_checks.registry import claims
+from paper_checks.papers.registry import claims
 from tests import once
 from tests.paper_checks.report_browser import (
     DESKTOP,

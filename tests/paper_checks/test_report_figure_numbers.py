@@ -13,21 +13,22 @@ from typing import Any
 import pytest
 from sympy import Rational
 
-from paper_checks.claim import Claim
-from paper_checks.kernel_kept import read
-from paper_checks.kernel_laws import LAWS, LENGTHS, measured, network_of
-from paper_checks.kernel_route import InTransformer
-from paper_checks.measuring import RECORDS
-from paper_checks.networks import Network
-from paper_checks.registry import claims
-from paper_checks.report import claim_figures, scheme_figures
-from paper_checks.report.drawing import Interval, Panel
-from paper_checks.statements import Growth
-from paper_checks.sweeps import LENGTHS as STACK_LENGTHS
-from paper_checks.sweeps import OPTIMIZERS, SWEEPS
-from paper_checks.transformers_text import LAYERS, WIDE
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.statements import Growth
+from paper_checks.experiments.kernel_kept import read
+from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
+from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
+from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
+from paper_checks.lowering.networks import Network
+from paper_checks.pages import scheme_figures
+from paper_checks.pages.drawing import Interval, Panel
+from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.papers.registry import claims
+from paper_checks.report import claim_figures
+from paper_checks.routes.kernel import InTransformer
+from paper_checks.system.places import RECORDS
 from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
-from theory.meanfield import predict
+from theory.meanfield.update import predict
 from theory.schemes import SCHEMES, scheme
 from theory.symbols import L
 

@@ -6,17 +6,21 @@ import math
 import re
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
 from sympy import Expr, Rational
 
-from paper_checks.claim import Verdict
-from paper_checks.papers.magneto_inequality import Inequality
-from paper_checks.registry import claims
-from paper_checks.report import scheme_figures
+from paper_checks.claims.claim import Verdict
+from paper_checks.claims.statements import Growth
+from paper_checks.experiments.sweeps import OPTIMIZERS
+from paper_checks.pages import scheme_figures
+from paper_checks.pages.drawing import Curve, Panel, figure, spread, tick_label
+from paper_checks.pages.scheme_figures import SchemeFigures, stacks, transformers
+from paper_checks.pages.transformers.page import PAGE
+from paper_checks.papers.magneto.inequality import Inequality
+from paper_checks.papers.registry import claims
 from paper_checks.report.claim_figures import (
     DEPTHS,
     OF_EXPERIMENT,
@@ -26,18 +30,13 @@ from paper_checks.report.claim_figures import (
     training,
     training_names,
 )
-from paper_checks.report.drawing import Curve, Panel, figure, spread, tick_label
-from paper_checks.report.scheme_figures import SchemeFigures, stacks, transformers
 from paper_checks.report.themed import themed
-from paper_checks.statements import Growth
-from paper_checks.sweeps import OPTIMIZERS
-from paper_checks.transformers_page import PAGE
+from paper_checks.system.places import FIGURES
 from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
-from theory.meanfield import predict
+from theory.meanfield.update import predict
 from theory.schemes import SCHEMES
 from theory.symbols import L
 
-FIGURES = Path(__file__).resolve().parents[2] / "figures"
 VARIABLES = {"--ink", "--muted", "--line", "--paper", "--panel", "--accent", *(f"--c{i}" for i in range(1, 9))}
 MOST = 40_000
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import networkx as nx
 import pytest
 
-from paper_checks.claim import Verdict
-from paper_checks.registry import claims
+from paper_checks.claims.claim import Verdict
+from paper_checks.papers.registry import claims
 from paper_checks.report.graph import NODE, SYMBOLS, block, graph, neighbours
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claim import Verdict
+from paper_checks.claims.claim import Verdict
 from paper_checks.report import figures, site, views
 from paper_checks.report.model import parse
 from tests.paper_checks.report_pages import (

@@ -8,8 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from paper_checks.claim import Verdict, examine
-from paper_checks.papers.contests import (
+from paper_checks.claims.claim import Verdict, examine
+from paper_checks.papers.registry import claims
+from paper_checks.papers.slides.averages import MEAN_CHECKS, Mean
+from paper_checks.papers.slides.contests import (
     BOLD_CHECKS,
     GAIN_CHECKS,
     RUN_CHECKS,
@@ -22,8 +24,7 @@ from paper_checks.papers.contests import (
     interval,
     wins,
 )
-from paper_checks.papers.parameter_counts import COUNT_CHECKS, Count, to_rounding
-from paper_checks.papers.results import (
+from paper_checks.papers.slides.tables import (
     AVERAGE,
     FOUR_SHOT,
     GLUE,
@@ -36,8 +37,7 @@ from paper_checks.papers.results import (
     Table,
     read_table,
 )
-from paper_checks.papers.slides_averages import MEAN_CHECKS, Mean
-from paper_checks.registry import claims
+from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
 
 Kind = TypeVar("Kind")
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED

@@ -8,17 +8,26 @@ from typing import Any
 import pytest
 from sympy import Rational
 
-from paper_checks import experiments, rule_roles
-from paper_checks.commands import rule as command
-from paper_checks.commands.predict_attention import percent
-from paper_checks.experiments.base import RECORDS
-from paper_checks.networks import Network, NoTheoryError
-from paper_checks.rule_roles import BESIDE, FLAT, beside, named_scheme, predict_command, role_growth, trained_under
-from paper_checks.transformers_growth import FLAT as FLAT_IN_TRANSFORMERS
-from paper_checks.transformers_growth import MATTERS
+from paper_checks import experiments
+from paper_checks.cli import rule as command
+from paper_checks.cli.predict_attention import percent
+from paper_checks.lowering import rule_roles
+from paper_checks.lowering.networks import Network, NoTheoryError
+from paper_checks.lowering.rule_roles import (
+    BESIDE,
+    FLAT,
+    beside,
+    named_scheme,
+    predict_command,
+    role_growth,
+    trained_under,
+)
+from paper_checks.pages.transformers.growth import FLAT as FLAT_IN_TRANSFORMERS
+from paper_checks.pages.transformers.growth import MATTERS
+from paper_checks.system.places import TRAINING_RECORDS as RECORDS
 from tests.command import document, options
-from theory.rule_order import rule_scheme
-from theory.rules import solve_rule
+from theory.rules.check import rule_scheme
+from theory.rules.solve import solve_rule
 from theory.schemes import SCHEMES, custom_scheme
 from theory.stack import PLACEMENTS
 
@@ -192,13 +201,13 @@ def test_a_rule_that_starts_as_the_identity_says_so() -> None:
 
 
 def test_trained_schemes_are_those_of_the_experiments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert rule_roles.RECORDS == RECORDS
+    assert rule_roles.TRAINING_RECORDS == RECORDS
     planned = {one.trial.scheme for name in experiments.NAMES for one in experiments.experiment(name).arms}
     known = {name: named_scheme(scheme) for name, scheme in SCHEMES.items()}
     for name in dict.fromkeys(known[name] or name for name in SCHEMES):  # one of those that are alike
         alike = {other for other in SCHEMES if known[other] == known[name]}
         assert bool(trained_under(SCHEMES[name], "relu", "layernorm")) == bool(alike & planned), name
-    monkeypatch.setattr(rule_roles, "RECORDS", tmp_path)
+    monkeypatch.setattr(rule_roles, "TRAINING_RECORDS", tmp_path)
     assert trained_under(SCHEMES["su-sgd"], "relu", "layernorm") is None
 
 

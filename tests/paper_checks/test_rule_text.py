@@ -10,12 +10,12 @@ import torch
 from sympy import sympify
 from torch import nn
 
-from paper_checks import rule_roles
-from paper_checks.commands import rule as command
-from paper_checks.commands.rule_text import XAVIER, _factor, legend, snippet
+from paper_checks.cli import rule as command
+from paper_checks.cli.rule_text import XAVIER, _factor, legend, snippet
+from paper_checks.lowering import rule_roles
 from sims.model import ModelConfig, Transformer, alternating
 from tests.command import document, options, refusal, told
-from theory.rules import solve_rule
+from theory.rules.solve import solve_rule
 
 pytestmark = pytest.mark.usefixtures("quickly")
 

@@ -10,9 +10,9 @@ from signal import SIGINT, SIGTERM
 
 import pytest
 
-from paper_checks.commands import running
-from paper_checks.commands.inputs import BadInputError
-from paper_checks.commands.running import stoppable
+from paper_checks.cli import running
+from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.running import stoppable
 
 WORD = "depthlaw: interrupted: the runs under way end first; again to stop now\n"
 

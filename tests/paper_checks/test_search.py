@@ -7,7 +7,8 @@ import z3
 from hypothesis import strategies as st
 from hypothesis.configuration import storage_directory
 
-from paper_checks.search import CACHE, any_counterexample, prove, search
+from paper_checks.claims.claim import any_counterexample
+from paper_checks.routes.search import CACHE, prove, search
 
 WHOLE = st.integers(min_value=0, max_value=1000)
 

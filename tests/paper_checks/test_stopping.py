@@ -47,7 +47,7 @@ if __name__ == "__main__":
                     os.killpg(0, signal.SIGINT)
     sys.meta_path.insert(0, At())
     {patch}
-    from paper_checks.cli import main
+    from paper_checks.cli.app import main
     main()
 elif {moment!r} == "worker":
     import os, signal
@@ -56,7 +56,8 @@ elif {moment!r} == "worker":
 CORES = "os.cpu_count = lambda: 2"
 """On one core ``verify`` has no workers, and on many it has as many."""
 BUSY = """
-    from paper_checks import processes, verify
+    from paper_checks.system import processes
+    from paper_checks.verify import document
     import time
     def busy(ids, *, progress, **_):
         with processes.Workers(1) as workers:
@@ -65,7 +66,7 @@ BUSY = """
             time.sleep(1)
             progress("checking claims", 1, 9)
             time.sleep(300)
-    verify.check_all = busy
+    document.check_all = busy
 """
 
 
@@ -86,7 +87,7 @@ def stopped(
     """moment: SIGINT at the import of that module, or where a worker loads its own. typed: Ctrl-C when this is on the
     screen."""
     script = folder / name
-    script.write_text(SCRIPT.format(moment=moment, times=times, patch=patch.strip()))
+    script.write_text(SCRIPT.format(moment=moment, times=times, patch=patch.strip()), encoding="utf-8")
     screen, terminal = pty.openpty()
     command = [sys.executable, str(script), *arguments]
     settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
@@ -120,7 +121,7 @@ def processes_of(session: int) -> list[str]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name, _, rest = stat.read_text().rpartition(")")
+            name, _, rest = stat.read_text(encoding="utf-8").rpartition(")")
         except OSError:
             continue
         state, _, _, of, *_ = rest.split()
@@ -169,7 +170,7 @@ def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
 START: dict[str, Any] = {"moment": "typer"}
 MORE = """
     from contextlib import nullcontext
-    from paper_checks import processes, stopping
+    from paper_checks.system import processes, stopping
 """
 MUTANTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "no handler": (VERIFY, {"moment": "typer", "name": "other"}, ""),

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from paper_checks.measuring import RECORDS, Kept, measure
-from paper_checks.networks import FFN, Network
-from paper_checks.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS, Sweep, collect, only, run
-from sims import record
+from paper_checks.experiments.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS, Sweep, collect, only, run
+from paper_checks.lowering.measuring import Kept, measure
+from paper_checks.lowering.networks import FFN, Network
+from paper_checks.system.places import RECORDS
 from sims.ensemble import MOST, bytes_of_member
+from sims.records import record
 from theory.schemes import SCHEMES, scheme
 
 GPU_BYTES = MOST * 139 * 2**30

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks import loss_plots, trained_rows, trials
-from paper_checks.commands import train, train_text
-from sims import sweep
-from sims.outcomes import share
+from paper_checks.cli import train, train_text
+from paper_checks.lowering import lower, trained_rows, trials
+from paper_checks.pages import loss_plots
 from sims.stats import estimate
+from sims.training import sweep
+from sims.training.outcomes import share
 from tests.paper_checks.train_command import (
     GRID,
     ONE,
@@ -236,7 +237,7 @@ def test_the_document_has_what_became_of_each_run(trained: Command) -> None:
 
 def test_an_encoder_decoder_has_layers_on_either_side(command: Command, counted: Counted) -> None:
     for name, power in (("source", 2), ("target", 3)):
-        (command.folder / name).write_text("\n".join(str(number**power) for number in range(100)))
+        (command.folder / name).write_text("\n".join(str(number**power) for number in range(100)), encoding="utf-8")
     pairs = f"{command.folder / 'source'} {command.folder / 'target'}"
     options = f"--scheme post-ln-init --shape nmt --layers 1,2 --decoder-layers 2,1 --learning-rate 1e-3 {SMALL}"
     found = command.answer(f"{options} --parallel {pairs}", has_text=False)
@@ -302,7 +303,7 @@ def test_names_that_are_cut_are_found(command: Command, counted: Counted, monkey
 def test_a_plot_is_written(command: Command, counted: Counted) -> None:
     target = command.folder / "losses.svg"
     assert f"Wrote {target}." in command.people(f"{ONE} --plot {target}").replace("\n", "")
-    assert target.read_text().lstrip().startswith("<?xml")
+    assert target.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
 def test_a_plot_of_too_many_panels_is_refused_before_any_run(command: Command, counted: Counted) -> None:
@@ -329,7 +330,7 @@ MUTANTS_OF_THE_GRID: dict[str, tuple[Any, str, Any, Callable[[Command, Counted],
         lambda seeds, *axes: [(seed, *rest) for *rest, seed in _PRODUCT(*axes, seeds)],
         check_grid,
     ),
-    "a name that changes": (trials, "_digest", lambda model: str(next(_NUMBERS)), check_resumption),
+    "a name that changes": (lower, "digest_of_numbers", lambda model: str(next(_NUMBERS)), check_resumption),
     "no deadline": (
         train,
         "positive",

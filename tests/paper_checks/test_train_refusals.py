@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks import loss_plots, trials
-from paper_checks.commands import running, train
-from sims import ensemble, sweep
-from sims.train import TrainResult
+from paper_checks.cli import running, train
+from paper_checks.lowering import trials
+from paper_checks.pages import loss_plots
+from sims import ensemble
+from sims.training import sweep
+from sims.training.train import TrainResult
 from tests.command import told
 from tests.paper_checks.train_command import ONE, Command, Counted, in_this_process
 
@@ -78,7 +80,9 @@ def test_bad_input_is_refused_in_one_line(case: str, command: Command, counted: 
     options, text = REFUSED[case]
     assert text in command.refusal(options)
     assert not counted.named
-    assert Path(__file__).read_text().startswith('"""``depthlaw train``'), "what is no store stays as it is"
+    assert Path(__file__).read_text(encoding="utf-8").startswith('"""``depthlaw train``'), (
+        "what is no store stays as it is"
+    )
 
 
 def check_fields_are_options(command: Command) -> None:
@@ -171,10 +175,10 @@ def test_a_plot_overwrites_plots_alone(name: str, tmp_path: Path) -> None:
 
 def test_the_command_looks_where_the_plot_goes(command: Command, counted: Counted) -> None:
     target = command.folder / "diary.png"
-    target.write_text("dear diary")
+    target.write_text("dear diary", encoding="utf-8")
     line = command.refusal(ONE, "--plot", target, "--text", command.text)
     assert f"--plot: {target} is there and no png" in line
-    assert not counted.named and target.read_text() == "dear diary"
+    assert not counted.named and target.read_text(encoding="utf-8") == "dear diary"
 
 
 def test_help_says_what_sizes_are_of() -> None:

@@ -9,25 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks import training_drawing as drawing
-from paper_checks import training_rates_text, training_text
-from paper_checks.claim import Verdict
+from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Book
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from paper_checks.experiments.predicting import LOOKS
-from paper_checks.experiments.questions import QUESTIONS
 from paper_checks.experiments.stable_rates import GRID, LAYERS, gpt
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import plain
-from paper_checks.registry import claims
-from paper_checks.training_figures import drawings
-from paper_checks.training_numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
-from paper_checks.training_page import FIGURES, OPEN_CLAIMS, PAGE, Study, page, study, write
-from paper_checks.training_rates_text import stable_rates
-from paper_checks.training_text import head, open_ends, own_row, summary, thousand_layers, warmup
-from paper_checks.trials import Trial
-from sims.store import Row
+from paper_checks.lowering.trials import Trial
+from paper_checks.pages.training import drawing, rates_text
+from paper_checks.pages.training import text as training_text
+from paper_checks.pages.training.figures import drawings
+from paper_checks.pages.training.numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
+from paper_checks.pages.training.page import OPEN_CLAIMS, PAGE, Study, page, study, write
+from paper_checks.pages.training.rates_text import stable_rates
+from paper_checks.pages.training.text import head, open_ends, own_row, summary, thousand_layers, warmup
+from paper_checks.papers.registry import claims
+from paper_checks.routes.forecast import LOOKS
+from paper_checks.routes.questions import QUESTIONS
+from paper_checks.system.places import FIGURES
+from sims.training.store import Row
 from tests.paper_checks import made_runs
 from tests.paper_checks.made_runs import UPDATES, changed, update
 
@@ -61,7 +62,7 @@ def line_of(text: str, start: str) -> list[str]:
 @pytest.fixture
 def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections without their answers to the claims, which are most of their work, for tests of what stands below."""
-    for module in (training_text, training_rates_text):
+    for module in (training_text, rates_text):
         monkeypatch.setattr(module, "opening", lambda _: "")
 
 
@@ -270,12 +271,12 @@ def test_a_record_is_read(tmp_path: Path) -> None:
     }
     line = {"config": named, "result": whole.book[trial].plain(), "about": about}
     Row.model_validate_json(json.dumps(line))
-    (tmp_path / "own-row.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "own-row.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     record = Record.read("own-row", tmp_path)
     assert record.book[trial] == whole.book[trial]
     text = head({**made(), "own-row": record})
     assert "Made with torch 2.13.0, Python 3.11.7, cpu; together 1.0 hours" in text
-    (tmp_path / "own-row.jsonl").write_text(json.dumps(line | {"more": 1}) + "\n")
+    (tmp_path / "own-row.jsonl").write_text(json.dumps(line | {"more": 1}) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 1"):
         Record.read("own-row", tmp_path)
 
@@ -293,7 +294,7 @@ def test_what_is_open_is_what_is_undecided() -> None:
 def test_everything_is_written_once_and_again_where_numbers_are_others(tmp_path: Path) -> None:
     few = Study({name: Record.of(name, Book({})) for name in NAMES} | {"own-row": made()["own-row"]}, [])
     write(few, tmp_path / "TRAINING.md", tmp_path)
-    assert (tmp_path / "TRAINING.md").read_text() == page(few)
+    assert (tmp_path / "TRAINING.md").read_text(encoding="utf-8") == page(few)
     [path] = tmp_path.glob("*.svg")
     assert path.name == "training-own-row.svg"
 

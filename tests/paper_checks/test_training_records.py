@@ -9,13 +9,14 @@ from importlib.metadata import version
 import pytest
 
 from paper_checks.experiments import NAMES, experiment
-from paper_checks.experiments.answers import recorded
-from paper_checks.experiments.base import PILOT_SEEDS, RECORDS
+from paper_checks.experiments.base import PILOT_SEEDS
 from paper_checks.experiments.stable_rates import START, gpt
-from paper_checks.trials import Trial
+from paper_checks.lowering.trials import Trial
+from paper_checks.routes.training import recorded
+from paper_checks.system.places import TRAINING_RECORDS
 from sims import stats
-from sims.store import Row, key, read
-from sims.train import TrainResult, train
+from sims.training.store import Row, key, read
+from sims.training.train import TrainResult, train
 
 ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
 FRESH = (2000, 2001, 2002)
@@ -28,7 +29,7 @@ def numbers(trial: Trial) -> str:
 
 @cache
 def rows_of(name: str) -> tuple[Row, ...]:
-    return tuple(read(RECORDS / f"{name}.jsonl"))
+    return tuple(read(TRAINING_RECORDS / f"{name}.jsonl"))
 
 
 def odd_rows(name: str, change: str = "") -> list[str]:

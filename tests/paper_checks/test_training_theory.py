@@ -7,13 +7,21 @@ from dataclasses import replace
 import pytest
 
 from paper_checks.experiments import experiment, stable_rates
-from paper_checks.experiments.base import RECORDS
+from paper_checks.experiments.kernel_kept import Answer, ask, digest_of, questions, stored
 from paper_checks.experiments.scale import SMALL
 from paper_checks.experiments.stable_rates import gpt
-from paper_checks.kernel_kept import Answer, ask, digest_of, questions, stored
-from paper_checks.training_theory import CASES, CORRELATION, OPTIMIZER, PATH, network, predicted, probe_correlation
-from sims.data import DataConfig, load
-from sims.store import read as read_rows
+from paper_checks.experiments.training_theory import (
+    CASES,
+    CORRELATION,
+    OPTIMIZER,
+    PATH,
+    network,
+    predicted,
+    probe_correlation,
+)
+from paper_checks.system.places import TRAINING_RECORDS as RECORDS
+from sims.training.data import DataConfig, load
+from sims.training.store import read as read_rows
 
 
 def test_the_kept_answers_are_of_these_networks() -> None:

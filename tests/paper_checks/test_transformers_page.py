@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from paper_checks import transformers_figures as figures
-from paper_checks.kernel_kept import Number
-from paper_checks.kernel_laws import LENGTHS, Law
-from paper_checks.measuring import RECORDS
-from paper_checks.networks import Network
-from paper_checks.transformers_cells import Cell, Name, combined, holds, limit, part, width_fit
-from paper_checks.transformers_growth import (
+from paper_checks.experiments.kernel_kept import Number
+from paper_checks.experiments.kernel_laws import LENGTHS, Law
+from paper_checks.lowering.networks import Network
+from paper_checks.pages.transformers import figures
+from paper_checks.pages.transformers.cells import Cell, Name, combined, holds, limit, part, width_fit
+from paper_checks.pages.transformers.growth import (
     VECTORS,
     advice,
     crossing,
@@ -31,10 +30,12 @@ from paper_checks.transformers_growth import (
     overtaking,
     share,
 )
-from paper_checks.transformers_page import PAGE, Study, drawings, page, study
-from paper_checks.transformers_text import LAYERS, NARROW, WIDE, by_role, interval, total, variants, width
-from sims import record, stats
-from theory.kernel import REPLICATES
+from paper_checks.pages.transformers.page import PAGE, Study, drawings, page, study
+from paper_checks.pages.transformers.text import LAYERS, NARROW, WIDE, by_role, interval, total, variants, width
+from paper_checks.system.places import FIGURES, RECORDS
+from sims import stats
+from sims.records import record
+from theory.kernel.predict import REPLICATES
 from theory.schemes import SCHEMES, scheme
 
 
@@ -53,7 +54,7 @@ def test_the_page_is_in_step() -> None:
 
 def test_the_figures_are_in_step() -> None:
     for name, (_, curves) in drawings(found()).items():
-        path = figures.FOLDER / f"{name}.svg"
+        path = FIGURES / f"{name}.svg"
         assert figures.is_current(curves, path)
         moved = {**curves, "post-ln": {"update": [(1, 7.0, None, None, None)]}}
         assert not figures.is_current(moved, path)
@@ -75,7 +76,7 @@ def test_every_scheme_optimizer_and_depth_is_there() -> None:
 def values_of(network: Network, optimizer: str, quantity: str) -> list[float]:
     """Straight from the file."""
     config = record.plain(network.named(optimizer))
-    lines = map(json.loads, (RECORDS / "transformers.jsonl").read_text().splitlines())
+    lines = map(json.loads, (RECORDS / "transformers.jsonl").read_text(encoding="utf-8").splitlines())
     return [x for line in lines if line["config"] == config for x in line["values"][quantity]]
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from paper_checks import lower, trials
-from paper_checks.papers.deepnet_runs import layers
-from paper_checks.trials import SHAPES, Trial, execute
+from paper_checks.lowering import lower, trials
+from paper_checks.lowering.trials import SHAPES, Trial, execute
+from paper_checks.papers.deepnet.runs import layers
 from sims import ensemble
-from sims.data import load
-from sims.frontend import Network
 from sims.model import MATRICES, ModelConfig
-from sims.store import key
-from sims.train import train
+from sims.training.data import load
+from sims.training.frontend import Network
+from sims.training.store import key
+from sims.training.train import train
 
 TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 2, "num_steps": 3}
 
@@ -32,13 +32,13 @@ def trial(tmp_path: Path) -> Trial:
 
 def own_text(folder: Path, last: int = 9_999) -> str:
     path = folder / "own.txt"
-    path.write_text(" ".join(str(number * number) for number in range(last + 1)))
+    path.write_text(" ".join(str(number * number) for number in range(last + 1)), encoding="utf-8")
     return str(path)
 
 
 def own_pairs(folder: Path) -> tuple[str, str]:
     for name, power in (("source", 2), ("target", 3)):
-        (folder / name).write_text("\n".join(str(number**power) for number in range(100)))
+        (folder / name).write_text("\n".join(str(number**power) for number in range(100)), encoding="utf-8")
     return str(folder / "source"), str(folder / "target")
 
 

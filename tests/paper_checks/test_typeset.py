@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from markupsafe import Markup, escape
 from sympy import Basic, Expr, Symbol, sqrt, symbols
 
-from paper_checks import formulas, formulas_tokens
-from paper_checks.concord import TOPICS
-from paper_checks.findings import FINDINGS
-from paper_checks.formula_names import SPECIAL
-from paper_checks.formulas import PLACE, NotAFormulaError, formula, pieces
-from paper_checks.formulas_latex import latex
-from paper_checks.papers.slides_more import Code
-from paper_checks.registry import claims
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.notation import formulas, tokens
+from paper_checks.notation.formulas import PLACE, NotAFormulaError, formula, pieces
+from paper_checks.notation.latex import latex
+from paper_checks.notation.mathml import NoMathError, mathml
+from paper_checks.notation.names import SPECIAL
+from paper_checks.pages.findings import FINDINGS
+from paper_checks.papers.registry import claims
+from paper_checks.papers.slides.more import Code
 from paper_checks.report import typeset, views
-from paper_checks.report.mathml import NoMathError, mathml
-from paper_checks.statements import Growth, Values
+from paper_checks.verify.concord import TOPICS
 from tests.paper_checks.math_reader import LETTERS, at_letters, value_of
 from tests.paper_checks.report_pages import SOME, checked
 
@@ -347,7 +347,7 @@ def test_what_is_left_of_a_formula_is_seen(text: str, is_left: bool) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "less"),
     [
-        (formulas_tokens, "_TOKEN", re.compile(r"\d+|[A-Za-z]+|\S")),
+        (tokens, "_TOKEN", re.compile(r"\d+|[A-Za-z]+|\S")),
         (formulas, "_BARE", frozenset()),
         (formulas, "FUNCTIONS", frozenset()),
         (formulas._Reader, "words", lambda *_: None),

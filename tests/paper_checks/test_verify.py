@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from paper_checks import generated, pages
-from paper_checks import verify as engine
-from paper_checks.cells import TABLES, compare, side_by_side
-from paper_checks.claim import Cell, Verdict
-from paper_checks.commands import verify as command
-from paper_checks.commands.inputs import BadInputError
-from paper_checks.concord import agreements
-from paper_checks.findings import FINDINGS, FIRST
-from paper_checks.registry import claims
+from paper_checks.claims.claim import Cell, Verdict
+from paper_checks.cli import verify as command
+from paper_checks.cli.inputs import BadInputError
+from paper_checks.pages import claims as pages
+from paper_checks.pages.findings import FINDINGS, FIRST
+from paper_checks.papers.registry import claims
+from paper_checks.routes.printed_tables import TABLES, compare, side_by_side
+from paper_checks.verify import document as engine
+from paper_checks.verify import tables_file
+from paper_checks.verify.concord import agreements
 from tests import once
 from tests.command import depthlaw
 
@@ -182,19 +183,19 @@ def test_updates_are_read_as_formulas_only(text: str) -> None:
 def test_a_full_run_tells_how_the_committed_file_stands(
     small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(generated, "FILE", tmp_path / "tables.json")
-    monkeypatch.setattr(generated, "derive", lambda progress=None: small)
+    monkeypatch.setattr(tables_file, "FILE", tmp_path / "tables.json")
+    monkeypatch.setattr(tables_file, "derive", lambda progress=None: small)
     assert engine.get_tables(derive=True)[1:] == (engine.FRESH, engine.STALE)
     assert engine.get_tables(derive=False)[1:] == (engine.SMALL, engine.STALE)
-    generated.write(small)
+    tables_file.write(small)
     assert engine.get_tables(derive=True) == (small, engine.FRESH, engine.IN_STEP)
     assert engine.get_tables(derive=False) == (small, engine.STORED, engine.IN_STEP)
-    of_others = generated.FILE.read_text(encoding="utf-8").replace(generated.theory_hash(), "0" * 64)
-    generated.FILE.write_text(of_others, encoding="utf-8")
+    of_others = tables_file.FILE.read_text(encoding="utf-8").replace(tables_file.theory_hash(), "0" * 64)
+    tables_file.FILE.write_text(of_others, encoding="utf-8")
     assert engine.get_tables(derive=False)[1:] == (engine.SMALL, engine.STALE)
     changed = copy.deepcopy(small)
     changed[0]["rows"][0]["alpha"] = "1"
-    generated.write(changed)
+    tables_file.write(changed)
     assert engine.get_tables(derive=True)[1:] == (engine.FRESH, engine.DIFFERENT)
 
 

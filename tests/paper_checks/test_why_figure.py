@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from paper_checks import why_figure
-from paper_checks.kernel_laws import law
-from paper_checks.transformers_figures import Curves, is_current
-from paper_checks.why_figure import LABELS, OPTIMIZERS, PATH, alt_text, curves, goes, svg, titles
+from paper_checks.experiments.kernel_laws import law
+from paper_checks.pages import why_figure
+from paper_checks.pages.transformers.figures import Curves, is_current
+from paper_checks.pages.why_figure import LABELS, OPTIMIZERS, PATH, alt_text, curves, goes, svg, titles
 
 
 @cache

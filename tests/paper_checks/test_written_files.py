@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.commands import inputs
+from paper_checks.cli import inputs
 from tests.command import refusal
 
 NETWORK = "--scheme pre-ln --optimizer sgd --sublayers 4"
@@ -33,7 +33,11 @@ def check(command: str) -> None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is done: a command that went on would fail here."""
     monkeypatch.chdir(tmp_path)
-    for work in ("theory.meanfield.predict_setting", "paper_checks.verify.verify", "sims.sweep.sweep"):
+    for work in (
+        "theory.meanfield.update.predict_setting",
+        "paper_checks.verify.document.verify",
+        "sims.training.sweep.sweep",
+    ):
         monkeypatch.setattr(work, None)
 
 

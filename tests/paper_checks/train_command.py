@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from sims.train import TrainResult
+from sims.training.train import TrainResult
 from tests import command
 
 SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
@@ -57,7 +57,7 @@ class Command:
         self.folder, self.store = folder, folder / "runs.sqlite"
         self.text = folder / "own.txt" if text is None else text
         if text is None:
-            self.text.write_text(TEXT)
+            self.text.write_text(TEXT, encoding="utf-8")
 
     def __call__(self, options: str, *, has_text: bool = True) -> CompletedProcess[str]:
         text = ["--text", self.text] if has_text else []

@@ -114,9 +114,9 @@ def expanded(root: Path, tests: Sequence[str]) -> list[str]:
     """The files of the patterns, less those after a "!"; a folder or a node id stays what it is."""
     found: dict[str, None] = {}
     for test in tests:
-        files = [test]
+        files = [test.removeprefix("!")]
         if "*" in test and "::" not in test:
-            files = sorted(str(path.relative_to(root)) for path in root.glob(test.removeprefix("!")))
+            files = sorted(str(path.relative_to(root)) for path in root.glob(files[0]))
         if test.startswith("!"):
             found = {file: None for file in found if file not in files}
         else:

@@ -152,7 +152,7 @@ def another_python(version: str) -> Path:
     folder = OUT / f"python{version}"
     pins = ROOT / "constraints.txt"
     stamp, key = folder / ".made", hashlib.sha256(pins.read_bytes()).hexdigest()
-    if not stamp.exists() or stamp.read_text() != key:
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != key:
         say(f"making an environment for Python {version} (a minute or more)")
         subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -167,5 +167,5 @@ def another_python(version: str) -> Path:
             subprocess.run([*pip, "--no-deps", *project["optional-dependencies"]["peers"]], check=True)
         subprocess.run([*pip, *wanted], check=True)
         subprocess.run([*pip, "--no-deps", "-e", str(ROOT)], check=True)
-        stamp.write_text(key)
+        stamp.write_text(key, encoding="utf-8")
     return folder / "bin" / "python"

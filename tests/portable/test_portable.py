@@ -66,7 +66,7 @@ SMALL = "tests/test_small.py::test_"
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     """The places of a project of one module."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_small.py").write_text(TESTS)
+    (tmp_path / "tests" / "test_small.py").write_text(TESTS, encoding="utf-8")
     monkeypatch.setattr(portable, "OUT", tmp_path)
 
     @contextmanager

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sims.store import Store
-from sims.sweep import pool, sweep
+from sims.training.store import Store
+from sims.training.sweep import pool, sweep
 
 LOG, FILE = "log", "runs.sqlite"
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from sims.data import DataConfig, load
 from sims.model import decoder_layers
 from sims.optim import OPTIMIZERS
-from sims.train import TrainConfig, TrainResult, train
+from sims.training.data import DataConfig, load
+from sims.training.train import TrainConfig, TrainResult, train
 from tests.sims.training import BASE, FULL, MODEL, Killed, killed_at, own_parallel, without_time
 
 
@@ -214,7 +214,7 @@ def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
 CHILD = """
 import os, signal, sys, torch
 from pathlib import Path
-from sims.train import train
+from sims.training.train import train
 from tests.sims.training import FULL
 
 def killed_half_way(content, target):

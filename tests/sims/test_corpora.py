@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sims import corpora
+from sims.training import corpora
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ def test_equal_blocks_are_on_one_side() -> None:
 
 def test_another_process_finds_the_same_examples() -> None:
     code = """
-from sims import corpora
+from sims.training import corpora
 print(corpora.digest_of(*(line for pair in corpora.library_pairs() for line in pair)))
 print(corpora.utterance(7, 50)[1].tolist())
 """
@@ -114,7 +114,7 @@ def test_the_library_is_taken_without_its_tests_and_what_is_installed(
 ) -> None:
     for path in ("a.py", "test/b.py", "c/tests/d.py", "site-packages/e.py", "c/f.py", "g.txt", "_sysconfigdata_h.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(path)
+        (tmp_path / path).write_text(path, encoding="utf-8")
     monkeypatch.setattr(corpora.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     assert corpora.standard_library.__wrapped__() == ((b"a.py", b"a.py"), (b"c/f.py", b"c/f.py"))
     monkeypatch.setattr(corpora, "LIBRARY_BYTES", 5)

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sims import corpora, data
-from sims.data import HELD_OUT, IGNORED, NAMES, Batch, Data, DataConfig, load
+from sims.training import corpora, data
+from sims.training.data import HELD_OUT, IGNORED, NAMES, Batch, Data, DataConfig, load
 
 SIZE = 64
 

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sims import stats
-from sims.data import IGNORED, NAMES, Data, DataConfig, load
-from sims.frontend import Network
 from sims.model import (
     BRANCH_ROLES,
     OTHER_ROLES,
@@ -25,6 +23,8 @@ from sims.model import (
     alternating,
     decoder_layers,
 )
+from sims.training.data import IGNORED, NAMES, Data, DataConfig, load
+from sims.training.frontend import Network
 
 D = 8
 RATES = {"bias": 2.0, "norm_gain": 0.0, "branch_weight": 3.0}

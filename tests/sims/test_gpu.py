@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from sims import stats
-from sims.data import DataConfig
 from sims.ensemble import Ensemble, Member
 from sims.measure import Question, choose_device, device_name, run
 from sims.model import ModelConfig, SublayerConfig, alternating
-from sims.train import TrainConfig, train
+from sims.training.data import DataConfig
+from sims.training.train import TrainConfig, train
 from sims.update import Inputs, Task, draw_inputs, first_order, roles_of
 
 pytestmark = pytest.mark.gpu

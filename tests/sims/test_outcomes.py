@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm, spearmanr, ttest_ind, ttest_rel
 
-from sims import outcomes
-from sims.outcomes import (
+from sims.stats import Estimate, estimate
+from sims.training import outcomes
+from sims.training.outcomes import (
     Edge,
     compare_edges,
     compare_means,
@@ -31,7 +32,6 @@ from sims.outcomes import (
     share,
     verdict,
 )
-from sims.stats import Estimate, estimate
 
 Ends = tuple[float | None, float | None]
 FEW, MANY = 300, 1000  # trials: in `make test`, and in `make test-long`

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, norm
 
-from sims.outcomes import compare_means, differs
-from sims.planning import (
+from sims.training.outcomes import compare_means, differs
+from sims.training.planning import (
     largest_sd,
     power_of_difference,
     power_of_shares,

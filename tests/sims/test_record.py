@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from sims.record import Divergence, Run, append, current, find, make, read
+from sims.records.record import Divergence, Run, append, current, find, make, read
 
 CONFIG = {
     "scheme": "post-ln",
@@ -132,8 +132,8 @@ def test_a_line_that_does_not_fit_is_an_error_in_one_line(path: Path, change: di
 @pytest.mark.parametrize("place", ["0.5", "-2.5e-7"])
 def test_a_number_that_is_not_finite_is_refused(path: Path, number: str, place: str) -> None:
     append(path, run())
-    path.write_text(path.read_text().replace(place, number, 1))
-    assert number in path.read_text()
+    path.write_text(path.read_text(encoding="utf-8").replace(place, number, 1), encoding="utf-8")
+    assert number in path.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match=r"it\.jsonl, line 1 does not fit"):
         read(path)
 
@@ -218,7 +218,7 @@ NUM_APPENDED, NUM_PROCESSES = 20, 3
 APPEND_MANY = """
 import sys, warnings
 from pathlib import Path
-from sims.record import append, read
+from sims.records.record import append, read
 path, source, first, num = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 warnings.filterwarnings("error")
 warnings.filterwarnings("ignore", message=".*line 1 is cut off")

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sims import store as module
-from sims.store import STALE, Store, export, import_, key, plain
+from sims.training import store as module
+from sims.training.store import STALE, Store, export, import_, key, plain
 
 CONFIG = {"scheme": "post-ln", "num_layers": 4, "learning_rate": 1e-3, "measure_at": (0, 10), "text": None}
 RESULT = {"outcome": "trained", "losses": [5.5, 0.1], "held_out": None, "updates": {"10": {"update": 2.5e-300}}}
@@ -178,8 +178,11 @@ def scribbled(path: Path) -> None:
 
 NO_STORES: dict[str, tuple[Callable[[Path], object], str]] = {
     "random bytes": (lambda path: path.write_bytes(random.randbytes(10_000)), "file is not a database"),
-    "a letter": (lambda path: path.write_text("x"), "something else"),
-    "a record": (lambda path: path.write_text('{"kind":"measure"}\n' * 100), "file is not a database"),
+    "a letter": (lambda path: path.write_text("x", encoding="utf-8"), "something else"),
+    "a record": (
+        lambda path: path.write_text('{"kind":"measure"}\n' * 100, encoding="utf-8"),
+        "file is not a database",
+    ),
     "of something else": (of_something_else, "something else"),
     "of a later version": (of_a_later_version, "a store of version 7, and this reads version 1"),
     "cut in its header": (cut(0.0001), "file is not a database"),
@@ -217,7 +220,7 @@ def test_what_is_no_store_is_refused_in_one_line_and_stays_as_it_is(path: Path, 
     ],
 )
 def test_a_place_where_no_file_can_be_is_refused_in_one_line(tmp_path: Path, name: str, says: str) -> None:
-    (tmp_path / "a file").write_text("x")
+    (tmp_path / "a file").write_text("x", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=says) as caught:
         Store(tmp_path / name)
@@ -280,7 +283,7 @@ def test_what_add_has_returned_from_survives_kill_9(path: Path, has_committed: b
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from sims.store import Store
+from sims.training.store import Store
 store = Store(Path(sys.argv[1]))
 {begin}
 store.add({{"n": 1}}, {{"n": 2}})
@@ -384,7 +387,7 @@ def test_another_host_s_claim_lasts_until_its_heart_has_not_beaten_for_long(path
 
 def test_an_exported_file_gives_the_same_store_and_the_same_bytes(path: Path) -> None:
     lines, again = path.with_name("runs.jsonl"), path.with_name("again.jsonl")
-    lines.write_text("before")
+    lines.write_text("before", encoding="utf-8")
     with Store(path) as store:
         for n in range(5):
             store.add({"n": n, "rate": 0.1}, {"loss": random.random(), "text": "Tiefe \u2264 \U0001f600"})
@@ -402,7 +405,7 @@ def test_an_exported_file_gives_the_same_store_and_the_same_bytes(path: Path) ->
 
 def test_an_export_that_fails_leaves_what_was_there(path: Path) -> None:
     lines = path.with_name("runs.jsonl")
-    lines.write_text("before")
+    lines.write_text("before", encoding="utf-8")
     with Store(path) as store:
         store.add(CONFIG, RESULT)
         with closing(sqlite3.connect(path)) as database:
@@ -410,7 +413,7 @@ def test_an_export_that_fails_leaves_what_was_there(path: Path) -> None:
             database.commit()
         with pytest.raises(ValueError, match="does not fit"):
             export(store, lines)
-    assert lines.read_text() == "before"
+    assert lines.read_text(encoding="utf-8") == "before"
     assert sorted(file.name for file in path.parent.iterdir()) == ["runs.jsonl", "runs.sqlite"]
 
 
@@ -419,7 +422,7 @@ def test_what_is_there_already_stays_as_it_is(path: Path) -> None:
     with Store(path) as store:
         store.add(CONFIG, {"n": 1})
         export(store, lines)
-    lines.write_text(lines.read_text().replace('"result": {"n": 1}', '"result": {"n": 2}'))
+    lines.write_text(lines.read_text(encoding="utf-8").replace('"result": {"n": 1}', '"result": {"n": 2}'))
     with Store(path) as store:
         assert import_(store, lines) == 0
         assert store.find(CONFIG) == {"n": 1}
@@ -446,9 +449,9 @@ def test_a_line_that_does_not_fit_is_an_error_in_one_line_and_no_other_is_added(
     with Store(path) as store:
         store.add({"n": 1}, {"n": 2})
         export(store, lines)
-    good = lines.read_text()
+    good = lines.read_text(encoding="utf-8")
     assert old in good
-    lines.write_text(good + good.replace(old, new))
+    lines.write_text(good + good.replace(old, new), encoding="utf-8")
     with Store(path.with_name("other.sqlite")) as other:
         with pytest.raises(ValueError, match=rf"^{lines}, line 2 does not fit: .*{says}") as caught:
             import_(other, lines)

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sims.store import Store, key
-from sims.sweep import Report, cluster, pool, sweep
+from sims.training.store import Store, key
+from sims.training.sweep import Report, cluster, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
@@ -48,13 +48,13 @@ def kill(child: Popen[str]) -> bool:
 
 def logged(folder: Path) -> list[tuple[str, int]]:
     path = folder / LOG
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [(line.split()[0], int(line.split()[1])) for line in lines]
 
 
 def worker_pids(folder: Path) -> set[int]:
     path = folder / LOG
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {int(line.split()[2]) for line in lines if line.startswith("start")}
 
 
@@ -206,7 +206,7 @@ def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path, mutant: str) -
 
 
 class Clock:
-    """For ``sims.sweep.time``: it goes on while somebody sleeps, and where a test says so."""
+    """For ``sims.training.sweep.time``: it goes on while somebody sleeps, and where a test says so."""
 
     now = 100.0
 
@@ -222,7 +222,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("sims.sweep.time", found)
+    monkeypatch.setattr("sims.training.sweep.time", found)
     return found
 
 
@@ -246,7 +246,7 @@ def test_the_heart_beats_while_runs_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, beats: bool
 ) -> None:
     counted: list[str] = []
-    monkeypatch.setattr("sims.sweep.BEAT", seconds)
+    monkeypatch.setattr("sims.training.sweep.BEAT", seconds)
     monkeypatch.setattr(Store, "beat", lambda _: counted.append("beat"))
     with Store(tmp_path / FILE) as store:
         assert sweep(configs(str(tmp_path), 1, 0.3), execute, store, threads) == Report(done=1)

@@ -17,12 +17,12 @@ from torch.nn import functional
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from sims import train as training
-from sims.data import HELD_OUT, IGNORED, Batch, DataConfig, load
-from sims.frontend import Network
 from sims.model import BRANCH_ROLES, PLACEMENTS, Transformer, alternating, decoder_layers
 from sims.optim import LAMB, LARS, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia
-from sims.train import SCHEDULES, TrainConfig, TrainResult, train
+from sims.training import train as training
+from sims.training.data import HELD_OUT, IGNORED, Batch, DataConfig, load
+from sims.training.frontend import Network
+from sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
 from tests.sims.training import (
     BASE,
     DTYPES,

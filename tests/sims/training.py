@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sims.data import HELD_OUT, DataConfig, load
-from sims.frontend import Network
 from sims.model import ModelConfig, alternating
-from sims.train import TrainConfig, TrainResult, train
+from sims.training.data import HELD_OUT, DataConfig, load
+from sims.training.frontend import Network
+from sims.training.train import TrainConfig, TrainResult, train
 
 D = 8
 MODEL = ModelConfig(

@@ -18,14 +18,14 @@ from tests.printed_bounds import (
     printed_sub,
     stacks,
 )
-from theory.bounds import (
+from theory.asymptotics.orders import leading_order
+from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+from theory.bounds.update import (
     derive_bound,
     evaluate_sums,
 )
-from theory.growing import growing_profile
-from theory.magnitude import Branch, tidy
-from theory.orders import leading_order
-from theory.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+from theory.rules.growing_bound import growing_profile
+from theory.rules.magnitude import Branch, tidy
 from theory.schemes import SCHEMES
 from theory.stack import PERI, POST, PRE, SUB
 from theory.symbols import (

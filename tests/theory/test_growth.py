@@ -13,15 +13,15 @@ import mpmath
 import pytest
 from sympy import Expr, Integer, Rational, S, log, nan, oo, pi, sqrt
 
-import theory.growth as growth
-from theory.evaluate import evaluate
-from theory.expansion import BeyondScaleError, sign_of
-from theory.growth import update_order
-from theory.meanfield import cached_closed_form, predict_setting
-from theory.orders import ZERO, Order, cross_check
+import theory.meanfield.growth as growth
+from theory.asymptotics.evaluate import evaluate
+from theory.asymptotics.expansion import BeyondScaleError, sign_of
+from theory.asymptotics.orders import ZERO, Order, cross_check
+from theory.asymptotics.special import with_moment_values
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import cached_closed_form, predict_setting
 from theory.schemes import SCHEMES, custom_scheme
-from theory.setting import Setting
-from theory.special import with_moment_values
 from theory.symbols import L, N
 
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")

@@ -9,12 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-import theory.kernel as kernel
-import theory.kernel_walk as kernel_walk
-from theory.kernel import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
-from theory.kernel_gram import Gram
-from theory.kernel_walk import Counted, Sums, Walk
-from theory.meanfield import predict
+import theory.kernel.predict as kernel
+import theory.kernel.walk as kernel_walk
+from theory.kernel.gram import Gram
+from theory.kernel.predict import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel.walk import Counted, Sums, Walk
+from theory.meanfield.update import predict
 from theory.optimizers import Functional
 from theory.stack import SublayerKind
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.scalarnet import PHI
-from theory.kernel_duals import dual
-from theory.kernel_gram import Gram
+from theory.kernel.duals import dual
+from theory.kernel.gram import Gram
 from theory.moment_values import numeric
 from theory.moments import ACTIVATIONS, Kind, activation
 

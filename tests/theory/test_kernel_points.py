@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import theory.kernel_points as kernel_points
-from theory.kernel_points import normals
+import theory.kernel.points as kernel_points
+from theory.kernel.points import normals
 
 WHICH = ((0, 0), (3, 1), (999, 3), (5, 2, 1))
 

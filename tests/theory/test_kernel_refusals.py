@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from theory.kernel import Inputs, Sublayer, Transformer, predict_kernel, unit_power
-from theory.kernel_duals import dual
-from theory.kernel_update import functional_of
+from theory.kernel.duals import dual
+from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from theory.kernel.update import functional_of
 from theory.stack import SublayerKind
 
 ONE = (Sublayer(kind=SublayerKind.FFN),)
@@ -68,8 +68,8 @@ def test_every_refusal_of_a_setting_has_a_line_here() -> None:
     """As many as the sources raise, so that a new one gets a line."""
     import inspect
 
-    import theory.kernel_setting as kernel_setting
-    import theory.kernel_update as kernel_update
+    import theory.kernel.setting as kernel_setting
+    import theory.kernel.update as kernel_update
 
     count = sum(inspect.getsource(module).count("raise ValueError") for module in (kernel_setting, kernel_update))
     assert count == 11

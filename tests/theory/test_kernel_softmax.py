@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from theory.kernel_gram import Gram
-from theory.kernel_softmax import Attention, Backward, Gains, Roots
+from theory.kernel.gram import Gram
+from theory.kernel.softmax import Attention, Backward, Gains, Roots
 
 FAMILY_ERROR = 1e-3
 """The chance that a right theory is rejected anywhere in this file, had the seeds not been fixed."""

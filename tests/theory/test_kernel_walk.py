@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from scipy.special import stdtrit
 
-import theory.kernel_walk as kernel_walk
-from theory.kernel import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel
-from theory.kernel_setting import PLACES
-from theory.kernel_update import Part
-from theory.meanfield import predict
-from theory.recursion import letters_of
+import theory.kernel.walk as kernel_walk
+from theory.kernel.predict import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel
+from theory.kernel.setting import PLACES
+from theory.kernel.update import Part
+from theory.meanfield.recursion import letters_of
+from theory.meanfield.update import predict
 from theory.schemes import SCHEMES, Scheme
 from theory.stack import PLACEMENTS, SublayerKind
 from theory.symbols import L

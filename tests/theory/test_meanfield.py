@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Rational, S, sympify
 
-import theory.closedform as closedform
-import theory.recursion as recursion
+import theory.meanfield.closedform as closedform
+import theory.meanfield.recursion as recursion
 from tests.scalarnet import ACTIVATIONS, NORM_KINDS, OPTIMIZERS, Net, net, reference
-from theory.growth import update_order
-from theory.meanfield import from_closed_form, predict, predict_setting
-from theory.recursion import by_leap, by_recursion
+from theory.asymptotics.special import GrowthSum
+from theory.meanfield.growth import update_order
+from theory.meanfield.recursion import by_leap, by_recursion
+from theory.meanfield.setting import Prediction, Setting
+from theory.meanfield.update import from_closed_form, predict, predict_setting
 from theory.schemes import SCHEMES, custom_scheme
-from theory.setting import Prediction, Setting
-from theory.special import GrowthSum
 from theory.stack import Transfer, transfer
 from theory.symbols import L as L_
 

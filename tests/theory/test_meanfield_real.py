@@ -1,4 +1,4 @@
-"""`theory.meanfield.predict` against real networks that were written from DESIGN's text without reading `theory`.
+"""`theory.meanfield.update` against real networks that were written from DESIGN's text without reading `theory`.
 
 The prediction is exact at infinite width only, so each case is measured at four widths, doubling, and the mean over
 independent networks is extrapolated in powers of 1/d. The prediction must lie in the interval of the limit, which comes
@@ -26,7 +26,7 @@ import torch
 
 from tests import realnet
 from tests.realnet import FUNCTIONAL, FUNCTIONALS, ROLES, Curve, Stack, scheme_numbers
-from theory.meanfield import predict
+from theory.meanfield.update import predict
 
 FAMILY_ERROR = 1e-3
 EXACT = 1e-12  # relative rounding of a sum of float64 numbers; used only where a number is not random

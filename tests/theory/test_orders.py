@@ -38,16 +38,16 @@ from sympy import (
     zeta,
 )
 
-import theory.orders as orders
+import theory.asymptotics.orders as orders
 from tests.scalarnet import moments
-from theory.evaluate import _rising, evaluate
-from theory.expansion import NUM_TERMS, BeyondScaleError, CancelledError, Expansion, Key
-from theory.meanfield import cached_closed_form
+from theory.asymptotics.evaluate import _rising, evaluate
+from theory.asymptotics.expansion import NUM_TERMS, BeyondScaleError, CancelledError, Expansion, Key
+from theory.asymptotics.orders import ZERO, Order, _Walker, cross_check, leading_order, sum_order
+from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_sum
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import cached_closed_form
 from theory.moments import Kind
-from theory.orders import ZERO, Order, _Walker, cross_check, leading_order, sum_order
 from theory.schemes import SCHEMES
-from theory.setting import Setting
-from theory.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_sum
 from theory.symbols import L, N
 
 half, third = S.Half, Rational(1, 3)

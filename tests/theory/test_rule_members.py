@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Integer, Rational, S, log, sqrt, sympify
 
-import theory.magnitude as magnitude
-import theory.rules as rules
+import theory.rules.magnitude as magnitude
+import theory.rules.solve as rules
 from tests.printed_rules import (
     CELLS,
     Degrees,
@@ -23,11 +23,11 @@ from tests.printed_rules import (
     role,
     same,
 )
-from theory.growing_rules import GrowingUpdate, power_sum
-from theory.magnitude import Branch, NoMemberError, compact, exponents, solve_monomials
 from theory.optimizers import OPTIMIZERS
-from theory.rules import evaluate, solve_rule, update_under
-from theory.selection import SELECTIONS
+from theory.rules.growing import GrowingUpdate, power_sum
+from theory.rules.magnitude import Branch, NoMemberError, compact, exponents, solve_monomials
+from theory.rules.selection import SELECTIONS
+from theory.rules.solve import evaluate, solve_rule, update_under
 from theory.stack import ARCHITECTURES
 from theory.symbols import L, M, N, branch_weight, init_gain, l, residual_weight
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Expr, Matrix, Rational, S, log, sqrt
 
-import theory.rules as rules
+import theory.rules.solve as rules
 from tests.printed_rules import (
     CELLS,
     NM,
@@ -29,9 +29,9 @@ from tests.printed_rules import (
     same,
     wrong_cells,
 )
-from theory.magnitude import Branch, NoMemberError, exponents, tidy
 from theory.optimizers import Optimizer
-from theory.rules import evaluate, solve_rule
+from theory.rules.magnitude import Branch, NoMemberError, exponents, tidy
+from theory.rules.solve import evaluate, solve_rule
 from theory.stack import Architecture, Side, SublayerKind
 from theory.symbols import M, N, eta, init_gain, residual_weight
 

@@ -17,11 +17,11 @@ from sympy import Expr, Float, Integer, Rational, Symbol, oo, pi, sqrt, sympify
 
 import theory.tables as tables
 from tests.printed_rules import broken
-from theory.evaluate import evaluate
-from theory.expansion import sign_of
-from theory.meanfield import predict
+from theory.asymptotics.evaluate import evaluate
+from theory.asymptotics.expansion import sign_of
+from theory.asymptotics.orders import Order
+from theory.meanfield.update import predict
 from theory.optimizers import OPTIMIZERS
-from theory.orders import Order
 from theory.schemes import SCHEMES
 from theory.symbols import M, N
 from theory.tables import CROSS_ACTIVATIONS, SMALL_TABLES, Row, cross, cross_block, cross_settings

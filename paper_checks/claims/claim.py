@@ -1,0 +1,417 @@
+"""What a claim is, and how its verdict folds from evidence.
+
+A check receives the statement as an object and says whether it holds (CONFIRMED), fails (REFUTED) or was not decided
+(UNDECIDED). Nothing else is ever typed: MISPRINT and CONDITIONAL come out of the same checks, run on an amended
+statement.
+
+    a part     fails on the printed statement, holds on ``misprint.statement``         MISPRINT
+               fails on the printed statement, holds on ``hedge.statement``            CONDITIONAL
+               fails otherwise                                                         REFUTED
+               some route was not decided, or there was none                           UNDECIDED
+               holds by every route                                                    CONFIRMED
+    a claim    takes the worst of its parts: REFUTED, MISPRINT, UNDECIDED, CONDITIONAL, CONFIRMED
+
+UNDECIDED is worse than CONDITIONAL: a claim with an open part has not been shown under any condition. It is better
+than MISPRINT: whatever the open part turns out to be, the fault that was found stays. Source: DESIGN.md, "Verdicts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+from paper_checks.claims.statements import Statement
+
+
+class Verdict(Enum):
+    """The worst first."""
+
+    REFUTED = "REFUTED"
+    MISPRINT = "MISPRINT"
+    UNDECIDED = "UNDECIDED"
+    CONDITIONAL = "CONDITIONAL"
+    CONFIRMED = "CONFIRMED"
+
+
+SEVERITY = tuple(Verdict)
+OUTCOMES = (Verdict.REFUTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+"""What one piece of evidence can say."""
+
+
+class Route(Enum):
+    """How something was found out."""
+
+    PROOF = "proof"
+    PROPERTY = "property"
+    NUMERIC = "numeric"
+    MEANFIELD = "meanfield"
+    KERNEL = "kernel"
+    MEASURED = "measured"
+    ARITHMETIC = "arithmetic"
+    CITATION = "citation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What one check found.
+
+    num_effective: statements shown, or cases that met the hypotheses; never None. steps: the derivation, line by line.
+    counterexample: data by which anyone can see a failure again; ``printed`` and ``found`` say it in a line each,
+    ``command`` shows it. ValueError for a verdict that no check gives, and for a counterexample that lacks one of the
+    three.
+
+    >>> from paper_checks.claims.claim import Evidence, Route, Verdict
+    >>> Evidence(route=Route.PROOF, num_effective=1, verdict=Verdict.MISPRINT, detail="")
+    Traceback (most recent call last):
+        ...
+    ValueError: evidence says REFUTED, UNDECIDED, CONFIRMED, never MISPRINT
+    """
+
+    route: Route
+    num_effective: int
+    verdict: Verdict
+    detail: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    counterexample: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.verdict not in OUTCOMES:
+            raise ValueError(f"evidence says {', '.join(o.value for o in OUTCOMES)}, never {self.verdict.value}")
+        if not isinstance(self.num_effective, int) or isinstance(self.num_effective, bool) or self.num_effective < 0:
+            raise ValueError(f"num_effective is a whole number from 0, not {self.num_effective!r}")
+        if self.counterexample is not None and not {"printed", "found", "command"} <= set(self.counterexample):
+            raise ValueError("a counterexample says what is printed, what was found, and the command that shows it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One route to a verdict on whatever statement it is given.
+
+    is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
+    is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either. is_slow: a quick look
+    leaves it out, as it does what is measured.
+
+    >>> from paper_checks.claims.claim import Check, Evidence, Route, Verdict, perform
+    >>> from paper_checks.claims.statements import Values
+    >>> def is_small(found):
+    ...     verdict = Verdict.CONFIRMED if found["x"] < 1 else Verdict.REFUTED
+    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
+    >>> check = Check(route=Route.ARITHMETIC, run=is_small)
+    >>> [perform(check, Values.of(x=x)).verdict.value for x in (0, 2)]
+    ['CONFIRMED', 'REFUTED']
+    """
+
+    route: Route
+    run: Callable[[Any], Evidence]
+    is_direct: bool = False
+    is_open: bool = False
+    is_slow: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A statement broken on purpose: at least one check must go red on it."""
+
+    name: str
+    statement: Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amendment:
+    """A statement in place of the printed one. ``text`` says it in words; ``grounds`` where the source gives it."""
+
+    statement: Statement
+    text: str
+    grounds: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A printed cell that a derived table has too. ``where`` picks the row; ``printed`` is read as tables' cells are.
+
+    decimals: the printed number is rounded to that many; the derived one has to round to it.
+    """
+
+    table: str
+    where: tuple[tuple[str, str], ...]
+    column: str
+    printed: str
+    decimals: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One statement of a claim, and what is known against it.
+
+    misprint: the right form, which the source's own derivation or another copy has. hedge: the exact condition that
+    the source left open. instead: for a refuted part, what holds (the same checks must say so). condition: what
+    would save a refuted statement. open: what would decide an undecided one.
+    """
+
+    name: str
+    statement: Statement
+    checks: tuple[Check, ...]
+    mutants: tuple[Mutant, ...]
+    expected: Verdict = Verdict.CONFIRMED
+    misprint: Amendment | None = None
+    hedge: Amendment | None = None
+    instead: Amendment | None = None
+    condition: str | None = None
+    open: str | None = None
+
+    def __post_init__(self) -> None:
+        is_open = bool(self.checks) and all(check.is_open for check in self.checks)
+        if not self.checks or not (self.mutants or is_open):
+            raise ValueError(f"part {self.name!r} has {len(self.checks)} checks and {len(self.mutants)} mutants")
+        if self.expected is Verdict.UNDECIDED and self.open is None:
+            raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused."""
+
+    id: str
+    source: str
+    locator: str
+    quote: str
+    summary: str
+    parts: tuple[Part, ...]
+    uses: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    expected: Verdict = Verdict.CONFIRMED
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"{self.id} needs one or more parts, each with a name of its own: {names}")
+        if self.expected is not worst(part.expected for part in self.parts):
+            raise ValueError(f"{self.id}: the expected verdict must be the worst that is expected of its parts")
+        if not any(part.mutants for part in self.parts):
+            raise ValueError(f"{self.id} has no mutant: something of it must be decidable")
+
+
+def claim(
+    id: str,
+    *,
+    statement: Statement,
+    checks: tuple[Check, ...],
+    mutants: tuple[Mutant, ...],
+    expected: Verdict = Verdict.CONFIRMED,
+    misprint: Amendment | None = None,
+    hedge: Amendment | None = None,
+    **rest: Any,
+) -> Claim:
+    """A claim of one part.
+
+    The arguments are those of ``Part`` and ``Claim``. statement: as printed, errors included; any object with a
+    ``text``. checks: each gets the statement and returns ``Evidence``. mutants: the statement broken on purpose.
+    ValueError where it has no check, or no mutant.
+
+    >>> from sympy import S
+    >>> from paper_checks.claims.claim import Check, Evidence, Mutant, Route, Verdict, claim, judge
+    >>> from paper_checks.claims.statements import Values
+    >>> def is_a_third(found):
+    ...     verdict = Verdict.CONFIRMED if found["share"] == S(1) / 3 else Verdict.REFUTED
+    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
+    >>> printed = Values.of(share=S(1) / 3)
+    >>> mine = claim(
+    ...     "S1-99",
+    ...     statement=printed,
+    ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
+    ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),
+    ...     source="su",
+    ...     locator="page 1",
+    ...     quote="a third",
+    ...     summary="the share is 1/3",
+    ... )
+    >>> judge(mine)[0].value
+    'CONFIRMED'
+    """
+    part = Part(
+        name="as printed",
+        statement=statement,
+        checks=checks,
+        mutants=mutants,
+        expected=expected,
+        misprint=misprint,
+        hedge=hedge,
+    )
+    return Claim(id=id, parts=(part,), expected=expected, **rest)
+
+
+# ---------------------------------------------------------------- folding
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst verdict; UNDECIDED of none.
+
+    >>> from paper_checks.claims.claim import Verdict, worst
+    >>> worst([Verdict.CONFIRMED, Verdict.CONDITIONAL, Verdict.UNDECIDED]).value
+    'UNDECIDED'
+    >>> worst([]).value
+    'UNDECIDED'
+    """
+    return min(verdicts, key=SEVERITY.index, default=Verdict.UNDECIDED)
+
+
+def perform(check: Check, statement: Statement) -> Evidence:
+    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident.
+
+    >>> from paper_checks.claims.claim import Check, Route, perform
+    >>> from paper_checks.claims.statements import Values
+    >>> found = perform(Check(route=Route.PROOF, run=lambda statement: 1 / 0), Values.of(x=1))
+    >>> found.verdict.value, found.detail
+    ('UNDECIDED', 'gave up: ZeroDivisionError: division by zero')
+    """
+    try:
+        found = check.run(statement)
+    except Exception as error:  # a check that gave up has shown nothing
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Evidence(route=check.route, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"gave up: {text}")
+    if found.num_effective == 0 and found.verdict is not Verdict.UNDECIDED:
+        return replace(found, verdict=Verdict.UNDECIDED, detail=f"no effective case: {found.detail}")
+    return found
+
+
+def examine(checks: Iterable[Check], statement: Statement) -> tuple[Verdict, tuple[Evidence, ...]]:
+    """All checks on one statement. A failure by any route is a failure; holding takes every route."""
+    found = tuple(perform(check, statement) for check in checks)
+    return worst(evidence.verdict for evidence in found), found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """What was found of a part. ``amended``: the evidence on the amended statement, where one was tried."""
+
+    part: Part
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    amended: tuple[Evidence, ...] = ()
+    instead_holds: bool = True
+
+    @property
+    def counterexample(self) -> Mapping[str, Any] | None:
+        if self.verdict is not Verdict.REFUTED:
+            return None
+        return next((found.counterexample for found in self.evidence if found.counterexample is not None), None)
+
+
+def judge_part(part: Part) -> PartResult:
+    """The verdict on a part, by the table at the top of this module."""
+    verdict, evidence = examine(part.checks, part.statement)
+    if verdict is not Verdict.REFUTED:
+        return PartResult(part=part, verdict=verdict, evidence=evidence)
+    for amendment, outcome in ((part.misprint, Verdict.MISPRINT), (part.hedge, Verdict.CONDITIONAL)):
+        if amendment is not None:
+            found, amended = examine(part.checks, amendment.statement)
+            if found is Verdict.CONFIRMED:
+                return PartResult(part=part, verdict=outcome, evidence=evidence, amended=amended)
+    holds, amended = True, ()
+    if part.instead is not None:
+        found, amended = examine(part.checks, part.instead.statement)
+        holds = found is Verdict.CONFIRMED
+    return PartResult(part=part, verdict=verdict, evidence=evidence, amended=amended, instead_holds=holds)
+
+
+def judge_quickly(part: Part) -> PartResult:
+    """Without the measured and the slow checks, where the others reach the expected verdict; else with all."""
+    kept = tuple(check for check in part.checks if check.route is not Route.MEASURED and not check.is_slow)
+    if kept:
+        found = judge_part(replace(part, checks=kept))
+        if found.verdict is part.expected and found.instead_holds:
+            return found
+    return judge_part(part)
+
+
+def judge(
+    found: Claim, *, quick: bool = False, advance: Callable[[], None] | None = None
+) -> tuple[Verdict, tuple[PartResult, ...]]:
+    """The verdict on a claim, and on each of its parts.
+
+    quick: without the measured and the slow checks of a part, where the others reach the expected verdict. No check
+    fails by accident: one that raises, or that no case met, is UNDECIDED. advance: called after each part.
+
+    >>> from paper_checks.claims.claim import judge
+    >>> from paper_checks.papers.registry import claims
+    >>> verdict, results = judge(claims()["LI-05"])
+    >>> verdict.value
+    'CONFIRMED'
+    >>> for result in results:
+    ...     print(result.verdict.value, [found.route.value for found in result.evidence])
+    CONFIRMED ['proof', 'arithmetic']
+    CONFIRMED ['meanfield', 'numeric', 'measured', 'kernel']
+    """
+    results = []
+    for part in found.parts:
+        results.append(judge_quickly(part) if quick else judge_part(part))
+        if advance is not None:
+            advance()
+    return worst(result.verdict for result in results), tuple(results)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantResult:
+    """What became of a mutant. red: the checks, by their place, that were tried on it and went red."""
+
+    part: str
+    name: str
+    red: tuple[int, ...]
+
+    @property
+    def is_killed(self) -> bool:
+        return bool(self.red)
+
+
+def try_mutants(part: Part) -> tuple[MutantResult, ...]:
+    """The checks of a part on the mutants of its statement: each mutant must turn one red, each check must go red once.
+
+    A check is tried on every mutant until it has gone red, and after that where no other check sees the mutant. One
+    that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
+
+    >>> from paper_checks.claims.claim import try_mutants
+    >>> from paper_checks.papers.registry import claims
+    >>> found = try_mutants(claims()["LI-05"].parts[0])
+    >>> len(found) > 0, all(result.is_killed for result in found)
+    (True, True)
+    """
+    results = []
+    blind = [i for i, check in enumerate(part.checks) if not check.is_open]
+    for mutant in part.mutants:
+        red = [i for i in blind if _sees(part.checks[i], mutant)]
+        others = (i for i, check in enumerate(part.checks) if i not in blind and _sees(check, mutant))
+        red = red or list(islice(others, 1))
+        blind = [i for i in blind if i not in red]
+        results.append(MutantResult(part=part.name, name=mutant.name, red=tuple(red)))
+    results += [MutantResult(part=part.name, name=f"check {i + 1} sees none of them", red=()) for i in blind]
+    return tuple(results)
+
+
+_IS_SHRUNK: ContextVar[bool] = ContextVar("_IS_SHRUNK", default=True)
+
+
+@contextmanager
+def any_counterexample() -> Iterator[None]:
+    """A search in here returns the first failing case that it meets; shrinking is for those who read one."""
+    token = _IS_SHRUNK.set(False)
+    try:
+        yield
+    finally:
+        _IS_SHRUNK.reset(token)
+
+
+def is_shrunk() -> bool:
+    """Whether a search goes on from the first failing case to a smaller one."""
+    return _IS_SHRUNK.get()
+
+
+def _sees(check: Check, mutant: Mutant) -> bool:
+    with any_counterexample():
+        return perform(check, mutant.statement).verdict is Verdict.REFUTED

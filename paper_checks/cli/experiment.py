@@ -1,0 +1,332 @@
+"""``depthlaw experiment``: a planned set of training runs, and what they say of claims that only training decides."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.cli.inputs import BadInputError, count, refusing, writable
+from paper_checks.cli.output import print_json
+from paper_checks.cli.running import (
+    check_rows,
+    file_name,
+    num_workers,
+    opened,
+    positive,
+    say_of_others,
+    stoppable,
+    store_file,
+)
+from paper_checks.system.files import document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
+    from paper_checks.claims.claim import Evidence
+    from paper_checks.experiments.base import Arm, Book, Experiment, Ran
+
+_WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
+
+
+def run(
+    name: str,
+    *,
+    scale: str,
+    seeds: str | None,
+    budget: str | None,
+    workers: str | None,
+    scheduler: str | None,
+    store: str | None,
+    has_record: bool,
+    export_to: str | None,
+    device: str,
+    is_plan: bool,
+    as_json: bool,
+) -> int:
+    """0: finished, or stopped by the budget. 1: a run could not be done."""
+    from paper_checks.experiments import experiment as named
+
+    with refusing():
+        experiment = named(name, scale)
+    num_seeds = None if seeds is None else count(seeds, "--seeds", most=1000)  # where the pilot's begin
+    minutes = None if budget is None else positive(budget, "--budget")
+    at_once = num_workers(workers, scheduler)
+    if export_to is not None:
+        file_name(export_to, "--export")
+    target = None if export_to is None else writable(Path(export_to), "--export")
+    path = store_file(store, f"{name}-{scale}.sqlite")
+    if target is not None and target.resolve() == path.resolve():
+        raise BadInputError(f"--export: {target} is the store")
+
+    from paper_checks.experiments import base
+
+    if is_plan and not path.exists():
+        with refusing():
+            book = base.Book.read(_record(name, scale)) if has_record else base.Book({})
+            _show_plan(experiment, book, num_seeds, as_json=as_json)
+        return 0
+
+    from paper_checks.system.processes import Workers
+    from sims.measure import choose_device, device_name
+    from sims.training.store import export, import_
+    from sims.training.sweep import cluster
+
+    with refusing():
+        where = choose_device(device)
+        make_executor: Callable[[], Executor] = partial(Workers, at_once, is_reached=True)
+        if scheduler is not None:
+            make_executor = partial(cluster, scheduler)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        _say(text)
+
+    with refusing(), opened(path) as kept, stoppable(path):
+        if has_record:
+            _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
+        check_rows(kept)
+        if is_plan:
+            _show_plan(experiment, base.there(kept), num_seeds, as_json=as_json)
+            return 0
+        with _counted() as advance:
+            book, ran = base.run(
+                experiment,
+                kept,
+                make_executor,
+                num_seeds=num_seeds,
+                deadline=None if minutes is None else time.monotonic() + 60 * minutes,
+                at_once=2 * at_once,
+                device=where,
+                device_name=device_name(where),
+                say=say,
+                advance=advance,
+            )
+        say_of_others(kept, (trial.named() for trial in book.trials))
+        if target is not None:
+            _say(f"{export(kept, target)} runs written to {target}")
+    answer = _answer(experiment, book, ran, path)
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer, has_plan=not (_is_one_screen() and answer["plan"] in said))
+    for line in dict.fromkeys(ran.failed.values()):
+        _say(f"a run failed: {line}")
+    return 1 if ran.failed else 0
+
+
+def _record(name: str, scale: str) -> Path:
+    from paper_checks.system.places import TRAINING_RECORDS
+
+    path = TRAINING_RECORDS / f"{name}.jsonl"
+    if scale != "small" or not path.exists():
+        raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
+    return path
+
+
+def _say(text: str) -> None:
+    print(f"depthlaw: {text}", file=sys.stderr)
+
+
+def _is_one_screen() -> bool:
+    """Whether what is said on standard error stands above the answer."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+@contextmanager
+def _counted() -> Iterator[Callable[[int], None]]:
+    """Runs so far, where somebody looks: how many there will be hangs on what they give."""
+    from rich.console import Console
+
+    console, done = Console(file=sys.stderr), 0
+
+    def advance(number: int) -> None:
+        nonlocal done
+        done += number
+        status.update(f"{done} runs")
+
+    with console.status("0 runs") as status:
+        yield advance
+
+
+# ---------------------------------------------------------------- what it came to
+
+
+def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
+    from paper_checks.claims.claim import Check, Route, perform
+    from paper_checks.routes.questions import QUESTIONS
+
+    def evidence(statement: Any) -> Evidence:
+        check = Check(route=Route.MEASURED, run=lambda one: one.evidence(book), is_direct=True)
+        return perform(check, statement)
+
+    questions = []
+    for statement in QUESTIONS[experiment.name]:
+        found = evidence(statement)
+        questions.append(
+            {
+                "statement": statement.text,
+                "answer": _WORDS[found.verdict.value],
+                "numbers": dict(found.numbers),
+                "how": found.detail,
+            }
+        )
+    return document(
+        experiment=experiment.name,
+        question=experiment.question,
+        claims=list(experiment.claims),
+        plan=_plan_text(experiment, book),
+        arms=[_arm(arm, book) for arm in experiment.arms],
+        questions=questions,
+        runs={
+            "done": ran.done,
+            "found": len(book) - ran.done,
+            "failed": dict(ran.failed),
+            "is_finished": ran.is_finished,
+        },
+        store=str(path),
+    )
+
+
+def _arm(arm: Arm, book: Book) -> dict[str, Any]:
+    """Seeds that are done; of a search the largest rates, of the others how many trained and the held-out losses.
+
+    num_under_way: runs of searches that are not done, which the other numbers leave out.
+    """
+    from paper_checks.experiments.base import PILOT_SEEDS
+
+    there = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
+    seeds = [seed for seed in there if arm.is_done(book, seed)]
+    results = [result for seed in seeds for result in arm.tried(book, seed).values()]
+    num_under_way = sum(len(arm.tried(book, seed)) for seed in there if seed not in seeds)
+    updates = [result.looks[0].update["update"] for result in results if result.looks]
+    found: dict[str, Any] = {
+        "arm": arm.name,
+        "num_seeds": len(seeds),
+        "num_runs": len(results),
+        "num_under_way": num_under_way,
+        "trained": sum(result.has_trained for result in results),
+        "update": updates[0] if updates else None,
+    }
+    if arm.grid:
+        return found | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
+    return found | {"held_out": [result.held_out for result in results]}
+
+
+def _is_pilot_done(experiment: Experiment, book: Book) -> bool:
+    from paper_checks.experiments.base import PILOT_SEEDS
+
+    return all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS)
+
+
+def _plan_text(experiment: Experiment, book: Book) -> str:
+    if _is_pilot_done(experiment, book):
+        return experiment.plan(book).text
+    return "the pilot, which says how many seeds decide, is not done yet"
+
+
+def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json: bool) -> None:
+    """asked: --seeds."""
+    from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
+
+    text, arms = _plan_text(experiment, book), [arm.name for arm in experiment.arms]
+    is_decided = asked is not None or _is_pilot_done(experiment, book)
+    num_seeds = asked or (experiment.plan(book).num_seeds if is_decided else LEAST_SEEDS)
+    groups = _groups(experiment.arms)
+    least, most = _num_runs(experiment.arms)
+    pilot = [len(PILOT_SEEDS) * number for number in _num_runs(experiment.pilot)]
+    total = [num_seeds * number + more for number, more in zip((least, most), pilot, strict=True)]
+    runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": [least, most], "pilot": pilot, "total": total}
+    if as_json:
+        found = {"plan": text, "arms": arms, "groups": groups, "runs": runs}
+        print_json(document(experiment=experiment.name, question=experiment.question, **found))
+        return
+    print(f"{experiment.question}\n{text}\n{len(arms)} arms:")
+    print("\n".join(f"  {name}" for name in arms))
+    for group in groups:
+        print(
+            f"{_number(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
+            f"steps of {group['batch_size']} x {group['num_tokens']} tokens"
+        )
+    print(f"Runs: {_range(least, most)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
+    with_seeds = f"With {_number(num_seeds, 'seed')}{'' if is_decided else ', or more,'}"
+    print(f"{with_seeds} {_range(*total)} in all, with those that are there.")
+
+
+def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Arms that are alike but for scheme, optimizer, depth and learning rate."""
+    from collections import Counter
+
+    names = ("shape", "d_model", "num_steps", "batch_size", "num_tokens")
+    found = Counter(tuple(vars(arm.trial)[name] for name in names) for arm in arms)
+    return [{"num_arms": number, **dict(zip(names, group, strict=True))} for group, number in found.items()]
+
+
+def _num_runs(arms: Sequence[Arm]) -> tuple[int, int]:
+    """Of a seed, at least and at most. A search is one run to ceil(log2(its rates)) + 1 of them
+    (``sims.training.outcomes``),
+    and may find that one among the others."""
+    fixed = {arm.trial for arm in arms if not arm.grid}
+    searches = {(arm.trial, arm.grid) for arm in arms if arm.grid}
+    alike = {replace(trial, learning_rate=1.0) for trial in fixed}
+    least = sum(replace(trial, learning_rate=1.0) not in alike for trial, _ in searches)
+    most = sum((len(grid) - 1).bit_length() + 1 for _, grid in searches)
+    return len(fixed) + least, len(fixed) + most
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=False)
+    console.print(answer["question"], markup=False)
+    if has_plan:
+        console.print(answer["plan"], markup=False)
+    table = Table(title=None)
+    for name in ("arm", "seeds", "trained", "what came of it"):
+        table.add_column(name, overflow="fold")
+    for arm in answer["arms"]:
+        trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
+        under_way = f"{_number(arm['num_under_way'], 'run')}, not finished" if arm["num_under_way"] else ""
+        came_of = "; ".join(part for part in (_came_of(arm), under_way) if part)
+        table.add_row(arm["arm"], str(arm["num_seeds"]), trained, came_of)
+    console.print(table)
+    for question in answer["questions"]:
+        console.print(f"{question['answer']:>4}  {question['statement']}", markup=False)
+        for name, value in question["numbers"].items():
+            console.print(f"        {name}: {value}", markup=False)
+    runs = answer["runs"]
+    rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
+    text = f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}."
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _came_of(arm: Mapping[str, Any]) -> str:
+    import math
+
+    if "largest_rates" in arm:
+        rates = [rate for rate in arm["largest_rates"] if rate is not None]
+        none = len(arm["largest_rates"]) - len(rates)
+        said = f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}" if rates else ""
+        return "; ".join(part for part in (said, f"none at {none} seeds" if none else "") if part)
+    return _mean(arm["held_out"])
+
+
+def _mean(losses: Sequence[float | None]) -> str:
+    finite = [loss for loss in losses if loss is not None]
+    return f"held-out loss {sum(finite) / len(finite):.3f}" if finite else ""

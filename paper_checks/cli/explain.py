@@ -1,0 +1,196 @@
+"""``depthlaw explain``: the answer first, on about a screen; ``--full`` has each statement, number and derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from paper_checks.cli.output import print_json
+from paper_checks.cli.verify import STYLES, as_printed, bar, chosen_ids, console_of_people
+from paper_checks.system.files import document
+from paper_checks.verify.document import seen_by
+
+Found = dict[str, Any]
+Line = tuple[str, str]
+"""A text and its style; it is indented by the blanks that it begins with."""
+
+_TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
+_COMMAND = "bold cyan"
+"""The style of what is to be pasted: such a line is never broken."""
+TOLD = 2
+"""Parts that do not hold of which the answer says all: more is a list."""
+_SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"}
+
+
+def explain(claim_id: str, *, full: bool, mutants: bool, as_json: bool) -> int:
+    """One claim; its mutants too, where they are asked for. The JSON document has everything."""
+    doing = f"checking {as_printed(claim_id)} ..."
+    with bar() as progress:
+        progress(doing, 0, 1)  # before the claims are imported, which takes seconds
+
+        from paper_checks.pages.findings import finding_of
+        from paper_checks.verify.document import verify
+
+        (id_,) = chosen_ids([claim_id], None)
+        found = verify(
+            [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: progress(doing, done, total)
+        )
+    entry = found["claims"][0]
+    finding = finding_of(id_)
+    code = 0 if found["summary"]["as_expected"] else 1
+    if as_json:
+        told = None if finding is None else {"claims": list(finding[0]), "text": finding[1]}
+        print_json(document(claim=entry, tables=found["tables"], summary=found["summary"], finding=told))
+        return code
+    lines = [*answer(entry, finding), *(details(entry, found["tables"]) if full else _more(id_))]
+    _print(lines)
+    return code
+
+
+def _print(lines: Sequence[Line]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = console_of_people()
+    for line, style in lines:
+        indent = len(line) - len(line.lstrip())
+        if style == _COMMAND:
+            console.print(Text(line, style=style), soft_wrap=True)
+        else:
+            console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
+
+
+def _more(id_: str) -> Iterator[Line]:
+    yield "", ""
+    yield "In brackets: cases. Each statement, number and step of the derivation:", "dim"
+    yield f"  depthlaw explain {id_} --full", _COMMAND
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterator[Line]:
+    """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
+    from paper_checks.claims.sources import sources
+    from paper_checks.report.views import is_scattered
+
+    unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
+    yield f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}", f"bold {STYLES[entry['verdict']]}"
+    if finding is not None:
+        ids, text = finding
+        others = [id_ for id_ in ids if id_ != entry["id"]]
+        beside = f" (With {', '.join(others)}.)" if others else ""
+        yield f"{text[0].upper()}{text[1:]}.{beside}", ""
+    yield "", ""
+    is_unread = is_scattered(entry["quote"])
+    printed = "Printed, as the PDF's text has it" if is_unread else "Printed"
+    yield f"{printed}: {' '.join(entry['quote'].split())}", "italic"
+    if is_unread:
+        yield f"Transcribed{_of_part(entry)}: {entry['parts'][0]['statement']}", ""
+    yield f"In: {sources()[entry['source']].title}; {entry['locator']}", "dim"
+    yield "", ""
+    yield from _parts(entry)
+    if entry["mutants"]:
+        killed = sum(one["killed"] for one in entry["mutants"])
+        yield f"Mutants: {len(entry['mutants'])} tried, {killed} killed.", ""
+
+
+def _of_part(entry: Found) -> str:
+    """Of several parts the first is transcribed, and it may say less than the whole."""
+    return "" if len(entry["parts"]) == 1 else f" ({entry['parts'][0]['name']})"
+
+
+def _parts(entry: Found) -> Iterator[Line]:
+    """The worst first. Of the first few of those that do not hold: all that answers; of the others what was found."""
+    order = list(STYLES)[::-1]
+    told: set[str] = set()
+    for place, part in enumerate(sorted(entry["parts"], key=lambda part: order.index(part["verdict"]))):
+        name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
+        yield f"{name}{part['verdict']}; {_shown_by(part)}", STYLES[part["verdict"]]
+        if part["counterexample"]:
+            yield from _short_example(entry["id"], part["counterexample"], is_told=place < TOLD)
+        for key in _what_holds(part) if place < TOLD else ():
+            if part[key] not in told:
+                told.add(part[key])
+                yield f"  {_TITLES[key]}: {part[key]}", ""
+
+
+def _what_holds(part: Found) -> Iterator[str]:
+    """What holds instead, with its grounds; where that is not known, the condition; what would decide it."""
+    names = ("correction", "grounds", "open") if part["correction"] else ("condition", "grounds", "open")
+    return (name for name in names if part[name])
+
+
+def _shown_by(part: Found) -> str:
+    """Routes with their cases: how it fails or holds as printed, and what holds instead."""
+    texts = []
+    for (of, verdict), items in groupby(part["evidence"], key=lambda item: (item["of"], item["verdict"])):
+        routes: dict[str, int] = {}
+        for item in items:
+            routes[item["route"]] = routes.get(item["route"], 0) + item["num_effective"]
+        by = ", ".join(f"{route} ({number})" for route, number in routes.items())
+        texts.append(f"{'' if of == 'printed' else 'instead '}{_SAYS[verdict]} by {by}")
+    return "; ".join(texts)
+
+
+def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> Iterator[Line]:
+    yield f"  claimed {example['printed']}; found {example['found']}", "red"
+    own = f"depthlaw explain {id_}"
+    if is_told:
+        command = f"{own} --full" if example["command"] == own else example["command"]
+        yield f"  {seen_by(command)}:", "bold"
+        yield f"    {command}", _COMMAND
+
+
+# ---------------------------------------------------------------- the details
+
+
+def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
+    """The source as it was read, and of every part the statement, all evidence and each step."""
+    from paper_checks.claims.sources import sources
+
+    source = sources()[entry["source"]]
+    yield "", ""
+    yield "In full", "bold"
+    yield f"{source.authors}: {source.title}, {source.version}; {entry['locator']}", ""
+    yield source.pin[0].upper() + source.pin[1:], "dim"
+    if entry["uses"]:
+        yield f"Uses: {', '.join(entry['uses'])}", ""
+    for part in entry["parts"]:
+        yield "", ""
+        yield f"{part['name']}: {part['verdict']}", STYLES[part["verdict"]]
+        yield f"  {part['statement']}", ""
+        for key, title in _TITLES.items():
+            if part[key]:
+                yield f"  {title}: {part[key]}", ""
+        if part["counterexample"]:
+            yield from _example(part["counterexample"])
+        for item in part["evidence"]:
+            of = "as printed" if item["of"] == "printed" else "of what holds instead"
+            cases = "1 case" if item["num_effective"] == 1 else f"{item['num_effective']} cases"
+            yield f"  {item['route']}, {of}: {item['verdict']} ({cases}). {item['detail']}", ""
+            yield from ((f"    {name} = {_said(value)}", "dim") for name, value in item["numbers"].items())
+            yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
+    for found in entry["mutants"] or ():
+        yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
+    for row in rows:
+        yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
+
+
+def _said(value: Any) -> str:
+    """Numbers for people: no braces, brackets or quotes of Python."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_said(one)}" for name, one in value.items())
+    return ", ".join(map(_said, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
+
+
+def _example(example: Found) -> Iterator[Line]:
+    yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
+    for name, value in example.items():
+        if name == "rows":
+            yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
+        elif name not in ("printed", "found", "command"):
+            yield f"    {name} = {_said(value)}", ""
+    yield f"    {seen_by(example['command'])}:", ""
+    yield f"      {example['command']}", _COMMAND

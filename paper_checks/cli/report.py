@@ -1,0 +1,113 @@
+"""``depthlaw report``: the site, from a document that is there or from one that is made now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.output import print_json
+from paper_checks.cli.verify import bar, console_of_people
+from paper_checks.system.files import document
+from paper_checks.system.stopping import telling
+
+if TYPE_CHECKING:
+    from paper_checks.report.model import Document
+
+Progress = Callable[[str, int, int], None]
+MOST_BYTES = 100_000_000
+
+
+def run(out: str, *, document_file: str | None, quick: bool, as_json: bool) -> int:
+    """Write the site. 0: every verdict is as expected; 1: some is not, which the site says."""
+    from paper_checks.report import folder, site
+
+    if quick and document_file is not None:
+        raise BadInputError("--quick is how to verify, and --from brings what was verified: give one of them")
+    if not out.strip():
+        raise BadInputError("--out wants a folder, and an empty name is none")
+    with _refusing("--out"):
+        target = folder.check(Path(out))
+    read = None if document_file is None else _read(Path(document_file))
+    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), bar() as shown:
+        progress = _Stages(shown)
+        found = read or _verified(quick, progress)
+        progress("writing pages", 0, 1)
+        with _refusing("--out"):
+            pages = site.write(found, target, progress)
+    _tell(found, pages, as_json=as_json)
+    return 0 if found.summary.as_expected else 1
+
+
+class _Stages:
+    """Beside the bar, where nobody looks at one: a line on standard error as each stage begins."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown, self._told = shown, set[str]()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self._shown(what, done, total)
+        if what not in self._told and not sys.stderr.isatty():
+            print(f"depthlaw: {what}", file=sys.stderr, flush=True)
+        self._told.add(what)
+
+
+@contextmanager
+def _refusing(option: str) -> Iterator[None]:
+    """What cannot be written is a refusal in one line."""
+    from paper_checks.report.folder import NotOursError
+
+    try:
+        yield
+    except NotOursError as error:
+        raise BadInputError(f"{option}: {error}") from error
+    except OSError as error:
+        raise BadInputError(f"{option}: cannot write {error.filename}: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> Document:
+    from paper_checks.report.model import BadDocumentError, parse
+
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInputError(f"--from: {path} is larger than any document of `depthlaw verify`")
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise BadInputError(f"--from: cannot read {path}: {error.strerror or error}") from error
+    except BadDocumentError as error:
+        raise BadInputError(f"--from: {path}: {error}") from error
+
+
+def _verified(quick: bool, progress: Any) -> Document:
+    """All claims, as ``depthlaw verify`` checks them; mutants and tables too where it is not quick."""
+    from paper_checks.papers.registry import claims
+    from paper_checks.report.model import parse
+    from paper_checks.verify.document import verify
+
+    is_full = not quick
+    progress("checking claims", 0, len(claims()))
+    return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=progress))
+
+
+def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
+    summary, index = found.summary, pages[0]
+    if as_json:
+        print_json(
+            document(
+                out=str(index.parent),
+                pages=len(pages),
+                claims=len(found.claims),
+                verdicts=found.counts,
+                as_expected=summary.as_expected,
+            )
+        )
+        return
+    console = console_of_people()
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.counts.items() if number)
+    console.print(f"{summary.coverage}: {verdicts}", highlight=False, markup=False)
+    if not summary.as_expected:
+        console.print("Not all as expected; the overview says what.", style="red", highlight=False)
+    console.print(f"{len(pages)} pages; open {index}", highlight=False, markup=False, soft_wrap=True)

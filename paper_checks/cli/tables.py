@@ -1,0 +1,194 @@
+"""``depthlaw tables``: as JSON, Markdown, LaTeX, CSV, or for people."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import sys
+from enum import Enum, auto
+from typing import Any
+
+from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.output import print_json
+from paper_checks.system.files import document
+from paper_checks.system.stopping import telling
+from paper_checks.verify import tables_file
+
+Table = dict[str, Any]
+SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
+"""One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
+
+
+_NAMES = ("scheme", "optimizer", "architecture", "side")
+"""Columns of names that people copy: never broken."""
+
+
+class Format(Enum):
+    PEOPLE = auto()
+    JSON = auto()
+    MARKDOWN = auto()
+    LATEX = auto()
+    CSV = auto()
+
+
+def run(format_: Format, *, derive: bool, write: bool, only: str | None, activation: str, norm_kind: str) -> None:
+    tables = None if derive else tables_file.stored()
+    if tables is None:
+        if not derive:
+            print("depthlaw: theory has changed since the tables were generated; deriving them", file=sys.stderr)
+        tables = derive_with_progress()
+    if write:
+        tables_file.write(tables)
+        print(f"depthlaw: wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}", file=sys.stderr)
+    if only is not None:
+        ids = [table["id"] for table in tables]
+        if only not in ids:
+            raise BadInputError(f"--only must be one of {', '.join(ids)}, not {only!r}")
+        tables = [table for table in tables if table["id"] == only]
+    if format_ is Format.JSON:
+        print_json(document(tables=tables))
+    elif format_ is Format.MARKDOWN:
+        sys.stdout.write("\n".join(markdown(table) for table in tables))
+    elif format_ is Format.LATEX:
+        sys.stdout.write("\n".join([packages(tables), *(latex(table) for table in tables)]))
+    elif format_ is Format.CSV:
+        sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
+    else:
+        show(tables, activation, norm_kind)
+
+
+def derive_with_progress() -> list[Table]:
+    """Derive all tables, with a bar on standard error where a person looks at it."""
+    from paper_checks.cli.verify import bar
+
+    with telling("nothing was written"), bar() as progress:
+        return tables_file.derive(functools.partial(progress, "deriving the tables"))
+
+
+def markdown(table: Table) -> str:
+    columns = list(table["rows"][0])
+    lines = [f"**{table['id']}**: {table['title']}", "", "| " + " | ".join(columns) + " |"]
+    lines.append("|" + " --- |" * len(columns))
+    for row in table["rows"]:
+        cells = ("" if row[name] is None else f"`{str(row[name]).replace('|', chr(92) + '|')}`" for name in columns)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(table: Table, *, with_id: bool) -> str:
+    out = io.StringIO()
+    if with_id:
+        out.write(f"# {table['id']}\n")
+    writer = csv.DictWriter(out, fieldnames=list(table["rows"][0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table["rows"])
+    return out.getvalue()
+
+
+LATEX_LEAVES_OUT = {
+    "bounds": ("bound",),  # sums over several lines: too wide for a cell
+    "cross": ("rung", "coefficient", "power", "log_power", "loglog_power", "growth", "shown_by"),
+}
+"""Columns by table; of `cross`, those that `approximate` has in one, and sentences."""
+_ROWS_OF_A_PAGE = 40
+_ESCAPES = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "_&%#${}"},
+        **{sign: f"${sign}$" for sign in "<>|"},
+        "^": r"\^{}",
+        "~": r"\~{}",
+    }
+)
+
+
+def packages(tables: list[Table]) -> str:
+    """A comment that says what a document needs for these tables."""
+    needed = ["amsmath", *(["longtable"] if any(_is_long(table) for table in tables) else [])]
+    return f"% \\usepackage{{{','.join(needed)}}}\n"
+
+
+def latex(table: Table) -> str:
+    """A tabular, or a longtable where it needs pages: formulas typeset, text escaped."""
+    left_out = LATEX_LEAVES_OUT.get(table["id"], ())
+    columns = [name for name in table["rows"][0] if name not in left_out]
+    head = " & ".join(_latex_cell(name.replace("_", " ")) for name in columns) + r" \\ \hline"
+    letters = "@{}" + "l" * len(columns) + "@{}"
+    begin, end = f"\\begin{{tabular}}{{{letters}}}", r"\end{tabular}"
+    if _is_long(table):  # small enough for the width of an article
+        begin = r"{\scriptsize\setlength{\tabcolsep}{3pt}" + f"\n\\begin{{longtable}}{{{letters}}}"
+        head, end = head + "\n" + r"\endhead", "\\end{longtable}\n}"
+    lines = [f"% {table['id']}: {table['title']}"]
+    if left_out:
+        lines.append(f"% left out, see --csv: {', '.join(left_out)}")
+    lines += [begin, head]
+    lines += [" & ".join(_latex_cell(row[name]) for name in columns) + r" \\" for row in table["rows"]]
+    return "\n".join([*lines, end]) + "\n"
+
+
+def _is_long(table: Table) -> bool:
+    return len(table["rows"]) > _ROWS_OF_A_PAGE
+
+
+@functools.cache  # a few hundred different cells in thousands of rows
+def _latex_cell(text: str | None) -> str:
+    from paper_checks.notation.formulas import NotAFormulaError, formula, with_whole_powers
+    from paper_checks.notation.latex import latex as typeset
+
+    if text is None:
+        return "--"
+    try:
+        whole = with_whole_powers(text.removeprefix("faster than any power, "))
+        return f"${typeset(formula(whole), is_stacked=False)}$"
+    except NotAFormulaError:
+        return text.translate(_ESCAPES)
+
+
+def show(tables: list[Table], activation: str, norm_kind: str) -> None:
+    """Tables for people; the long cross table as a matrix of one activation and norm kind."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console()
+    for table in tables:
+        rows = table["rows"]
+        is_cross = table["id"] == "cross"
+        if is_cross:
+            rows = matrix(rows, activation, norm_kind)
+        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
+        if is_cross:  # six columns in 80: no room for lines between them
+            shown.box, shown.padding, shown.pad_edge = SIMPLE_HEAD, (0, 0), False
+        for name in rows[0]:
+            shown.add_column(name, overflow="fold", no_wrap=name in _NAMES)
+        for row in rows:
+            cells = ("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values())
+            shown.add_row(*(_broken(cell) for cell in cells) if is_cross else cells)
+        console.print(shown)
+        if table["id"] == "cross":
+            console.print(
+                f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "
+                "momentum as sgd, adafactor as lamb; depth-mup scales its learning rate under the sign-type ones only. "
+                "--json has every activation, the coefficients' derivations and all twelve optimizers.",
+                style="dim",
+                markup=False,
+            )
+
+
+def _broken(cell: str) -> str:
+    """Where an order has a power of a logarithm or an exponential too, on a second line: spaces inside of these are no
+    place to break."""
+    return cell.replace(" (log ", "\n(log ").replace(" exp(", "\nexp(")
+
+
+def matrix(rows: list[dict[str, Any]], activation: str, norm_kind: str) -> list[dict[str, Any]]:
+    """The approximate orders of one activation and norm kind, scheme by optimizer."""
+    for name, given in (("activation", activation), ("norm_kind", norm_kind)):
+        known = list(dict.fromkeys(row[name] for row in rows))
+        if given not in known:
+            raise BadInputError(f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {given!r}")
+    chosen = [row for row in rows if row["activation"] == activation and row["norm_kind"] == norm_kind]
+    schemes = dict.fromkeys(row["scheme"] for row in chosen)
+    cells = {(row["scheme"], row["optimizer"]): row["approximate"] or "not decided" for row in chosen}
+    return [{"scheme": name, **{opt: cells[name, opt] for opt in SHOWN_OPTIMIZERS}} for name in schemes]

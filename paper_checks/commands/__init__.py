@@ -1,1 +1,0 @@
-"""One module per command; each imports what it needs when it runs."""

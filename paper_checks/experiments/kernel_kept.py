@@ -1,0 +1,206 @@
+"""Answers of the kernel rung that take a while, kept in a file, each with a digest of the numbers it is the answer to.
+
+Answers to other numbers (a scheme was corrected) are made anew; tests compute some of the others again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paper_checks.lowering.networks import Network
+from paper_checks.system.files import write_atomically
+
+DIGITS = 6
+"""Of a value: far below its quasi-random error, and above what one machine's rounding differs from another's by."""
+
+
+Key = tuple[str, str, tuple[str, ...]]
+"""Of an answer: its network, the digest of its numbers, its optimizers."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """error: relative standard error of the quasi-random averages."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """about: the network, as ``about`` has it. numbers: ``digest_of`` what the kernel rung was asked. by_optimizer: of
+    those that share one walk, the number of "update" and of each role."""
+
+    about: Mapping[str, Any]
+    numbers: str
+    by_optimizer: Mapping[str, Mapping[str, Number]]
+
+    @property
+    def key(self) -> Key:
+        return _name(self.about), self.numbers, tuple(self.by_optimizer)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A network and the optimizers that share one walk over it. effort: as ``predict_kernel`` has it."""
+
+    network: Network
+    optimizers: tuple[str, ...]
+    numbers: str
+    effort: float = 1.0
+
+    @property
+    def key(self) -> Key:
+        return _name(about(self.network)), self.numbers, self.optimizers
+
+
+def about(network: Network) -> dict[str, Any]:
+    """What tells it from the others, for people. A prediction knows no width."""
+    sizes = network.num_layers or network.num_sublayers // 2
+    found = {"scheme": network.scheme.name, "arch": network.arch, "num_layers": sizes}
+    found |= {"activation": network.activation, "norm_kind": network.norm_kind, "is_causal": network.is_causal}
+    found |= {"head_size": network.predicted_head_size, "num_tokens": network.num_tokens}
+    found |= {"batch_size": network.batch_size, "correlation": network.correlation}
+    return found | {"readout": network.readout, "loss": network.loss}
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return json.dumps(found, sort_keys=True)
+
+
+def digest_of(network: Network, optimizer: str) -> str:
+    """Of the plain numbers that the kernel rung gets."""
+    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+    from paper_checks.lowering.lower import digest_of_numbers
+
+    asked = as_transformer(network.config(optimizer), head_size=network.predicted_head_size)
+    return digest_of_numbers(asked, as_inputs(network.task))
+
+
+# ---------------------------------------------------------------- the file
+
+
+def stored(path: Path) -> list[Answer]:
+    """LookupError, in one line that says how to make it, where the file is missing or broken."""
+    try:
+        return [_read(one) for one in json.loads(path.read_text(encoding="utf-8"))["answers"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise LookupError(f"there is no readable {path.name}: {_HOW}") from None
+
+
+_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
+
+
+def _read(found: Mapping[str, Any]) -> Answer:
+    by_optimizer = {
+        optimizer: {role: Number(*pair) for role, pair in roles.items()}
+        for optimizer, roles in found["by_optimizer"].items()
+    }
+    return Answer(found["about"], found["numbers"], by_optimizer)
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    by_optimizer = {
+        optimizer: {role: [number.value, number.error] for role, number in roles.items()}
+        for optimizer, roles in answer.by_optimizer.items()
+    }
+    return {"about": answer.about, "numbers": answer.numbers, "by_optimizer": by_optimizer}
+
+
+def write(path: Path, answers: Sequence[Answer]) -> None:
+    """One answer a line, so that a changed one is one changed line."""
+    head = {"note": f"Generated, {_HOW}; do not edit."}
+    lines = ",\n".join(json.dumps(_plain(answer), allow_nan=False) for answer in answers)
+    write_atomically(path, json.dumps(head)[:-1] + ',\n"answers": [\n' + lines + "\n]}\n")
+
+
+class Kept:
+    """Answers by what they are of."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._answers: dict[str, dict[str, Answer]] = {}
+        for answer in answers:
+            mine = self._answers.setdefault(_name(answer.about), {})
+            mine |= dict.fromkeys(answer.by_optimizer, answer)
+
+    def find(self, network: Network, optimizer: str) -> Answer:
+        """LookupError, in one line, where there is none."""
+        found = self._answers.get(_name(about(network)), {}).get(optimizer)
+        if found is None:
+            raise LookupError(f"nothing is kept of {network.scheme.name} under {optimizer}: {_name(about(network))}")
+        return found
+
+
+@cache
+def read(path: Path) -> Kept:
+    return Kept(stored(path))
+
+
+# ---------------------------------------------------------------- making it
+
+
+def questions(networks: Sequence[Network], optimizers: Sequence[str], effort: float = 1.0) -> list[Question]:
+    """Each once. Learning rates of one's own for some optimizers split them."""
+    suffix = "" if effort == 1 else f" with {effort:g} times the points"
+    found: dict[Key, Question] = {}
+    for network in networks:
+        by_numbers: dict[str, list[str]] = {}
+        for optimizer in optimizers:
+            by_numbers.setdefault(digest_of(network, optimizer) + suffix, []).append(optimizer)
+        for numbers, group in by_numbers.items():
+            question = Question(network, tuple(group), numbers, effort)
+            found.setdefault(question.key, question)
+    return list(found.values())
+
+
+def ask(question: Question) -> Answer:
+    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+    from theory.kernel.predict import predict_kernel
+
+    network = question.network
+    asked = as_transformer(network.config(question.optimizers[0]), head_size=network.predicted_head_size)
+    found = predict_kernel(asked, as_inputs(network.task), question.optimizers, effort=question.effort)
+    by_optimizer = {}
+    for optimizer, one in found.items():
+        values = {"update": one.update, **one.roles}
+        by_optimizer[optimizer] = {role: _number(value, one.error[role]) for role, value in values.items()}
+    return Answer(about(network), question.numbers, by_optimizer)
+
+
+def _number(value: float, error: float) -> Number:
+    if not (math.isfinite(value) and math.isfinite(error)):
+        raise ValueError(f"an update of {value} is none that a file can keep")
+    return Number(float(f"{value:.{DIGITS}g}"), float(f"{error:.2g}"))
+
+
+def collect(path: Path, asked: Sequence[Question], pool: Executor) -> Generator[None, None, None]:
+    """Answer what the file lacks, and write it after each answer, in the order of ``asked``; nothing else stays.
+
+    Yields after each answer, those that are there first.
+    """
+    try:
+        there = {answer.key: answer for answer in stored(path)}
+    except LookupError:
+        there = {}
+    there = {
+        q.key: there[q.key] for q in asked if q.key in there and set(there[q.key].by_optimizer) == set(q.optimizers)
+    }
+    missing = [question for question in asked if question.key not in there]
+    yield from (None for _ in there)
+    pending = [pool.submit(ask, question) for question in missing]
+    try:
+        for done in as_completed(pending):
+            answer = done.result()
+            there[answer.key] = answer
+            write(path, [there[question.key] for question in asked if question.key in there])
+            yield
+    finally:
+        for one in pending:
+            one.cancel()

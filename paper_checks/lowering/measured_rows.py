@@ -1,0 +1,121 @@
+"""Rows of measurements as data: what is measured beside what is predicted, with intervals."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.lowering.networks import Network
+from paper_checks.lowering.predicted_rows import predicted_row
+from sims import stats
+from sims.model import BRANCH_ROLES, OTHER_ROLES
+from sims.records.record import Found
+
+if TYPE_CHECKING:
+    from theory.meanfield.setting import Prediction
+
+
+def row(network: Network, optimizer: str, prediction: Prediction | None, found: Found) -> dict[str, Any]:
+    """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
+    nothing = {"update": None, "log10_update": None, "roles": {}}
+    predicted = nothing if prediction is None else predicted_row(prediction)
+    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.values]
+    return {
+        **network.lengths,
+        **predicted,
+        **_beside(found.values.get("update"), predicted["update"]),
+        "by_role": {
+            role: _beside(_of_role(role, found, network, optimizer), predicted["roles"].get(role)) for role in roles
+        },
+        "num_seeds": len(found.seeds),
+        "log_scatter": _log_scatter(found.values.get("update", ())),
+        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
+        "unreliable": dict(found.unreliable),
+        "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
+        **_extras(found),
+    }
+
+
+def _of_role(role: str, found: Found, network: Network, optimizer: str) -> Sequence[float | None]:
+    """In the units of ``predict``: times the power of the width that makes it O(1)."""
+    factor = network.d_model ** network.role_power(optimizer, role)
+    return [None if value is None else value * factor for value in found.values[role]]
+
+
+def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
+    measured = _estimate(values)
+    names = ("ratio", "ratio_low", "ratio_high")
+    ends = (measured["measured"], measured["low"], measured["high"])
+    ratios = {
+        name: end / predicted if predicted and end is not None else None for name, end in zip(names, ends, strict=True)
+    }
+    return {"update": predicted, **measured, **ratios}
+
+
+def _log_scatter(values: Sequence[float | None]) -> float | None:
+    """Standard deviation of log U over the seeds: of 0.8 and more, a t interval of the mean is too short."""
+    numbers = [x for x in values if x is not None and x > 0]
+    return statistics.stdev(map(math.log, numbers)) if len(numbers) > 1 and len(numbers) == len(values) else None
+
+
+def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
+    if not values or stats.num_diverged(values):
+        return dict.fromkeys(("measured", "standard_error", "low", "high"))
+    found = stats.estimate(values)
+    return {"measured": found.mean, "standard_error": found.standard_error, "low": found.low, "high": found.high}
+
+
+def _extras(found: Found) -> dict[str, Any]:
+    """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
+    updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
+    extras: dict[str, Any] = {}
+    for name, values in found.values.items():
+        match name.split("/"):
+            case ["change", reading, role]:
+                extras.setdefault("changes", {}).setdefault(reading, {})[role] = _estimate(values)
+            case ["finite", reading]:
+                extras.setdefault("finite", {})[reading] = _estimate(values)
+            case ["linear_up_to"]:
+                extras["linear_up_to"] = _estimate(values)
+            case ["layer", role, number]:
+                extras.setdefault("updates_by_layer", {}).setdefault(role, {})[number] = _estimate(values)["measured"]
+            case ["layer", side, index, quantity]:
+                stream = extras.setdefault("streams", {}).setdefault(side, {}).setdefault(index, {})
+                stream[quantity] = _estimate(values)["measured"]
+    return extras
+
+
+def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    """Of the mean update in L, beside that of the predicted curve over the same L.
+
+    A seed draws partly the same numbers at every depth; the interval takes them for independent, so it is wider than it
+    need be.
+    """
+    decided = {int(one["num_sublayers"]) for one in rows if "update" in one["unreliable"]}
+    samples = [values for one, values in zip(rows, samples, strict=True) if "update" not in one["unreliable"]]
+    rows = [one for one in rows if "update" not in one["unreliable"]]
+    lengths = [int(one["num_sublayers"]) for one in rows]
+    predictions = [one["update"] for one in rows]
+    known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
+    if len(set(lengths)) < len(lengths):  # encoder-decoders can have as many sublayers in more than one way
+        found = stats.ExponentFit((), reason="two of the networks have as many sublayers")
+    else:
+        found = stats.fit_exponent(lengths, samples, known)
+    measured, difference = found.measured, found.difference
+    return {
+        "measured": None if measured is None else measured.mean,
+        "standard_error": None if measured is None else measured.standard_error,
+        "low": None if measured is None else measured.low,
+        "high": None if measured is None else measured.high,
+        "predicted": found.predicted,
+        "difference": None if difference is None else difference.mean,
+        "difference_low": None if difference is None else difference.low,
+        "difference_high": None if difference is None else difference.high,
+        "lengths": list(found.lengths),
+        "left_out": {
+            str(one): why for one, why in [*found.left_out.items(), *((d, "rounding decides") for d in decided)]
+        },
+        "reason": found.reason or None,
+    }

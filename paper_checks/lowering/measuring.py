@@ -1,0 +1,224 @@
+"""Measurements of named networks: those that a record has already are taken from it, the others made and appended.
+
+A run is written as soon as its chunk of seeds is done, so a measurement that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.lowering.networks import Network
+from paper_checks.system.places import RECORDS
+from sims.records import record
+
+if TYPE_CHECKING:
+    from sims.measure import Question, Result
+
+LOCAL = RECORDS / "local" / "measure.jsonl"
+"""What a user measures; git ignores it."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What else is measured beside the update: see ``sims.measure.Question``.
+
+    >>> from paper_checks.lowering.measuring import Extras
+    >>> Extras(has_layers=True, learning_rate=1e-3).named()
+    {'has_layers': True, 'learning_rate': 0.001}
+    """
+
+    has_layers: bool = False
+    has_changes: bool = False
+    learning_rate: float | None = None
+
+    def named(self) -> dict[str, Any]:
+        named = {"has_layers": self.has_layers, "has_changes": self.has_changes}
+        found: dict[str, Any] = {name: True for name, wanted in named.items() if wanted}
+        return found | ({} if self.learning_rate is None else {"learning_rate": self.learning_rate})
+
+
+class Kept:
+    """A record, read once: what there is of it that a measurement made now would repeat, and what is added.
+
+    path: None to keep nothing. ValueError, in one line, of a file that is no record.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from paper_checks.lowering.measuring import Kept, measure
+    >>> from paper_checks.lowering.networks import Network
+    >>> from theory.schemes import scheme
+    >>> network = Network(scheme=scheme("post-ln"), num_sublayers=2, d_model=8)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "mine.jsonl"
+    ...     _ = measure(network, ["sgd"], seeds=[0, 1], kept=Kept(path))
+    ...     [run.seeds for run in Kept(path).runs]
+    [[0, 1]]
+    """
+
+    def __init__(self, path: Path | None, device: str = "cpu", dtype: str = "float64") -> None:
+        self.path, self.device, self.dtype = path, device, dtype
+        there = record.read(path) if path is not None and path.exists() else []
+        self.runs = record.current(there, device, dtype)
+
+    def add(self, run: record.Run) -> None:
+        self.runs.append(run)
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            record.append(self.path, run)
+
+
+def measure(
+    network: Network,
+    optimizers: Sequence[str],
+    seeds: Sequence[int],
+    kept: Kept,
+    *,
+    extras: Extras | None = None,
+    advance: Callable[[float], None] = lambda _: None,
+) -> dict[str, record.Found]:
+    """By optimizer, the values of these seeds, quantities without the optimizer's name.
+
+    kept: what was measured before, and where to add what is made; ``Kept(None)`` keeps nothing. extras: what else to
+    measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
+    does not fit into memory.
+
+    >>> from paper_checks.lowering.measuring import Kept, measure
+    >>> from paper_checks.lowering.networks import Network
+    >>> from theory.schemes import scheme
+    >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
+    >>> found = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
+    >>> found.seeds, sorted(found.values), found.diverged
+    ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
+    """
+    extras = extras or Extras()
+    found: dict[str, record.Found] = {}
+    names = {optimizer: {**network.named(optimizer), **extras.named()} for optimizer in optimizers}
+    for group in _groups(network, optimizers):
+        share = len(group) / len(optimizers)
+        before = {name: record.find(kept.runs, names[name]) for name in group}
+        there = set.intersection(*(set(one.seeds) for one in before.values()))
+        missing = [seed for seed in seeds if seed not in there]
+        advance((len(seeds) - len(missing)) * share)
+        for run in _make(network, group, missing, names, kept, extras, partial(_part, advance, share)):
+            kept.add(run)
+        for name in group:
+            found[name] = _only(record.find(kept.runs, names[name]), seeds)
+    return {name: found[name] for name in optimizers}
+
+
+def _part(advance: Callable[[float], None], share: float, done: float) -> None:
+    advance(share * done)
+
+
+def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
+    """Optimizers of one network: a pass over it serves them all."""
+    groups: list[tuple[Any, list[str]]] = []
+    for name in optimizers:
+        config = network.config(name)
+        match = next((group for known, group in groups if known == config), None)
+        if match is None:
+            groups.append((config, [name]))
+        else:
+            match.append(name)
+    return [group for _, group in groups]
+
+
+def check_memory(networks: Sequence[Network], optimizer: str, kept: Kept, extras: Extras) -> None:
+    """ValueError, in one line, for the first that does not fit into memory: before any is measured."""
+    from sims.measure import check_memory as check
+
+    for network in networks:
+        check(_question(network, [optimizer], kept, extras))
+
+
+def _question(network: Network, group: Sequence[str], kept: Kept, extras: Extras) -> Question:
+    from sims.measure import Question
+
+    return Question(
+        config=network.config(group[0]),
+        task=network.task,
+        optimizers=tuple(group),
+        has_layers=extras.has_layers,
+        has_changes=extras.has_changes,
+        learning_rate=extras.learning_rate,
+        device=kept.device,
+        dtype=kept.dtype,
+    )
+
+
+def _make(
+    network: Network,
+    group: Sequence[str],
+    seeds: Sequence[int],
+    names: Mapping[str, Mapping[str, Any]],
+    kept: Kept,
+    extras: Extras,
+    advance: Callable[[float], None],
+) -> Iterator[record.Run]:
+    if not seeds:
+        return
+    from sims.measure import device_name, run
+
+    question = _question(network, group, kept, extras)
+    start = time.perf_counter()
+    for result in run(question, seeds, advance):
+        seconds, start = time.perf_counter() - start, time.perf_counter()
+        for name in group:
+            values, unreliable = (_of(name, group, table) for table in (result.values, result.unreliable))
+            yield record.make(
+                names[name],
+                result.seeds,
+                values,
+                device=device_name(kept.device),
+                dtype=kept.dtype,
+                seconds=seconds / len(group),
+                diverged=_plain(result),
+                unreliable=unreliable,
+                commit=_commit(),
+            )
+
+
+@cache
+def _commit() -> str | None:
+    """Of this checkout, where git knows it."""
+    try:
+        command = ["git", "-C", str(RECORDS), "rev-parse", "HEAD"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[str, Any]:
+    """The quantities of one optimizer, and those of none."""
+    others = tuple(f"{name}/" for name in group if name != optimizer)
+    return {
+        name.removeprefix(f"{optimizer}/"): value
+        for name, value in table.items()
+        if not name.startswith(others or "\0")
+    }
+
+
+def _plain(result: Result) -> dict[int, dict[str, str | int]]:
+    return {
+        seed: {"side": place.side, "index": place.index, "in_pass": place.in_pass}
+        for seed, place in result.diverged.items()
+    }
+
+
+def _only(found: record.Found, seeds: Sequence[int]) -> record.Found:
+    """Those seeds, in that order."""
+    places = {seed: i for i, seed in enumerate(found.seeds)}
+    at = [places[seed] for seed in seeds]
+    return record.Found(
+        seeds=tuple(seeds),
+        values={name: tuple(numbers[i] for i in at) for name, numbers in found.values.items()},
+        diverged={seed: found.diverged[seed] for seed in seeds if seed in found.diverged},
+        unreliable=found.unreliable,
+    )

@@ -1,0 +1,120 @@
+"""Rows of predictions as data, and what several of them say together: by role, how it grows with the depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import linear_regression
+from typing import Any
+
+from theory.meanfield.setting import Prediction
+
+BENT = 1.2
+"""What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelPrediction(Prediction):
+    """Of the kernel rung.
+
+    roles: each in the unit in which it is O(1) in the width, ``theory.kernel.predict.unit_power``. error: relative
+    standard error of the quasi-random softmax averages, by role and of "update".
+    """
+
+    error: Mapping[str, float]
+
+
+def predicted_row(prediction: Prediction) -> dict[str, Any]:
+    """JSON has no infinity: an update beyond the floats is null there, and its log10 stands beside it."""
+    found = {
+        "update": finite(prediction.update),
+        "log10_update": finite(prediction.log10_update),
+        "roles": {role: finite(value) for role, value in prediction.roles.items()},
+    }
+    if isinstance(prediction, KernelPrediction):
+        found["error"] = {role: finite(value) for role, value in prediction.error.items()}
+    return found
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def by_role(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """Of the rows of one document: "update" and each role, a value for each row."""
+    roles = dict.fromkeys(role for row in rows for role in row["roles"])
+    return {"update": [row["update"] for row in rows]} | {
+        role: [row["roles"].get(role) for row in rows] for role in roles
+    }
+
+
+def exponents(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """d log U / d log L by least squares over the rows, L counting sublayers, of "update" and of each role.
+
+    None where the rows have fewer than two different L, or a U is 0 or beyond the floats.
+    """
+    lengths = [row["num_sublayers"] for row in rows]
+    return {role: _slope(lengths, values) for role, values in by_role(rows).items()}
+
+
+def _slope(lengths: Sequence[int], values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value]
+    if len(set(lengths)) < 2 or len(known) < len(values):
+        return None
+    return linear_regression([math.log(length) for length in lengths], [math.log(value) for value in known]).slope
+
+
+def are_power_laws(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool | None]:
+    """Whether the line that ``exponents`` fits passes every row of "update" and of each role by less than ``BENT``.
+
+    None where it has no exponent, and of two different L, through which there is always a line.
+
+    >>> from paper_checks.lowering.predicted_rows import are_power_laws
+    >>> rows = [{"num_sublayers": L, "update": L**0.5, "roles": {"q": 2.0**-L}} for L in (4, 8, 16)]
+    >>> are_power_laws(rows)
+    {'update': True, 'q': False}
+    >>> are_power_laws(rows[1:])
+    {'update': None, 'q': None}
+    """
+    lengths = [row["num_sublayers"] for row in rows]
+    return {role: _is_straight(lengths, values) for role, values in by_role(rows).items()}
+
+
+def _is_straight(lengths: Sequence[int], values: Sequence[float | None]) -> bool | None:
+    known = [value for value in values if value]
+    if len(set(lengths)) < 3 or len(known) < len(values):
+        return None
+    x, y = [math.log(length) for length in lengths], [math.log(value) for value in known]
+    line = linear_regression(x, y)
+    return max(abs(b - line.intercept - line.slope * a) for a, b in zip(x, y, strict=True)) < math.log(BENT)
+
+
+def shares(
+    rows: Sequence[Mapping[str, Any]], units: Mapping[str, float], d_model: int
+) -> dict[str, list[float | None]]:
+    """Row by row, a role's part over that of all branch matrices at this width: the power of it that ``units`` has is
+    undone. None where either is beyond the floats, or the matrices' is 0."""
+    return {
+        role: [
+            None if value is None or not row["update"] else value * d_model ** -units[role] / row["update"]
+            for row, value in zip(rows, values, strict=True)
+        ]
+        for role, values in by_role(rows).items()
+        if role != "update"
+    }
+
+
+def lr_multipliers(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """What a learning rate of that role alone is multiplied by, row by row, to keep its part of the update what it is
+    in the first row: U is per unit learning rate, so it is the first row's U over this one's.
+
+    None where either is 0 or beyond the floats; empty of one row.
+    """
+    if len(rows) < 2:
+        return {}
+    found = by_role(rows)
+    del found["update"]
+    return {
+        role: [values[0] / value if values[0] and value else None for value in values] for role, values in found.items()
+    }

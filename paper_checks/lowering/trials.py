@@ -1,0 +1,296 @@
+"""A named training run: which scheme, optimizer and shape, lowered to the plain numbers that sims train with.
+
+Shapes, and the data of each (``sims.training.data``):
+
+    gpt          decoder-only, causal               the next byte            (or the user's --text)
+    bert         encoder                            masked bytes             (or the user's --text)
+    nmt          encoder-decoder, N and M layers    translation              (or the user's --parallel)
+    vit          encoder of patches                 digits, by class
+    vit-masked   encoder of patches                 masked patches
+    speech       encoder of frames                  a synthesised task
+
+Networks are as ``paper_checks.lowering.lower`` builds them, with norm gains and biases, linear biases, and 1e-5 inside
+norms, as is usual in training. Beside the schemes of theory there is ``post-ln-init``, which DeepNet trains as a
+control: Post-LN with every matrix of layer l, queries and keys too, times 1/(N - l + 1) (DN-13; layers counted on
+either side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sims.model import ModelConfig, SublayerConfig
+    from sims.training.train import TrainConfig
+
+POST_LN_INIT = "post-ln-init"
+_TWO_MOMENTS = ("adam", "adamw", "lamb")
+
+
+class Shape(NamedTuple):
+    """arch: as in ``paper_checks.lowering.networks``. data: a name of ``sims.training.data``. own: the field with the
+    user's own data."""
+
+    arch: str
+    data: str
+    own: str | None = None
+
+
+SHAPES: Mapping[str, Shape] = {
+    "gpt": Shape("decoder", "causal", "text"),
+    "bert": Shape("encoder", "masked", "text"),
+    "nmt": Shape("encoder-decoder", "translation", "parallel"),
+    "vit": Shape("encoder", "digits"),
+    "vit-masked": Shape("encoder", "masked-patches"),
+    "speech": Shape("encoder", "speech"),
+}
+_COUNTS = (
+    "num_layers",
+    "d_model",
+    "num_heads",
+    "ffn_ratio",
+    "num_tokens",
+    "batch_size",
+    "num_steps",
+    "evaluate_every",
+    "patience",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Everything that decides a training run.
+
+    num_decoder_layers: M of an nmt, None for N. The rest as in ``sims.training.train.TrainConfig``.
+
+    ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
+    be asked, in ``lower`` and ``named``.
+
+    >>> from paper_checks.lowering.trials import Trial
+    >>> trial = Trial(scheme="deepnorm", shape="vit", num_layers=2, learning_rate=4e-3, num_steps=40)
+    >>> trial.num_sublayers, round(trial.lower().model.encoder[0].residual_weight, 4)
+    (4, 1.4142)
+    >>> Trial(scheme="deepnorm", shape="vit", num_decoder_layers=3)
+    Traceback (most recent call last):
+        ...
+    ValueError: num_decoder_layers belongs to the shape nmt, not to vit
+    """
+
+    scheme: str
+    optimizer: str = "adam"
+    shape: str = "gpt"
+    num_layers: int = 4
+    num_decoder_layers: int | None = None
+    d_model: int = 32
+    num_heads: int = 2
+    ffn_ratio: int = 4
+    activation: str = "gelu"
+    norm_kind: str = "layernorm"
+    num_tokens: int = 32
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    num_steps: int = 200
+    warmup_steps: int = 0
+    warmup_from: float = 0.0
+    schedule: str = "constant"
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    seed: int = 0
+    precision: str = "float32"
+    evaluate_every: int = 50
+    patience: int = 50
+    measure_at: tuple[int, ...] = ()
+    text: str | None = None
+    parallel: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise ValueError(f"shape is one of {', '.join(SHAPES)}, not {self.shape!r}")
+        decoder = {} if self.num_decoder_layers is None else {"num_decoder_layers": self.num_decoder_layers}
+        for name, number in {**{name: vars(self)[name] for name in _COUNTS}, **decoder}.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise ValueError(f"{name} is a whole number from 1, not {number!r}")
+        if decoder and self.arch != "encoder-decoder":
+            raise ValueError(f"num_decoder_layers belongs to the shape nmt, not to {self.shape}")
+        if self.num_decoder_layers == self.num_layers:  # one run, one trial: `of` gives back what was named
+            object.__setattr__(self, "num_decoder_layers", None)
+        for name, value in (("text", self.text), ("parallel", self.parallel)):
+            if value is not None and SHAPES[self.shape].own != name:
+                whose = " and ".join(shape for shape, found in SHAPES.items() if found.own == name)
+                raise ValueError(f"{name} belongs to {whose}, not to {self.shape}")
+
+    @property
+    def arch(self) -> str:
+        return SHAPES[self.shape].arch
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """(N, M) of an encoder-decoder."""
+        return self.num_layers, self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+
+    @property
+    def num_sublayers(self) -> int:
+        """L, of both sides together."""
+        encoder, decoder = self.sides
+        return 2 * encoder + 3 * decoder if self.arch == "encoder-decoder" else 2 * encoder
+
+    def named(self) -> dict[str, Any]:
+        """JSON: every field, the layers of both sides of an nmt, and two digests.
+
+        numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
+        gains. data: of the examples. ValueError, in one line, for a run that cannot be.
+        """
+        from paper_checks.lowering.lower import digest_of_numbers
+        from sims.training.data import load
+
+        config = self.lower()
+        named = asdict(self) | {"measure_at": list(self.measure_at)}
+        named["parallel"] = None if self.parallel is None else list(self.parallel)
+        if self.arch == "encoder-decoder":
+            named["num_decoder_layers"] = self.sides[1]
+        return named | {"numbers": digest_of_numbers(config.model), "data": load(config.data).digest}
+
+    @classmethod
+    def of(cls, named: Mapping[str, Any]) -> Trial:
+        """From what ``named`` gave."""
+        known = {one.name for one in fields(cls)}
+        if odd := set(named) - known - {"numbers", "data"}:
+            raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
+        if missing := known - set(named):
+            raise ValueError(f"a trial without {', '.join(sorted(missing))}")
+        found = {name: value for name, value in named.items() if name in known}
+        pair = found["parallel"]
+        return cls(**found | {"measure_at": tuple(found["measure_at"]), "parallel": None if pair is None else (*pair,)})
+
+    def lower(self) -> TrainConfig:
+        """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
+        from sims.training.data import DataConfig
+        from sims.training.train import TrainConfig
+
+        shape = SHAPES[self.shape]
+        return TrainConfig(
+            model=self._model(),
+            data=DataConfig(name=shape.data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel),
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            num_steps=self.num_steps,
+            batch_size=self.batch_size,
+            warmup_steps=self.warmup_steps,
+            warmup_from=self.warmup_from,
+            schedule=self.schedule,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            seed=self.seed,
+            precision=self.precision,
+            evaluate_every=self.evaluate_every,
+            patience=self.patience,
+            measure_at=self.measure_at,
+        )
+
+    def _model(self) -> ModelConfig:
+        from paper_checks.lowering.lower import lower_encoder_decoder, lower_transformer
+        from theory.schemes import SCHEMES, nearest
+
+        if self.scheme not in (*SCHEMES, POST_LN_INIT):
+            raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
+        is_by_layer = self.scheme == POST_LN_INIT
+        scheme = "post-ln" if is_by_layer else self.scheme
+        rest: dict[str, Any] = {
+            "num_heads": self.num_heads,
+            "ffn_ratio": self.ffn_ratio,
+            "activation": self.activation,
+            "norm_kind": self.norm_kind,
+            "has_affine": True,
+            "has_bias": True,
+            "norm_eps": 1e-5,
+            "has_short_draws": True,
+        }
+        if self.arch == "encoder-decoder":
+            model = lower_encoder_decoder(scheme, self.optimizer, *self.sides, self.d_model, **rest)
+        else:
+            rest["is_causal"] = self.arch == "decoder"
+            model = lower_transformer(scheme, self.optimizer, 2 * self.num_layers, self.d_model, **rest)
+        if not is_by_layer:
+            return model
+        return replace(model, encoder=_by_layer(model.encoder, 2), decoder=_by_layer(model.decoder, 3))
+
+
+def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
+    """Every matrix of layer l of N times 1/(N - l + 1)."""
+    from sims.model import MATRICES
+
+    num_layers = len(sublayers) // in_layer
+    return tuple(
+        replace(sublayer, gains=dict.fromkeys(MATRICES[sublayer.kind], 1 / (num_layers - index // in_layer)))
+        for index, sublayer in enumerate(sublayers)
+    )
+
+
+def least_bytes(trial: Trial) -> int:
+    """What its training takes at its peak, and not less than that: weights, their gradients, what the optimizer keeps
+    (or, as much, the copy in float64 in which the update is measured), and the graph of one batch."""
+    from sims.ensemble import bytes_of_member
+    from sims.training.data import load
+
+    config = trial.lower()
+    data = load(config.data)
+    model = replace(config.model, num_outputs=data.num_classes, vocab_size=data.vocab_size)
+    num_tokens = max(data.num_positions, data.num_decoder_positions)
+    num_copies = 4 if trial.optimizer in _TWO_MOMENTS else 3
+    itemsize = 8 if trial.precision == "float64" else 4
+    if trial.precision == "bfloat16":  # of what is multiplied, not of the weights
+        itemsize, num_copies = 2, 2 * num_copies
+    return bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
+
+
+def check_memory(trials: Iterable[Trial], device: str) -> None:
+    """ValueError, in one line, where a run does not fit into what is free on the device, were it alone there."""
+    from sims.ensemble import available_bytes
+    from sims.training.data import load
+
+    free = available_bytes(device)
+    for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in trials}.values():
+        if (wanted := least_bytes(trial)) > free:
+            positions = load(trial.lower().data).num_positions
+            layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
+            raise ValueError(
+                f"{layers} layers of width {trial.d_model} with {trial.batch_size} x {positions} tokens take "
+                f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.1f} GiB are free on "
+                f"{device}"
+            )
+
+
+def execute(
+    named: Mapping[str, Any], *, device: str = "cpu", checkpoints: Path | None = None, checkpoint_every: int = 100
+) -> dict[str, Any]:
+    """Train what ``Trial.named`` named; a ``TrainResult`` as JSON.
+
+    checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
+    in one line, where this checkout makes other numbers or other data of these names.
+
+    >>> from paper_checks.lowering.trials import Trial, execute
+    >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
+    >>> result = execute(trial.named())
+    >>> result["num_steps"], len(result["losses"])
+    (2, 2)
+    """
+    from sims.training.train import train
+
+    trial = Trial.of(named)
+    again = trial.named()
+    for name, what in (("numbers", "weights and gains"), ("data", "data")):
+        if again[name] != named.get(name):
+            raise ValueError(f"{trial.scheme}: the {what} of this run are {again[name]} here, not {named.get(name)}")
+    if checkpoints is None:
+        return train(trial.lower(), device=device).plain()
+
+    from sims.training.store import key
+
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    path = checkpoints / f"{key(named)}.pt"
+    result = train(trial.lower(), device=device, checkpoint=path, checkpoint_every=checkpoint_every).plain()
+    path.unlink(missing_ok=True)
+    return result

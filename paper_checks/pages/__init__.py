@@ -1,0 +1,1 @@
+"""The generated pages for people, their figures, and what notebooks write with."""

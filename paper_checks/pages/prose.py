@@ -1,0 +1,164 @@
+"""What a notebook writes with: sentences, formulas, tables and pictures whose every number is computed.
+
+A notebook's own Markdown holds no result; a sentence with a number in it is a ``say``, fed from the objects that the
+derivation or the measurement returned.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from sympy import Basic
+
+IS_FAST = os.environ.get("DEPTHLAW_NOTEBOOKS") == "fast"
+"""Whether a test runs the notebook: the same code, with fewer seeds and depths."""
+T = TypeVar("T")
+
+
+def pick(full: T, fast: T) -> T:
+    """``full`` for a reader, ``fast`` where a test runs the notebook.
+
+    >>> from paper_checks.pages.prose import pick
+    >>> pick(range(32), fast=range(2))
+    range(0, 32)
+    """
+    return fast if IS_FAST else full
+
+
+def say(text: str) -> None:
+    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string.
+
+    >>> from paper_checks.pages.prose import say
+    >>> say(f"Half of it is {1 / 2}.")  # a notebook typesets it
+    <IPython.core.display.Markdown object>
+    """
+    from IPython.display import Markdown, display
+
+    display(Markdown(cleandoc(text)))
+
+
+def quote(id_: str) -> None:
+    """What a source prints, word for word, as the claim of that id keeps it, and where; restated where no copy is."""
+    from paper_checks.claims.sources import sources
+    from paper_checks.papers.registry import claims
+
+    found = claims()[id_]
+    source = sources()[found.source]
+    how = "" if source.file else ", restated by us"
+    lines = "  \n> ".join(found.quote.splitlines())
+    say(f"> {lines}\n>\n> ({source.title}; {found.locator}: {id_}{how})")
+
+
+def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
+    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to.
+
+    >>> from paper_checks.pages.prose import formula
+    >>> formula("2 N", left="L")  # a notebook typesets it
+    <IPython.core.display.Math object>
+    """
+    from IPython.display import Math, display
+
+    parts = [right] if left is None else [left, sign, right]
+    display(Math(" ".join(latex(part) for part in parts)))
+
+
+def latex(found: Basic | str | float) -> str:
+    r"""LaTeX of an expression; a string is taken to be LaTeX already.
+
+    >>> from paper_checks.pages.prose import latex
+    >>> from sympy import Rational
+    >>> from theory.symbols import N
+    >>> print(latex((2 * N) ** Rational(1, 4)))
+    \sqrt[4]{2} \sqrt[4]{N}
+    """
+    if isinstance(found, str):
+        return found
+    from sympy import latex as typeset
+
+    return typeset(found, root_notation=True)
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows with the same keys, as a table of Markdown; expressions are typeset, numbers rounded to four digits.
+
+    ValueError where there is none.
+
+    >>> from paper_checks.pages.prose import table
+    >>> from theory.meanfield.update import predict
+    >>> table({"L": count, "update": predict("post-ln", "sgd", count).update} for count in (8, 64))
+    <IPython.core.display.Markdown object>
+    """
+    kept = list(rows)
+    if not kept:
+        raise ValueError("a table needs at least one row")
+    names = list(kept[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in kept]
+    say("\n".join(lines))
+
+
+def _cell(found: Any) -> str:
+    if found is None:
+        return ""
+    if isinstance(found, float):
+        return f"{found:.4g}"
+    if isinstance(found, str | int):
+        return str(found)
+    return f"${latex(found)}$"
+
+
+def plain(text: str) -> str:
+    r"""Text whose stars, bars, lines and angles mean nothing to Markdown.
+
+    >>> from paper_checks.pages.prose import plain
+    >>> print(plain("|dtheta| * 2"))
+    \|dtheta\| \* 2
+    """
+    return re.sub(r"([*_|])", r"\\\1", text).replace("<", "&lt;")
+
+
+def typeset(text: str) -> str:
+    r"""A claim's text as Markdown: what reads as a formula in it is LaTeX, the rest plain.
+
+    >>> from paper_checks.pages.prose import typeset
+    >>> print(typeset("Theta(L^(1/2)) at gains 1"))
+    $\Theta(L^{1/2})$ at gains 1
+    """
+    from paper_checks.notation.formulas import pieces
+    from paper_checks.notation.latex import latex as of_node
+
+    return "".join(plain(piece) if isinstance(piece, str) else f"${of_node(piece)}$" for piece in pieces(text))
+
+
+def style() -> None:
+    """Pictures as the project draws them: small, text as text, the same bytes from the same numbers."""
+    import matplotlib
+    from IPython.core.getipython import get_ipython
+
+    matplotlib.rcParams.update(
+        {
+            "figure.constrained_layout.use": True,
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "legend.frameon": False,
+            "figure.facecolor": "white",
+            "figure.dpi": 110,
+            "figure.figsize": (7.2, 3.8),
+        }
+    )
+    shell = get_ipython()
+    if shell is not None:
+        shell.run_line_magic("matplotlib", "inline")
+        shell.run_line_magic("config", "InlineBackend.figure_formats = ['png']")
+        # As large as figsize says; and no version of matplotlib in the file.
+        shell.run_line_magic(
+            "config", "InlineBackend.print_figure_kwargs = {'bbox_inches': None, 'metadata': {'Software': None}}"
+        )

@@ -1,0 +1,1 @@
+"""TRAINING.md and its figures."""

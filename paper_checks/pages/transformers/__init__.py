@@ -1,0 +1,1 @@
+"""TRANSFORMERS.md and its figures."""

@@ -1,0 +1,1 @@
+"""What the sources cite: Admin, Fixup, Xiong et al."""

@@ -1,0 +1,261 @@
+"""Xiong et al., "On Layer Normalization in the Transformer Architecture", arXiv 2002.04745: Lemma 2 and Theorem 1.
+
+Its network: blocks of attention and a ReLU FFN of hidden width d, every matrix N(0, 1/d), W^Q = W^K = 0, so attention
+is the mean of the tokens times one value matrix; l counts blocks. It has no output matrix; one more N(0, 1/d) matrix
+leaves every second moment here as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt, symbols
+
+from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.claims.statements import Values
+from paper_checks.routes import attention
+from paper_checks.routes.attention import Interval
+from paper_checks.routes.checks import all_of, check, outcome
+from theory.symbols import L
+
+_l, _d = symbols("l d", positive=True)
+
+
+@cache
+def _relu_share() -> Expr:
+    """E relu(z)^2, z standard normal."""
+    z = Symbol("z", real=True)
+    return 2 * integrate(z**2 * exp(-(z**2) / 2), (z, 0, oo)) / (2 * sqrt(2 * pi))
+
+
+def _model(placement: str, num_blocks: int, width: int, seed: int) -> Any:
+    """Uniform attention, hidden width d."""
+    from sims.model import ModelConfig, Transformer, alternating
+
+    encoder = alternating(2 * num_blocks, gains={"q": 0.0, "k": 0.0})
+    return Transformer(ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1), seed)
+
+
+@cache
+def _networks(placement: str, num_blocks: int, width: int, runs: int) -> tuple[Any, dict[str, Any]]:
+    """A network, and the matrices of as many as there are runs."""
+    models = [_model(placement, num_blocks, width, seed) for seed in range(runs)]
+    return models[0], attention.draws(models)
+
+
+# ---------------------------------------------------------------- LI-03
+
+_BOUNDS = Values.of(low=(1 + _l / 2) * _d, high=(1 + 3 * _l / 2) * _d)
+_SETS = ("equal", "independent", "opposite")
+
+
+def _is_at_most(first: Expr, second: Expr) -> bool:
+    """For all l, d > 0: every coefficient of the difference is at least 0."""
+    return all(coefficient >= 0 for coefficient in expand(second - first).as_coefficients_dict().values())
+
+
+def _summed(s: Values) -> list[bool | None]:
+    """A block adds between 0 (tokens that add up to 0) and d (equal ones) by attention, and d E relu^2 by the FFN."""
+    low = _d + _l * _relu_share() * _d
+    high = low + _l * _d
+    return [_is_at_most(s["low"], low), _is_at_most(high, s["high"])]
+
+
+@cache
+def _squares(kind: str, num_blocks: int) -> list[float]:
+    """|x_l|^2/d of real networks after so many blocks, the mean over tokens, by run; four tokens, width 32."""
+    import torch
+
+    runs, width = 24, 32
+    generator = torch.Generator().manual_seed(900)
+    x_RBTD = torch.randn((runs, 2, 4, width), generator=generator, dtype=torch.float64)
+    if kind == "equal":
+        x_RBTD = x_RBTD[:, :, :1].expand(-1, -1, 4, -1)
+    if kind == "opposite":
+        x_RBTD = torch.cat([x_RBTD[:, :, :2], -x_RBTD[:, :, :2]], dim=2)
+    model, drawn = _networks("pre", num_blocks, width, runs)
+    run = attention.together(model, lambda model, x: model.streams(x)[2 * num_blocks])
+    with torch.no_grad():
+        return run(drawn, x_RBTD).square().mean((1, 2, 3)).tolist()
+
+
+def _within_bounds(s: Values) -> Evidence:
+    """No interval lies outside of the bounds; equal tokens attain the upper one, opposite ones the lower at l = 1."""
+    answers: list[bool | None] = []
+    numbers: dict[str, Any] = {}
+    for num_blocks in (1, 6):
+        low, high = (float(s[name].subs({_l: num_blocks, _d: 1})) for name in ("low", "high"))
+        for kind in _SETS:
+            found = attention.interval(_squares(kind, num_blocks))
+            numbers[f"{kind} tokens, l = {num_blocks}"] = f"{found.text} in {low:g} to {high:g}"
+            answers.append(found.high >= low and found.low <= high)
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=len(answers),
+        verdict=outcome(all_of(answers)),
+        detail="E|x_l|^2/d of real Pre-LN networks with uniform attention",
+        numbers=numbers,
+    )
+
+
+_LI_03 = Claim(
+    id="LI-03",
+    source="xiong",
+    locator="Lemma 2",
+    quote="(1 + l/2) d <= E||x_l||^2 <= (1 + 3l/2) d, Pre-LN, W^Q = W^K = 0",
+    summary="Pre-LN with uniform attention: E|x_l|^2 lies between (1 + l/2) d and (1 + 3l/2) d after l blocks",
+    parts=(
+        Part(
+            name="as printed",
+            statement=_BOUNDS,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "what a block adds on average, at every width; equal tokens attain the upper bound, and opposite "
+                    "ones the lower at l = 1",
+                    _summed,
+                    is_direct=True,
+                    steps=lambda: (
+                        "the branch has mean 0 given what came before, so squares add",
+                        "FFN: E|relu(u W1) W2|^2 = d/2 for |u|^2 = d; E relu(z)^2 = 1/2",
+                        "attention: E|ubar W|^2 = |ubar|^2, ubar the mean of n vectors of length sqrt(d): from 0 to d; "
+                        "an output matrix N(0, 1/d) does not change that",
+                    ),
+                ),
+                Check(route=Route.MEASURED, run=_within_bounds, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + _l) * _d)),
+                Mutant(name="1 + l from below", statement=_BOUNDS.with_(low=(1 + _l) * _d)),
+            ),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- LI-04
+
+
+@dataclass(frozen=True)
+class LastGradient:
+    """|dL/dW^{2,L}|_F = O(order), every entry of dL/dx_L of order 1."""
+
+    placement: str
+    order: Expr
+
+    @property
+    def text(self) -> str:
+        return f"{self.placement}-LN: |dL/dW^(2,L)|_F = O({self.order}), d the width, L the number of blocks"
+
+
+def _by_moments(s: LastGradient) -> list[bool | None]:
+    """|h|^2 |J dL/dx|^2 with |h|^2 = d/2, |dL/dx|^2 = d and J's norm sqrt(d)/|z|, over the printed order squared.
+
+    z is the sum under the last norm: |z|^2 = 3d/2 in Post-LN; between (1 + L/2) d and (1 + 3L/2) d in Pre-LN.
+    """
+    share = _relu_share()
+    inputs = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s.placement]
+    out: list[bool | None] = []
+    for square in inputs:
+        ratio = share * _d**2 / square / s.order**2
+        out += [limit(ratio.subs(_d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), _d, oo).is_finite]
+    return out
+
+
+_BLOCKS = (2, 12)
+_WIDTHS = (16, 64)
+
+
+@cache
+def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
+    """log |dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
+    import torch
+
+    runs = 16
+    model, stacked = _networks(placement, num_blocks, width, runs)
+    x_RBTD, readout_RBTD = attention.inputs(1, 4, width, 500, runs=runs)
+    run = attention.together(model)
+    last = stacked[f"_weights.encoder_{2 * num_blocks - 1}_fc2"]
+    (grad,) = torch.autograd.grad((run(stacked, x_RBTD) * readout_RBTD)[:, 0, -1].sum(), last)
+    return grad.flatten(1).norm(dim=1).log().tolist()
+
+
+def _power(sizes: Sequence[int], logs: Sequence[Sequence[float]]) -> Interval:
+    """The power by which a quantity grows from the first size to the second, seed by seed."""
+    first, second = logs
+    step = math.log(sizes[1] / sizes[0])
+    return attention.interval([(b - a) / step for a, b in zip(first, second, strict=True)])
+
+
+def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:
+    first, second = (math.log(float(order.subs(letter, size).evalf())) for size in sizes)
+    return (second - first) / math.log(sizes[1] / sizes[0])
+
+
+def _scaling(s: LastGradient) -> Evidence:
+    """The measured power is not over the printed one, in L at one width and in d at one depth."""
+    depth = _power(_BLOCKS, [_gradients(s.placement, n, 32) for n in _BLOCKS])
+    width = _power(_WIDTHS, [_gradients(s.placement, 4, d) for d in _WIDTHS])
+    printed = {
+        "L": _printed_power(s.order.subs(_d, 32), L, _BLOCKS),
+        "d": _printed_power(s.order.subs(L, 4), _d, _WIDTHS),
+    }
+    answers: list[bool | None] = [found.low <= printed[name] for name, found in (("L", depth), ("d", width))]
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=len(answers),
+        verdict=outcome(all_of(answers)),
+        detail=f"real networks of {_BLOCKS[0]} and {_BLOCKS[1]} blocks, and of widths {_WIDTHS[0]} and {_WIDTHS[1]}",
+        numbers={"power of L": depth.text, "power of d": width.text},
+    )
+
+
+_ROOT = sqrt(log(_d))
+_ORDERS = {"post": _d * _ROOT, "pre": _d * _ROOT / sqrt(L)}
+
+
+def _last(placement: str, exact: str, *mutants: Mutant) -> Part:
+    return Part(
+        name=f"{placement}-LN",
+        statement=LastGradient(placement, _ORDERS[placement]),
+        checks=(
+            check(
+                Route.PROOF,
+                f"second moments at infinite width: {exact}",
+                _by_moments,
+                is_direct=True,
+            ),
+            Check(route=Route.MEASURED, run=_scaling, is_direct=True),
+        ),
+        mutants=mutants,
+    )
+
+
+_LI_04 = Claim(
+    id="LI-04",
+    source="xiong",
+    locator="Theorem 1",
+    quote="||dL/dW^{2,L}||_F: O(d sqrt(ln d)) for Post-LN, O(d sqrt(ln d / L)) for Pre-LN",
+    summary="gradient of the last FFN matrix: O(d sqrt(ln d)) in Post-LN, smaller by sqrt(L) in Pre-LN",
+    uses=("LI-03",),
+    parts=(
+        _last(
+            "post",
+            "d/sqrt(3) whatever L, where every entry of dL/dx is of order 1",
+            Mutant(name="falls with depth", statement=LastGradient("post", _ORDERS["pre"])),
+            Mutant(name="d^(1/2)", statement=LastGradient("post", sqrt(_d))),
+        ),
+        _last(
+            "pre",
+            "between d/sqrt(2 + 3L) and d/sqrt(2 + L)",
+            Mutant(name="as 1/L", statement=LastGradient("pre", _ORDERS["post"] / L)),
+            Mutant(name="d^(1/2)", statement=LastGradient("pre", sqrt(_d / L))),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_LI_03, _LI_04)

@@ -1,0 +1,1 @@
+"""The DeepNet paper, section by section."""

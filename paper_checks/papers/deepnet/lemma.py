@@ -1,0 +1,306 @@
+"""DeepNet's Lemma 4.1 on averages of tokens, and the gradient of a LayerNorm that it quotes from Xiong et al."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from sympy import Expr, Rational, S, Symbol, limit, oo, sqrt, symbols
+
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Values
+from paper_checks.routes import algebra, averages, one_liners
+from paper_checks.routes.averages import Average
+from paper_checks.routes.checks import all_of, check, derived, outcome
+from paper_checks.routes.search import search
+
+# ---------------------------------------------------------------- DN-01
+
+_d = Symbol("d", positive=True, integer=True)
+_UPPER, _THETA = Average(low=S.Zero), Average()
+_BOUNDED = Average(min_cosine=S.Zero, max_tokens=16, low=Rational(1, 16))
+_NORM = Values.of(norm=_d)
+
+
+def _norm_of_token() -> dict[str, Expr]:
+    """d var + d mean^2 is the sum of squares."""
+    variance, mean = S.One, S.Zero
+    return {"norm": sqrt(_d * (variance + mean**2))}
+
+
+def _norms_at_widths(s: Values) -> list[bool | None]:
+    """A token of mean 0 and variance 1 at each width: entries 1 and -1."""
+    out: list[bool | None] = []
+    for width in (2, 4, 64, 512):
+        entries = [(-1) ** place for place in range(width)]
+        out.append(algebra.equal(s["norm"].subs(_d, width), sqrt(sum(entry**2 for entry in entries))))
+    return out
+
+
+def _softmax_check() -> Check:
+    return check(
+        Route.MEASURED,
+        "a real attention layer over 8, 48 and 304 orthogonal tokens of mean 0 and variance 1, width 320",
+        averages.by_softmax,
+        is_direct=True,
+    )
+
+
+def _theta_checks() -> tuple[Check, ...]:
+    """``averages``' own, the search's counterexample in the lemma's words."""
+    proof, searching = averages.average_checks("DN-01")
+
+    def run(s: Average) -> Evidence:
+        found = searching.run(s)
+        if found.counterexample is None:
+            return found
+        words = {
+            "printed": "of the order of |x_i|",
+            "found": "0 for two opposite tokens of mean 0 and variance 1",
+            "command": one_liners.OPPOSITE_TOKENS,
+        }
+        is_zero = "= 0 of 2 tokens" in found.counterexample["found"]
+        return replace(found, counterexample={**found.counterexample, **words}) if is_zero else found
+
+    return proof, replace(searching, run=run)
+
+
+_DN_01 = Claim(
+    id="DN-01",
+    source="deepnet",
+    locator="Section 4.1, Lemma 4.1 and its gloss of =Theta=, and Appendix A, whose proof gives the upper bound alone",
+    quote="X = (x_1, ..., x_n), var(x_i) = 1, mean(x_i) = 0, q_i real: softmax(q_1, ..., q_n) X =Theta= x_i; =Theta=: "
+    "an equal bound of magnitude",
+    summary="a softmax average of normalised tokens has the magnitude of one of them",
+    parts=(
+        Part(
+            name="read as an upper bound, which is what the proof gives",
+            statement=_UPPER,
+            checks=(*averages.average_checks("DN-01"), _softmax_check()),
+            mutants=(
+                Mutant(name="at most a half", statement=_UPPER.with_(high=S.Half)),
+                Mutant(name="at least half", statement=_UPPER.with_(low=S.Half)),
+            ),
+        ),
+        Part(
+            name="read as Theta, a magnitude from below too: this reading fails",
+            statement=_THETA,
+            checks=_theta_checks(),
+            mutants=(
+                Mutant(name="a half at least", statement=_THETA.with_(low=S.Half)),
+                Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),
+            ),
+            expected=Verdict.REFUTED,
+            condition="cosines bounded below by a number over 0, or cosines of at least 0 and an effective number of "
+            "tokens 1/sum p_j^2 that is bounded: |average|^2/|x_i|^2 = p^T C p >= rho + (1 - rho) sum p_j^2, "
+            "which is sum p_j^2 of orthogonal (independent) tokens, 1/n with equal weights",
+            instead=Amendment(
+                statement=_BOUNDED,
+                text="at least 1/n of |x_i|^2 for cosines of at least 0 and 1/sum p_j^2 of at most n (here 16); 0 of "
+                "two opposite tokens",
+            ),
+        ),
+        Part(
+            name="the proof's length of a token",
+            statement=_NORM,
+            checks=(
+                derived(
+                    "sum of squares = d (var + mean^2), at variance 1 and mean 0",
+                    _norm_of_token,
+                    is_direct=True,
+                ),
+                check(
+                    Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", _norms_at_widths, is_direct=True
+                ),
+            ),
+            mutants=(Mutant(name="of length one", statement=Values.of(norm=1)),),
+            misprint=Amendment(
+                statement=Values.of(norm=sqrt(_d)),
+                text="||x_i|| = sqrt(d); it is ||x_i||^2 that is d. Nothing else of the proof changes",
+                grounds="the lemma's own var(x_i) = 1 and mean(x_i) = 0; Section 3 has LayerNorm inputs of sqrt(d)",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+
+# ---------------------------------------------------------------- DN-15: the gradient of a LayerNorm
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormGradient:
+    """The spectral norm of dLN(x)/dx is O(sqrt(d)/|x|^power), with x as it is or less the mean of its entries."""
+
+    is_centred: bool = False
+    power: int = 1
+
+    @property
+    def text(self) -> str:
+        size = "||x - mean(x)||" if self.is_centred else "||x||"
+        return f"||dLN(x)/dx|| = O(sqrt(d)/{size}{'' if self.power == 1 else f'^{self.power}'}) for every x"
+
+    def over(self, norm: Any, length: Any, centred: Any, width: Any, root: Any) -> Any:
+        """The spectral norm, over what is printed."""
+        return norm * (centred if self.is_centred else length) ** self.power / root(width)
+
+
+@cache
+def _is_projector(size: int) -> bool:
+    """J = (sqrt(d)/|y|) P, y = x - mean(x), P = I - 11^T/d - y y^T/|y|^2, P^2 = P of rank d - 2, as polynomials of x.
+
+    With s = |y|^2 the Jacobian of y s^(-1/2) is s^(-3/2) (s dy/dx - y (ds/dx)/2).
+    """
+    from sympy import QQ
+    from sympy.polys.rings import ring
+
+    polynomials, *x = ring([f"x{i}" for i in range(size)], QQ)
+    places = range(size)
+    mean = sum(x, polynomials.zero) * QQ(1, size)
+    y = [entry - mean for entry in x]
+    square: Any = sum((entry**2 for entry in y), polynomials.zero)
+    jacobian = [[square * y[i].diff(x[j]) - y[i] * square.diff(x[j]) * QQ(1, 2) for j in places] for i in places]
+    centre = [[QQ(int(i == j)) - QQ(1, size) for j in places] for i in places]
+    projector = [[square * centre[i][j] - y[i] * y[j] for j in places] for i in places]  # times |y|^2
+    twice = [
+        [sum((projector[i][k] * projector[k][j] for k in places), polynomials.zero) for j in places] for i in places
+    ]
+    is_idempotent = all(twice[i][j] == square * projector[i][j] for i in places for j in places)
+    trace = sum((projector[i][i] for i in places), polynomials.zero)
+    return jacobian == projector and is_idempotent and trace == (size - 2) * square
+
+
+def _exactly(s: NormGradient) -> list[bool | None]:
+    """The norm is sqrt(d)/|y| as P is a projector other than 0; its ratio to what is printed along x = c 1 + t e."""
+    c, t = symbols("c t", positive=True)
+    width = 4
+    centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
+    ratio = s.over(sqrt(width) / centred, length, centred, width, sqrt)
+    mean_grows, scale_grows, scale_falls = limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0)
+    return [
+        _is_projector(3),
+        _is_projector(4),
+        *(value.is_finite is True for value in (mean_grows, scale_grows, scale_falls)),
+    ]
+
+
+def _spectral(x: Any) -> float:
+    """Of torch's own layer_norm at x, by autograd."""
+    import torch
+
+    jacobian = torch.autograd.functional.jacobian(lambda z: torch.nn.functional.layer_norm(z, z.shape, eps=0.0), x)
+    return float(torch.linalg.matrix_norm(jacobian, 2))
+
+
+_SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.0, 1e-3), (0.0, 1e3))
+
+
+@cache
+def _measured() -> tuple[tuple[float, float, float, int], ...]:
+    """(spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector, three widths."""
+    import torch
+
+    generator, out = torch.Generator().manual_seed(0), []
+    for width in (8, 32, 128):
+        draw = torch.randn(width, generator=generator, dtype=torch.float64)
+        for shift, scale in _SHAPES:
+            x = shift + scale * draw
+            out.append((_spectral(x), float(x.norm()), float((x - x.mean()).norm()), width))
+    return tuple(out)
+
+
+def _by_autograd(s: NormGradient) -> Evidence:
+    """Bounded: never more than a few times the ratio at the standard normal vector."""
+    ratios = [s.over(*case, math.sqrt) for case in _measured()]
+    per_width = [ratios[i : i + len(_SHAPES)] for i in range(0, len(ratios), len(_SHAPES))]
+    answers: list[bool | None] = [max(row) < 10 * row[0] for row in per_width]
+    holds = all_of(answers)
+    rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, per_width[0], strict=True)}
+    example = {
+        "printed": "O(sqrt(d)/||x||)",
+        "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
+        "command": one_liners.NORM_GRADIENT,
+        "ratios": rows,
+    }
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=len(ratios),
+        verdict=outcome(holds),
+        detail="torch's layer_norm by autograd, its spectral norm over what is printed; d = 8 shown, 32 and 128 alike",
+        numbers=rows,
+        counterexample=example if holds is False and not s.is_centred and s.power == 1 else None,
+    )
+
+
+def _by_search(s: NormGradient) -> Evidence:
+    """A shift and integers of three to six entries; more than 20 times what is printed is a failure."""
+    from hypothesis import strategies as st
+
+    def holds(case: tuple[int, list[int]]) -> bool | None:
+        entries = [case[0] + entry for entry in case[1]]
+        size, total, squares = len(entries), sum(entries), sum(entry**2 for entry in entries)
+        if size * squares == total**2:
+            return None  # a constant vector has no gradient
+        centred = math.sqrt(squares - total**2 / size)
+        return s.over(math.sqrt(size) / centred, math.sqrt(squares), centred, size, math.sqrt) <= 20
+
+    vectors = st.lists(st.integers(-30, 30), min_size=3, max_size=6)
+    found = search(st.tuples(st.integers(0, 500), vectors), holds, max_examples=100)
+    numbers = {"x": [found.found[0] + entry for entry in found.found[1]]} if found.found else {}
+    return Evidence(
+        route=Route.PROPERTY,
+        num_effective=found.num_effective,
+        verdict=outcome(found.found is None),
+        detail="vectors of three to six integers: never 20 times what is printed"
+        if found.found is None
+        else "a vector of integers where it is over 20 times what is printed",
+        numbers=numbers,
+    )
+
+
+_PRINTED = NormGradient()
+_DN_15 = Claim(
+    id="DN-15",
+    source="deepnet",
+    locator="Section 3, after Lemma 3 of Xiong et al.",
+    quote="||dLN(x)/dx|| = O(sqrt(d)/||x||)",
+    summary="the gradient of a LayerNorm is O(sqrt(d)/||x||)",
+    parts=(
+        Part(
+            name="as printed",
+            statement=_PRINTED,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
+                    _exactly,
+                    is_direct=True,
+                    steps=lambda: (
+                        "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
+                        "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
+                        "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
+                    ),
+                ),
+                Check(route=Route.PROPERTY, run=_by_search, is_direct=True),
+                Check(route=Route.MEASURED, run=_by_autograd, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="sqrt(d)/||x||^2", statement=NormGradient(power=2)),
+                Mutant(name="sqrt(d)/||x - mean||^2", statement=NormGradient(is_centred=True, power=2)),
+            ),
+            expected=Verdict.REFUTED,
+            condition="a mean of the entries that is at most of the order of their standard deviation, as at "
+            "initialisation; or RMSNorm, which subtracts no mean and has norm sqrt(d)/||x|| exactly",
+            instead=Amendment(
+                statement=NormGradient(is_centred=True),
+                text="sqrt(d)/||x - mean(x)||, with equality for d >= 3",
+            ),
+        ),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_01, _DN_15)

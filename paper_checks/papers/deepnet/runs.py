@@ -1,0 +1,254 @@
+"""What is recorded of DeepNet's networks at initialisation, made by ``python -m paper_checks.papers.deepnet.runs``.
+
+Everywhere the update is that of one logit under SGD, the sum of ||df/dtheta||^2 / d, by autograd, on 4 independent
+tokens. Nothing here is of theory/.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sympy import Expr, log
+
+from paper_checks.claims.claim import Check, Evidence, Route
+from paper_checks.claims.statements import Growth
+from paper_checks.papers.deepnet.parts import (
+    BETWEEN,
+    SCALED,
+    VANILLA,
+    deepnet_scales,
+    exponent,
+    is_below,
+    is_near,
+    squares,
+)
+from paper_checks.routes import second_meanfield
+from paper_checks.routes.checks import outcome
+from paper_checks.routes.records import Config, Plan, make, record
+from paper_checks.system.places import RECORDS
+from theory.symbols import L
+
+NUM_TOKENS = 4
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "matrices": ("q", "k", "v", "out", "fc1", "fc2"),
+    "norm gains": ("post_gain",),
+    "norm biases": ("post_bias",),
+    "output biases": ("out_bias", "fc2_bias"),
+    "inner biases": ("v_bias", "fc1_bias"),
+    "query biases": ("q_bias",),
+}
+"""By what they are, the roles of a default Transformer. Left out: the biases of k, which shift all scores of a query
+alike, so that softmax does not see them and their gradient is 0."""
+
+
+# ---------------------------------------------------------------- encoder-decoders, by depth: DN-13, DN-14
+
+DEPTHS = (6, 18, 50, 100)
+SCHEMES = ("post-ln", "post-ln-init", "deepnet")
+
+
+def layers(scheme: str, num_layers: int) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """(alpha, gain) by layer of encoder and decoder. Post-LN-init divides what is in layer l by N - l + 1."""
+    if scheme == "post-ln-init":
+        side = [(1.0, 1 / (num_layers - index)) for index in range(num_layers)]
+        return side, side
+    scales = deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else VANILLA
+    return [scales.encoder] * num_layers, [scales.decoder] * num_layers
+
+
+def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
+    """The paper's tiny network, N layers on either side: the update of either side, and of the decoder's top layer."""
+    from sims.model import MATRICES, ModelConfig, SublayerConfig
+
+    scheme, num_layers = str(config["scheme"]), int(config["num_layers"])
+    is_all = scheme == "post-ln-init"  # DeepNorm scales no query and no key
+    sides = [
+        tuple(
+            SublayerConfig(
+                kind=kind,
+                residual_weight=weight,
+                gains={role: gain for role in MATRICES[kind] if is_all or role in SCALED},
+            )
+            for weight, gain in side
+            for kind in kinds
+        )
+        for side, kinds in zip(
+            layers(scheme, num_layers), (("attention", "ffn"), ("attention", "cross", "ffn")), strict=True
+        )
+    ]
+    d = 64
+    model = ModelConfig(encoder=sides[0], decoder=sides[1], d_model=d, num_heads=2, ffn_ratio=2)
+    found = squares(model, seeds, NUM_TOKENS)
+    top = tuple(f"_weights.decoder_{index}_" for index in range(3 * num_layers - 3, 3 * num_layers))
+    prefixes = {"encoder": ("_weights.encoder_",), "decoder": ("_weights.decoder_",), "top layer": top}
+    return {name: _sum(found, start, d) for name, start in prefixes.items()}
+
+
+def _sum(found: Mapping[str, Sequence[float]], start: tuple[str, ...], d: int) -> list[float]:
+    chosen = [by_seed for name, by_seed in found.items() if name.startswith(start)]
+    return [sum(seeds) / d for seeds in zip(*chosen, strict=True)]
+
+
+def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
+    """By recorded seed: the update, and the decoder's top layer's part of it."""
+    config = {"scheme": scheme, "num_layers": num_layers}
+    found = record("encoder-decoders")
+    either, top = (found.values(name, config) for name in ("encoder", "decoder")), found.values("top layer", config)
+    return [sum(both) for both in zip(*either, strict=True)], top
+
+
+# ---------------------------------------------------------------- encoders, by kind of parameter: DN-04, DN-09, DN-10
+
+LENGTHS = (4, 64)
+WIDTH = 32
+_NUM_SEEDS = {("deepnorm", "relu", 4): 768, ("deepnorm", "relu", 64): 192}
+"""More where the queries' biases are looked at: their gradients scatter the more, the fewer the attentions."""
+
+
+def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
+    """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases."""
+    from sims.model import ModelConfig, alternating
+
+    length, network = int(config["num_sublayers"]), second_meanfield.NETWORKS[str(config["scheme"])]
+    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain(length))
+    model = ModelConfig(
+        encoder=alternating(length, residual_weight=network.residual_weight(length), gains=gains),
+        d_model=WIDTH,
+        ffn_ratio=1,
+        activation=str(config["activation"]),
+        has_affine=True,
+        has_bias=True,
+    )
+    kinds = {role: name for name, roles in GROUPS.items() for role in roles}
+    sums: dict[str, list[float]] = {name: [0.0] * len(seeds) for name in GROUPS}
+    for name, by_seed in squares(model, seeds, NUM_TOKENS).items():
+        kind = kinds.get(name.split("_", 3)[3])
+        if kind is not None:
+            sums[kind] = [before + square for before, square in zip(sums[kind], by_seed, strict=True)]
+    return sums
+
+
+def encoders(scheme: str, activation: str, length: int) -> dict[str, list[float]]:
+    """By kind of parameter and recorded seed, ||df/dtheta||^2."""
+    config = {"scheme": scheme, "activation": activation, "num_sublayers": length}
+    return {name: record("encoders").values(name, config) for name in GROUPS}
+
+
+def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
+    """The power of L that an order looks like between two depths."""
+    low, high = (float(log(order.subs(L, length))) for length in lengths)
+    return (high - low) / math.log(lengths[1] / lengths[0])
+
+
+def _growth_on_record(s: Growth) -> Evidence:
+    low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
+    found, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
+    holds = is_below(found, power + BETWEEN) if s.is_upper else is_near(found, power)
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=int(holds is not None),
+        verdict=outcome(holds),
+        detail=f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, {len(low)} seeds, by autograd: the "
+        f"update's power of L from {LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
+        numbers={"power of L": found.text, "stated": float(f"{power:.3g}")},
+    )
+
+
+GROWTH_ON_RECORD = Check(route=Route.MEASURED, run=_growth_on_record, is_direct=True)
+"""A growth law by real encoders."""
+
+
+# ---------------------------------------------------------------- an encoder's share, by counts and scales: DN-07
+
+COUNTS = ((8, 8), (8, 64), (128, 8))
+"""(N, M): the first, then M and then N some doublings up."""
+
+
+def _share(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
+    from sims.model import ModelConfig, alternating, decoder_layers
+
+    def side(name: str) -> dict[str, Any]:
+        gains = dict.fromkeys(SCALED, float(config[f"beta_{name}"]))
+        return {"residual_weight": float(config[f"alpha_{name}"]), "gains": gains}
+
+    model = ModelConfig(
+        encoder=alternating(2 * int(config["N"]), **side("e")),
+        decoder=decoder_layers(int(config["M"]), **side("d")),
+        d_model=WIDTH,
+        num_heads=2,
+        ffn_ratio=1,
+    )
+    found = squares(model, seeds, NUM_TOKENS)
+    return {name: _sum(found, (f"_weights.{name}_",), WIDTH) for name in ("encoder", "decoder")}
+
+
+def share_config(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> dict[str, int | float]:
+    """alpha and beta of either side to six digits, and how many layers."""
+    (alpha_e, beta_e), (alpha_d, beta_d) = scales
+    letters = {"alpha_e": alpha_e, "beta_e": beta_e, "alpha_d": alpha_d, "beta_d": beta_d}
+    return {name: float(f"{value:.6g}") for name, value in letters.items()} | {"N": counts[0], "M": counts[1]}
+
+
+def share_configs() -> tuple[dict[str, int | float], ...]:
+    """The exact alpha_e and beta_e; and, as controls, beta_e times N^(1/8) and N^(1/16), whose share grows twice so."""
+    found = []
+    for power in (0, 1 / 8, 1 / 16):
+        for n, m in COUNTS:
+            alpha_e = (n**4 * m / 27) ** (1 / 16)
+            beta_e, decoder = 0.5**0.5 / alpha_e * n**power, ((3 * m) ** 0.25, (12 * m) ** -0.25)
+            found.append(share_config(((alpha_e, beta_e), decoder), (n, m)))
+    return tuple(found)
+
+
+def encoder_share(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> list[float]:
+    """By recorded seed: the encoder's part of the update."""
+    return record("encoder-share").values("encoder", share_config(scales, counts))
+
+
+PLANS: Mapping[str, Plan] = {
+    "encoder-decoders": Plan(
+        "the update of encoder-decoders of N and N layers at initialisation: sum over the matrices of ||df/dW||^2 / d "
+        "of either side and of the decoder's top layer, f one logit on 4 independent tokens; d = 64, FFN 128, 2 heads, "
+        "relu, float64",
+        tuple(({"scheme": scheme, "num_layers": n}, 64) for scheme in SCHEMES for n in DEPTHS),
+        _encoder_decoder,
+    ),
+    "encoders": Plan(
+        "encoders of L sublayers at initialisation: ||df/dtheta||^2 by kind of parameter, f one logit on 4 "
+        "independent tokens; d = 32, FFN 32, 1 head, float64",
+        tuple(
+            (
+                {"scheme": scheme, "activation": activation, "num_sublayers": length},
+                _NUM_SEEDS.get((scheme, activation, length), 64),
+            )
+            for scheme in ("deepnorm", "post-ln")
+            for activation in ("relu", "gelu")
+            for length in LENGTHS
+        ),
+        _encoder,
+    ),
+    "encoder-share": Plan(
+        "encoder-decoders of N and M layers at initialisation, of given alpha and beta: sum over the matrices of "
+        "||df/dW||^2 / d of either side, f one logit on 4 independent tokens; d = 32, FFN 32, 2 heads, relu, float64",
+        tuple((config, 128) for config in share_configs()),
+        _share,
+    ),
+}
+"""By the record's name."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure what the records of these names lack."""
+    if not arguments or set(arguments) - set(PLANS):
+        print(f"usage: python -m paper_checks.papers.deepnet.runs {' | '.join(PLANS)} ...", file=sys.stderr)
+        return 2
+    for name in arguments:
+        make(PLANS[name], RECORDS / f"{name}.json", print)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The Magneto paper, section by section."""

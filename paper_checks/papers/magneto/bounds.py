@@ -1,0 +1,351 @@
+"""The upper bounds of Magneto, (10) and (12), and Post-LN beside them, against the exact update of the networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import mpmath
+from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
+
+from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.papers.cited import admin_fixup
+from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
+from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
+from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, gelu_part
+from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, growth_part, v, w
+from paper_checks.routes import algebra, second_meanfield, uneven_gains
+from paper_checks.routes.checks import GROWTH, check, order_key, order_of
+from paper_checks.routes.recorded_stacks import at_most, recorded_too
+from theory.symbols import L, l
+
+_REFUTED = Verdict.REFUTED
+_PRE = Inequality(scheme="pre-ln", bound=PRINTED["pre-ln"], is_equal=False)
+_SUB = Inequality(scheme="sub-ln", bound=PRINTED["sub-ln"], is_equal=False)
+
+
+def _late(statement: Inequality) -> tuple[Mutant, ...]:
+    return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
+
+
+def _gelu_order(name: str, statement: Growth, condition: str) -> Part:
+    """O(log L) at gains 1, which GELU breaks by a power of 0.072; the mutant is O(1), as O(L^(1/2)) would hold."""
+    part = gelu_part(name, statement, instead=GELU_RMS, condition=condition)
+    return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
+
+
+def _most(statement: Inequality) -> tuple[str, str, Callable[[int], float]]:
+    """The bound at gains 1, by length."""
+    if (statement.activation, statement.norm_kind, statement.has_head) != ("relu", "layernorm", False):
+        raise LookupError(f"not in the record: {statement.text}")
+
+    at_ones = statement.bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
+    return statement.scheme, "sgd", lambdify(L, at_ones, modules="math")
+
+
+STACKS_BELOW = at_most(_most)
+"""The bounds at gains 1 by the record."""
+
+
+def _with_head(name: str, statement: Inequality) -> Part:
+    """Equal gains, and theta as (6) has it."""
+    return inequality(
+        f"with W_vocab, as theta is defined there: equal gains, {name}",
+        statement.with_(is_equal=True, has_head=True),
+        expected=_REFUTED,
+        condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
+        "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
+        "adds by itself",
+        has_instead=True,
+    )
+
+
+def _split(branch: str, input_second: int) -> str:
+    """When the bound holds: exact at given branch variances, as one may make v_1^2 + w_1^2 as large as one likes."""
+    return (
+        f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio v_l/w_l if "
+        f"and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)"
+    )
+
+
+_S2_08 = Claim(
+    id="S2-08",
+    source="magneto",
+    locator="Section 3.2, Theorem 3.1, (10)",
+    quote="Under SGD update, Fpre satisfies:\nFpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
+    summary="the update of Pre-LN is at most (10), for any gains",
+    uses=("S2-09",),
+    parts=(
+        recorded_too(
+            inequality(
+                "equal gains, relu",
+                _PRE.with_(is_equal=True),
+                more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
+            ),
+            STACKS_BELOW,
+        ),
+        _gelu_order(
+            "equal gains 1, gelu, where (10) is O(log L)",
+            Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
+            f"{EQUAL_MOMENTS}; GELU at gain 1 up to 4,240 sublayers (beyond them (10) itself is exceeded)",
+        ),
+        inequality(
+            "uneven gains",
+            _PRE,
+            expected=_REFUTED,
+            condition=_split("v_l^2 w_l^2", 2),
+            has_instead=True,
+            more=_late,
+        ),
+        _with_head("relu", _PRE),
+    ),
+    expected=_REFUTED,
+)
+
+_S2_13 = Claim(
+    id="S2-13",
+    source="magneto",
+    locator="Section 3.2, Theorem 3.2, (12)",
+    quote="Under SGD update, Fsub satisfies:\nFsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
+    summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
+    uses=("S2-14",),
+    parts=(
+        recorded_too(
+            inequality(
+                "equal gains, relu, LayerNorm",
+                _SUB.with_(is_equal=True),
+                expected=_REFUTED,
+                condition=f"{KAPPA}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+            ),
+            STACKS_BELOW,
+        ),
+        growth_part(
+            "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
+            Growth(scheme="sub-ln", order=log(L), is_upper=True),
+            expected=_REFUTED,
+            instead=(L ** (1 / (pi - 1)), "Theta(L^(1/(pi - 1))): no constant saves (12) either"),
+            wrong=S.One,
+            condition=KAPPA,
+        ),
+        inequality(
+            "equal gains, gelu, LayerNorm",
+            _SUB.with_(is_equal=True, activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
+        ),
+        inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
+        inequality(
+            "equal gains, gelu, RMSNorm",
+            _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; at gains 1 GELU behind RMSNorm exceeds (12) from 935 sublayers on",
+            is_measured=False,
+        ),
+        _gelu_order(
+            "equal gains 1, gelu, RMSNorm, where (12) is O(log L)",
+            Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L), is_upper=True),
+            KAPPA,
+        ),
+        inequality(
+            "uneven gains, relu, LayerNorm",
+            _SUB,
+            expected=_REFUTED,
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+        ),
+        inequality(
+            "uneven gains, relu, RMSNorm",
+            _SUB.with_(norm_kind="rmsnorm"),
+            expected=_REFUTED,
+            condition=_split("v_l^2", 1),
+            has_instead=True,
+            more=_late,
+        ),
+        inequality(
+            "uneven gains, gelu, LayerNorm",
+            _SUB.with_(activation="gelu"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+        ),
+        inequality(
+            "uneven gains, gelu, RMSNorm",
+            _SUB.with_(activation="gelu", norm_kind="rmsnorm"),
+            expected=_REFUTED,
+            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+        ),
+        _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
+    ),
+    expected=_REFUTED,
+)
+
+
+# ---------------------------------------------------------------- S2-11: Post-LN
+
+_POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
+_KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
+_O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
+_RATIO = Values.of(ratio=log(L) / L)
+
+
+def _ratio_derived(s: Values) -> list[bool | None]:
+    from theory.meanfield.growth import update_order
+    from theory.meanfield.setting import Setting
+
+    pre, post = (order_key(update_order(Setting.of(name, "sgd", "relu"))) for name in ("pre-ln", "post-ln"))
+    printed = order_key(order_of(s["ratio"]))
+    return [all(a - b == c for a, b, c in zip(pre, post, printed, strict=True))]
+
+
+def _ratio_summed(s: Values) -> list[bool | None]:
+    logs = [
+        second_meanfield.log_update("pre-ln", length) - second_meanfield.log_update("post-ln", length)
+        for length in second_meanfield.LENGTHS
+    ]
+    printed = [math.log(float(s["ratio"].subs(L, length))) for length in second_meanfield.LENGTHS]
+    return [algebra.settles([a - b for a, b in zip(logs, printed, strict=True)])]
+
+
+def _never_more(s: Values) -> list[bool | None]:
+    """(v^2 + w^2)/(2 + S_l) summed for Pre-LN, s_l in place of S_l for Post-LN; at gains 1 in closed form."""
+    out: list[bool | None] = []
+    for length in range(1, 41):
+        ones = [S.One] * length
+        pre, post = (uneven_gains.update(name, ones, ones) for name in ("pre-ln", "post-ln"))
+        out.append(bool(pre <= post and pre == 2 * (harmonic(length + 2) - Rational(3, 2))))
+    ratios = []
+    for length in (10**3, 10**6):
+        printed = float(s["ratio"].subs(L, length))
+        ratios.append(float(2 * mpmath.harmonic(length + 2) - 3) / (2 * length / 3) / printed)
+    return [*out, bool(abs(ratios[1] - 3) < abs(ratios[0] - 3) < 1)]
+
+
+def _less_measured(s: Values) -> Iterator[Case]:
+    """Both at one depth: the smaller one, as the printed order has it there, over the other is at most 1."""
+    ones = (1.0,) * 8
+    pre, post = (measure(Stack(placement=name, v=ones, w=ones)) for name in ("pre", "post"))
+    if s["ratio"].subs(L, len(ones)) < 1:
+        yield Case("Pre-LN over Post-LN, L = 8, gains 1", quotient(pre, post), 1.0)
+    else:
+        yield Case("Post-LN over Pre-LN, L = 8, gains 1", quotient(post, pre), 1.0)
+
+
+_S2_11 = Claim(
+    id="S2-11",
+    source="magneto",
+    locator="Section 3.2, after Theorem 3.1",
+    quote="Wang et al. (2022a) proves that under\nSGD update, the model update of vanilla Post-LN\nFpost\nis\nO(PL\n"
+    "l=1 v2\nl+w2\nl)\n.\nFpre\nis much\nsmaller than\nFpost\nwith the same model depth\nL",
+    summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
+    parts=(
+        recorded_too(
+            inequality(
+                "Post-LN, any gains, relu (as in Figure 1)",
+                _O_POST,
+                more=lambda s: (
+                    Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
+                    Mutant(name="a quarter of it", statement=s.with_(bound=_POST / 4)),
+                    Mutant(name="gelu", statement=s.with_(activation="gelu")),
+                ),
+            ),
+            STACKS_BELOW,
+        ),
+        growth_part(
+            "Post-LN, gelu, at gains 1, where the sum is O(L)",
+            Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
+            expected=_REFUTED,
+            instead=(
+                exp(L * log(_KAPPA_POST)),
+                "Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.0215: at gain 1 GELU has E phi'^2 > E phi^2, "
+                "so that every sublayer multiplies the gradient; from 96 sublayers on the update exceeds eta d times "
+                "the sum itself",
+            ),
+            condition=EQUAL_MOMENTS,
+        ),
+        Part(
+            name="Pre-LN over Post-LN at gains 1",
+            statement=_RATIO,
+            checks=(
+                check(Route.MEANFIELD, "the leading orders, one over the other", _ratio_derived),
+                check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", _ratio_summed, is_direct=True),
+                check(
+                    Route.PROPERTY,
+                    "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40",
+                    _never_more,
+                    is_direct=True,
+                ),
+                measured("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
+            ),
+            mutants=(
+                Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),
+                Mutant(name="the root of L", statement=_RATIO.with_(ratio=L ** Rational(-1, 2))),
+                Mutant(name="no smaller", statement=_RATIO.with_(ratio=1)),
+            ),
+        ),
+    ),
+    expected=_REFUTED,
+)
+
+
+# ---------------------------------------------------------------- S2-12: what Admin says
+
+_VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
+
+
+def _as_admin(s: Growth) -> list[bool | None]:
+    """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
+    (found,) = [one for one in admin_fixup.CLAIMS if one.id == "LI-01"]
+    said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
+    return [algebra.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
+
+
+_SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": lambda length: mpmath.mpf(length) / 2}
+"""Admin's sum over branches of beta_ll^2, the share of a branch in its own sublayer's variance: 1/(l + 1), and 1/2."""
+
+
+def _as_bracket(s: Growth) -> list[bool | None]:
+    """Admin's sum over what is printed, and over S2-10's bracket at gains 1: whether both settle."""
+    shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
+    order = lambdify(L, s.order, modules="mpmath")
+    quotients = ([mpmath.log(shares(x) / other(x)) for x in second_meanfield.LENGTHS] for other in (order, bracket))
+    return [algebra.settles(logs) for logs in quotients]
+
+
+_S2_12 = Claim(
+    id="S2-12",
+    source="magneto",
+    locator="Section 3.2, after Theorem 3.1",
+    quote="It is also verified by Liu et al. (2020).",
+    summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
+    uses=("LI-01", "S2-10"),
+    parts=(
+        Part(
+            name="as printed",
+            statement=_VERIFIED,
+            checks=(
+                check(
+                    Route.CITATION,
+                    "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
+                    "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
+                    _as_admin,
+                    is_direct=True,
+                ),
+                check(
+                    Route.NUMERIC,
+                    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at "
+                    "10^2, 10^4, 10^6",
+                    _as_bracket,
+                    is_direct=True,
+                ),
+                GROWTH[0],
+            ),
+            mutants=(
+                Mutant(name="N", statement=_VERIFIED.with_(order=L)),
+                Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),
+                Mutant(name="Post-LN", statement=_VERIFIED.with_(scheme="post-ln")),
+            ),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_S2_08, _S2_11, _S2_12, _S2_13)

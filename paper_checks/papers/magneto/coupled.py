@@ -1,0 +1,463 @@
+"""Magneto's encoder-decoder bound, Theorem 3.3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, together
+
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers.magneto.measured import Case, Stack, measure, measured
+from paper_checks.papers.magneto.parts import COUPLED_CELLS
+from paper_checks.routes import uneven_gains
+from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.search import search
+from theory.symbols import M, scratch
+
+_REFUTED = Verdict.REFUTED
+_SECTION = "Section 3.2, Theorem 3.3"
+_THEOREM = "Under SGD update, Fed satisfies:\nFed Fd+\nLd\nX\nl=1,l%3=1\nv2\ndl\nPLd\nn=1 v2\ndn\n(1 +\nLd\nX\nk=2"
+ONE = Fraction(1)
+Side = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
+
+
+# ---------------------------------------------------------------- which sublayer is the cross-attention
+
+
+@dataclass(frozen=True)
+class CrossPlace:
+    """The sublayers l = 1..3M that (14) sums over: those of this remainder by 3 are to be the cross-attentions."""
+
+    remainder: int
+
+    @property
+    def text(self) -> str:
+        return f"the cross-attentions are the l from 1 to 3M with l % 3 = {self.remainder}"
+
+
+def _place_by_theory(s: CrossPlace) -> list[bool | None]:
+    from theory.bounds.update import cross_sublayers
+    from theory.stack import ARCHITECTURES
+
+    (decoder,) = [side for side in ARCHITECTURES["encoder-decoder"].sides if side.name == "decoder"]
+    return [cross_sublayers(decoder, S(layer)) % 3 == s.remainder for layer in range(1, 7)]
+
+
+def _place_in_figure(s: CrossPlace) -> list[bool | None]:
+    """Figure 2 (b): self-attention, then the attention that reads the encoder, then the feed-forward network."""
+    names = [name for _ in range(6) for name in uneven_gains.DECODER_LAYER]
+    return [(name == "cross") == (number % 3 == s.remainder) for number, name in enumerate(names, start=1)]
+
+
+_PLACE = Part(
+    name="the cross-attention's index, l % 3 = 1",
+    statement=CrossPlace(1),
+    checks=(
+        check(Route.PROOF, "its place in the decoder's layer, for layers 1 to 6", _place_by_theory),
+        check(Route.CITATION, "the order of sublayers in Figure 2 (b), l from 1", _place_in_figure, is_direct=True),
+    ),
+    mutants=(Mutant(name="the feed-forward network", statement=CrossPlace(0)),),
+    misprint=Amendment(
+        statement=CrossPlace(2),
+        text="l % 3 = 2: a decoder layer is self-attention, cross-attention, feed-forward network, and l runs from 1",
+        grounds="the paper's own Figure 2 (b), and DeepNet's theorem that it follows, where the index is 3j - 1; at "
+        "equal gains the sum is the same, at others it is not",
+    ),
+    expected=Verdict.MISPRINT,
+)
+
+
+# ---------------------------------------------------------------- the coupling at the paper's own initialisation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coupling:
+    """The coupling in (14), every gain gamma = sqrt(log 3M) but the cross-attentions', is at most ``bound``."""
+
+    bound: Expr
+    is_cross_scaled: bool = False
+
+    @property
+    def text(self) -> str:
+        cross = "all gains" if self.is_cross_scaled else "all gains but the cross-attentions', which stay 1,"
+        return f"the coupling of (14), {cross} sqrt(log 3M), is at most {self.bound}"
+
+
+def _coupling(gamma_squared: Any, layers: int, is_cross_scaled: bool) -> Any:
+    """sum over cross-attentions of v^2, times (1 + sum_k v_k^2 / V_(k-1)) / V_L."""
+    squares = [gamma_squared, gamma_squared if is_cross_scaled else 1, gamma_squared] * layers
+    total, chain = squares[0], 1
+    for square in squares[1:]:
+        chain, total = chain + square / total, total + square
+    return layers * squares[1] * chain / total
+
+
+_LAYERS = (1, 2, 6, 12, 100, 1000)
+
+
+def _coupling_added_up(s: Coupling) -> Evidence:
+    found = {m: _coupling(math.log(3 * m), m, s.is_cross_scaled) for m in _LAYERS}
+    printed = {m: float(s.bound.subs(M, m).evalf()) for m in _LAYERS}
+    return Evidence(
+        route=Route.NUMERIC,
+        num_effective=len(_LAYERS),
+        verdict=outcome(all(found[m] <= printed[m] * (1 + 1e-12) for m in _LAYERS)),
+        detail="added up for M to 1000; with unscaled cross-attentions it falls to 1/2, while (63) has (log 3M)/3",
+        numbers={str(m): float(f"{value:.6g}") for m, value in found.items()},
+    )
+
+
+def _coupling_by_theory(s: Coupling) -> list[bool | None]:
+    """The coupling derived from the decoder's layer, its sums at these gains."""
+    from sympy import lambdify
+
+    from theory.bounds.update import derive_bound
+    from theory.symbols import side_symbols
+
+    expr = derive_bound("encoder-decoder-sub-ln").coupling
+    assert expr is not None
+    compiled = lambdify((side_symbols("decoder").gains_out, M), expr, modules="math")
+    out: list[bool | None] = []
+    for layers in (1, 2, 6, 12):
+        gamma = math.sqrt(math.log(3 * layers))
+        v = [0.0] + [gamma, gamma if s.is_cross_scaled else 1.0, gamma] * layers
+        out.append(compiled(v, layers) <= float(s.bound.subs(M, layers).evalf()) * (1 + 1e-12))
+    return out
+
+
+_WITHIN = Coupling(bound=Rational(1, 3) * (1 + harmonic(3 * M - 1)))
+_OWN_INIT = Part(
+    name="the coupling where the initialisation leaves cross-attentions unscaled",
+    statement=_WITHIN,
+    checks=(
+        Check(route=Route.NUMERIC, run=_coupling_added_up, is_direct=True),
+        check(Route.PROOF, "the derived coupling at these gains, M = 1, 2, 6, 12", _coupling_by_theory),
+    ),
+    mutants=(
+        Mutant(name="half of it", statement=replace(_WITHIN, bound=_WITHIN.bound / 2)),
+        Mutant(name="1/2, its limit", statement=replace(_WITHIN, bound=S.Half)),
+        Mutant(
+            name="scaled, without the third",
+            statement=replace(_WITHIN, bound=_WITHIN.bound * Rational(9, 10), is_cross_scaled=True),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- the bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoupledBound:
+    """(14) to (16) as one inequality: its left side exact, for the sublayers that the theorem writes.
+
+    is_telescoped: S_L/S_l in place of 1 + sum_k s_k/S_(k-1), in all three. share: what the right side is multiplied by.
+    """
+
+    is_equal: bool
+    norm_kind: str
+    remainder: int = 2
+    is_telescoped: bool = False
+    share: Fraction = ONE
+
+    @property
+    def text(self) -> str:
+        gains = "equal gains on either side" if self.is_equal else "any gains"
+        form = "sums of 1/V_l" if self.is_telescoped else "(14)-(16)"
+        share = "" if self.share == 1 else f"{self.share} of "
+        return (
+            f"update of an encoder-decoder Magneto, relu, {self.norm_kind} <= {share}{form} at {gains}, "
+            f"cross-attentions l % 3 = {self.remainder}"
+        )
+
+    def bound(self, decoder: Side, encoder: Side) -> Fraction:
+        own, coupling = self._side(decoder)
+        return self.share * (own + coupling * self._side(encoder)[0])
+
+    def _side(self, gains: Side) -> tuple[Fraction, Fraction]:
+        squares = [v**2 for v in gains[0]]
+        weights = [1 + v**2 / w**2 for v, w in zip(*gains, strict=True)]
+        totals = [sum(squares[: i + 1], Fraction(0)) for i in range(len(squares))]
+        chain = 1 + sum((s / total for s, total in zip(squares[1:], totals, strict=False)), Fraction(0))
+        reaching = [1 / total if self.is_telescoped else chain / totals[-1] for total in totals]
+        own = sum((weight * d for weight, d in zip(weights, reaching, strict=True)), Fraction(0))
+        cross = [i for i in range(len(squares)) if (i + 1) % 3 == self.remainder]
+        return own, sum((squares[i] * reaching[i] for i in cross), Fraction(0))
+
+
+_SMALL, _LARGE = Fraction(1, 16), Fraction(16)
+
+
+def _equal(v: Fraction, w: Fraction, length: int) -> Side:
+    return (v,) * length, (w,) * length
+
+
+def _tried(is_equal: bool) -> Iterator[tuple[Side, Side]]:
+    """(decoder, encoder): powers of 4, 3, 2 and 1/2; gains 1 to N = M = 12; then 16 and 1/16, either side by itself.
+
+    The update comes nearest to the bound where v is large and w small: at N = M = 1 to 0.53 of it.
+    """
+    for base in () if is_equal else (Fraction(4), Fraction(3), Fraction(2), Fraction(1, 2)):
+        for n, m in ((2, 2), (1, 1), (2, 1), (3, 2)):
+            sides = [tuple(base**i for i in range(length)) for length in (3 * m, 2 * n)]
+            yield (sides[0], sides[0]), (sides[1], sides[1])
+    for number in (12, 6, 2, 1):
+        yield _equal(ONE, ONE, 3 * number), _equal(ONE, ONE, 2 * number)
+    ends = ((_SMALL, _SMALL), (_SMALL, _LARGE), (_LARGE, _SMALL), (_LARGE, _LARGE))
+    for number, pairs in ((1, ends), (2, ends[2:])):
+        for of_decoder in pairs:
+            for of_encoder in pairs:
+                yield _equal(*of_decoder, 3 * number), _equal(*of_encoder, 2 * number)
+
+
+def _exact(s: CoupledBound) -> Evidence:
+    """The list, and then hypothesis at N, M up to 2."""
+    from hypothesis import strategies as st
+
+    def holds(case: tuple[Side, Side]) -> bool:
+        update, bound = uneven_gains.coupled(*case, norm_kind=s.norm_kind).total, s.bound(*case)
+        return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound)
+
+    listed = list(_tried(s.is_equal))
+    failing, number = next((case for case in listed if not holds(case)), None), len(listed)
+    if failing is None:
+        gain = st.sampled_from([ONE, *(Fraction(a, b) for a in (1, 2, 3, 7) for b in (1, 3, 5) if a != b)])
+
+        def side(length: int) -> Any:
+            one = st.builds(lambda a: (a,) * length, gain)
+            many = st.lists(gain, min_size=length, max_size=length).map(tuple)
+            return st.tuples(*[one if s.is_equal else many] * 2)
+
+        cases = st.tuples(st.integers(1, 2), st.integers(1, 2)).flatmap(
+            lambda counts: st.tuples(side(3 * counts[0]), side(2 * counts[1]))
+        )
+        found = search(cases, holds, max_examples=25)
+        failing, number = found.found, number + found.num_effective
+    return Evidence(
+        route=Route.PROPERTY,
+        num_effective=number,
+        verdict=outcome(failing is None),
+        detail="the exact update of an encoder-decoder, one token on either side, against the bound",
+        counterexample=None if failing is None else _shown(s, *failing),
+    )
+
+
+def _shown(s: CoupledBound, decoder: Side, encoder: Side) -> dict[str, Any]:
+    update = float(uneven_gains.coupled(decoder, encoder, norm_kind=s.norm_kind).total)
+    bound = float(s.bound(decoder, encoder))
+    as_printed = float(replace(s, remainder=1).bound(decoder, encoder))
+    sizes = f"N = {len(encoder[0]) // 2}, M = {len(decoder[0]) // 3}"
+    base = decoder[0][1] / decoder[0][0]
+    gains = f"v_l = w_l = {base}^(l-1) on either side"
+    if base == 1:
+        gains = (
+            f"equal gains, v_d = {decoder[0][0]}, w_d = {decoder[1][0]}, v_e = {encoder[0][0]}, w_e = {encoder[1][0]}"
+        )
+    return {
+        "printed": f"at most {bound:.4g} eta d",
+        "found": f"{update:.4g} eta d at {sizes}, {gains}",
+        "bound_with_the_index_as_printed": float(f"{as_printed:.6g}"),
+        "command": "depthlaw explain S2-18",
+    }
+
+
+def _by_transfer(s: CoupledBound) -> list[bool | None]:
+    """The same list through theory's sublayer, in floats."""
+    out: list[bool | None] = []
+    for decoder, encoder in _tried(s.is_equal):
+        own, coupling = _walk(decoder, s.norm_kind, has_cross=True)
+        below, _ = _walk(encoder, s.norm_kind, has_cross=False)
+        out.append(own + coupling * below <= float(s.bound(decoder, encoder)))
+    return out
+
+
+def _walk(gains: Side, norm_kind: str, *, has_cross: bool) -> tuple[float, float]:
+    """(update, what reaches the encoder's output) of one side, from the top down."""
+    from theory.stack import SUB, BranchMoments, NormKind, transfer
+
+    kind, found, stream = NormKind(norm_kind), [], 1.0
+    for v, w in zip(*(map(float, one) for one in gains), strict=True):
+        second = w**2 / 2
+        moments = BranchMoments(second, second * (1 - 1 / math.pi), 0.0, 0.0, 0.5, 0.0)
+        options = {"residual_weight": 1.0, "branch_weight": 1.0, "input_scale": 1.0, "sqrt": math.sqrt}
+        t = transfer(SUB, kind, moments, stream=stream, gain_in=w, gain_out=v, **options)
+        found.append((t, stream))
+        stream = t.stream
+    gradient, update, below = 1 / stream, 0.0, 0.0
+    for index in range(len(found) - 1, -1, -1):
+        t, at = found[index]
+        update += gradient * (t.fc1_square + t.fc2_square)
+        if has_cross and index % 3 == 1:
+            below += gradient * (t.gradient_ratio - 1) * at
+        else:
+            gradient *= t.gradient_ratio
+    return update, below
+
+
+_x, _r, _M, _L = (scratch(name, positive=True) for name in ("x", "r", "M", "L"))
+
+
+def _for_all_sizes(s: CoupledBound) -> Evidence:
+    """Equal gains behind RMSNorm: each step a sympy identity or sign; and N = M = 1 in full, in all four gains.
+
+    x = v^2, r = v^2/w^2 of a side of L sublayers. Only the last of the rows depends on the share: a factor below 1
+    has no proof for all sizes, and at N = M = 1 it fails.
+    """
+    if not s.is_equal or s.norm_kind != "rmsnorm" or s.is_telescoped:
+        raise ValueError("equal gains behind RMSNorm")
+    j = scratch("j", positive=True)  # sublayers below
+    kept, dropped = 1 + _x / (1 + j * _x), S.One  # a sublayer that passes its gradient on, and a cross-attention
+    telescoped = (1 + (j + 1) * _x) / (1 + j * _x)
+    own = (harmonic(_L) - (1 + harmonic(_L - 1))).subs(harmonic(_L), harmonic(_L - 1) + 1 / _L)
+    first = (1 + harmonic(3 * _M - 1)).subs(_M, 1) / 3 - Rational(1, 2)
+    rise = (1 / (3 * _M) + 1 / (3 * _M + 1) + 1 / (3 * _M + 2)) / 3 - 1 / (3 * _M + 2)
+    shown: list[tuple[str, bool | None]] = [
+        (
+            "D_l <= prod_(j > l) q_j/q_(j-1) / q_L = 1/q_l < 1/(l x), q_l = 1 + l x: a cross-attention sends no "
+            "gradient down the decoder, and its factor, 1, is less than q_j/q_(j-1)",
+            cancel(kept - telescoped) == 0 and _is_positive(telescoped - dropped),
+        ),
+        (
+            "own part < (1 + r) H_L/x <= (1 + r)(1 + H_(L-1))/x: H_L - 1 - H_(L-1) = 1/L - 1, for L >= 1",
+            cancel(own - (1 / _L - 1)) == 0,
+        ),
+        (
+            "coupling < sum_(j <= M) 1/(3j - 1) <= (1 + H_(3M-1))/3: at M = 1 1/2 < 5/6, from M to M + 1 it rises by "
+            "less, 1/(3M + 2) < (1/(3M) + 1/(3M + 1) + 1/(3M + 2))/3",
+            bool(first > 0) and _is_positive(rise),
+        ),
+        (
+            "own and coupling are each below theirs, so the decoder's own + coupling times the encoder's own is, for "
+            "all N and M",
+            s.share >= 1 or None,
+        ),
+        _in_all_gains(s),
+    ]
+    answers = [answer for _, answer in shown]
+    return Evidence(
+        route=Route.PROOF,
+        num_effective=sum(answer is not None for answer in answers),
+        verdict=outcome(all_of(answers)),
+        detail="equal gains v, w on either side, RMSNorm, one token: all N, M >= 1",
+        steps=tuple(step for step, answer in shown if answer),
+    )
+
+
+def _is_positive(expr: Expr) -> bool:
+    """Of a rational function of positive letters: every coefficient on top and below is positive."""
+    return all(
+        c > 0 for part in fraction(cancel(together(expr))) for c in Poly(part, *part.free_symbols or (_x,)).coeffs()
+    )
+
+
+def _in_all_gains(s: CoupledBound) -> tuple[str, bool | None]:
+    """The bound less the update at N = M = 1 as a rational function of x and r of either side."""
+    letters = tuple(scratch(name, positive=True) for name in ("x_d", "r_d", "x_e", "r_e"))
+    x_d, r_d, x_e, r_e = letters
+    q_d, q_e = ([1 + number * x for number in range(4)] for x in (x_d, x_e))
+    own = (1 + r_d) * (2 / q_d[2] + 1 / q_d[3])  # the self-attention's gradient is that of the cross-attention above it
+    update = own + x_d / q_d[2] * (1 + r_e) * (1 / q_e[1] + 1 / q_e[2])
+    share = Rational(s.share.numerator, s.share.denominator)
+    bound = share * ((1 + r_d) * Rational(5, 2) / x_d + Rational(5, 6) * (1 + r_e) * 2 / x_e)
+    if _is_positive(bound - update):
+        return "at N = M = 1 the bound less the update has positive coefficients only, in x, r of either side", True
+    ends = [(a, b, c, d) for a in _ENDS for b in _ENDS for c in _ENDS for d in _ENDS]
+    fails = any((bound - update).subs(dict(zip(letters, end, strict=True))) < 0 for end in ends)
+    return "", False if fails else None
+
+
+_ENDS = (Rational(1, 2**8), Integer(2**8), Integer(2**16))
+
+
+def _in_networks(s: CoupledBound) -> Iterator[Case]:
+    """Equal gains: all 1 at N = M = 2, and where the bound is nearest; uneven ones: powers of 4 at N = M = 2."""
+    near = _equal(_LARGE, _SMALL, 3), _equal(_LARGE, _LARGE, 2)
+    gains_one = _equal(ONE, ONE, 6), _equal(ONE, ONE, 4)
+    decoder, encoder = (tuple(Fraction(4) ** i for i in range(length)) for length in (6, 4))
+    for sides in (gains_one, near) if s.is_equal else (((decoder, decoder), (encoder, encoder)),):
+        v, w, encoder_v, encoder_w = (tuple(map(float, gains)) for side in sides for gains in side)
+        stack = Stack(placement="sub", v=v, w=w, encoder_v=encoder_v, encoder_w=encoder_w, norm_kind=s.norm_kind)
+        name = f"v_d = {v[0]:g}, w_d = {w[0]:g}, v_e = w_e = {encoder_v[0]:g}" if s.is_equal else "v_l = w_l = 4^(l-1)"
+        yield Case(name, measure(stack), float(s.bound(*sides)))
+
+
+_MEASURED = measured("real encoder-decoders, one token on either side, N = M = 2, or 1 where v = 16", _in_networks)
+
+
+def _bound_part(
+    name: str, s: CoupledBound, *more: Check, condition: str = "", instead: Amendment | None = None
+) -> Part:
+    return Part(
+        name=name,
+        statement=s,
+        checks=(
+            Check(route=Route.PROPERTY, run=_exact, is_direct=True),
+            check(Route.MEANFIELD, "the listed gains through theory's sublayer", _by_transfer),
+            *more,
+        ),
+        mutants=(
+            Mutant(name="half of it", statement=replace(s, share=Fraction(1, 2))),
+            Mutant(name="a third of it", statement=replace(s, share=Fraction(1, 3))),
+        ),
+        expected=_REFUTED if condition else Verdict.CONFIRMED,
+        condition=condition or None,
+        instead=instead,
+    )
+
+
+_ANY = CoupledBound(is_equal=False, norm_kind="rmsnorm")
+
+
+_S2_18 = Claim(
+    id="S2-18",
+    source="magneto",
+    locator=f"{_SECTION}, (14)-(16)",
+    quote=_THEOREM,
+    summary="the update of an encoder-decoder Magneto is at most the decoder's bound plus a coupling times the "
+    "encoder's, for any gains",
+    uses=("S2-13", "S2-19"),
+    parts=(
+        _PLACE,
+        _OWN_INIT,
+        _bound_part(
+            "the bound, equal gains, relu, RMSNorm",
+            CoupledBound(is_equal=True, norm_kind="rmsnorm"),
+            Check(route=Route.PROOF, run=_for_all_sizes, is_direct=True),
+            _MEASURED,
+        ),
+        _bound_part(
+            "the bound, equal gains, relu, LayerNorm (the paper's sublayer)",
+            CoupledBound(is_equal=True, norm_kind="layernorm"),
+            condition="an inner norm that subtracts no mean; at gains 1 and N = M it is exceeded from 11 layers a side "
+            "on",
+        ),
+        _bound_part(
+            "the bound, uneven gains, relu, RMSNorm",
+            _ANY,
+            _MEASURED,
+            condition="equal gains; in general as (12), S2-13",
+            instead=Amendment(
+                statement=replace(_ANY, is_telescoped=True),
+                text="sum_l (1 + v_dl^2/w_dl^2)/V_dl + sum over cross-attentions of v_dl^2/V_dl times "
+                "sum_l (1 + v_el^2/w_el^2)/V_el, with V_l = sum_(n <= l) v_n^2",
+            ),
+        ),
+    ),
+    cells=(
+        Cell(
+            table="bounds",
+            where=(("scheme", "encoder-decoder-sub-ln-gamma"),),
+            column="order",
+            printed="1",
+            note="(63), the table of gamma put into (14)-(16)",
+        ),
+        *COUPLED_CELLS,
+    ),
+    expected=_REFUTED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S2_18,)

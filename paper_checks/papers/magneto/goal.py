@@ -1,0 +1,329 @@
+"""Magneto's goal, an update that does not grow with depth, and what of it is a guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
+
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.papers.magneto.orders import GAMMA_GELU, KAPPA, gelu_behind_gamma
+from paper_checks.papers.magneto.parts import bracket_value, growth_part
+from paper_checks.papers.magneto.wide import measured_too
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import awaits, check, order_key, order_of, outcome
+from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
+from theory.symbols import L, scratch
+
+_REFUTED = Verdict.REFUTED
+
+
+# ---------------------------------------------------------------- the goal: S2-20, S3-12
+
+_GAMMA = Values.of(gamma_squared=log(L))
+
+
+def _theta_one_derived(s: Values) -> list[bool | None]:
+    from theory.bounds.update import derive_bound
+    from theory.symbols import init_gain
+
+    gamma = s["gamma_squared"] ** Rational(1, 2)
+    return [order_key(order_of(derive_bound("sub-ln").uniform.subs(init_gain, gamma))) == (0, 0, 0)]
+
+
+def _theta_one_summed(s: Values) -> list[bool | None]:
+    values = [
+        bracket_value(length, s["gamma_squared"].subs(L, length).evalf(30)) for length in second_meanfield.LENGTHS
+    ]
+    return [algebra.settles([math.log(value) for value in values])]
+
+
+_TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
+
+
+def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part) -> Claim:
+    return Claim(
+        id=id_,
+        source=source,
+        locator=locator,
+        quote=quote,
+        summary="goal: one SGD step changes the function by Theta(eta d), which gamma = sqrt(log L) is to reach",
+        uses=tuple(uses),
+        parts=(
+            Part(
+                name="the printed bound at gamma = sqrt(log L)",
+                statement=_GAMMA,
+                checks=(
+                    check(Route.PROOF, "the order of (2/gamma^2)(1 + H_{L-1}): a number", _theta_one_derived),
+                    check(Route.NUMERIC, "its value at 10^2, 10^4, 10^6", _theta_one_summed, is_direct=True),
+                ),
+                mutants=(
+                    Mutant(name="its root", statement=_GAMMA.with_(gamma_squared=log(L) ** Rational(1, 2))),
+                    Mutant(name="its square", statement=_GAMMA.with_(gamma_squared=log(L) ** 2)),
+                ),
+            ),
+            measured_too(
+                growth_part(
+                    "the true update, relu, LayerNorm (the paper's sublayer)",
+                    Growth(scheme="sub-ln-gamma", order=S.One),
+                    expected=_REFUTED,
+                    instead=_TRUE_ORDER,
+                    condition=KAPPA,
+                )
+            ),
+            growth_part(
+                "the true update, gelu, LayerNorm",
+                Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
+                expected=_REFUTED,
+                instead=GAMMA_GELU,
+                condition=KAPPA,
+            ),
+            gelu_behind_gamma(),
+            growth_part(
+                "the true update, relu, RMSNorm", Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One)
+            ),
+            *more,
+        ),
+        expected=_REFUTED,
+    )
+
+
+_FLAT_REAL = InTransformer(scheme="sub-ln-gamma", order=S.One, is_upper=True)
+
+
+def _part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
+    """What the kernel rung decides alone."""
+    mutants = (
+        Mutant(name="falls as 1/log L", statement=replace(statement, order=1 / log(L))),
+        Mutant(name="at gain 1", statement=replace(statement, scheme="sub-ln")),
+    )
+    return Part(name=name, statement=statement, checks=(GROWTH_BY_KERNEL,), mutants=mutants, **rest)
+
+
+_REAL_MODEL = _part_of_real(
+    "in a real Transformer, softmax attention over 16 tokens and an FFN in turn: the matrices (relu, LayerNorm)",
+    _FLAT_REAL,
+    expected=_REFUTED,
+    condition=KAPPA,
+    instead=Amendment(
+        statement=replace(_FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
+        text="between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power 0.2 "
+        "of L, as the model of one token has it, 1/(2(pi - 1)) = 0.233",
+    ),
+)
+_REAL_RMS = _part_of_real(
+    "in a real Transformer: the matrices (relu, RMSNorm)", replace(_FLAT_REAL, norm_kind="rmsnorm")
+)
+_REAL_NORMS = _part_of_real(
+    "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
+    replace(_FLAT_REAL, role="norm_gain"),
+    expected=_REFUTED,
+    condition="they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is 0.3 to 0.25",
+)
+
+_S2_20 = _goal(
+    "S2-20",
+    "magneto",
+    "Section 3.2, Derivation and Implementation, GOAL",
+    "GOAL: F(x, θ)\nis updated by\nΘ(η)\nper SGD step after initialization as\nη0\n. That is\nFsub = Θ(ηd)where",
+    ("S2-21",),
+)
+_S3_12 = _goal(
+    "S3-12",
+    "slides",
+    "Magneto: Initialization, GOAL",
+    r"- **GOAL:**  $F(x, \theta)$  is updated by  $\Theta(\eta)$  per SGD step after initialization as  "
+    r"$\eta \rightarrow 0$ . That is  $\Delta F^{sub} = \Theta(\eta d)$",
+    ("S3-13",),
+    _REAL_MODEL,
+    _REAL_RMS,
+    _REAL_NORMS,
+)
+
+
+# ---------------------------------------------------------------- the model: attention and FFN in turn
+
+
+_KAPPAS = (1.0, math.pi / (math.pi - 1))
+"""Of attention over one token, W_o LN(W_v LN(x)), which has no activation; and of an FFN with ReLU and LayerNorm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternatingGrowth:
+    """The update of Magneto's own layers, attention and FFN in turn, at gains sqrt(log L)."""
+
+    order: Expr
+    is_upper: bool = True
+
+    @property
+    def text(self) -> str:
+        sign = "O" if self.is_upper else "Theta"
+        return (
+            "update of sub-ln-gamma, attention over one token and an FFN in turn, relu, layernorm under sgd = "
+            f"{sign}({self.order})"
+        )
+
+
+def _alternating_update(length: int) -> float:
+    """Added up from the top down: D_{l-1}/D_l = 1 + kappa_l gamma^2/q_{l-1}."""
+    gamma_squared = math.log(length)
+    kappas = np.resize(_KAPPAS, length)
+    streams = 1 + gamma_squared * np.arange(length)
+    steps = np.log1p(kappas * gamma_squared / streams)
+    above = np.concatenate([np.cumsum(steps[::-1])[::-1][1:], [0.0]])
+    return float(((1 + kappas) * np.exp(above)).sum() / (1 + gamma_squared * length))
+
+
+def _alternating_summed(s: AlternatingGrowth) -> Evidence:
+    found = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
+    ratios = [math.log(value / float(s.order.subs(L, length))) for length, value in found.items()]
+    holds = algebra.settles(ratios) or (s.is_upper and algebra.falls_away(ratios))
+    slopes = {}
+    for power in (3, 4, 5):
+        low, high = (_alternating_update(int(10**power * shift)) * math.log(10**power * shift) for shift in (0.8, 1.25))
+        slopes[f"local power of update * log L at 10^{power}"] = float(f"{math.log(high / low) / math.log(1.5625):.3f}")
+    counterexample = {
+        "printed": f"{'O' if s.is_upper else 'Theta'}({s.order}), attention and FFN in turn",
+        "found": ", ".join(f"{value:.4g} eta d at L = {length}" for length, value in found.items()),
+        "command": "depthlaw predict --attention --tokens 1 --ffn-ratio 1 --optimizer sgd --scheme sub-ln-gamma "
+        "--activation relu --norm-kind layernorm --layers 50,500",
+    }
+    return Evidence(
+        route=Route.NUMERIC,
+        num_effective=len(ratios),
+        verdict=outcome(holds),
+        detail="update / order at 10^2, 10^4, 10^6, sublayer by sublayer, kappa = 1 and pi/(pi - 1) in turn: "
+        + ("settles" if holds else "does not settle"),
+        numbers=slopes,
+        counterexample=None if holds else counterexample,
+    )
+
+
+@cache
+def _alternating_exponent() -> Expr:
+    """e of D_1 ~ L^(e - 1): two sublayers multiply the gradient by 1 + e/j + ..., from theory's form of a sublayer."""
+    from theory.stack import SUB, BranchMoments, NormKind, transfer
+
+    gain, j = scratch("gain", positive=True), scratch("j", positive=True)
+    square = gain**2
+    of_ffn = BranchMoments(square / 2, square / 2 * (1 - 1 / pi), S.Zero, S.Zero, Rational(1, 2), S.Zero)
+    of_attention = BranchMoments(square, square, S.Zero, S.Zero, S.One, S.Zero)
+    stream, product = 1 + square * (2 * j - 2), S.One
+    for moments in (of_attention, of_ffn):
+        options: dict[str, Any] = {"residual_weight": S.One, "branch_weight": S.One, "input_scale": S.One}
+        found = transfer(
+            SUB,
+            NormKind.LAYERNORM,
+            moments,
+            stream=stream,
+            gain_in=gain,
+            gain_out=gain,
+            sqrt=lambda x: x**S.Half,
+            **options,
+        )
+        product, stream = product * found.gradient_ratio, found.stream
+    above, below = (Poly(part, j) for part in fraction(cancel(together(product))))
+    excess = above - below  # one degree less than either
+    assert excess.degree() == below.degree() - 1
+    return cancel(excess.LC() / below.LC())
+
+
+def _alternating_by_theory(s: AlternatingGrowth) -> list[bool | None]:
+    exponent = _alternating_exponent()
+    found = order_key(order_of(L ** (exponent - 1) / log(L)))
+    printed = order_key(order_of(s.order))
+    values = [[float(part.evalf(20)) for part in key] for key in (found, printed)]
+    if all(abs(a - b) < 1e-15 for a, b in zip(*values, strict=True)):
+        return [True]
+    return [s.is_upper and values[0] < values[1]]
+
+
+_FLAT_MODEL = AlternatingGrowth(order=S.One)
+_MODEL = Part(
+    name="what is derived, the model: attention over one token and an FFN in turn (relu, LayerNorm)",
+    statement=_FLAT_MODEL,
+    checks=(
+        check(
+            Route.MEANFIELD,
+            "two sublayers multiply the gradient by 1 + e/j, e = (1 + pi/(pi - 1))/2: attention, without phi, adds no "
+            "more than telescopes",
+            _alternating_by_theory,
+        ),
+        Check(route=Route.NUMERIC, run=_alternating_summed, is_direct=True),
+    ),
+    mutants=(
+        Mutant(name="1/log L", statement=replace(_FLAT_MODEL, order=1 / log(L))),
+        Mutant(
+            name="the power of a stack of FFNs",
+            statement=AlternatingGrowth(order=L ** (1 / (pi - 1)) / log(L), is_upper=False),
+        ),
+    ),
+    expected=_REFUTED,
+    condition=KAPPA,
+    instead=Amendment(
+        statement=AlternatingGrowth(order=L ** (1 / (2 * (pi - 1))) / log(L), is_upper=False),
+        text="Theta(L^(1/(2(pi - 1))) / log L), the power 0.233, half of that of a stack of FFNs: the derived "
+        "guarantee does not hold, the update of the first step still grows with depth",
+    ),
+)
+
+
+# ---------------------------------------------------------------- S2-24
+
+_FLAT = Growth(scheme="sub-ln-gamma", order=S.One, is_upper=True)
+_TRAINING = "training runs of Magneto and Pre-LN by depth and learning rate"
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What only training shows."""
+
+    text: str
+
+
+_S2_24 = Claim(
+    id="S2-24",
+    source="magneto",
+    locator="Abstract, and Section 1",
+    quote="tecture for various tasks and modalities with\nguaranteed training stability.",
+    summary="Magneto has guaranteed training stability",
+    uses=("S2-20",),
+    parts=(
+        growth_part(
+            "what is derived, FFN sublayers alone: the first step's update does not grow with depth (relu, LayerNorm)",
+            _FLAT,
+            expected=_REFUTED,
+            instead=(_TRUE_ORDER[0], f"{_TRUE_ORDER[1]}: of FFN sublayers alone the derived guarantee does not hold"),
+            condition=KAPPA,
+            wrong=1 / log(L),
+        ),
+        _MODEL,
+        growth_part(
+            "the same, FFN sublayers alone, RMSNorm, relu",
+            replace(_FLAT, norm_kind="rmsnorm"),
+            wrong=1 / log(L),
+        ),
+        _REAL_MODEL,
+        _REAL_RMS,
+        Part(
+            name="from the first step to training",
+            statement=Stability(
+                "a first step whose first-order change of the function does not grow with depth, at one input and "
+                "at initialisation, guarantees that training is stable"
+            ),
+            checks=(awaits(_TRAINING),),
+            mutants=(),
+            expected=Verdict.UNDECIDED,
+            open=f"{_TRAINING}: no bound of the paper says anything of a second step",
+        ),
+    ),
+    expected=_REFUTED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S2_20, _S2_24, _S3_12)

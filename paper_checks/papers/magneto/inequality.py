@@ -1,0 +1,460 @@
+"""A printed bound on the model update as an inequality, judged against the exact update at gains of every kind.
+
+Four routes: the update in fractions over a list of gains, as far as 10^4 sublayers at gains 1, and what hypothesis
+finds; the same list through ``theory.meanfield.update``; rational functions of one letter t, by their limit as t goes
+to infinity; and real networks, where a failure shows at a depth that can be measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
+
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.papers.magneto.measured import NUM_NETWORKS, Case, Stack, measure, measured
+from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, n, v, w
+from paper_checks.routes import algebra, uneven_gains
+from paper_checks.routes.checks import outcome
+from paper_checks.routes.search import search
+from theory.symbols import L, l, scratch
+
+Gains = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
+"""v_1..v_L and w_1..w_L."""
+ONE = Fraction(1)
+LISTED, LONG = 8, (100, 1000, 10_000)
+"""The most sublayers that are tried in fractions; lengths that are tried in floats, at gains 1."""
+_t = scratch("t", positive=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inequality:
+    """The update of ``scheme`` is at most eta d times ``bound``. ``is_equal``: one v and one w for all sublayers.
+
+    has_head: the output projection is trained, too. Its gradient is x^e, and |x^e|^2 = d: it adds eta d exactly.
+    """
+
+    scheme: str
+    bound: Expr
+    is_equal: bool
+    activation: str = "relu"
+    norm_kind: str = "layernorm"
+    has_head: bool = False
+
+    def with_(self, **changes: Any) -> Inequality:
+        return replace(self, **changes)
+
+    @property
+    def text(self) -> str:
+        gains = "equal gains" if self.is_equal else "any gains v_l, w_l"
+        trained = "the branch matrices" + (" and W_vocab" if self.has_head else "")
+        network = f"{self.scheme}, {self.activation}, {self.norm_kind}"
+        return f"update of {network}, over {trained}, <= eta*d*({self.bound}) at {gains}"
+
+    def update(self, v: Sequence[Any], w: Sequence[Any]) -> Any:
+        of_branches = uneven_gains.update(self.scheme, v, w, activation=self.activation, norm_kind=self.norm_kind)
+        return of_branches + 1 if self.has_head else of_branches
+
+
+@cache
+def _at_ones(bound: Expr) -> Any:
+    """The bound at gains 1 as a function of L: what is left of its sums is added up in floats."""
+    ones = bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
+    return lambdify(L, algebra.normal_form(ones), modules="math")
+
+
+@cache
+def _bound_at(bound: Expr, gains: Gains) -> Fraction:
+    return algebra.value_at(bound, LETTERS, (list(gains[0]), list(gains[1]), len(gains[0])))
+
+
+# ---------------------------------------------------------------- the gains that are tried, L = 2N of them
+
+
+def _powers(base: Fraction, length: int) -> tuple[Fraction, ...]:
+    return tuple(base**i for i in range(length))
+
+
+def _alone(length: int, index: int, value: Fraction, others: Fraction = ONE) -> tuple[Fraction, ...]:
+    return tuple(value if i == index else others for i in range(length))
+
+
+def tried(is_equal: bool) -> Iterator[Gains]:
+    """Growing and shrinking by powers, and one sublayer unlike the others; equal gains."""
+    for length in () if is_equal else (4, 2, 6):
+        for base in (Fraction(3), Fraction(2), Fraction(3, 2), Fraction(1, 2)):
+            yield _powers(base, length), _powers(base, length)
+        for index in (0, length - 1):
+            for value in (Fraction(1, 32), Fraction(32)):
+                yield (Fraction(4),) * length, _alone(length, index, value, Fraction(4))
+                yield _alone(length, index, value), _alone(length, index, 1 / value)
+                yield _alone(length, index, value), (ONE,) * length
+    sizes = [Fraction(2), Fraction(1, 8), ONE, Fraction(32)]
+    for length in (2, LISTED):
+        for of_v in sizes:
+            for of_w in sizes if is_equal else (of_v,):
+                yield (of_v,) * length, (of_w,) * length
+
+
+def _ratio_at_ones(statement: Inequality, length: int) -> float:
+    """Update over bound at gains 1, in floats: so deep, fractions are long."""
+    ones = [1.0] * length
+    try:
+        return float(statement.update(ones, ones)) / float(_at_ones(statement.bound)(length))
+    except OverflowError:
+        return math.inf
+
+
+def _first_too_long(statement: Inequality) -> int | None:
+    """At gains 1: a length at which the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
+    most = 1 + 1e-9
+    good, bad = LISTED, next((length for length in LONG if _ratio_at_ones(statement, length) > most), None)
+    while bad is not None and bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if _ratio_at_ones(statement, middle) > most else (middle, bad)
+    return bad
+
+
+def _strategy(is_equal: bool) -> Any:
+    from hypothesis import strategies as st
+
+    gain = st.sampled_from([ONE, *(Fraction(a, b) for a in (1, 2, 3, 5, 8) for b in (1, 3, 8) if a != b)])
+    if is_equal:
+        return st.builds(lambda number, a, b: ((a,) * (2 * number), (b,) * (2 * number)), st.integers(1, 5), gain, gain)
+    gains = st.integers(1, 3).flatmap(lambda number: st.lists(gain, min_size=4 * number, max_size=4 * number))
+    return gains.map(lambda found: (tuple(found[::2]), tuple(found[1::2])))
+
+
+def _text(gains: Gains) -> str:
+    """v and w in few characters: one number where they are all equal."""
+    shown = [str(one[0]) if len(set(one)) == 1 else "(" + ", ".join(map(str, one)) + ")" for one in gains]
+    return f"v_l = w_l = {shown[0]}" if shown[0] == shown[1] else f"v = {shown[0]}, w = {shown[1]}"
+
+
+def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
+    """What is shown of a failure; ``command`` shows the update of the branches, which W_vocab's does not depend on."""
+    length = len(gains[0])
+    command = f"depthlaw predict --scheme {statement.scheme} --optimizer sgd --sublayers {length} "
+    command += f"--activation {statement.activation} --norm-kind {statement.norm_kind}"
+    listed: dict[str, Any] = {}
+    if length > LISTED:  # all of them are 1
+        update, bound = (
+            float(statement.update([1.0] * length, [1.0] * length)),
+            float(_at_ones(statement.bound)(length)),
+        )
+    else:
+        update, bound = float(statement.update(*gains)), float(_bound_at(statement.bound, gains))
+        listed = {name: [str(gain) for gain in one] for name, one in zip("vw", gains, strict=True)}
+        lists = [",".join(f"{float(g):.17g}" for g in one) for one in gains]
+        command += f" --v {lists[0]} --w {lists[1]}"
+    digits = _digits(update, bound)
+    shown = f"{update:.{digits}g}" if not statement.has_head else f"1 (of W_vocab) + {update - 1:.{digits}g}"
+    return {
+        "printed": f"at most {bound:.{digits}g} eta d",
+        "found": f"{shown} eta d at {length} sublayers, {_text(gains)}",
+        "num_sublayers": length,
+        **listed,
+        "update": float(f"{update:.6g}"),
+        "bound": float(f"{bound:.6g}"),
+        "command": command,
+    }
+
+
+def _digits(first: float, second: float) -> int:
+    """Four, or as many as tell one number from the other."""
+    return next((digits for digits in (4, 5, 6) if f"{first:.{digits}g}" != f"{second:.{digits}g}"), 7)
+
+
+# ---------------------------------------------------------------- three routes
+
+
+def _in_fractions(statement: Inequality) -> Evidence:
+    """The list, then hypothesis."""
+
+    def holds(gains: Gains) -> bool:
+        update, bound = statement.update(*gains), _bound_at(statement.bound, gains)
+        return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound) * (1 + 1e-12)
+
+    def listed() -> Gains | None:
+        return next((gains for gains in tried(statement.is_equal) if not holds(gains)), None)
+
+    def at_ones() -> Gains | None:
+        length = _first_too_long(statement)
+        return None if length is None else ((ONE,) * length, (ONE,) * length)
+
+    number = len(list(tried(statement.is_equal))) + len(LONG)
+    # The plainest first: gains 1 where gains are equal, at any depth, but few sublayers where they may be anything.
+    failing = (at_ones() or listed()) if statement.is_equal and not statement.has_head else (listed() or at_ones())
+    if failing is None:
+        found = search(_strategy(statement.is_equal), holds, max_examples=25)
+        failing, number = found.found, number + found.num_effective
+    shown = None if failing is None else counterexample(statement, failing)
+    return Evidence(
+        route=Route.PROPERTY,
+        num_effective=number,
+        verdict=outcome(failing is None),
+        detail="the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 "
+        "sublayers",
+        numbers={} if shown is None else {"update": shown["update"], "bound": shown["bound"]},
+        counterexample=shown,
+    )
+
+
+def _in_mean_field(statement: Inequality) -> Evidence:
+    """The same gains through theory.meanfield.update, and gains 1 as far as 10^4 sublayers, up to the first failure."""
+    from theory.meanfield.update import predict
+
+    def ratios() -> Iterator[float]:
+        options: dict[str, Any] = {"activation": statement.activation, "norm_kind": statement.norm_kind}
+        for gains in tried(statement.is_equal):
+            v, w = ([float(gain) for gain in one] for one in gains)
+            found = predict(statement.scheme, "sgd", len(v), v=v, w=w, **options).update
+            yield (found + statement.has_head) / float(_bound_at(statement.bound, gains))
+        for length in LONG:  # the gains of these schemes are 1 unless others are given
+            found = predict(statement.scheme, "sgd", length, **options).update
+            yield (found + statement.has_head) / float(_at_ones(statement.bound)(length))
+
+    worst, number = 0.0, 0
+    for ratio in ratios():
+        worst, number = max(worst, ratio), number + 1
+        if worst > 1 + 1e-12:
+            break
+    return Evidence(
+        route=Route.MEANFIELD,
+        num_effective=number,
+        verdict=outcome(worst <= 1 + 1e-12),
+        detail="the mean field at the same gains: the largest update / bound, or the first above 1",
+        numbers={"update_over_bound": float(f"{worst:.5g}")},
+    )
+
+
+def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
+    """Gains as powers of t, t to infinity, N = 2 and 1."""
+    one = S.One
+    for length in (4, 2):
+        if not is_equal:
+            for name, a in (("t^(l-1)", _t), ("t^(1-l)", 1 / _t)):
+                gains = [a**i for i in range(length)]
+                yield f"L = {length}, v_l = w_l = {name}", gains, gains
+            for i in range(length):
+                alone = [_t if i == j else one for j in range(length)]
+                yield f"L = {length}, w_{i + 1} = t, other gains 1", [one] * length, alone
+        pairs = {
+            "v = w = t": (_t, _t),
+            "v = t, w = 1": (_t, one),
+            "v = 1, w = t": (one, _t),
+            "v = w = 1/t": (1 / _t, 1 / _t),
+        }
+        for name, (a, b) in pairs.items():
+            yield f"L = {length}, {name}", [a] * length, [b] * length
+
+
+def limit_at_infinity(expr: Expr) -> Expr:
+    """Of a rational function of t with positive leading coefficients, by its degrees."""
+    above, below = (Poly(part, _t) for part in fraction(cancel(together(expr))))
+    if above.degree() != below.degree():
+        return oo if above.degree() > below.degree() else S.Zero
+    return cancel(above.LC() / below.LC())
+
+
+@cache
+def _exceeding(statement: Inequality) -> tuple[int, str]:
+    """(families that were looked at, the first along which the update exceeds the bound)."""
+    compiled = lambdify(LETTERS, statement.bound, modules="math")
+    number = 0
+    for name, a, b in families(statement.is_equal):
+        number += 1
+        limit = limit_at_infinity(statement.update(a, b) / compiled([S.Zero, *a], [S.Zero, *b], len(a)))
+        if limit is oo or limit > 1:
+            size = "infinity: no constant saves it" if limit is oo else f"{float(limit):.4g}"
+            return number, f"{name}, t to infinity: update / bound -> {size}"
+    return number, ""
+
+
+def _by_limits(statement: Inequality) -> Evidence:
+    """The inequality for all gains where it can be had; else update / bound as t goes to infinity."""
+    proven, steps = _proofs(statement)
+    if proven:
+        return Evidence(
+            route=Route.PROOF,
+            num_effective=len(steps),
+            verdict=Verdict.CONFIRMED,
+            detail="for every L and all gains of that kind, by the signs of coefficients",
+            steps=tuple(steps),
+        )
+    number, failing = _exceeding(statement)
+    return Evidence(
+        route=Route.PROOF,
+        num_effective=number,
+        verdict=outcome(False if failing else None),
+        detail="limits of update / bound along gains that are powers of t",
+        steps=(failing,) if failing else (),
+    )
+
+
+def _proofs(statement: Inequality) -> tuple[bool, list[str]]:
+    if statement.has_head:
+        return _proofs(statement.with_(has_head=False, bound=statement.bound - 1))
+    if uneven_gains.kappa(statement.activation, statement.norm_kind) != 1 and statement.scheme == "sub-ln":
+        return False, []
+    if statement.is_equal:
+        return _by_induction(statement), [
+            "L = 1: bound - update has only positive coefficients over one denominator",
+            "L to L + 1: so has (rise of the bound) - (rise of the update), in v^2, w^2 and L - 1",
+        ]
+    return _term_by_term(statement), ["each sublayer's term of bound - update has only positive coefficients"]
+
+
+def _is_positive(expr: Expr, *letters: Any) -> bool:
+    """Only positive coefficients over one denominator with only positive coefficients, letters positive."""
+    parts = fraction(cancel(together(expr)))
+    return all(all(c > 0 for c in Poly(part, *letters).coeffs()) for part in parts)
+
+
+_a, _b, _s, _below = (scratch(name, positive=True) for name in ("a", "b", "s", "S_below"))
+
+
+def _by_induction(statement: Inequality) -> bool:
+    """kappa = 1, so the gradient at sublayer l is 1/q_l, and one sublayer more adds its own term only."""
+    bound = statement.bound.replace(lambda e: isinstance(e, Indexed), lambda e: _a if e.base == v else _b)
+    closed = algebra.normal_form(bound)
+    for total in closed.atoms(Sum):
+        index, low, high = total.limits[0]
+        share = cancel(total.function * (index - 1))
+        if share.has(index):
+            return False
+        closed = closed.subs(total, share * (harmonic(high - 1) - harmonic(low - 2)))
+    closed = closed.expand()
+    rise = (closed.subs(L, L + 1) - closed).expand().subs(harmonic(L), harmonic(L - 1) + 1 / L)
+    x = scratch("x", nonnegative=True)
+    one = [statement.update([_a] * length, [_b] * length) for length in (1, 2, 3)]
+    term = _own_term(statement, _a, _b, L)
+    if any(cancel(sum(term.subs(L, i + 1) for i in range(len(one[:k]))) - one[k - 1]) != 0 for k in (1, 2, 3)):
+        return False
+    step = cancel(rise - term.subs(L, L + 1)).subs(L, x + 1)
+    first = closed.subs(L, 1).doit() - term.subs(L, 1)
+    return not step.has(harmonic) and _is_positive(step, x, _a, _b) and _is_positive(first, _a, _b)
+
+
+def _own_term(statement: Inequality, a: Expr, b: Expr, below: Expr) -> Expr:
+    """A sublayer's squared gradients over q_l; ``below``: how many sublayers of those gains there are so far."""
+    if statement.scheme == "pre-ln":
+        half = S.Half if statement.activation == "relu" else S.One
+        return half * (a**2 + b**2) / (1 + half * below * a**2 * b**2)
+    return (1 + a**2 / b**2) / (1 + below * a**2)
+
+
+def _term_by_term(statement: Inequality) -> bool:
+    """A bound that is one sum over l of weight_l / S_l: each term against the update's own."""
+    bound = statement.bound
+    if not isinstance(bound, Sum) or bound.limits != ((l, 1, L),):
+        return False
+    if statement.scheme == "post-ln":
+        term = statement.update([_a], [_b])  # with ReLU the gradient passes each sublayer unchanged
+        above = bound.function.subs({v[l]: _a, w[l]: _b})
+        is_passed = cancel(statement.update([_a, _b], [_b, _s]) - term - term.subs({_a: _b, _b: _s}, simultaneous=True))
+        return is_passed == 0 and _is_positive(above - term, _a, _b)
+    inner = bound.function.atoms(Sum)
+    branch = v[n] ** 2 * w[n] ** 2 if statement.scheme == "pre-ln" else v[n] ** 2
+    if inner != {Sum(branch, (n, 1, l))}:
+        return False
+    above = bound.function.subs(next(iter(inner)), _below + _s).subs({v[l]: _a, w[l]: _b})
+    half = S.Half if (statement.scheme, statement.activation) == ("pre-ln", "relu") else S.One
+    weight = half * (_a**2 + _b**2) if statement.scheme == "pre-ln" else 1 + _a**2 / _b**2
+    return _is_positive(above - weight / (1 + half * (_below + _s)), _a, _b, _s, _below)
+
+
+# ---------------------------------------------------------------- real networks
+
+
+def _measured_at(statement: Inequality) -> Iterator[Gains]:
+    """Gains that tell a failure from what a width of 64 and few networks blur."""
+    if statement.has_head:
+        yield (Fraction(2),) * 2, (Fraction(2),) * 2
+        return
+    if statement.scheme == "post-ln":
+        yield (Fraction(1, 4),) * 4, (Fraction(2),) * 4
+    elif not statement.is_equal:
+        yield _powers(Fraction(3), 4), _powers(Fraction(3), 4)
+    if statement.is_equal or statement.scheme == "post-ln":
+        is_past = (statement.scheme, statement.norm_kind) == ("sub-ln", "layernorm")
+        length = (24 if statement.activation == "gelu" else 16) if is_past else 8
+        yield (ONE,) * length, (ONE,) * length
+
+
+def _real_networks(statement: Inequality) -> Iterator[Case]:
+    for gains in _measured_at(statement):
+        v, w = (tuple(float(gain) for gain in one) for one in gains)
+        stack = Stack(
+            placement=uneven_gains.PLACEMENT[statement.scheme],
+            v=v,
+            w=w,
+            activation=statement.activation,
+            norm_kind=statement.norm_kind,
+            has_head=statement.has_head,
+        )
+        found = measure(stack, 64 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_NETWORKS)
+        yield Case(f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains)))
+
+
+# ---------------------------------------------------------------- parts
+
+_CHECKS = (
+    Check(route=Route.PROPERTY, run=_in_fractions, is_direct=True),
+    Check(route=Route.MEANFIELD, run=_in_mean_field),
+)
+_LIMITS = Check(route=Route.PROOF, run=_by_limits, is_direct=True)
+_REAL = measured("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
+TELESCOPED = {
+    "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
+    "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
+}
+"""The bounds without the step to first order."""
+_WHY = (
+    "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
+    "s_k/S_(k-1), which is as large only while it is small"
+)
+
+
+def inequality(
+    name: str,
+    statement: Inequality,
+    *,
+    expected: Verdict = Verdict.CONFIRMED,
+    condition: str | None = None,
+    has_instead: bool = False,
+    is_measured: bool = True,
+    more: Callable[[Inequality], tuple[Mutant, ...]] | None = None,
+) -> Part:
+    """A part: the printed bound under one activation and norm.
+
+    has_instead: the telescoped bound holds, or with W_vocab the printed one plus 1. is_measured: whether what it claims
+    shows, or fails, at a depth that can be measured.
+    """
+    checks = _CHECKS if statement.activation == "gelu" else (*_CHECKS, _LIMITS)
+    checks = (*checks, _REAL) if is_measured else checks
+    instead = None
+    if has_instead:
+        bound = statement.bound + 1 if statement.has_head else TELESCOPED[statement.scheme]
+        why = "W_vocab's own gradient is x^e, and |x^e|^2 = d" if statement.has_head else _WHY
+        instead = Amendment(statement=statement.with_(bound=bound), text=f"eta*d*({bound}): {why}")
+    return Part(
+        name=name,
+        statement=statement,
+        checks=checks,
+        mutants=(
+            Mutant(name="a third of it", statement=statement.with_(bound=statement.bound / 3)),
+            *(more(statement) if more else ()),
+        ),
+        expected=expected,
+        instead=instead,
+        condition=condition,
+    )
+
+
+PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}

@@ -1,0 +1,133 @@
+"""Growth of the update at depths that no sum reaches: log L = 10^2, 10^4, 10^6, sums over sublayers in closed form.
+
+GELU is nearly homogeneous: behind RMSNorm its kappa is 1.07 at gain 1, and 1 + 0.11/gamma at a large gain gamma. What
+grows as L^(kappa - 1) then hides behind log L at every L that can be added up. With the same gain in every sublayer
+
+    D_l = prod_{j > l} (j - 1 + c + kappa)/(j - 1 + c) / q_L,   q_l = (l + c)/c,   c = 1/(what a branch adds),
+
+and the sum of D_l is a ratio of Gamma functions, which at L = e^100 and beyond is exact to all digits that are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+from scipy.special import ndtr
+from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
+
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Growth
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import GROWTH, outcome
+from theory.symbols import L
+
+KAPPA = (
+    "kappa = w^2 E phi'(w z)^2/s^2 = 1, s what the inner norm divides by, z ~ N(0, 1): ReLU behind RMSNorm, which "
+    "subtracts no mean, or no activation; behind LayerNorm kappa > 1 for every phi that is not affine, by the Gaussian "
+    "Poincare inequality w^2 E phi'(w z)^2 >= Var phi(w z)"
+)
+"""What makes Sub-LN's gradients telescope."""
+EQUAL_MOMENTS = (
+    "w^2 E phi'(w z)^2 = E phi(w z)^2, z ~ N(0, 1), as ReLU has it at every w; where it is less, the update is of "
+    "smaller order, so that O() stands"
+)
+"""The same of Post-LN and Pre-LN, which have no inner norm."""
+
+_LOGS = (10**2, 10**4, 10**6)
+_EDGE = 12.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(160)
+
+
+def _gelu_moments(scale: float) -> tuple[float, float, float]:
+    """E phi, E phi^2, E phi'^2 of GELU at scale z: those of ReLU, and what differs, which lies within |u| < 12.
+
+    At a large scale that is the only way to keep the digits of kappa - 1, which log L multiplies.
+    """
+    found = np.array([scale / math.sqrt(2 * math.pi), scale**2 / 2, 0.5])
+    for low, high in ((-_EDGE, 0.0), (0.0, _EDGE)):
+        u = low + (high - low) * (_NODES + 1) / 2
+        weights = _WEIGHTS * (high - low) / 2 * np.exp(-((u / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
+        value, slope = u * ndtr(u), ndtr(u) + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+        step = float(low == 0)
+        found += [float(weights @ f) for f in (value - step * u, value**2 - step * u**2, slope**2 - step)]
+    mean, second, slope_second = (float(x) for x in found)
+    return mean, second, slope_second
+
+
+def _log_update(statement: Growth, log_length: float) -> mpmath.mpf:
+    """log of the update of a stack of Pre-LN or Sub-LN with GELU at L = e^log_length."""
+    if statement.activation != "gelu" or statement.optimizer != "sgd":
+        raise ValueError("the difference from ReLU is written for GELU under SGD")
+    placement = second_meanfield.NETWORKS[statement.scheme].placement
+    gain = math.sqrt(log_length) if statement.scheme == "sub-ln-gamma" else 1.0
+    mean, second, slope = _gelu_moments(gain)
+    if placement == "sub":
+        divisor = second - mean**2 if statement.norm_kind == "layernorm" else second
+        hidden, slope = 1.0, slope / divisor
+    elif placement == "pre":
+        hidden = second
+    else:
+        raise ValueError(f"no sum of {statement.scheme} here")
+    kappa, c = gain**2 * slope / hidden, mpmath.mpf(1) / (gain**2 * hidden)
+    first = mpmath.gamma(1 + c) / mpmath.gamma(c + kappa)
+    reaching = c * (first * mpmath.exp((kappa - 1) * log_length) - 1) / (kappa - 1)
+    return mpmath.log((gain**2 * slope + hidden) * reaching)
+
+
+def _by_gamma_functions(statement: Growth) -> Evidence:
+    order = lambdify(L, log(statement.order), modules="mpmath")
+    with mpmath.workdps(30):
+        ratios = [_log_update(statement, x) - order(mpmath.exp(x)) for x in _LOGS]
+        holds = algebra.settles(ratios)
+        numbers: dict[str, Any] = {
+            f"log L = {x}": f"exp({mpmath.nstr(r, 4)})" for x, r in zip(_LOGS, ratios, strict=True)
+        }
+    return Evidence(
+        route=Route.NUMERIC,
+        num_effective=len(ratios),
+        verdict=outcome(holds),
+        detail="update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature: "
+        + ("settles" if holds else "does not settle"),
+        numbers=numbers,
+    )
+
+
+def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str], condition: str) -> Part:
+    """A printed order that GELU breaks so slowly that sums up to 10^6 sublayers do not tell."""
+    return Part(
+        name=name,
+        statement=statement,
+        checks=(GROWTH[0], Check(route=Route.NUMERIC, run=_by_gamma_functions, is_direct=True)),
+        mutants=(Mutant(name="L^(1/2) times it", statement=statement.with_(order=sqrt(L) * statement.order)),),
+        expected=Verdict.REFUTED,
+        instead=Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),
+        condition=condition,
+    )
+
+
+_SECOND, _SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)
+"""E phi^2 and E phi'^2 of GELU at gain 1."""
+_RMS_POWER = L ** (_SLOPE / _SECOND - 1)
+GELU_RMS = (_RMS_POWER, "Theta(L^(kappa - 1)) = Theta(L^0.072), kappa = E phi'^2 / E phi^2 = 1.072 of GELU at w = 1")
+"""Sub-LN behind RMSNorm, and Pre-LN, at gains 1."""
+GAMMA_GELU = (
+    L ** (1 / (pi - 1)) * exp(sqrt(2) * sqrt(log(L)) / (4 * (pi - 1))) / log(L),
+    "Theta(L^(1/(pi - 1)) exp(sqrt(2 log L)/(4(pi - 1))) / log L): at w = sqrt(log L) GELU is nearly ReLU",
+)
+GAMMA_GELU_RMS = (
+    exp(sqrt(2) * sqrt(log(L)) / (4 * pi)) / sqrt(log(L)),
+    "Theta(exp(sqrt(2 log L)/(4 pi)) / sqrt(log L)), slower than any power: 2.42, 2.52, 2.59 at L = 10^2, 10^4, 10^6",
+)
+
+
+def gelu_behind_gamma() -> Part:
+    """Sub-LN at gamma = sqrt(log L) behind RMSNorm: bounded for ReLU, and just not for GELU."""
+    return gelu_part(
+        "the true update, gelu, RMSNorm",
+        Growth(scheme="sub-ln-gamma", activation="gelu", norm_kind="rmsnorm", order=S.One),
+        instead=GAMMA_GELU_RMS,
+        condition=KAPPA,
+    )

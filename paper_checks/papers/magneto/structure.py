@@ -1,0 +1,426 @@
+"""Magneto: what a sublayer is; (1)-(8), and the pseudo-code and layout of Figure 2.
+
+The file that the quotes come from is an extraction that lost roots, bars and brackets; quotes keep its damage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from sympy import Expr, Function, IndexedBase, S, Sum, expand
+
+from paper_checks.claims.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Sublayer, Values
+from paper_checks.papers.magneto.code import (
+    SCALED,
+    STEPS,
+    UNSCALED,
+    VERSION,
+    Equation,
+    activation,
+    agrees,
+    cases,
+    close,
+    evaluate,
+    layer_norm,
+)
+from paper_checks.routes import algebra
+from paper_checks.routes.checks import check
+from theory.symbols import L, l, scratch
+from theory.symbols import init_gain as gamma
+
+_LAYERS = "Section 3.1"
+_INIT = "Section 3.2"
+_RECORDED = f"torchscale {VERSION}, recorded; a test holds the record against the package"
+
+
+# ---------------------------------------------------------------- S2-01: (1)-(5)
+
+
+def _in_network(placement: str) -> Check:
+    return check(
+        Route.MEASURED,
+        f"the equation evaluated in numpy, against a sublayer of a real Transformer of placement {placement}: its "
+        "output where the residual is printed, else its branch; 1 and 3 heads, relu and gelu, to nine digits",
+        lambda s: [agrees(s, case) for case in cases(s.kind, placement)],
+        is_direct=True,
+    )
+
+
+def _as_stack(scheme_name: str) -> Check:
+    def decide(s: Equation) -> list[bool | None]:
+        from theory.schemes import scheme
+
+        placement = scheme(scheme_name).stack.placement
+        places = {"pre": s.steps[0] == "LN", "inner": s.steps[-2] == "LN", "branch": s.steps[-1] == "LN"}
+        found = [printed == getattr(placement, name) for name, printed in places.items()]
+        return [*found, s.steps.count("LN") == sum(places.values())]
+
+    return check(
+        Route.PROOF,
+        f"norms first, before the last matrix, last: as in the stack of {scheme_name}, and none else",
+        decide,
+    )
+
+
+_MSA = Equation(kind="attention", steps=STEPS["attention"], has_residual=True)
+_FFN = Equation(kind="ffn", steps=STEPS["ffn"], has_residual=False)
+
+_S2_01 = Claim(
+    id="S2-01",
+    source="magneto",
+    locator=f"{_LAYERS}, (1)-(5)",
+    quote="MSA(x) = x+WOLN(Attention(Q, K, V )) (2)",
+    summary="Sub-LN: a LayerNorm before the input projection and one before the output projection, in MSA and FFN",
+    parts=(
+        Part(
+            name="MSA, (1) and (2)",
+            statement=_MSA,
+            checks=(_in_network("sub"), _as_stack("sub-ln")),
+            mutants=(
+                Mutant(name="no inner norm", statement=replace(_MSA, steps=("LN", "QKV", "attention", "WO"))),
+                Mutant(name="behind WO", statement=replace(_MSA, steps=("LN", "QKV", "attention", "WO", "LN"))),
+                Mutant(name="on Q, K, V", statement=replace(_MSA, steps=("LN", "QKV", "LN", "attention", "WO"))),
+            ),
+        ),
+        Part(
+            name="FFN, (3)-(5); (5) is the branch alone, where (2) adds the input",
+            statement=_FFN,
+            checks=(_in_network("sub"), _as_stack("sub-ln")),
+            mutants=(
+                Mutant(name="no inner norm", statement=replace(_FFN, steps=("LN", "W1", "phi", "W2"))),
+                Mutant(name="before phi", statement=replace(_FFN, steps=("LN", "W1", "LN", "phi", "W2"))),
+                Mutant(name="no first norm", statement=replace(_FFN, steps=("W1", "phi", "LN", "W2"))),
+            ),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S2-02: the pseudo-code
+
+_SUBLN = Sublayer(("LN", "fin", "LN", "fout"))
+_BINDINGS = {
+    "attention": {"fin": ("QKV", "attention"), "fout": ("WO",)},
+    "ffn": {"fin": ("W1", "phi"), "fout": ("W2",)},
+}
+
+
+def _bound(s: Sublayer, kind: str) -> Equation:
+    """subln(x) with fin and fout of a kind of sublayer put in."""
+    steps = tuple(inner for step in s.steps for inner in _BINDINGS[kind].get(step, (step,)))
+    return Equation(kind=kind, steps=steps, has_residual=True)
+
+
+SUBLN_CHECKS = (
+    check(
+        Route.CITATION,
+        f"with fin and fout put in: the steps of (1)-(5), and those of {_RECORDED}",
+        lambda s: [_bound(s, e.kind).steps == steps for e in (_MSA, _FFN) for steps in (e.steps, STEPS[e.kind])],
+        is_direct=True,
+    ),
+    check(
+        Route.MEASURED,
+        "the same evaluated in numpy, against x_l of a real Transformer of placement sub, both kinds of sublayer",
+        lambda s: [agrees(_bound(s, kind), case) for kind in _BINDINGS for case in cases(kind, "sub")],
+        is_direct=True,
+    ),
+)
+SUBLN_MUTANTS = (
+    Mutant(name="no inner norm", statement=Sublayer(("LN", "fin", "fout"))),
+    Mutant(name="behind fout", statement=Sublayer(("LN", "fin", "fout", "LN"))),
+)
+
+_GAINS = Values.of(ffn=gamma, v_proj=gamma, out_proj=gamma, q_proj=1, k_proj=1)
+_ROLES = {"ffn": ("fc1", "fc2"), "v_proj": ("v",), "out_proj": ("out",), "q_proj": ("q",), "k_proj": ("k",)}
+
+
+def _role_gains(s: Values) -> dict[str, Expr]:
+    return {role: s[name] for name, roles in _ROLES.items() for role in roles}
+
+
+def _by_degree(s: Values) -> list[bool | None]:
+    return [algebra.equal(gain, gamma ** _degree(role)) for role, gain in _role_gains(s).items()]
+
+
+@cache
+def _degree(role: str) -> int:
+    """Of the branch without norms in one of its matrices, at equal tokens; ArithmeticError if it is no whole one."""
+    kind = "ffn" if role in ("fc1", "fc2") else "attention"
+    plain = Equation(kind=kind, steps=tuple(step for step in STEPS[kind] if step != "LN"), has_residual=False)
+    case = cases(kind, "none")[1]
+    case = replace(case, before_TD=case.before_TD[:1].repeat(len(case.before_TD), axis=0))
+    scaled = replace(case, weights={**case.weights, role: 3 * case.weights[role]})
+    ratio = abs(evaluate(plain, scaled)).sum() / abs(evaluate(plain, case)).sum()
+    for degree in (0, 1):
+        if math.isclose(ratio, 3**degree, rel_tol=1e-9):
+            return degree
+    raise ArithmeticError(f"the branch is not homogeneous in {role}: {ratio:.6g}")
+
+
+def _by_theory_roles(s: Values) -> list[bool | None]:
+    from theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
+
+    kinds = (SublayerKind.SELF, SublayerKind.FFN)
+    expected = {role: gamma for kind in kinds for role in SCALED_ROLES[kind]}
+    expected |= {role: S.One for kind in kinds for role in UNSCALED_ROLES[kind]}
+    printed = _role_gains(s)
+    return [set(printed) == set(expected), *(algebra.equal(printed[role], gain) for role, gain in expected.items())]
+
+
+GAIN_CHECKS = (
+    check(
+        Route.PROPERTY,
+        "the branch without norms, equal tokens, one matrix times 3: gamma where that is of degree 1, 1 where of 0 "
+        "('w is [...]' read as 'w in [...]', else the code would set nothing)",
+        _by_degree,
+        is_direct=True,
+    ),
+    check(Route.PROOF, "the roles on the value path of the theory's sublayers, and those beside it", _by_theory_roles),
+    check(
+        Route.CITATION,
+        f"{_RECORDED}: gamma on fc1, fc2, v and out (their biases too), on top of torch's default for linear layers",
+        lambda s: [algebra.equal(g, gamma if role in SCALED else S.One) for role, g in _role_gains(s).items()],
+        is_direct=True,
+    ),
+)
+GAIN_MUTANTS = (
+    Mutant(name="q too", statement=_GAINS.with_(q_proj=gamma)),
+    Mutant(name="v at 1", statement=_GAINS.with_(v_proj=1)),
+    Mutant(name="gamma^2 in the ffn", statement=_GAINS.with_(ffn=gamma**2)),
+)
+
+_S2_02 = Claim(
+    id="S2-02",
+    source="magneto",
+    locator="Section 2, Figure 2, top left",
+    quote="def subln(x):\nreturn x + fout(LN(fin(LN(x))))\ndef subln_init(w):\nif wis ['ffn','v_proj','out_proj']:\n"
+    "nn.init.xavier_normal_(w, gain=γ)\nelif wis ['q_proj','k_proj']:\nnn.init.xavier_normal_(w, gain=1)",
+    summary="subln(x) = x + fout(LN(fin(LN(x)))); gain gamma on ffn, v_proj, out_proj, gain 1 on q_proj, k_proj",
+    uses=("S2-01", "S2-06"),
+    parts=(
+        Part(name="subln(x)", statement=_SUBLN, checks=SUBLN_CHECKS, mutants=SUBLN_MUTANTS),
+        Part(name="subln_init(w)", statement=_GAINS, checks=GAIN_CHECKS, mutants=GAIN_MUTANTS),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S2-04: the cross-attention
+
+_FIGURE = ("Linear", "LN", "Linear", "Attention")
+"""Boxes of the cross-attention in Figure 2 (b), in the order of the extraction; a self-attention has one LN more."""
+_CROSS_NORMS = Values.of(norms=1)
+_CROSS_GAINS = Values.of(cross_q=1, cross_k=1, cross_v=1, cross_out=1)
+
+
+@cache
+def _norms_that_act(kind: str) -> int:
+    """How many norms a real branch has: one at its input if scaling that changes nothing, one behind v if that does."""
+    import torch
+
+    from sims.model import ModelConfig, SublayerConfig, Transformer, alternating
+
+    config = ModelConfig(encoder=alternating(1), decoder=(SublayerConfig(kind=kind),), placement="sub", d_model=12)
+    model = Transformer(config, seed=3)
+    generator = torch.Generator().manual_seed(4)
+    x_BTD, y_BTD = (torch.randn((1, 5, 12), generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def branch(scale: float) -> Any:
+        streams = model.streams(x_BTD, scale * y_BTD)
+        return (streams[1] - streams[0]).numpy()
+
+    with torch.no_grad():
+        plain, at_input = branch(1.0), branch(3.0)
+        prefix = "_weights.decoder_0_" + ("cross_" if kind == "cross" else "")
+        dict(model.named_parameters())[f"{prefix}v"].mul_(3.0)
+        return int(close(at_input, plain)) + int(close(branch(1.0), plain))
+
+
+_S2_04 = Claim(
+    id="S2-04",
+    source="magneto",
+    locator="Section 2, below Figure 2, and Figure 2 (b)",
+    quote="Besides, there is only one LayerNorm inside the cross-attention for the encoder-decoder architecture\n"
+    "and we do not scale the initialized weights of cross-attention.",
+    summary="a cross-attention has one LayerNorm, and its weights are not scaled",
+    parts=(
+        Part(
+            name="one LayerNorm",
+            statement=_CROSS_NORMS,
+            checks=(
+                check(
+                    Route.MEASURED,
+                    "norms of a real decoder's branches by what they make them blind to, the scale of the input and "
+                    "that of v: a cross-attention one, a self-attention one more",
+                    lambda s: [s["norms"] == _norms_that_act("cross"), s["norms"] + 1 == _norms_that_act("attention")],
+                    is_direct=True,
+                ),
+                check(
+                    Route.CITATION,
+                    f"the boxes of Figure 2 (b); {_RECORDED}; where it stands, at the input, is from the code",
+                    lambda s: [s["norms"] == boxes.count("LN") for boxes in (_FIGURE, STEPS["cross"])],
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="two, as in self-attention", statement=Values.of(norms=2)),
+                Mutant(name="none", statement=Values.of(norms=0)),
+            ),
+        ),
+        Part(
+            name="not scaled",
+            statement=_CROSS_GAINS,
+            checks=(
+                check(
+                    Route.CITATION,
+                    f"{_RECORDED}: gamma on none of the four. (14) and the table's third take all v_d as equal; with "
+                    "v = 1 here the share of the cross-attentions is 1/(1 + 2 gamma_d^2)",
+                    lambda s: [(gain == 1) is (name in UNSCALED) for name, gain in s],
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="v and out scaled", statement=_CROSS_GAINS.with_(cross_v=gamma, cross_out=gamma)),
+                Mutant(name="q scaled", statement=_CROSS_GAINS.with_(cross_q=gamma)),
+            ),
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S2-05: (6)-(8)
+
+_EIGHT = Equation(kind="ffn", steps=("LN", "W1", "phi", "W2"), has_residual=True)
+_before, _out, _g = scratch("x_before"), scratch("G_x"), IndexedBase("g")
+_SEVEN = Values.of(sublayer=_out, inside=_before + Sum(_g[l], (l, 1, L)))
+"""(7): x^l = G^l(x^(l-1)); x^e is LN of ``inside``, where x_before stands for x and g_l for G^l(x^(l-1))."""
+_SEVEN_RIGHT = _SEVEN.with_(sublayer=_before + _out)
+_MOST = 4
+
+
+def _chain(s: Values, length: int, apply: Callable[[int, Any], Any], start: Any) -> tuple[Any, Any]:
+    """x^L, and what stands inside the LN of x^e, as (7) prints them; ``apply``: G^l."""
+    stream, terms = start, {}
+    for index in range(1, length + 1):
+        terms[_g[index]] = apply(index, stream)
+        stream = _put(s["sublayer"], {_before: stream, _out: terms[_g[index]]})
+    return stream, _put(s["inside"].subs(L, length).doit(), {_before: start, **terms})
+
+
+def _put(expr: Expr, values: Mapping[Expr, Any]) -> Any:
+    """A sum of letters, each with its coefficient, with numbers, arrays or expressions in their place."""
+    found = expr.as_coefficients_dict()
+    return sum((float(c) * values[letter] if c != 1 else values[letter] for letter, c in found.items()), 0)
+
+
+def _by_readings(s: Values) -> list[bool | None]:
+    """For some reading of G, (8)'s branch or (8)'s whole sublayer, (7) gives the x^l and x^e of (8), L from 1 to 4."""
+    start = scratch("X")
+
+    def branch(index: int, stream: Expr) -> Expr:
+        return Function(f"branch_{index}")(stream)
+
+    def whole(index: int, stream: Expr) -> Expr:
+        return stream + branch(index, stream)
+
+    out = []
+    for reading in (branch, whole):
+        agree = []
+        for length in range(1, _MOST + 1):
+            right = start
+            for index in range(1, length + 1):
+                right = whole(index, right)
+            agree += [expand(found - right) == 0 for found in _chain(s, length, reading, start)]
+        out.append(all(agree))
+    return [any(out)]
+
+
+def _by_network(s: Values) -> list[bool | None]:
+    """The same on a real Pre-LN stack, G its branch: x^L, and x^e behind the final norm."""
+    out: list[bool | None] = []
+    for length in range(1, _MOST + 1):
+        weights, streams = _pre_stack(length)
+        phi = activation("relu")
+
+        def branch(index: int, stream: Any, weights: Any = weights, phi: Any = phi) -> Any:
+            w1, w2 = weights[index - 1]
+            return phi(layer_norm(stream) @ w1.T) @ w2.T
+
+        last, inside = _chain(s, length, branch, streams[0])
+        out += [close(last, streams[length]), close(layer_norm(inside), streams[length + 1])]
+    return out
+
+
+@cache
+def _pre_stack(length: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """W1 and W2 by sublayer of a real Pre-LN stack of FFN sublayers, and its streams, x^e the last."""
+    import torch
+
+    from sims.model import ModelConfig, SublayerConfig, Transformer
+
+    config = ModelConfig(encoder=(SublayerConfig(kind="ffn"),) * length, placement="pre", d_model=12, ffn_ratio=1)
+    model = Transformer(config, seed=length)
+    x_BTD = torch.randn((1, 3, 12), generator=torch.Generator().manual_seed(50 + length), dtype=torch.float64)
+    with torch.no_grad():
+        streams = [x[0].numpy() for x in model.streams(x_BTD)]
+    named = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    pairs = [(named[f"_weights.encoder_{i}_fc1"], named[f"_weights.encoder_{i}_fc2"]) for i in range(length)]
+    return pairs, streams
+
+
+_S2_05 = Claim(
+    id="S2-05",
+    source="magneto",
+    locator=f"{_INIT}, (6)-(8)",
+    quote="xl=Gl(xl1, θel)and x0=x(7)",
+    summary="Pre-LN: x^e = LN(x + sum_l G^l(x^(l-1))), x^l = G^l(x^(l-1)); x^l = x^(l-1) + W2 phi(W1 LN(x^(l-1)))",
+    uses=("S2-01",),
+    parts=(
+        Part(
+            name="(8), the sublayer",
+            statement=_EIGHT,
+            checks=(_in_network("pre"), _as_stack("pre-ln")),
+            mutants=(
+                Mutant(name="norm behind W2", statement=replace(_EIGHT, steps=("W1", "phi", "W2", "LN"))),
+                Mutant(name="an inner norm", statement=replace(_EIGHT, steps=STEPS["ffn"])),
+            ),
+        ),
+        Part(
+            name="(7) with (8)",
+            statement=_SEVEN,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "x^l and x^e of (7) are those of (8) for G the branch, or for G the whole sublayer; symbolic, L up "
+                    "to 4. As printed neither: with the branch x^l lacks x^(l-1), with the whole x^e adds it again",
+                    _by_readings,
+                    is_direct=True,
+                ),
+                check(
+                    Route.MEASURED,
+                    "(7) with G the branch, in numpy, against the streams of a real Pre-LN stack, L up to 4",
+                    _by_network,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="x left out", statement=_SEVEN_RIGHT.with_(inside=Sum(_g[l], (l, 1, L)))),
+                Mutant(name="from 2", statement=_SEVEN_RIGHT.with_(inside=_before + Sum(_g[l], (l, 2, L)))),
+            ),
+            misprint=Amendment(
+                statement=_SEVEN_RIGHT,
+                text="x^l = x^(l-1) + G^l(x^(l-1)), G^l the branch without its residual, as x^e = LN(x + sum_l G^l) "
+                "takes it",
+                grounds="(8), and FFN(x) = W2 phi(W1 LN(x)) above it",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+    ),
+    expected=Verdict.MISPRINT,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S2_01, _S2_02, _S2_04, _S2_05)

@@ -1,0 +1,74 @@
+"""All claims by id, in the order of the sources."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from itertools import chain
+from pkgutil import walk_packages
+
+from paper_checks import papers
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.sources import sources
+
+
+@cache
+def claims() -> dict[str, Claim]:
+    """Every claim by its id, in the order of the sources.
+
+    They stand in ``CLAIMS`` of the modules of ``paper_checks/papers``. ValueError where an id stands twice, a claim
+    names what does not exist, or claims use one another in a circle.
+
+    >>> from paper_checks.papers.registry import claims
+    >>> claim = claims()["S1-24"]
+    >>> claim.source, claim.expected.value, len(claim.parts)
+    ('su', 'CONFIRMED', 1)
+    """
+    modules = (import_module(found.name) for found in walk_packages(papers.__path__, f"{papers.__name__}."))
+    listed = chain.from_iterable(getattr(module, "CLAIMS", ()) for module in modules)
+    found: dict[str, Claim] = {}
+    for claim in sorted(listed, key=lambda one: _place(one.id)):
+        if claim.id in found:
+            raise ValueError(f"{claim.id} stands twice")
+        found[claim.id] = claim
+    for claim in found.values():
+        if claim.source not in sources():
+            raise ValueError(f"{claim.id} is of a source that is not pinned: {claim.source}")
+        if missing := [used for used in claim.uses if used not in found]:
+            raise ValueError(f"{claim.id} uses {', '.join(missing)}, which no module has")
+    _check_acyclic(found)
+    return found
+
+
+def _place(id_: str) -> tuple[int, str]:
+    prefix = id_.partition("-")[0]
+    known = list(dict.fromkeys(source.prefix for source in sources().values()))
+    if prefix not in known:
+        raise ValueError(f"{id_} is of no source: ids begin with {', '.join(known)}")
+    return known.index(prefix), id_
+
+
+def _check_acyclic(found: dict[str, Claim]) -> None:
+    done: set[str] = set()
+
+    def visit(id_: str, path: tuple[str, ...]) -> None:
+        if id_ in path:
+            raise ValueError(f"claims use one another in a circle: {' -> '.join((*path, id_))}")
+        if id_ not in done:
+            for used in found[id_].uses:
+                visit(used, (*path, id_))
+            done.add(id_)
+
+    for id_ in found:
+        visit(id_, ())
+
+
+def load_bearing() -> set[str]:
+    """Ids that another claim or a table uses: these need two independent routes.
+
+    >>> from paper_checks.papers.registry import claims, load_bearing
+    >>> load_bearing() <= set(claims())
+    True
+    """
+    used = {id_ for claim in claims().values() for id_ in claim.uses}
+    return used | {claim.id for claim in claims().values() if claim.cells}

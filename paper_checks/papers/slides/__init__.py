@@ -1,0 +1,1 @@
+"""The slides of Magneto."""

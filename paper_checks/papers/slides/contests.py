@@ -1,0 +1,324 @@
+"""Statements on printed tables of results, and the checks on them: who is best, what is bold, by how much, what ran.
+
+Two routes each. One takes the printed numbers as they stand, in exact decimals. The other takes each as the interval
+that rounds to it, in fractions, or reads the printed line again without the reader of the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from paper_checks.claims.claim import Check, Evidence, Mutant, Route
+from paper_checks.papers.slides.tables import DIVERGED, Column, Table
+from paper_checks.routes.checks import all_of, check, outcome
+
+OURS = "Magneto"
+
+
+@dataclass(frozen=True)
+class Words:
+    """A statement that nothing here decides, in words."""
+
+    text: str
+
+
+# ---------------------------------------------------------------- who is best
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wins:
+    """One model is better than each other one in every column given: strictly."""
+
+    columns: tuple[Column, ...]
+    model: str = OURS
+
+    @property
+    def text(self) -> str:
+        rivals = dict.fromkeys(name for column in self.columns for name, *_ in column.entries if name != self.model)
+        places = ", ".join(column.place for column in self.columns)
+        return f"{self.model} is better than {', '.join(rivals)} in each of {len(self.columns)} columns: {places}"
+
+    def with_swapped(self, *numbers: int) -> Wins:
+        """A mutant: in these columns the model and its first rival have changed places."""
+        columns = list(self.columns)
+        for i in numbers:
+            entries = columns[i].entries
+            rival = next(name for name, *_ in entries if name != self.model)
+            names = {self.model: rival, rival: self.model}
+            columns[i] = replace(columns[i], entries=tuple((names.get(e[0], e[0]), *e[1:]) for e in entries))
+        return replace(self, columns=tuple(columns))
+
+
+def wins_of(columns: Sequence[Column], *models: str, model: str = OURS) -> Wins:
+    """The statement on these columns; of the models named alone, where any are."""
+    return Wins(columns=tuple(column.only(*models) if models else column for column in columns), model=model)
+
+
+def best(column: Column) -> tuple[str, ...]:
+    """Who has the best printed number of a column; several where they tie."""
+    values = {name: Decimal(printed) for name, printed, _ in column.entries}
+    top = min(values.values()) if column.is_error else max(values.values())
+    return tuple(name for name, value in values.items() if value == top)
+
+
+def _margins(column: Column, model: str) -> dict[str, Decimal]:
+    """By how much the model is better than each other one; negative where it is worse."""
+    sign = -1 if column.is_error else 1
+    mine = Decimal(column.of(model))
+    return {name: sign * (mine - Decimal(printed)) for name, printed, _ in column.entries if name != model}
+
+
+def _wins_printed(id_: str) -> Check:
+    def run(statement: Wins) -> Evidence:
+        margins = {column: _margins(column, statement.model) for column in statement.columns}
+        found = [all(margin > 0 for margin in each.values()) for each in margins.values()]
+        winners = {c.place: f"{' = '.join(best(c))} {c.of(best(c)[0])}" for c in statement.columns}
+        lost = [column for column, won in zip(margins, found, strict=True) if not won]
+        return Evidence(
+            route=Route.ARITHMETIC,
+            num_effective=len(found),
+            verdict=outcome(all_of(found)),
+            detail=f"printed numbers compared: better in {sum(found)} of {len(found)} columns",
+            numbers={"best": winners, "least margin": str(min(min(each.values()) for each in margins.values()))},
+            steps=tuple(f"{column.place}: {_line(column)}" for column in statement.columns),
+            counterexample=_loss(id_, statement, lost) if lost else None,
+        )
+
+    return Check(route=Route.ARITHMETIC, run=run, is_direct=True)
+
+
+def _line(column: Column) -> str:
+    return ", ".join(f"{name} {printed}" for name, printed, _ in column.entries)
+
+
+def _loss(id_: str, statement: Wins, lost: Sequence[Column]) -> Mapping[str, Any]:
+    """What is printed where the model is not the best; the widest loss first."""
+    worst = min(lost, key=lambda column: min(_margins(column, statement.model).values()))
+    more = f"; and {len(lost) - 1} more columns" if len(lost) > 1 else ""
+    top = f"{' = '.join(best(worst))} {worst.of(best(worst)[0])}"
+    return {
+        "printed": f"{statement.model} better in each of {len(statement.columns)} columns",
+        "found": f"{worst.place}: {top}, {statement.model} {worst.of(statement.model)}{more}",
+        "columns": {column.place: _line(column) for column in lost},
+        "command": f"depthlaw explain {id_}",
+    }
+
+
+def interval(printed: str) -> tuple[Fraction, Fraction]:
+    """All that rounds to a printed number: half a unit in its last place each way."""
+    half = Fraction(1, 2 * 10 ** len(printed.partition(".")[2]))
+    return Fraction(printed) - half, Fraction(printed) + half
+
+
+def _wins_whatever_was_rounded(statement: Wins) -> list[bool | None]:
+    """True where the intervals lie apart the right way, False where the wrong way, None where they touch."""
+    out: list[bool | None] = []
+    for column in statement.columns:
+        low, high = interval(column.of(statement.model))
+        for name, printed, _ in column.entries:
+            if name == statement.model:
+                continue
+            their_low, their_high = interval(printed)
+            better, worse = low > their_high, high < their_low
+            if column.is_error:
+                better, worse = worse, better
+            out.append(True if better else False if worse else None)
+    return out
+
+
+def wins(id_: str) -> tuple[Check, ...]:
+    """Printed numbers as they stand, and the intervals that round to them."""
+    return (
+        _wins_printed(id_),
+        check(
+            Route.NUMERIC,
+            "the same for any scores that round to the printed ones: their intervals do not meet",
+            _wins_whatever_was_rounded,
+            is_direct=True,
+        ),
+    )
+
+
+def swapped(statement: Wins, *numbers: int) -> tuple[Mutant, ...]:
+    """Mutants of a statement, one for each column given."""
+    return tuple(
+        Mutant(name=f"{statement.columns[i].place}: two models swapped", statement=statement.with_swapped(i))
+        for i in numbers
+    )
+
+
+# ---------------------------------------------------------------- by how much
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gains:
+    """By how much Magneto is above Pre-LN: block, column and the difference as a string."""
+
+    table: Table
+    entries: tuple[tuple[str, str, str], ...]
+
+    @property
+    def text(self) -> str:
+        return "; ".join(f"{block} {column}: {gain}" for block, column, gain in self.entries)
+
+    def with_(self, block: str, column: str, gain: str) -> Gains:
+        """A mutant: another difference in one column."""
+        new = tuple((b, c, gain if (b, c) == (block, column) else g) for b, c, g in self.entries)
+        return replace(self, entries=new)
+
+
+def _gains_of_table(statement: Gains) -> list[bool | None]:
+    columns = [(statement.table.column(name, block), gain) for block, name, gain in statement.entries]
+    return [Decimal(column.of(OURS)) - Decimal(column.of("Pre-LN")) == Decimal(gain) for column, gain in columns]
+
+
+def _gains_of_lines(statement: Gains) -> list[bool | None]:
+    """From the printed line of each block: its numbers two by two, in units of the last place."""
+    pairs: dict[str, list[int]] = {}
+    for line in statement.table.text.splitlines():
+        if block := re.search(r"\t(\d+L)\t", line):
+            digits = [int(word.replace(".", "")) for word in re.findall(r"\d+\.\d+", line)]
+            pairs[block[1]] = [ours - theirs for theirs, ours in zip(digits[::2], digits[1::2], strict=True)]
+    names = [score.column for score in statement.table.rows[0].scores]
+    return [pairs[block][names.index(name)] == int(gain.replace(".", "")) for block, name, gain in statement.entries]
+
+
+GAIN_CHECKS = (
+    check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", _gains_of_table, is_direct=True),
+    check(Route.CITATION, "the printed lines read again, in units of the last place", _gains_of_lines, is_direct=True),
+)
+
+
+# ---------------------------------------------------------------- what is bold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bold:
+    """In every column given, what is bold is what is best, ties included, and nothing else."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def text(self) -> str:
+        count = sum(is_bold for column in self.columns for *_, is_bold in column.entries)
+        return f"{count} bold numbers in {len(self.columns)} columns: in each column the best, and no other"
+
+    def with_flipped(self, place: str, model: str) -> Bold:
+        """A mutant: one mark set or taken away."""
+        return self._with(place, lambda e: (e[0], e[1], not e[2]) if e[0] == model else e)
+
+    def with_printed(self, place: str, model: str, printed: str) -> Bold:
+        """A mutant: another number under the same marks."""
+        return self._with(place, lambda e: (e[0], printed, e[2]) if e[0] == model else e)
+
+    def _with(self, place: str, change: Any) -> Bold:
+        if place not in {column.place for column in self.columns}:
+            raise KeyError(f"no column {place}")
+        return Bold(
+            columns=tuple(
+                replace(column, entries=tuple(map(change, column.entries))) if column.place == place else column
+                for column in self.columns
+            )
+        )
+
+
+def _bold_is_best(statement: Bold) -> Evidence:
+    found = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
+    ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
+    return Evidence(
+        route=Route.ARITHMETIC,
+        num_effective=len(found),
+        verdict=outcome(all(found.values())),
+        detail="the bold entries of a column are those with its largest number, or smallest error rate",
+        numbers={"columns": len(found), "ties": ties, "wrong": [place for place, right in found.items() if not right]},
+    )
+
+
+def _bold_by_pairs(statement: Bold) -> list[bool | None]:
+    """Pair by pair: the bold one better than the plain one, two bold ones equal; and a bold one in every column."""
+    out: list[bool | None] = []
+    for column in statement.columns:
+        sign = -1 if column.is_error else 1
+        entries = [(sign * Fraction(printed), is_bold) for _, printed, is_bold in column.entries]
+        out.append(any(is_bold for _, is_bold in entries))
+        for value, is_bold in entries:
+            if is_bold:
+                out += [value == other if also_bold else value > other for other, also_bold in entries]
+    return out
+
+
+BOLD_CHECKS = (
+    Check(route=Route.ARITHMETIC, run=_bold_is_best, is_direct=True),
+    check(Route.NUMERIC, "every bold entry against every other of its column", _bold_by_pairs, is_direct=True),
+)
+
+
+# ---------------------------------------------------------------- what ran, and at which rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What became of a run. layers: "" in a table of one depth; rate: "" where none is printed."""
+
+    table: Table
+    model: str
+    layers: str = ""
+    rate: str = ""
+    has_trained: bool
+
+    @property
+    def text(self) -> str:
+        place = " ".join(word for word in (self.layers, self.table.name, self.model) if word)
+        return f"{place}{f' at {self.rate}' if self.rate else ''}: {'trained' if self.has_trained else DIVERGED}"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What became of several runs."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def text(self) -> str:
+        return "; ".join(run.text for run in self.runs)
+
+    def mutants(self, *numbers: int) -> tuple[Mutant, ...]:
+        """The opposite said of one run."""
+        out = []
+        for i in numbers:
+            turned = replace(self.runs[i], has_trained=not self.runs[i].has_trained)
+            out.append(Mutant(name=turned.text, statement=Runs((*self.runs[:i], turned, *self.runs[i + 1 :]))))
+        return tuple(out)
+
+
+def _runs_of_rows(statement: Runs) -> list[bool | None]:
+    out: list[bool | None] = []
+    for run in statement.runs:
+        rows = [r for r in run.table.rows if (r.model, r.layers, r.rate) == (run.model, run.layers, run.rate)]
+        out.append([row.has_diverged for row in rows] == [not run.has_trained])
+    return out
+
+
+def _runs_of_lines(statement: Runs) -> list[bool | None]:
+    """The one line with that model, depth and rate; it has scores, or it has none."""
+    out: list[bool | None] = []
+    for run in statement.runs:
+        lines, layers = [], ""
+        for line in run.table.text.splitlines():
+            cells = re.sub(r"</?b>", "", line).lower().split("\t")
+            layers = next((cell.upper() for cell in cells if re.fullmatch(r"\d+l", cell)), layers)
+            if run.model.lower() == cells[0] and layers == run.layers and (run.rate in cells or not run.rate):
+                lines.append(line)
+        out.append([bool(re.search(r"\b\d\d\.\d\b", line)) for line in lines] == [run.has_trained])
+    return out
+
+
+RUN_CHECKS = (
+    check(Route.ARITHMETIC, "the rows of the tables that are named", _runs_of_rows, is_direct=True),
+    check(Route.CITATION, "the printed lines read again: scores, or none", _runs_of_lines, is_direct=True),
+)

@@ -1,0 +1,400 @@
+"""The slides of Magneto: the same theorems as the paper's, the table of orders, and the choice of gamma."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import mpmath
+from sympy import Expr, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
+
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.statements import Growth, Sublayer, Values
+from paper_checks.papers.magneto.orders import (
+    EQUAL_MOMENTS,
+    GAMMA_GELU,
+    GELU_RMS,
+    KAPPA,
+    gelu_behind_gamma,
+    gelu_part,
+)
+from paper_checks.papers.magneto.parts import (
+    GAMMA_CELLS,
+    GAMMA_CHECKS,
+    GAMMA_MUTANTS,
+    GAMMAS,
+    PRE_BOUND,
+    SUB_BOUND,
+    SUB_UNIFORM,
+    bracket_value,
+    equals_derived,
+    from_three,
+    growth_part,
+    n,
+    same_as,
+    uniform_by_sum,
+    uniform_by_theory,
+    uniform_mutants,
+    v,
+    w,
+)
+from paper_checks.papers.magneto.wide import measured_too
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import check, order_key, order_of
+from paper_checks.routes.kernel import kernel_too
+from paper_checks.routes.recorded_stacks import recorded_too
+from theory.symbols import L, N, k, l
+
+_THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
+_BOUNDS = "Magneto: Initialization, table of normalizations"
+_GOAL = "Magneto: Initialization, GOAL and Derivation"
+
+_S3_02 = claim(
+    "S3-02",
+    source="slides",
+    locator="TL;DR, right",
+    quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
+    summary="gamma: sqrt(log 2N); sqrt(log 2M); encoder-decoder sqrt((1/3) log 3M log 2N) and sqrt(log 3M)",
+    uses=("S2-19", "S3-13"),
+    statement=GAMMAS,
+    checks=GAMMA_CHECKS,
+    mutants=GAMMA_MUTANTS,
+    cells=GAMMA_CELLS,
+)
+
+_S = Sum(v[n] ** 2 * w[n] ** 2, (n, 1, L))
+_SLIDE_PRE: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)) / _S + Sum(
+    (v[l] ** 2 + w[l] ** 2) / _S * (v[k] ** 2 * w[k] ** 2 / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, k - 1))),
+    (k, 2, L),
+    (l, 1, L),
+)
+_RATIO = v[l] ** 2 / w[l] ** 2
+_V = Sum(v[n] ** 2, (n, 1, L))
+_SLIDE_SUB: Expr = Sum(1 + _RATIO, (l, 1, L)) / _V + Sum(
+    (1 + _RATIO) / _V * (v[k] ** 2 / Sum(v[n] ** 2, (n, 1, k - 1))), (k, 2, L), (l, 1, L)
+)
+_PRE, _SUB = Values.of(bound=_SLIDE_PRE), Values.of(bound=_SLIDE_SUB)
+
+_S3_05 = claim(
+    "S3-05",
+    source="slides",
+    locator=f"{_THEOREMS}; L is not defined there",
+    quote=r"$$\Delta F^{pre} \leq \eta d \left( \frac{\sum_{l=1}^L v_l^2 + w_l^2}{\sum_{n=1}^L v_n^2 w_n^2} + "
+    r"\sum_{l=1}^L \sum_{k=2}^L \frac{v_l^2 + w_l^2}{\sum_{n=1}^L v_n^2 w_n^2} \frac{v_k^2 w_k^2}"
+    r"{\sum_{n=1}^{k-1} v_n^2 w_n^2} \right)$$",
+    summary="Theorem 1's formula is the paper's (10)",
+    uses=("S2-09",),
+    statement=_PRE,
+    checks=(equals_derived("pre-ln"), same_as(PRE_BOUND, "the paper's (10)")),
+    mutants=(
+        Mutant(name="k from 3", statement=_PRE.with_(bound=from_three(_SLIDE_PRE))),
+        Mutant(
+            name="the sum up to k",
+            statement=_PRE.with_(bound=_SLIDE_PRE.xreplace({Tuple(n, 1, k - 1): Tuple(n, 1, k)})),
+        ),
+        Mutant(name="v_k for v_k w_k", statement=_PRE.with_(bound=_SLIDE_PRE.replace(w[k], S.One))),
+    ),
+    cells=(
+        Cell(
+            table="bounds",
+            where=(("scheme", "pre-ln"),),
+            column="bound",
+            printed=f"d*eta*({_SLIDE_PRE})",
+            note="Theorem 1",
+        ),
+    ),
+)
+
+_PAPER = Sublayer(("LN", "W1", "phi", "LN", "W2"))
+_SLIDE = Sublayer(("LN", "W1", "LN", "W2"))
+
+
+def _same_law(s: Sublayer) -> list[bool | None]:
+    """Whether its update grows as that of the paper's sublayer, phi a ReLU; without phi it is the identity's."""
+    from theory.meanfield.growth import update_order
+    from theory.meanfield.setting import Setting
+
+    names = ["relu" if "phi" in steps else "identity" for steps in (s.steps, _PAPER.steps)]
+    found, paper = (order_key(update_order(Setting.of("sub-ln", "sgd", name))) for name in names)
+    return [found == paper]
+
+
+_S3_06 = Claim(
+    id="S3-06",
+    source="slides",
+    locator=_THEOREMS,
+    quote=r"**Theorem 2:** Given an  $N$ -layer Magneto  $F(x, \theta)$ , the  $l$ -th sublayer is formulated as  "
+    r"$x^l = x^{l-1} + W^{l,2} LN(W^{l,1} LN(x^{l-1}))$ .",
+    summary="Theorem 2's formula is the paper's (12); its sublayer lacks the activation",
+    uses=("S2-14",),
+    parts=(
+        Part(
+            name="the formula",
+            statement=_SUB,
+            checks=(equals_derived("sub-ln"), same_as(SUB_BOUND, "the paper's (12)")),
+            mutants=(
+                Mutant(name="w_l^2 on top", statement=_SUB.with_(bound=_SLIDE_SUB.replace(w[l] ** -2, w[l] ** 2))),
+                Mutant(name="k from 3", statement=_SUB.with_(bound=from_three(_SLIDE_SUB))),
+            ),
+        ),
+        Part(
+            name="the sublayer",
+            statement=_SLIDE,
+            checks=(
+                check(
+                    Route.CITATION,
+                    "step by step against the paper's (11), x + W2 LN(phi(W1 LN(x)))",
+                    lambda s: [s.steps == _PAPER.steps],
+                    is_direct=True,
+                ),
+                check(Route.MEANFIELD, "the growth of its update against that of the paper's, relu", _same_law),
+            ),
+            mutants=(Mutant(name="no inner norm", statement=Sublayer(("LN", "W1", "W2"))),),
+            misprint=Amendment(
+                statement=_PAPER,
+                text="x^l = x^{l-1} + W^{l,2} LN(phi(W^{l,1} LN(x^{l-1}))): the activation is missing, and it matters "
+                "(S3-10)",
+                grounds="the paper's (11) and Theorem 3.2; Theorem 1 beside it has phi",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+    ),
+    cells=(
+        Cell(
+            table="bounds",
+            where=(("scheme", "sub-ln"),),
+            column="bound",
+            printed=f"d*eta*({_SLIDE_SUB})",
+            note="Theorem 2",
+        ),
+    ),
+    expected=Verdict.MISPRINT,
+)
+
+
+# ---------------------------------------------------------------- S3-10: the table of orders
+
+_ORDERS = Values.of(post=N, pre=log(N), sub=log(N))
+_SCHEMES = {"post": "post-ln", "pre": "pre-ln", "sub": "sub-ln"}
+
+
+def _orders_derived(s: Values) -> list[bool | None]:
+    from theory.bounds.update import derive_bound
+
+    return [order_key(derive_bound(_SCHEMES[name]).order) == order_key(order_of(printed, N)) for name, printed in s]
+
+
+def _orders_summed(s: Values) -> list[bool | None]:
+    """The bounds of A5/A10, (10) and (12) at equal gains 1: 2L, and 2 + 2 H_{L-1} twice."""
+    brackets = {"post": lambda length: mpmath.mpf(2 * length), "pre": _log_bracket, "sub": _log_bracket}
+    out: list[bool | None] = []
+    for name, printed in s:
+        value = [printed.subs(N, Rational(length, 2)).evalf() for length in second_meanfield.LENGTHS]
+        pairs = zip(second_meanfield.LENGTHS, value, strict=True)
+        out.append(algebra.settles([math.log(float(brackets[name](length)) / float(at)) for length, at in pairs]))
+    return out
+
+
+def _log_bracket(length: int) -> mpmath.mpf:
+    return bracket_value(length, mpmath.mpf(1))
+
+
+_POWER = L ** (1 / (pi - 1))
+_KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
+_KAPPA_SUB = (2 * sqrt(3) / (9 * pi) + Rational(1, 3)) / (sqrt(3) / (6 * pi) + Rational(1, 3) - 1 / (4 * pi))
+_RELU_SUB = (
+    _POWER,
+    "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) E phi^2, and the "
+    "gradient of a branch is kappa = pi/(pi - 1) times what would telescope",
+)
+_S3_10 = Claim(
+    id="S3-10",
+    source="slides",
+    locator=_BOUNDS,
+    quote="Post-LayerNorm\t$\\Theta(N)$\t×\nPre-LayerNorm\t$\\Theta(\\log N)$\t✓\n"
+    "<b>Sub-LayerNorm</b>\t$\\Theta(\\log N)$\t×",
+    summary="bounds of the model update: Post Theta(N), Pre Theta(log N), Sub Theta(log N)",
+    uses=("S2-10", "S3-13", "DN-09"),
+    parts=(
+        Part(
+            name="the printed bounds, at gains 1",
+            statement=_ORDERS,
+            checks=(
+                check(Route.PROOF, "leading orders of the derived bounds", _orders_derived),
+                check(Route.NUMERIC, "2L and 2 + 2 H_{L-1} over them", _orders_summed, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="Post log N", statement=_ORDERS.with_(post=log(N))),
+                Mutant(name="Sub N", statement=_ORDERS.with_(sub=N)),
+                Mutant(name="Pre (log N)^2", statement=_ORDERS.with_(pre=log(N) ** 2)),
+            ),
+        ),
+        measured_too(
+            growth_part(
+                "the true update, Sub, relu, LayerNorm (the paper's sublayer)",
+                Growth(scheme="sub-ln", order=log(L)),
+                expected=Verdict.REFUTED,
+                instead=_RELU_SUB,
+                condition=KAPPA,
+            )
+        ),
+        growth_part(
+            "the true update, Sub, gelu, LayerNorm",
+            Growth(scheme="sub-ln", activation="gelu", order=log(L)),
+            expected=Verdict.REFUTED,
+            instead=(L ** (_KAPPA_SUB - 1), "Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = 1.32 of GELU at w = 1"),
+            condition=KAPPA,
+        ),
+        kernel_too(
+            measured_too(
+                growth_part(
+                    "the true update, Sub, relu, RMSNorm",
+                    Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+                )
+            )
+        ),
+        gelu_part(
+            "the true update, Sub, gelu, RMSNorm",
+            Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L)),
+            instead=GELU_RMS,
+            condition=KAPPA,
+        ),
+        growth_part(
+            "the true update, Sub without phi (the slide's sublayer)",
+            Growth(scheme="sub-ln", activation="identity", order=log(L)),
+        ),
+        kernel_too(
+            recorded_too(growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L)))
+        ),
+        measured_too(
+            growth_part(
+                "the true update, Post, gelu",
+                Growth(scheme="post-ln", activation="gelu", order=L),
+                expected=Verdict.REFUTED,
+                instead=(
+                    exp(L * log(_KAPPA_POST)),
+                    "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
+                    "kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.02",
+                ),
+                condition=EQUAL_MOMENTS,
+            )
+        ),
+        kernel_too(growth_part("the true update, Pre, relu", Growth(scheme="pre-ln", order=log(L)))),
+        gelu_part(
+            "the true update, Pre, gelu",
+            Growth(scheme="pre-ln", activation="gelu", order=log(L)),
+            instead=GELU_RMS,
+            condition=EQUAL_MOMENTS,
+        ),
+    ),
+    cells=tuple(
+        Cell(table="bounds", where=(("scheme", _SCHEMES[name]),), column="order", printed=str(order))
+        for name, order in _ORDERS
+    ),
+    expected=Verdict.REFUTED,
+)
+
+_S3_13 = claim(
+    "S3-13",
+    source="slides",
+    locator=_GOAL,
+    quote=r"**Derivation:** The term related to the model depth can be bounded as:",
+    summary="at v = w = gamma the bracket is O(log L / gamma^2)",
+    uses=("S3-06",),
+    statement=SUB_UNIFORM,
+    checks=(uniform_by_theory("sub-ln"), uniform_by_sum(_SLIDE_SUB)),
+    mutants=uniform_mutants(SUB_UNIFORM),
+)
+
+
+# ---------------------------------------------------------------- S3-14: gamma = sqrt(log L)
+
+_GAMMA = Values.of(gamma=sqrt(log(L)))
+_LAST = 300
+
+
+def _bounded_derived(s: Values) -> list[bool | None]:
+    from theory.bounds.update import derive_bound
+    from theory.symbols import init_gain
+
+    return [order_key(order_of(derive_bound("sub-ln").uniform.subs(init_gain, s["gamma"]))) == (0, 0, 0)]
+
+
+def _bounded_summed(s: Values) -> list[bool | None]:
+    """Settles at 10^2, 10^4, 10^6; and from L = 2, the least, on it never rises."""
+    square = lambdify(L, s["gamma"] ** 2, modules="mpmath")
+    settled = algebra.settles(
+        [mpmath.log(bracket_value(length, square(length))) for length in second_meanfield.LENGTHS]
+    )
+    values = [bracket_value(length, square(length)) for length in range(2, _LAST)]
+    return [settled, *(bool(late <= early) for early, late in pairwise(values))]
+
+
+def _gamma_check(name: str) -> Check:
+    if name == "derived":
+        return check(Route.PROOF, "leading order of (2/gamma^2)(1 + H_{L-1}) is a number, 2", _bounded_derived)
+    return check(
+        Route.NUMERIC,
+        f"(2/gamma^2)(1 + H_{{L-1}}) settles, and falls from 5.77 at L = 2 without a rise up to {_LAST}",
+        _bounded_summed,
+        is_direct=True,
+    )
+
+
+_S3_14 = Claim(
+    id="S3-14",
+    source="slides",
+    locator=_GOAL,
+    quote=r"We use  $v = w = \gamma = \sqrt{\log L}$  to bound the model update independent of depth.",
+    summary="v = w = gamma = sqrt(log L) bounds the model update independent of depth",
+    uses=("S3-13",),
+    parts=(
+        Part(
+            name="the printed bound, L >= 2",
+            statement=_GAMMA,
+            checks=(_gamma_check("derived"), _gamma_check("summed")),
+            mutants=(
+                Mutant(name="log^(1/4)", statement=_GAMMA.with_(gamma=log(L) ** Rational(1, 4))),
+                Mutant(name="gain 1", statement=_GAMMA.with_(gamma=1)),
+            ),
+        ),
+        measured_too(
+            growth_part(
+                "the true update, relu, LayerNorm (the paper's sublayer)",
+                Growth(scheme="sub-ln-gamma", order=S.One),
+                expected=Verdict.REFUTED,
+                instead=(_POWER / log(L), "Theta(L^(1/(pi - 1)) / log L)"),
+                condition=KAPPA,
+            )
+        ),
+        growth_part(
+            "the true update, gelu, LayerNorm",
+            Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
+            expected=Verdict.REFUTED,
+            instead=GAMMA_GELU,
+            condition=KAPPA,
+        ),
+        gelu_behind_gamma(),
+        growth_part(
+            "the true update, relu, RMSNorm",
+            Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One),
+        ),
+        growth_part(
+            "the true update without phi (the slide's sublayer)",
+            Growth(scheme="sub-ln-gamma", activation="identity", order=S.One),
+        ),
+    ),
+    cells=(
+        Cell(table="bounds", where=(("scheme", "sub-ln-gamma"),), column="order", printed="1"),
+        Cell(
+            table="bounds",
+            where=(("scheme", "sub-ln-gamma"),),
+            column="bound",
+            printed=f"d*eta*({_SLIDE_SUB})",
+            note="Theorem 2, before gamma is put in",
+        ),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S3_02, _S3_05, _S3_06, _S3_10, _S3_13, _S3_14)

@@ -1,0 +1,1 @@
+"""Su Jianlin's article, section by section."""

@@ -1,0 +1,236 @@
+"""Checks that many claims share: printed values against derived ones, and growth laws by two routes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sympy import Expr, S, lambdify, log, sympify
+
+from paper_checks.claims.claim import Check, Evidence, Route, Verdict
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.routes import algebra, second_meanfield
+from theory.symbols import L
+
+_SHOWN = (10**3, 10**6, 10**9)
+
+
+def outcome(holds: bool | None) -> Verdict:
+    """CONFIRMED, REFUTED, or UNDECIDED where nothing was shown."""
+    return {True: Verdict.CONFIRMED, False: Verdict.REFUTED, None: Verdict.UNDECIDED}[holds]
+
+
+def all_of(found: Sequence[bool | None]) -> bool | None:
+    """False if any is, else None if any is, else True; None of nothing."""
+    if False in found:
+        return False
+    return None if None in found or not found else True
+
+
+def check(
+    route: Route,
+    detail: str,
+    decide: Callable[[Any], Sequence[bool | None]],
+    *,
+    is_direct: bool = False,
+    numbers: Mapping[str, Any] | None = None,
+    steps: Callable[[], Sequence[str]] | None = None,
+) -> Check:
+    """A check from a function that answers for each statement or case in turn."""
+
+    def run(statement: Any) -> Evidence:
+        found = list(decide(statement))
+        return Evidence(
+            route=route,
+            num_effective=sum(answer is not None for answer in found),
+            verdict=outcome(all_of(found)),
+            detail=detail,
+            numbers=dict(numbers or {}),
+            steps=tuple(steps()) if steps is not None else (),
+        )
+
+    return Check(route=route, run=run, is_direct=is_direct)
+
+
+def awaits(what: str) -> Check:
+    """A statement that only training decides: open until records of it are there."""
+
+    def run(_: Any) -> Evidence:
+        return Evidence(route=Route.MEASURED, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"awaits {what}")
+
+    return Check(route=Route.MEASURED, run=run, is_direct=True, is_open=True)
+
+
+def derived(
+    detail: str,
+    values: Callable[[], Mapping[str, Expr]],
+    *,
+    route: Route = Route.PROOF,
+    is_direct: bool = False,
+    steps: Callable[[], Sequence[str]] | None = None,
+) -> Check:
+    """Each printed value against the derived one of that name, by ``algebra.equal``."""
+
+    def run(statement: Values) -> Evidence:
+        found = values()
+        answers = {name: algebra.equal(statement[name], expr) for name, expr in found.items()}
+        return Evidence(
+            route=route,
+            num_effective=sum(answer is not None for answer in answers.values()),
+            verdict=outcome(all_of(list(answers.values()))),
+            detail=detail,
+            numbers={name: str(expr) for name, expr in found.items()},
+            steps=tuple(steps()) if steps is not None else (),
+        )
+
+    return Check(route=route, run=run, is_direct=is_direct)
+
+
+# ---------------------------------------------------------------- growth laws
+
+
+def order_key(order: Any) -> tuple[Expr, Expr, Expr]:
+    """(power, log power, log-log power) of a theory's order; ArithmeticError of a quantity that vanishes."""
+    if order.is_zero:
+        raise ArithmeticError("it vanishes identically, and has no order")
+    return order.power, order.log_power, order.loglog_power
+
+
+def order_of(expr: Expr, variable: Expr = L) -> Any:
+    """The leading order of an expression, a number included."""
+    from theory.asymptotics.orders import Order, leading_order
+
+    return leading_order(expr, variable) if expr.has(variable) else Order(coefficient=expr)
+
+
+def _growth_by_closed_form(statement: Growth) -> Evidence:
+    from theory.meanfield.growth import update_order
+    from theory.meanfield.setting import Setting
+
+    setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
+    found, printed = update_order(setting), order_of(statement.order)
+    key = order_key(found)
+    difference = _compare(key, order_key(printed))
+    if found.growth == 0 and printed.growth == 0:
+        holds = difference == 0 or (statement.is_upper and difference < 0)
+    else:
+        holds = difference == 0 and algebra.equal(found.growth, printed.growth) is True
+    numbers: dict[str, Any] = {
+        "coefficient": "not stated" if found.coefficient is S.NaN else f"{float(found.coefficient):.6g}",
+        "power": str(key[0]),
+        "power_value": None if key[0] is S.Infinity else round(float(str(key[0].evalf(15))), 6),
+        "log_power": str(key[1]),
+        "loglog_power": str(key[2]),
+        "growth": str(found.growth),
+    }
+    return Evidence(
+        route=Route.MEANFIELD,
+        num_effective=1,
+        verdict=outcome(holds),
+        detail=f"leading order of the exact update at infinite width: {order_text(numbers)}",
+        numbers=numbers,
+        steps=found.shown_by,
+        counterexample=None if holds else counterexample(statement, order_text(numbers)),
+    )
+
+
+def order_text(numbers: Mapping[str, Any]) -> str:
+    """An order in one line, its coefficient and power to six digits."""
+    factors = [] if numbers["coefficient"] == "not stated" else [str(numbers["coefficient"])]
+    if numbers["power_value"] not in (None, 0.0):
+        power = numbers["power_value"]
+        factors.append("L" if power == 1 else f"L^{power:g}")
+    for name, base in (("log_power", "log L"), ("loglog_power", "log log L")):
+        if numbers[name] != "0":
+            factors.append(f"({base})^({numbers[name]})" if numbers[name] != "1" else base)
+    if numbers["growth"] != "0":
+        factors.append(f"exp({short_growth(numbers['growth'])})")
+    return " * ".join(factors) or "1"
+
+
+def short_growth(growth: str) -> str:
+    """An exponent with its constant as a number: 0.04*L."""
+    expr = sympify(growth, locals={"L": L})
+    number, rest = expr.as_independent(L, as_Add=False)
+    return f"{float(str(number.evalf(15))):.3g} {rest}"
+
+
+def _compare(first: Sequence[Expr], second: Sequence[Expr]) -> int:
+    """Sign of the first difference of two (power, log power, log-log power), decided by 40 digits or exactly 0."""
+    for a, b in zip(first, second, strict=True):
+        if a == b:
+            continue
+        if a is S.Infinity:
+            return 1
+        value = (a - b).evalf(algebra.DIGITS)
+        if abs(value) > 1e-30:
+            return 1 if value > 0 else -1
+    return 0
+
+
+def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
+    """The network, its update at three depths beside the printed order, and the command that shows it."""
+    from theory.meanfield.update import predict
+
+    lengths = (10, 100, 1000) if "exp" in true_order and statement.scheme == "post-ln" else _SHOWN
+    value = lambdify(L, statement.order, modules="math")
+    rows = []
+    for length in lengths:
+        found = predict(
+            statement.scheme,
+            statement.optimizer,
+            length,
+            activation=statement.activation,
+            norm_kind=statement.norm_kind,
+        )
+        rows.append(
+            {
+                "num_sublayers": length,
+                "update": float(f"{found.update:.12g}"),
+                "update_over_printed_order": float(f"{found.update / float(value(length)):.6g}"),
+            }
+        )
+    options = {
+        "scheme": statement.scheme,
+        "optimizer": statement.optimizer,
+        "activation": statement.activation,
+        "norm-kind": statement.norm_kind,
+        "sublayers": ",".join(map(str, lengths)),
+    }
+    return {
+        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
+        "found": true_order,
+        "scheme": statement.scheme,
+        "optimizer": statement.optimizer,
+        "activation": statement.activation,
+        "norm_kind": statement.norm_kind,
+        "rows": rows,
+        "command": "depthlaw predict " + " ".join(f"--{name} {value}" for name, value in options.items()),
+    }
+
+
+def _growth_by_sum(statement: Growth) -> Evidence:
+    log_order = lambdify(L, log(statement.order), modules="math")
+    ratios = second_meanfield.log_ratios(
+        statement.scheme, log_order, statement.activation, statement.norm_kind, statement.optimizer
+    )
+    holds = algebra.settles(ratios) or (statement.is_upper and algebra.falls_away(ratios))
+    return Evidence(
+        route=Route.NUMERIC,
+        num_effective=len(ratios),
+        verdict=outcome(holds),
+        detail="update / order, the update summed sublayer by sublayer with moments by quadrature: "
+        + ("settles" if holds else "does not settle"),
+        numbers={
+            str(length): float(f"{math.exp(ratio):.6g}") if abs(ratio) < 700 else f"exp({ratio:.6g})"
+            for length, ratio in zip(second_meanfield.LENGTHS, ratios, strict=True)
+        },
+    )
+
+
+GROWTH = (
+    Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
+    Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
+)
+"""The leading order of the exact mean field; and the plain sum of ``direct`` at 10^2, 10^4, 10^6 sublayers."""

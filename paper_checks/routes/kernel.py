@@ -1,0 +1,321 @@
+"""What the kernel rung says of a claim: real Transformers, softmax attention and FFN in turn, N = 4 to 1,000 layers.
+
+The numbers are those of ``kernel_laws``, kept in a file: infinite width, 16 tokens, every parameter of a default model
+trained. They are theory's, so this route is independent of measurement, and not of the mean field: schemes and
+optimizers are the same objects. A law that is not kept leaves a statement open.
+
+The order. The exponent is a slope in log L, with equal weights, as in ``recorded``, and what a claim says is held
+against the same other orders: it holds where the exponent is nearer to it than to any of these. It must do so over all
+depths and over the deeper half of them, and fails where it does over neither; else it is open. The interval is that of
+the quasi-random averages of softmax, whose errors the laws state, from four sets of points each.
+
+A sum over sublayers that grows without bound may have a constant beside it, which bends log L out of recognition: the
+update is (a + b order)/gain^2 then, as in ``papers.magneto_wide``. So of an order that grows, times gain^2, the
+exponent is that of the rises dT/d log L of T = gain^2 U, which a does not touch: 0 of log L, p of L^p.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+from sympy import Expr, S, lambdify, log
+
+from paper_checks.claims.claim import Check, Evidence, Part, Route
+from paper_checks.claims.statements import Growth
+from paper_checks.routes import second_meanfield
+from paper_checks.routes.checks import outcome
+from paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
+from sims import stats
+from sims.stats import Estimate
+from theory.symbols import L
+
+if TYPE_CHECKING:
+    from paper_checks.experiments.kernel_laws import Law
+
+FIRST = 4
+"""N, from which on a law counts."""
+_MOST_OF_TWO_SIDES, _MOST = 250, 1000
+_REPLICATES = 4
+"""Sets of quasi-random points, whose spread is a law's error: ``theory.kernel.predict.REPLICATES``."""
+OPTIMIZERS = ("sgd", "adam", "lamb")
+UPDATE = "update"
+"""In place of a role: the branch matrices together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTransformer(Growth):
+    """The same of a real Transformer, where everything trains, and of one role's part of its update."""
+
+    role: str = UPDATE
+
+    @property
+    def text(self) -> str:
+        part = "the matrices" if self.role == UPDATE else self.role
+        return f"softmax attention and FFN in turn, 16 tokens, {part}: {super().text}"
+
+
+# ---------------------------------------------------------------- a law, and its exponents
+
+
+def law(statement: Growth, arch: str = "encoder") -> Law:
+    """LookupError where it is not kept to the largest depth."""
+    from paper_checks.experiments import kernel_laws
+
+    options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
+    found = kernel_laws.law(statement.scheme, statement.optimizer, **options)
+    most = _MOST_OF_TWO_SIDES if arch == "encoder-decoder" else _MOST
+    if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in found.updates]:
+        raise LookupError(f"no law of {statement.scheme} is kept at N = {', '.join(map(str, missing))}")
+    return found
+
+
+class Curve(NamedTuple):
+    """Logarithms of a quantity at L sublayers, and their standard errors."""
+
+    lengths: np.ndarray
+    logs: np.ndarray
+    errors: np.ndarray
+
+    def deeper_half(self) -> Curve:
+        return Curve(*(one[len(one) // 2 :] for one in self))
+
+    def times(self, log_factor: Callable[[float], float]) -> Curve:
+        return self._replace(logs=self.logs + [log_factor(length) for length in self.lengths.tolist()])
+
+
+def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = _MOST) -> Curve:
+    """Of the layers N from first to last. ValueError where the role gets no update."""
+    values = {n: value for n, value in found.of(role).items() if first <= n <= last}
+    if not all(value > 0 for value in values.values()):
+        raise ValueError(f"the update of {role} is 0, which has no order")
+    lengths = 2 * np.array(list(values), dtype=float)
+    return Curve(lengths, np.log(list(values.values())), np.array([found.errors[role][n] for n in values]))
+
+
+def _slope_weights(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+
+
+def exponent(found: Curve, level: float = LEVEL) -> Estimate:
+    """The slope in log L."""
+    weights = _slope_weights(np.log(found.lengths))
+    return _estimate(float(weights @ found.logs), weights, found.errors, level)
+
+
+def rise_exponent(found: Curve) -> Estimate:
+    """The slope of the logarithm of the rises per log L; -infinity where it does not rise all the way."""
+    x, values = np.log(found.lengths), np.exp(found.logs - found.logs.max())
+    rises = np.diff(values)
+    if rises.min() <= 0:
+        return Estimate(-math.inf, 0.0, -math.inf, -math.inf, len(values))
+    weights = _slope_weights((x[1:] + x[:-1]) / 2)
+    shares = np.zeros(len(values))
+    shares[1:] += weights * values[1:] / rises
+    shares[:-1] -= weights * values[:-1] / rises
+    return _estimate(float(weights @ np.log(rises / np.diff(x))), shares, found.errors)
+
+
+def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
+    """Errors at different depths are independent, each of 3 degrees of freedom: Welch and Satterthwaite's interval."""
+    parts = (weights * errors) ** 2
+    error = math.sqrt(parts.sum())
+    half = 0.0
+    if error > 0:
+        degrees = (_REPLICATES - 1) * parts.sum() ** 2 / (parts**2).sum()
+        half = float(stdtrit(degrees, (1 + level) / 2)) * error
+    return Estimate(mean, error, mean - half, mean + half, len(weights))
+
+
+@cache
+def _logarithm(order: Expr) -> Callable[[float], float]:
+    return lambdify(L, log(order), modules="math")
+
+
+def _log_gain_squared(scheme: str) -> Callable[[float], float]:
+    network = second_meanfield.NETWORKS[scheme]
+    return lambda length: 2 * math.log(network.gain(round(length)))
+
+
+# ---------------------------------------------------------------- what is found of an order
+
+
+class Found(NamedTuple):
+    """answer: whether the order holds. numbers: what says so."""
+
+    answer: bool | None
+    numbers: Mapping[str, str]
+
+
+def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
+    """log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none."""
+    fit, factor = exponent, _no_gain
+    if log_gain is not None and _grows(order, log_gain):
+        fit, factor = rise_exponent, log_gain
+    numbers: dict[str, str] = {}
+    answers = []
+    for name, part in (("", of_law), ("deeper half, ", of_law.deeper_half())):
+        unit = Curve(part.lengths, np.zeros(len(part.lengths)), np.zeros(len(part.lengths))).times(factor)
+
+        def stated(expr: Expr, unit: Curve = unit) -> float:
+            return fit(unit.times(_logarithm(expr))).mean
+
+        found = fit(part.times(factor))
+        answers.append(holds(found, order, is_upper, stated))
+        what = "power of L" if fit is exponent else "power of L of its rises"
+        numbers[f"{name}{what}"] = f"{found.low:.3f} to {found.high:.3f}"
+        numbers[f"{name}stated"] = f"{stated(order):.3f}, next by {2 * halfway(order, stated):.2g}"
+    return Found(answers[0] if answers[0] is answers[1] else None, numbers)
+
+
+def _no_gain(_: float) -> float:
+    return 0.0
+
+
+def _grows(order: Expr, log_gain: Callable[[float], float]) -> bool:
+    """Whether gain^2 times the order does."""
+    early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
+    return late > early + 1e-6
+
+
+def _growth(statement: Growth) -> Evidence:
+    found = law(statement)
+    role = statement.role if isinstance(statement, InTransformer) else UPDATE
+    log_gain = _log_gain_squared(statement.scheme) if role == UPDATE else None
+    of_role = curve(found, role)
+    told = follows(of_role, statement.order, statement.is_upper, log_gain)
+    return Evidence(
+        route=Route.KERNEL,
+        num_effective=0 if told.answer is None else len(of_role.lengths),
+        verdict=outcome(told.answer),
+        detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
+        f"{_MOST}: the power of L that the update of {_name(role)} goes with, over all depths and over the deeper half",
+        numbers={**told.numbers, **roles_beside(statement, found)},
+        counterexample=_example(statement, found, role) if told.answer is False else None,
+    )
+
+
+def _name(role: str) -> str:
+    return "the branch matrices" if role == UPDATE else role
+
+
+def _example(statement: Growth, found: Law, role: str) -> dict[str, Any]:
+    lengths = (FIRST, 64, _MOST)
+    network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
+    return {
+        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
+        "found": ", ".join(f"{found.of(role)[n]:.4g} at N = {n}" for n in lengths) + f", of {_name(role)}",
+        "command": f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
+        + ",".join(map(str, lengths)),
+    }
+
+
+SHALLOW = (1, 2, 4)
+
+
+@cache
+def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Mapping[int, Mapping[str, float]]:
+    """By N and role, derived now."""
+    from paper_checks.experiments.kernel_laws import network_of
+
+    networks = {n: network_of(scheme, n, activation=activation, norm_kind=norm_kind) for n in SHALLOW}
+    found = {n: network.theory(optimizer) for n, network in networks.items()}
+    return {n: {UPDATE: now.update, **now.roles} for n, now in found.items()}
+
+
+def _growth_anew(statement: Growth) -> Evidence:
+    """ArithmeticError where the law has another number for a shallow network than is derived now."""
+    from paper_checks.experiments.kernel_kept import DIGITS
+
+    found, told = law(statement), _growth(statement)
+    names = (statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
+    for n, now in _shallow(*names).items():
+        for role, value in now.items():
+            if not math.isclose(value, found.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
+                raise ArithmeticError(f"{role} at N = {n}: {found.of(role)[n]:g} is kept, {value:g} is derived now")
+    return replace(told, detail=f"{told.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same")
+
+
+GROWTH_BY_KERNEL = Check(route=Route.KERNEL, run=_growth)
+"""A growth law of a real Transformer."""
+GROWTH_BY_KERNEL_ANEW = Check(route=Route.KERNEL, run=_growth_anew, is_slow=True)
+"""The same, and the shallowest networks of the law are derived here and now."""
+
+
+def kernel_too(part: Part, check: Check = GROWTH_BY_KERNEL) -> Part:
+    """The part with this route besides."""
+    return replace(part, checks=(*part.checks, check))
+
+
+# ---------------------------------------------------------------- who keeps the promise of a flat update
+
+DEEP = 250
+"""N, from which on a role is called flat or growing."""
+
+
+class Promise(NamedTuple):
+    """exponent: the power of L of a role's part of the update, N = DEEP to the largest; None where it gets none at all.
+
+    is_flat: it is below half of that of log L, the slowest that counts as growth; None where its 0.95 interval has that
+    inside. No verdict hangs on it.
+    """
+
+    scheme: str
+    optimizer: str
+    role: str
+    exponent: float | None
+    is_flat: bool | None
+
+
+def promises() -> list[Promise]:
+    """By scheme, optimizer and role, "update" for the branch matrices together: who keeps the update from growing.
+
+    relu, layernorm. What falls with depth is flat, too. What is not kept is left out.
+    """
+    from theory.schemes import SCHEMES
+
+    out = []
+    for scheme in SCHEMES:
+        for optimizer in OPTIMIZERS:
+            try:
+                found = law(Growth(scheme=scheme, optimizer=optimizer, order=S.One))
+            except LookupError:
+                continue
+            out += _promises(scheme, optimizer, found)
+    return out
+
+
+def _promises(scheme: str, optimizer: str, found: Law) -> list[Promise]:
+    out = []
+    for role in (UPDATE, *found.roles):
+        if not all(found.of(role)[n] for n in found.updates if n >= DEEP):
+            out.append(Promise(scheme, optimizer, role, None, True))
+            continue
+        deep = curve(found, role, first=DEEP)
+        told = exponent(deep, stats.LEVEL)
+        edge = exponent(Curve(deep.lengths, np.log(np.log(deep.lengths)), np.zeros(len(deep.lengths)))).mean / 2
+        assert told.low is not None and told.high is not None
+        is_flat = True if told.high < edge else False if told.low > edge else None
+        out.append(Promise(scheme, optimizer, role, round(told.mean, 3), is_flat))
+    return out
+
+
+def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
+    """For the numbers of evidence: the power of each role of a default model, and which of them grow."""
+    rows = _promises(statement.scheme, statement.optimizer, found)
+    kinds = [name for name in (statement.activation, statement.norm_kind) if name not in ("relu", "layernorm")]
+    return {
+        NETWORK: ", ".join([f"{statement.scheme} under {statement.optimizer}", *kinds]),
+        BY_ROLE: {row.role: None if row.exponent is None else round(row.exponent, 2) + 0.0 for row in rows},
+        GROWING: [row.role for row in rows if row.is_flat is False],
+    }
+
+
+NETWORK, GROWING = "network", "roles that grow"
+BY_ROLE = f"power of L by role, N = {DEEP} to {_MOST}"
+"""Keys of the numbers of evidence."""

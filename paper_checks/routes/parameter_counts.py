@@ -1,0 +1,86 @@
+"""How many parameters a Transformer of given shape has, counted in two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from paper_checks.claims.claim import Check, Evidence, Route
+from paper_checks.routes.checks import check, outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """So many parameters: from ``low`` up to, not including, ``high``.
+
+    stacks: (layers, attentions in each): (N, 1) an encoder or a lone decoder, (M, 2) a decoder with cross-attention.
+    rows: of all embedding tables together. ffn_ratio: hidden width over width. Biases and norms are not counted.
+    """
+
+    stacks: tuple[tuple[int, int], ...]
+    width: int
+    rows: int
+    low: int
+    high: int
+    words: str
+    ffn_ratio: int = 4
+
+    @property
+    def text(self) -> str:
+        layers = " + ".join(f"{count} layers of {attentions} attention + FFN" for count, attentions in self.stacks)
+        return f"{layers}, width {self.width}, {self.rows} embedding rows: {self.words}"
+
+    def with_(self, **changes: object) -> Count:
+        """A mutant: another shape for the same printed number."""
+        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def to_rounding(printed: str, unit: int) -> tuple[int, int]:
+    """The whole numbers that round half up to ``printed`` units: ("3.2", 10^9) is 3.15 to 3.25 billion."""
+    digits = len(printed.partition(".")[2])
+    half = unit // (2 * 10**digits)
+    centre = int(printed.replace(".", "")) * unit // 10**digits
+    return centre - half, centre + half
+
+
+def _by_formula(statement: Count) -> Evidence:
+    """(4 attentions + 2 ratio) d^2 a layer."""
+    d = statement.width
+    matrices = (
+        sum(layers * (4 * attentions + 2 * statement.ffn_ratio) for layers, attentions in statement.stacks) * d**2
+    )
+    total = matrices + statement.rows * d
+    return Evidence(
+        route=Route.ARITHMETIC,
+        num_effective=1,
+        verdict=outcome(statement.low <= total < statement.high),
+        detail=f"4 d^2 an attention and {2 * statement.ffn_ratio} d^2 an FFN, and d for each embedding row: {total}",
+        numbers={"matrices": matrices, "embeddings": statement.rows * d, "total": total},
+        steps=(
+            f"matrices: {' + '.join(f'{n} * (4 * {a} + {2 * statement.ffn_ratio})' for n, a in statement.stacks)} "
+            f"= {matrices // d**2}, times {d}^2 = {matrices}",
+            f"embeddings: {statement.rows} * {d} = {statement.rows * d}",
+            f"together {total}, to lie from {statement.low} to {statement.high}",
+        ),
+    )
+
+
+def _shapes(statement: Count) -> Iterator[tuple[int, int]]:
+    d = statement.width
+    for layers, attentions in statement.stacks:
+        for _ in range(layers):
+            for _ in range(attentions):
+                yield from {"q": (d, d), "k": (d, d), "v": (d, d), "out": (d, d)}.values()
+            yield from ((statement.ffn_ratio * d, d), (d, statement.ffn_ratio * d))
+    yield statement.rows, d
+
+
+def _by_matrices(statement: Count) -> list[bool | None]:
+    entries = sum(rows * columns for rows, columns in _shapes(statement))
+    return [entries >= statement.low, entries < statement.high]
+
+
+COUNT_CHECKS = (
+    Check(route=Route.ARITHMETIC, run=_by_formula, is_direct=True),
+    check(Route.NUMERIC, "every matrix listed, its entries added up", _by_matrices, is_direct=True),
+)

@@ -1,0 +1,127 @@
+"""Every cell of a derived table beside what the sources print in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import mpmath
+from sympy import Expr, Indexed, exp, sympify
+
+from paper_checks.claims.claim import Cell, Claim
+from paper_checks.claims.letters import read_update
+from paper_checks.routes import algebra
+from theory.symbols import (
+    L,
+    M,
+    N,
+    d,
+    displacements,
+    eta,
+    gains_in,
+    gains_out,
+    k,
+    l,
+    residual_weight,
+    scratch,
+    side_symbols,
+)
+
+TABLES = {
+    "su-optimizers": ("optimizer",),
+    "su-prenorm": ("optimizer",),
+    "deepnet": ("architecture", "side"),
+    "magneto-gamma": ("architecture", "side"),
+    "bounds": ("scheme",),
+}
+"""The tables that sources print, and the columns that name a row. `cross` is printed nowhere."""
+_UPDATES = ("update", "loss_change")
+_SIDES = tuple(side_symbols(side) for side in ("encoder", "decoder"))
+_LETTERS = {
+    **{str(letter): letter for letter in (N, M, L, l, k, d, eta, residual_weight)},
+    **{letter: scratch(letter, integer=True, positive=True) for letter in "nj"},
+    **{str(letter.label): letter for letter in (gains_in, gains_out, displacements)},
+    **{str(side.residual_weight): side.residual_weight for side in _SIDES},
+    **{str(letter.label): letter for side in _SIDES for letter in (side.gains_in, side.gains_out)},
+}
+
+_INDEXED = (gains_in, gains_out, displacements, *(base for side in _SIDES for base in (side.gains_in, side.gains_out)))
+
+Row = dict[str, Any]
+
+
+@cache
+def read(text: str) -> Expr:
+    """A cell of our own tables, or a printed cell typed in a paper's module, as an expression."""
+    return sympify(text, locals=_LETTERS)
+
+
+def compare(cell: Cell, derived: str) -> tuple[bool | None, str]:
+    """Whether a printed cell and the derived one are the same, and how that was shown."""
+    if cell.column in _UPDATES:
+        same = (read_update(cell.printed) / read_update(derived)).cancel() == 1
+        return bool(same), "their ratio reduces to 1" if same else "their ratio does not reduce to 1"
+    if cell.column == "bound":
+        return _same_sums(read(cell.printed), read(derived))
+    if cell.decimals is not None:
+        return _rounded(cell, read(derived))
+    return algebra.equal(read(cell.printed), read(derived)), "logarithms expanded into those of primes and counts"
+
+
+def _same_sums(printed: Expr, derived: Expr) -> tuple[bool | None, str]:
+    """One normal form; else two values that differ, at rational gains of every letter and N = M = L = 2."""
+    if algebra.sums_equal(printed, derived):
+        return True, "one normal form of sums, for every L"
+    plain = sorted((x for x in printed.free_symbols | derived.free_symbols if not isinstance(x, Indexed)), key=str)
+    letters = [x for x in plain if x not in {base.label for base in _INDEXED}]
+    gains = [algebra.rational_gains(6, case)[0] for case in range(len(_INDEXED))]
+    values = [*gains, *(2 if letter.is_integer else Fraction(2) for letter in letters)]
+    a, b = (algebra.value_at(expr, (*_INDEXED, *letters), values) for expr in (printed, derived))
+    return (False, f"at rational gains, counts 2, they are {a} and {b}") if a != b else (None, "not decided")
+
+
+def _rounded(cell: Cell, derived: Expr) -> tuple[bool | None, str]:
+    """The same law, and the derived constant rounds to the printed one."""
+    assert cell.decimals is not None
+    printed, law = read(cell.printed).as_coeff_Mul()
+    constant = exp(algebra.log_form(derived) - algebra.log_form(law))
+    if constant.free_symbols:
+        return False, "another law"
+    value = mpmath.mpf(str(constant.evalf(30)))
+    found = algebra.roundings(value, cell.decimals)
+    shown = ", ".join(f"{way} {text}" for way, text in found.items())
+    same = all(abs(float(text) - float(printed)) < 1e-12 for text in found.values())
+    return same, f"the same law; the exact constant {mpmath.nstr(value, 6)} rounds to: {shown}"
+
+
+def side_by_side(tables: Iterable[Mapping[str, Any]], claims: Iterable[Claim]) -> list[Row]:
+    """One row for each derived cell and each claim that prints it; claim null where no claim prints it yet.
+
+    ValueError where a claim prints a cell that no table has.
+    """
+    printed: dict[tuple[str, tuple[tuple[str, str], ...], str], list[tuple[Claim, Cell]]] = {}
+    for claim in claims:
+        for cell in claim.cells:
+            printed.setdefault((cell.table, cell.where, cell.column), []).append((claim, cell))
+    out: list[Row] = []
+    for table in tables:
+        names = TABLES.get(table["id"])
+        for row in table["rows"] if names else ():
+            where = tuple((name, row[name]) for name in names or ())
+            for column, derived in row.items():
+                if column in (names or ()):
+                    continue
+                owners = printed.pop((table["id"], where, column), [])
+                place: Row = {"table": table["id"], "row": dict(where), "column": column, "derived": derived}
+                if not owners:
+                    out.append({**place, "claim": None, "printed": None, "equal": None, "shown_by": None, "note": ""})
+                for claim, cell in owners:
+                    equal, shown = compare(cell, derived)
+                    found = {"claim": claim.id, "printed": cell.printed, "equal": equal, "shown_by": shown}
+                    out.append({**place, **found, "note": cell.note})
+    if printed:
+        table, where, column = next(iter(printed))
+        raise ValueError(f"table {table} has no cell {column} of {dict(where)}")
+    return out

@@ -1,0 +1,236 @@
+"""What sims/records/ffn-stacks.jsonl says of a claim: real FFN-only stacks of every scheme under sgd, adam and lamb.
+
+Nothing here is of theory/: a claimed order or number against the update of real networks, relu and layernorm, gains as
+the scheme has them, 4 to 64 sublayers, two widths.
+
+One seed draws the networks of all lengths and widths, beginning with the same numbers, so they are not independent of
+one another. Each seed gives one number that holds all its networks together; Student's interval over the seeds is then
+right whatever the networks of one seed share. A cell that a seed lacks leaves that seed out.
+
+Infinite width. What an update of L sublayers differs by at width d is, to first order, a multiple of 1/d: of L/d where
+every sublayer adds its share, as in Post-LN, and about the same at every L where branches are small. So every length
+has a line in 1/d of its own, through its two widths, and its value at 0 counts. Terms in (L/d)^2 are left out.
+
+The order. The exponent is the slope in log L, with equal weights, of the logarithms at infinite width: means of
+logarithms, which are near to normal where updates are not, and have one limit with the logarithms of means. Between 4
+and 64 sublayers log L looks like L^0.39. What a claim says is held against what else it could be: the powers of L by
+quarters, log L, and the order times or over log L. It holds where the interval is nearer to it than to any of these,
+fails where it is farther, and is open where the interval has the middle inside. So L^(1/2) and log L, 0.1 apart, take
+more networks than L and 1. A sum over sublayers of order log L may have any number beside it, which bends it: claims
+of that order are not for this route.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sympy import Expr, Rational, lambdify, log
+
+from paper_checks.claims.claim import Check, Evidence, Part, Route
+from paper_checks.claims.statements import Growth
+from paper_checks.routes.checks import all_of, outcome
+from paper_checks.system.places import RECORDS
+from sims.records import record
+from sims.stats import Estimate, estimate
+from theory.symbols import L
+
+PATH = RECORDS / "ffn-stacks.jsonl"
+LENGTHS = (4, 8, 16, 32, 64)
+WIDTHS = (512, 256)
+LEVEL = 0.9999
+
+
+# ---------------------------------------------------------------- what stands in the record
+
+
+@cache
+def _runs(path: Path) -> Mapping[str, Sequence[record.Run]]:
+    """Those in float64, by what they are of. The digest of the numbers that a network was made of is not its name."""
+    found: dict[str, list[record.Run]] = {}
+    for run in record.read(path):
+        if run.dtype == "float64":
+            found.setdefault(_name({key: x for key, x in run.config.items() if key != "numbers"}), []).append(run)
+    return found
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
+
+
+def runs(scheme: str, optimizer: str, num_sublayers: int, d_model: int, path: Path = PATH) -> Sequence[record.Run]:
+    """Of one network. OSError without the file, ValueError where its runs are not of one network."""
+    found: dict[str, Any] = {"scheme": scheme, "optimizer": optimizer, "num_sublayers": num_sublayers}
+    found |= {"d_model": d_model, "arch": "ffn", "activation": "relu", "norm_kind": "layernorm"}
+    several = _runs(path).get(_name(found), ())
+    if len({str(run.config["numbers"]) for run in several if "numbers" in run.config}) > 1:
+        raise ValueError(f"runs of {scheme} under {optimizer} were made of different numbers")
+    return several
+
+
+def updates(
+    scheme: str, optimizer: str, num_sublayers: int, d_model: int, path: Path = PATH
+) -> dict[int, float | None]:
+    """By seed, None where it diverged; of a seed that stands in two runs, the first."""
+    found: dict[int, float | None] = {}
+    for run in runs(scheme, optimizer, num_sublayers, d_model, path):
+        for seed, value in zip(run.seeds, run.values["update"], strict=True):
+            found.setdefault(seed, value)
+    return found
+
+
+def table(scheme: str, optimizer: str, path: Path = PATH) -> np.ndarray:
+    """The updates [seed, width, length] of the seeds that every network of LENGTHS and WIDTHS has.
+
+    LookupError where there are fewer than two of them, ValueError where one diverged.
+    """
+    by_seed = [updates(scheme, optimizer, length, d, path) for d in WIDTHS for length in LENGTHS]
+    seeds = sorted(set.intersection(*map(set, by_seed)))
+    if len(seeds) < 2:
+        raise LookupError(f"the record has {len(seeds)} seeds of {scheme} under {optimizer} at every length and width")
+    found = np.array([[cell[seed] for cell in by_seed] for seed in seeds], dtype=float)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{scheme} under {optimizer}: a seed diverged")
+    return found.reshape(len(seeds), len(WIDTHS), len(LENGTHS))
+
+
+# ---------------------------------------------------------------- the exponent
+
+
+def slope_weights() -> np.ndarray:
+    """[length]: what each logarithm counts in the slope over log L."""
+    x = np.log(LENGTHS)
+    return (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+
+
+def width_weights() -> np.ndarray:
+    """[width]: what each width counts in the value at 0 of the line in 1/d through both."""
+    wide, narrow = WIDTHS
+    return np.array([wide, -narrow]) / (wide - narrow)
+
+
+@cache
+def exponent(scheme: str, optimizer: str, path: Path = PATH) -> Estimate:
+    """The power of L from 4 to 64 sublayers. LookupError and ValueError as ``table``; ValueError of updates of 0."""
+    found = table(scheme, optimizer, path)
+    if found.min() <= 0:
+        raise ValueError(f"{scheme} under {optimizer}: an update is {found.min():g}, which has no logarithm")
+    logs_SL = np.tensordot(np.log(found), width_weights(), (1, 0))
+    return estimate((logs_SL @ slope_weights()).tolist(), LEVEL)
+
+
+def stated_exponent(order: Expr) -> float:
+    """The same of an order in L."""
+    value = lambdify(L, log(order), modules="math")
+    return float(slope_weights() @ [float(value(length)) for length in LENGTHS])
+
+
+def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent) -> float:
+    """Half of the way from an order's exponent to that of the nearest order that it is told from."""
+    own = exponent_of(order)
+    powers = (L ** Rational(k, 4) for k in range(math.floor(4 * own) - 1, math.ceil(4 * own) + 2))
+    others = (exponent_of(other) for other in (*powers, log(L), order * log(L), order / log(L)))
+    return min(abs(other - own) for other in others if not math.isclose(other, own, abs_tol=1e-9)) / 2
+
+
+def holds(
+    found: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
+) -> bool | None:
+    """Whether the interval is nearer to the order (or below it) than to any other; None where it has the middle."""
+    assert found.low is not None and found.high is not None
+    own, edge = exponent_of(order), halfway(order, exponent_of)
+    if found.high < own + edge and (is_upper or found.low > own - edge):
+        return True
+    is_beyond = found.low > own + edge or (not is_upper and found.high < own - edge)
+    return False if is_beyond else None
+
+
+def _growth(path: Path, statement: Growth) -> Evidence:
+    if (statement.activation, statement.norm_kind) != ("relu", "layernorm"):
+        raise LookupError(f"the record is of relu and layernorm: {statement.text}")
+    found = exponent(statement.scheme, statement.optimizer, path)
+    answer = holds(found, statement.order, statement.is_upper)
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=0 if answer is None else found.num * len(LENGTHS) * len(WIDTHS),
+        verdict=outcome(answer),
+        detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {_and(WIDTHS)} wide, the exact update "
+        f"of {found.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
+        "interval, beside those of the stated order and of the next one, a quarter power or a log L away",
+        numbers={
+            "power of L": _ends(found),
+            "of the stated order": _short(stated_exponent(statement.order)),
+            "half of the way to the next": _short(halfway(statement.order)),
+        },
+    )
+
+
+def growth(path: Path = PATH) -> Check:
+    """A growth law by the record."""
+    return Check(route=Route.MEASURED, run=partial(_growth, path), is_direct=True)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def at_infinite_width(scheme: str, optimizer: str, path: Path = PATH) -> dict[int, Estimate]:
+    """By length, the mean update: each seed's line through its two widths, in 1/d, at 0."""
+    means_SL = np.tensordot(table(scheme, optimizer, path), width_weights(), (1, 0))
+    return {length: estimate(column.tolist(), LEVEL) for length, column in zip(LENGTHS, means_SL.T, strict=True)}
+
+
+Most = Callable[[Any], tuple[str, str, Callable[[int], float]]]
+"""Of a statement: the scheme, the optimizer, and the most that the update is said to be at L sublayers."""
+
+
+def _at_most(path: Path, most: Most, statement: Any) -> Evidence:
+    scheme, optimizer, bound = most(statement)
+    answers: list[bool | None] = []
+    numbers: dict[str, str] = {}
+    for length, found in at_infinite_width(scheme, optimizer, path).items():
+        assert found.low is not None and found.high is not None
+        value = float(bound(length))
+        answers.append(True if found.high <= value else False if found.low > value else None)
+        numbers[f"L = {length}"] = f"{_ends(found)} against {_short(value)}"
+    return Evidence(
+        route=Route.MEASURED,
+        num_effective=0 if all_of(answers) is None else len(answers),
+        verdict=outcome(all_of(answers)),
+        detail=f"recorded FFN stacks at gains 1, {_and(WIDTHS)} wide, the line in 1/d through both: the interval of "
+        "the mean update at infinite width",
+        numbers=numbers,
+    )
+
+
+def at_most(most: Most, path: Path = PATH) -> Check:
+    """A bound on the update itself by the record, at every length."""
+    return Check(route=Route.MEASURED, run=partial(_at_most, path, most), is_direct=True)
+
+
+# ---------------------------------------------------------------- parts and words
+
+STACKS_ON_RECORD = growth()
+
+
+def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
+    """The part with this route besides."""
+    return replace(part, checks=(*part.checks, check))
+
+
+def _ends(found: Estimate) -> str:
+    assert found.low is not None and found.high is not None
+    return f"{_short(found.low)} to {_short(found.high)}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}" if abs(number) >= 1e-3 else f"{number:.3f}"
+
+
+def _and(numbers: tuple[int, ...]) -> str:
+    return " and ".join(map(str, numbers))

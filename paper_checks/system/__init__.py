@@ -1,0 +1,1 @@
+"""Files, processes and Ctrl-C: what every room may use."""

@@ -1,0 +1,44 @@
+"""What is written: one JSON document, and files atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from paper_checks.system.stopping import shielded
+
+SCHEMA_VERSION = 1
+
+
+def document(**content: Any) -> dict[str, Any]:
+    """A JSON document with the version of its schema first."""
+    return {"schema_version": SCHEMA_VERSION, **content}
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Strict JSON: NaN and infinities, which it cannot hold, are an error here and not at the reader's."""
+    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write beside the target and rename, so that a reader sees the old file or the new one, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with shielded():
+        _write_beside(path, text)
+
+
+def _write_beside(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

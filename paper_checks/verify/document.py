@@ -1,0 +1,322 @@
+"""The engine behind ``depthlaw verify``: claims in parallel, tables beside what is printed, one JSON document.
+
+The document says nothing of time or machine, so two runs of one checkout write the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from itertools import zip_longest
+from typing import Any
+
+from paper_checks.claims.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants
+from paper_checks.claims.sources import sources
+from paper_checks.papers.registry import claims
+from paper_checks.routes.printed_tables import TABLES, side_by_side
+from paper_checks.system.files import document
+from paper_checks.system.processes import Workers
+from paper_checks.verify import tables_file
+from paper_checks.verify.concord import agreements
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much is done, of how much."""
+Found = dict[str, Any]
+FRESH, STORED, SMALL = (
+    "derived now",
+    "stored, of these sources",
+    "derived now, without cross (none stored of these sources)",
+)
+IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
+
+
+# ---------------------------------------------------------------- one claim
+
+
+def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
+    """One claim, judged; addressed by its id, so that another process can do it."""
+    return check(claims()[id_], with_mutants, quick)
+
+
+def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
+    """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
+
+    >>> from paper_checks.papers.registry import claims
+    >>> from paper_checks.verify.document import check
+    >>> entry = check(claims()["LI-05"], with_mutants=False)
+    >>> entry["verdict"], entry["expected"], entry["mutants"]
+    ('CONFIRMED', 'CONFIRMED', None)
+    >>> entry["evidence"][0]["route"]
+    'proof'
+    """
+    verdict, results = judge(claim, quick=quick, advance=advance)
+    parts = [_part(result) for result in results]
+    evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
+    return {
+        "id": claim.id,
+        "source": claim.source,
+        "locator": claim.locator,
+        "quote": claim.quote,
+        "statement": claim.summary,
+        "parts": parts,
+        "verdict": verdict.value,
+        "expected": claim.expected.value,
+        "condition": _joined(parts, "condition"),
+        "correction": _joined(parts, "correction"),
+        "open": _joined(parts, "open"),
+        "counterexample": next((part["counterexample"] for part in parts if part["counterexample"]), None),
+        "uses": list(claim.uses),
+        "evidence": evidence,
+        "mutants": [_mutant(found) for part in claim.parts for found in try_mutants(part)] if with_mutants else None,
+    }
+
+
+def _joined(parts: Sequence[Found], key: str) -> str | None:
+    """The distinct texts of the parts, in their order."""
+    return "; ".join(dict.fromkeys(part[key] for part in parts if part[key])) or None
+
+
+def _part(result: PartResult) -> Found:
+    part, verdict = result.part, result.verdict
+    amendment = {Verdict.MISPRINT: part.misprint, Verdict.REFUTED: part.instead}.get(verdict)
+    hedge = part.hedge.text if verdict is Verdict.CONDITIONAL and part.hedge else None
+    correction = None if amendment is None or not result.instead_holds else amendment.text
+    return {
+        "name": part.name,
+        "statement": part.statement.text,
+        "verdict": verdict.value,
+        "expected": part.expected.value,
+        "condition": hedge or (part.condition if verdict is Verdict.REFUTED else None),
+        "correction": correction,
+        "grounds": amendment.grounds if amendment is not None else part.hedge.grounds if hedge and part.hedge else "",
+        "open": part.open if verdict is Verdict.UNDECIDED else None,
+        "counterexample": result.counterexample,
+        "instead_holds": result.instead_holds,
+        "evidence": [
+            *(_evidence(found, "printed") for found in result.evidence),
+            *(_evidence(found, "amended") for found in result.amended),
+        ],
+    }
+
+
+def _evidence(found: Evidence, of: str) -> Found:
+    return {
+        "route": found.route.value,
+        "num_effective": found.num_effective,
+        "verdict": found.verdict.value,
+        "of": of,
+        "detail": found.detail,
+        "numbers": dict(found.numbers),
+        "steps": list(found.steps),
+    }
+
+
+def _mutant(found: Any) -> Found:
+    return {"part": found.part, "name": found.name, "killed": found.is_killed, "red_checks": [i + 1 for i in found.red]}
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def check_all(
+    ids: Sequence[str], *, with_mutants: bool, quick: bool = False, progress: Progress | None = None
+) -> list[Found]:
+    """The claims of those ids, in that order; several at once where there are several processors."""
+    workers = min(os.cpu_count() or 1, len(ids))
+    if workers <= 1:
+        return [*_check_in_turn(ids, with_mutants, quick, progress)]
+    found: dict[str, Found] = {}
+    with Workers(workers) as pool:
+        pending = {pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)}
+        for future in as_completed(pending):
+            found |= {entry["id"]: entry for entry in future.result()}
+            if progress is not None:
+                progress("checking claims", len(found), len(ids))
+    return [found[id_] for id_ in ids]
+
+
+def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
+    return [check_claim(id_, with_mutants, quick) for id_ in ids]
+
+
+def _check_in_turn(ids: Sequence[str], with_mutants: bool, quick: bool, progress: Progress | None) -> Iterator[Found]:
+    """Here and now; of one claim, told part by part."""
+    num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress("checking claims", done, num_parts)
+
+    for id_ in ids:
+        yield check(claims()[id_], with_mutants, quick, advance)
+
+
+def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:
+    """Neighbours together, from either end in turn: claims of one source lean on the same derivations, which a process
+    keeps, so two workers that come from two ends do less of them twice."""
+    several = [ids[start : start + size] for start in range(0, len(ids), size)]
+    half = (len(several) + 1) // 2
+    front, back = several[:half], several[half:][::-1]
+    return [one for pair in zip_longest(front, back) for one in pair if one]
+
+
+def small_tables() -> tables_file.Tables:
+    """The tables that sources print, derived here and now."""
+    from theory.tables import SMALL_TABLES
+
+    made = (make() for name, make in SMALL_TABLES.items() if name in TABLES)
+    return [{"id": table.id, "title": table.title, "rows": [dict(row) for row in table.rows]} for table in made]
+
+
+def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[tables_file.Tables, str, str]:
+    """(tables, how they were got, how the committed file stands to them)."""
+    stored = tables_file.stored()
+    if not derive:
+        if stored is not None:
+            return stored, STORED, IN_STEP
+        return small_tables(), SMALL, STALE
+    counted = None if progress is None else (lambda done, total: progress("deriving the tables", done, total))
+    tables = tables_file.derive(counted)
+    if stored is None:
+        return tables, FRESH, STALE
+    try:
+        committed = tables_file.FILE.read_text(encoding="utf-8")
+    except OSError:
+        return tables, FRESH, STALE
+    return tables, FRESH, IN_STEP if committed == tables_file.file_text(tables) else DIFFERENT
+
+
+def verify(
+    ids: Sequence[str], *, derive: bool, with_mutants: bool, quick: bool = False, progress: Progress | None = None
+) -> Found:
+    """The whole document for the claims of those ids: what ``depthlaw verify --json`` prints.
+
+    derive: the tables too, a minute or so; else the committed ones. with_mutants: each statement broken on purpose too.
+    quick: as in ``claim.judge``. progress: told what is being done, how much, of how much.
+
+    >>> from paper_checks.verify.document import exit_code, verify
+    >>> found = verify(["LI-05"], derive=False, with_mutants=True)
+    >>> found["summary"]["verdicts"]["CONFIRMED"], found["summary"]["mutants"]["survived"], exit_code(found)
+    (1, [], 0)
+    """
+    entries = check_all(ids, with_mutants=with_mutants, quick=quick, progress=progress)
+    tables, got, file = get_tables(derive=derive, progress=progress)
+    chosen = [claims()[id_] for id_ in ids]
+    rows = side_by_side(tables, chosen)
+    if len(ids) < len(claims()):
+        rows = [row for row in rows if row["claim"] is not None]
+    beside = [found for found in agreements() if set(found["claims"]) & set(ids)]
+    return assemble(entries, rows, got=got, file=file, beside=beside)
+
+
+def assemble(
+    entries: Sequence[Found], rows: Sequence[Found], *, got: str, file: str, beside: Sequence[Found] = ()
+) -> Found:
+    """The document, and in its summary whether everything is as expected."""
+    by_id = {entry["id"]: entry for entry in entries}
+    unexpected = [entry["id"] for entry in entries if not _is_expected(entry)]
+    mutants = [found for entry in entries for found in entry["mutants"] or ()]
+    survived = [
+        f"{entry['id']}, {found['part']}: {found['name']}"
+        for entry in entries
+        for found in entry["mutants"] or ()
+        if not found["killed"]
+    ]
+    compared = [row for row in rows if row["claim"] is not None]
+    differing = [row for row in compared if row["equal"] is not True]
+    # A cell may differ where its claim says so; where its claim is confirmed, one of the two is wrong.
+    faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
+    strange = [one["topic"] for one in beside if one["agree"] is not one["expected"]]
+    counts = Counter(entry["verdict"] for entry in entries)
+    summary = {
+        "coverage": "1 claim" if len(entries) == 1 else f"{len(entries)} claims",
+        "num_claims": len(entries),
+        "num_parts": sum(len(entry["parts"]) for entry in entries),
+        "num_evidence": sum(len(entry["evidence"]) for entry in entries),
+        "verdicts": {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)},
+        "sources": {key: sources()[key].version for key in dict.fromkeys(entry["source"] for entry in entries)},
+        "unexpected": unexpected,
+        "mutants": {"tried": len(mutants), "killed": len(mutants) - len(survived), "survived": survived}
+        if any(entry["mutants"] is not None for entry in entries)
+        else None,
+        "cells": {
+            "compared": len(compared),
+            "equal": len(compared) - len(differing),
+            "differing": [cell_name(row) for row in differing],
+            "faults": faults,
+        },
+        "tables": {"source": got, "generated_file": file},
+        "sources_beside": {"compared": len(beside), "differing": [one["topic"] for one in beside if not one["agree"]]},
+        "as_expected": not (unexpected or survived or faults or strange or (got == FRESH and file != IN_STEP)),
+    }
+    pinned = {key: sources()[key].model_dump() for key in summary["sources"]}
+    parts = {"claims": list(entries), "tables": list(rows), "sources_beside": list(beside), "sources": pinned}
+    return document(**parts, summary=summary)
+
+
+def _is_expected(entry: Mapping[str, Any]) -> bool:
+    """Verdicts pinned in either direction, of the claim and of every part; and what holds instead does hold."""
+    parts = entry["parts"]
+    return entry["verdict"] == entry["expected"] and all(
+        part["verdict"] == part["expected"] and part["instead_holds"] for part in parts
+    )
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """table, row, column and claim of a compared cell."""
+    return f"{row['table']}/{'/'.join(row['row'].values())}/{row['column']} ({row['claim']})"
+
+
+def exit_code(found: Found) -> int:
+    return 0 if found["summary"]["as_expected"] else 1
+
+
+def why_unexpected(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What of a claim is not as expected, in words."""
+    for part in entry["parts"]:
+        if part["verdict"] != part["expected"]:
+            yield f"{part['name']}: {part['verdict']}, expected {part['expected']}"
+        if not part["instead_holds"]:
+            yield f"{part['name']}: what should hold instead does not"
+    if not entry["parts"] or entry["verdict"] != entry["expected"]:
+        yield f"the claim: {entry['verdict']}, expected {entry['expected']}"
+
+
+def reason(entry: Mapping[str, Any]) -> str:
+    """One line on a claim that is not CONFIRMED: what fails, and what holds."""
+    return "; ".join(reasons(entry))
+
+
+def reasons(entry: Mapping[str, Any]) -> list[str]:
+    """The same by part, of those parts that are as bad as the claim."""
+    texts = []
+    for part in entry["parts"]:
+        if part["verdict"] != entry["verdict"]:
+            continue
+        example = part["counterexample"]
+        if example is not None:
+            text = f"found {example['found']}; claimed {example['printed']}"
+        else:
+            awaited = f"to decide it: {part['open']}" if part["open"] else None
+            text = part["correction"] or part["condition"] or awaited or first_failure(part)
+        texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)
+    return texts
+
+
+def first_failure(part: Mapping[str, Any]) -> str:
+    """What the first piece of evidence against a part says."""
+    return next((item["detail"] for item in part["evidence"] if item["verdict"] != Verdict.CONFIRMED.value), "")
+
+
+def seen_by(command: str) -> str:
+    """What a command beside a counterexample does: it shows the example, or it only has the claim judged anew.
+
+    >>> from paper_checks.verify.document import seen_by
+    >>> seen_by("depthlaw predict --scheme sub-ln"), seen_by("depthlaw explain S1-18")
+    ('see it', 'judge it anew')
+    """
+    return "judge it anew" if command.startswith("depthlaw explain ") else "see it"

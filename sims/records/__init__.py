@@ -1,0 +1,1 @@
+"""What was measured, with what and when: the format, and the files."""

@@ -1,0 +1,1 @@
+"""Leading orders of closed forms, each with how it was shown."""

@@ -1,0 +1,1 @@
+"""Bounds on the model update, and the papers' scalar model."""

@@ -1,0 +1,1 @@
+"""Second moments of batches of token sequences through a Transformer with softmax attention."""

@@ -1,0 +1,153 @@
+"""What an activation makes of a Gram matrix: E phi(u_i) phi(u_j) and E phi'(u_i) phi'(u_j) of Gaussian u.
+
+relu, leaky_relu and identity are a line in u and one in |u|, whose averages are closed (the arc-cosine kernel). The
+others are expanded in Hermite polynomials: with phi(s z) = sum_k c_k(s) He_k(z) / sqrt(k!),
+E phi(u_i) phi(u_j) = sum_k c_k(s_i) c_k(s_j) rho^k at correlation rho. The mean of phi is c_0.
+
+Source: Cho and Saul 2009 (arc-cosine); Mehler 1866 (Hermite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from sympy import Expr, lambdify
+
+from theory.kernel.gram import MEAN_ABS, Array, Gram
+from theory.moments import activation
+from theory.symbols import u
+
+_TERMS = 128
+_MOST_LEFT = 1e-3
+_NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Dual:
+    """phi as the kernels need it. value, slope: phi and phi' of an array."""
+
+    name: str
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    sides: tuple[float, float] | None
+    """phi' right and left of 0, of a phi that is homogeneous."""
+
+    def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
+        """E phi(u_i) phi(u_j); with is_centred, the covariance."""
+        scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
+        if self.sides is not None:
+            return _of_lines(self.sides, scale, unit.gap, is_centred)
+        return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
+
+    def mean(self, scale: Array) -> Array:
+        """E phi(s z) at each scale s, (n,)."""
+        if self.sides is not None:
+            return (self.sides[0] - self.sides[1]) / 2 * MEAN_ABS * scale
+        return _coefficients(self.name, self.value, scale)[:, 0]
+
+    def slope_second(self, preactivation: Gram) -> Array:
+        """E phi'(u_i) phi'(u_j), (n, n)."""
+        scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
+        if self.sides is not None:
+            even, odd = (self.sides[0] + self.sides[1]) / 2, (self.sides[0] - self.sides[1]) / 2
+            return even**2 + odd**2 * (1 - 2 / np.pi * _angle(unit.gap))
+        return _of_series(_coefficients(f"{self.name}'", self.slope, scale), unit.gap).full
+
+
+@cache
+def dual(name: str) -> Dual:
+    """Of an activation of ``theory.moments``; ValueError for any other name."""
+    found = activation(name)
+    sides = None
+    if found.is_homogeneous:
+        sides = float(found.positive.diff(u)), float(found.negative.diff(u))
+        return Dual(name, _lines(*sides), _steps(*sides), sides)
+    return Dual(name, _numeric(found.expression), _numeric(found.derivative), None)
+
+
+def _lines(right: float, left: float) -> Callable[[Array], Array]:
+    return lambda at: np.where(at > 0, right * at, left * at)
+
+
+def _steps(right: float, left: float) -> Callable[[Array], Array]:
+    return lambda at: np.where(at > 0, right, left)
+
+
+def _numeric(expression: Expr) -> Callable[[Array], Array]:
+    return lambdify(u, expression, modules=["scipy", "numpy"])
+
+
+def _angle(gap: Array) -> Array:
+    """arccos(1 - gap), exact for small gaps."""
+    return 2 * np.arcsin(np.sqrt(gap.clip(0.0, 2.0) / 2))
+
+
+def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool) -> Gram:
+    """phi(u) = e u + o |u|: E phi phi = s_i s_j (e^2 rho + o^2 E|z_i z_j|), E|z_i z_j| by the arc-cosine kernel."""
+    even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
+    angle = _angle(gap)
+    # sin t - t cos t, where both are near t
+    lost = np.where(angle < 1e-2, angle**3 / 3 * (1 - angle**2 / 10), np.sin(angle) - angle * np.cos(angle))
+    abs_gap = gap - 2 / np.pi * lost  # 1 - E|z_i z_j|
+    mean = 2 / np.pi * odd**2 if is_centred else 0.0
+    level = even**2 + odd**2 - mean
+    products = np.outer(scale, scale)
+    top = float(products.max())
+    return Gram(top * level, (top - products) * level + products * (even**2 * gap + odd**2 * abs_gap))
+
+
+def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
+    """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (n, terms)."""
+    chosen = coefficients[:, first:]
+    powers = np.arange(first, coefficients.shape[1])[:, None, None]
+    own = (chosen**2).sum(1)
+    level = float(own.max())
+    # level - c_i . c_j, exactly 0 for equal rows of the largest: a product of matrices rounds equal entries differently
+    short = (level - np.add.outer(own, own) / 2) + ((chosen[:, None] - chosen) ** 2).sum(-1) / 2
+    is_near = gap < 0.5
+    logs = np.log1p(-np.where(is_near, gap, 0.0))
+    lost = np.where(is_near, -np.expm1(powers * logs), 1 - (1 - gap) ** powers)  # 1 - rho^k, (terms, n, n)
+    return Gram(level, short + np.einsum("ik,jk,kij->ij", chosen, chosen, lost))
+
+
+_kept: dict[tuple[str, float], Array] = {}
+"""Behind a norm every token of every sublayer has one scale."""
+
+
+def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -> Array:
+    """c_k(s) of each token, (n, terms). The last takes what is left of E phi^2.
+
+    ArithmeticError where that is more than a thousandth: phi(s z) of a large s has a kink.
+    """
+    rows = []
+    for s in scale.tolist():
+        key = (name, s)
+        if key not in _kept:
+            if len(_kept) > 4096:
+                _kept.clear()
+            _kept[key] = _expand(name, function, s)
+        rows.append(_kept[key])
+    return np.array(rows)
+
+
+def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
+    values = function(scale * _NODES) * np.ones_like(_NODES)
+    found = np.empty(_TERMS)
+    before, now = np.zeros_like(_NODES), np.ones_like(_NODES)
+    for k in range(_TERMS):
+        found[k] = (_WEIGHTS * values * now).sum()
+        before, now = now, (_NODES * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    second = float((_WEIGHTS * values**2).sum())
+    rest = second - float((found**2).sum())
+    if rest > _MOST_LEFT * second:
+        raise ArithmeticError(
+            f"{name} of preactivations of standard deviation {scale:.3g}: {_TERMS} Hermite terms leave out "
+            f"{rest / second:.2g} of its square, and at most {_MOST_LEFT:g} may be"
+        )
+    found[-1] = np.copysign(np.sqrt(max(found[-1] ** 2 + rest, 0.0)), found[-1])
+    return found

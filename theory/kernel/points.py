@@ -1,0 +1,55 @@
+"""Fixed quasi-random points: the same on every machine and every day.
+
+One scrambled Sobol sequence, moved by another amount (modulo 1) for each average that is taken, so that the errors of
+the sublayers of a stack do not add up. Each point comes with its opposite, which makes odd moments exact.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from theory.kernel.gram import Array
+
+_MOST_DIMENSIONS = 16_384
+"""Of one Sobol sequence; further ones come from the same points in another order."""
+_SCRAMBLE = 20221122
+
+
+def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Array:
+    """(number, *shape) standard normal points, number even. which: of which average, any whole numbers."""
+    dimensions = int(np.prod(shape))
+    base, shifts = _base(number // 2, dimensions)
+    moved = (base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))) % 1.0
+    points = ndtri(moved.clip(1e-12, 1 - 1e-12))
+    return np.concatenate([points, -points]).reshape(number, *shape)
+
+
+@cache
+def _base(number: int, dimensions: int) -> tuple[Array, Array]:
+    """The points of [0, 1)^dimensions, and how far each coordinate moves from one average to the next."""
+    columns, left = [], dimensions
+    while left > 0:
+        size = min(left, _MOST_DIMENSIONS)
+        exponent = int(np.ceil(np.log2(number)))
+        sequence = qmc.Sobol(size, scramble=True, rng=_SCRAMBLE + len(columns)).random_base2(exponent)
+        columns.append(sequence[:number])
+        left -= size
+    return np.concatenate(columns, axis=1), np.sqrt(_primes(dimensions)) % 1.0
+
+
+@cache
+def _primes(number: int) -> Array:
+    """The first so many. Their roots are independent over the rationals: no coordinate stays where it was, and no two
+    move together, as those of 4, or of 2 and 8, would."""
+    least = max(number, 6)
+    end = int(least * (np.log(least) + np.log(np.log(least)))) + 1  # Rosser's bound on the n-th prime
+    is_prime = np.ones(end + 1, dtype=bool)
+    is_prime[:2] = False
+    for n in range(2, int(np.sqrt(end)) + 1):
+        if is_prime[n]:
+            is_prime[n * n :: n] = False
+    return np.flatnonzero(is_prime)[:number]

@@ -1,0 +1,154 @@
+r"""The kernel rung: the update of a real Transformer with softmax attention, by role, at infinite width.
+
+The same second moments as ``theory.meanfield.update``, token by token: the Gram matrix of the tokens goes through the
+sublayers (``kernel_walk``; an activation, ``kernel_duals``; a softmax, ``kernel_softmax``), that of the gradients comes
+back, and what reaches a matrix from both sides is its part of the update (``kernel_update``). Nothing is fitted.
+
+    x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
+    ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(q k^T / sqrt(K)) v))
+
+Each matrix is Xavier normal times its gain, Var = gain^2 2 / (fan_in + fan_out). Linear in the number of sublayers.
+
+Exact as d_model and the number of heads go to infinity, but for the softmax averages, which are over fixed quasi-random
+points; each answer has their error. With few heads, few of which carry a token's gradient, its size scatters: at one
+head the embedding's ||g||_1 is 20 % less in one layer, and everything else within 7 %.
+
+Gradients are taken to be independent of the signal (the weights that the signal passed are as good as drawn anew on the
+way back), which holds in this limit for a random head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from theory.kernel.setting import Inputs, Sublayer, Transformer
+from theory.kernel.update import functional_of, unit_power
+from theory.kernel.walk import Totals, Walk
+from theory.optimizers import Functional
+
+__all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
+
+REPLICATES = 4
+"""Independent sets of points, whose spread is the stated error."""
+_MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "cross_q", "cross_k", "cross_v", "cross_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """What one x_l is.
+
+    second_moment: E x^2, the mean over tokens. token_correlation: the mean cosine of two tokens of a sequence, 1 where
+    there is one. log10_gradient_square: of ||d objective / d x||^2; -inf where no gradient reaches it.
+    """
+
+    second_moment: float
+    token_correlation: float
+    log10_gradient_square: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelUpdate:
+    """The update by role, with the error of the quasi-random averages in it.
+
+    update: of the branch matrices together. roles: each in the unit that ``unit_power`` names. error: relative standard
+    error of the quasi-random averages, by role and of "update", from the spread of 4 sets of points (3 degrees of
+    freedom). A bias of order 1/points that the sets share is not in it: in 1,000 sublayers and 16 tokens up to 0.5 % of
+    a role, by comparison with eight times the points. An update beyond the floats is infinite; log10_update is not.
+    streams: by side, of x_0, x_1, ...; of the last set of points.
+    """
+
+    update: float
+    log10_update: float
+    roles: Mapping[str, float]
+    error: Mapping[str, float]
+    streams: Mapping[str, Sequence[Stream]]
+
+
+def predict_kernel(
+    network: Transformer,
+    inputs: Inputs,
+    optimizers: Sequence[str],
+    *,
+    advance: Callable[[float], None] = lambda _: None,
+    effort: float = 1.0,
+) -> dict[str, KernelUpdate]:
+    """The update of a real Transformer's first step, by optimizer and role, at infinite width.
+
+    network: a ``Transformer``, plain numbers.
+    inputs: what it is given and what of it is read, at most 256 tokens in all.
+    optimizers: names of ``theory.optimizers.OPTIMIZERS``, but not adafactor.
+    advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
+    effort: how many quasi-random points, in units of what is usual.
+
+    The sublayers' learning-rate multipliers are inside. Assumes infinite width and infinitely many heads; each answer
+    has its quasi-random error, but not that of the width, of order L/d. Each role is in a unit of its own,
+    d^-``unit_power`` of the matrices'. ValueError, in one line, for adafactor (rank one only) and unknown optimizers.
+
+    >>> from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+    >>> from theory.stack import SublayerKind
+    >>> layer = (Sublayer(kind=SublayerKind.SELF), Sublayer(kind=SublayerKind.FFN))
+    >>> network, inputs = Transformer(encoder=2 * layer, placement="post"), Inputs(num_tokens=4)
+    >>> found = predict_kernel(network, inputs, ["sgd", "adam"])
+    >>> sorted(found["sgd"].roles)
+    ['bias', 'embedding', 'fc1', 'fc2', 'head', 'k', 'norm_bias', 'norm_gain', 'out', 'q', 'v']
+    >>> round(found["sgd"].update, 2), found["sgd"].error["update"] < 0.02
+    (4.36, True)
+    >>> [round(x.token_correlation, 2) for x in found["sgd"].streams["encoder"]]
+    [0.0, 0.18, 0.24, 0.45, 0.48]
+    """
+    functionals = {name: functional_of(name) for name in optimizers}
+    runs = []
+    streams: dict[str, list[Stream]] = {}
+    for replicate in range(REPLICATES):
+        walk = Walk(network, inputs, frozenset(functionals.values()), replicate, effort)
+        walk.run(lambda share: advance(share / REPLICATES))
+        runs.append(walk.totals())
+        streams = _streams(walk, inputs)
+    return {name: _answer(functional, runs, streams) for name, functional in functionals.items()}
+
+
+def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
+    pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
+    found: dict[str, list[Stream]] = {}
+    for side, grams, gradients in zip(("encoder", "decoder"), walk.streams, walk.gradients, strict=False):
+        found[side] = []
+        for gram, gradient in zip(grams, gradients, strict=True):
+            total = float(np.trace(gradient.matrix))
+            found[side].append(
+                Stream(
+                    second_moment=float(gram.diagonal.mean()),
+                    token_correlation=float(gram.normalised().full[pairs].mean()) if pairs.any() else 1.0,
+                    log10_gradient_square=(gradient.exponent + math.log(total)) / math.log(10)
+                    if total > 0
+                    else -math.inf,
+                )
+            )
+    return found
+
+
+def _answer(functional: Functional, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
+    """The mean over the replicates, in units of the largest exponent of any."""
+    exponent = max(run[functional].exponent for run in runs)
+    by_role = {
+        role: np.array([run[functional].values[role] * math.exp(run[functional].exponent - exponent) for run in runs])
+        for role in runs[0][functional].values
+    }
+    samples = {"update": sum(x for role, x in by_role.items() if role in _MATRICES) + np.zeros(len(runs)), **by_role}
+    means = {role: float(x.mean()) for role, x in samples.items()}
+    with np.errstate(over="ignore"):
+        size = float(np.exp(exponent))
+    log10 = math.log10(means["update"]) + exponent / math.log(10) if means["update"] > 0 else -math.inf
+    return KernelUpdate(
+        update=means["update"] * size if means["update"] else 0.0,
+        log10_update=log10,
+        roles={role: means[role] * size if means[role] else 0.0 for role in by_role},
+        error={
+            role: float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role] if means[role] else 0.0
+            for role, x in samples.items()
+        },
+        streams=streams,
+    )

@@ -1,0 +1,90 @@
+"""What the objective asks of the last hidden states: the Gram matrix of its gradient there, and the head's own part.
+
+Head rows are N(0, 1/d). One logit: the last token of each sequence by one row, or each token by a row of its own,
+summed; the mean over the batch. A cross-entropy: logits z are Gaussian over classes with the tokens' Gram matrix,
+labels are random, and with e = (softmax(z) - label) / tokens read the gradient at token i is e_i head. Rows of the head
+are orthogonal as d grows, so its Gram matrix is e e^T, averaged over fixed quasi-random z and labels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtr, softmax
+
+from theory.kernel.gram import Array, Gram, factor, nuclear
+from theory.kernel.points import normals
+from theory.kernel.setting import Inputs
+from theory.kernel.update import Part
+
+_NUM_DRAWS = 512
+_NUM_CARRIED = 8
+
+
+class Reading:
+    """gradient: (n, n), G, its mean over logits and labels. head: its part.
+
+    carried: single draws of G, for what is not linear in it, such as ||g||_1; of a logit, where G is one, G itself.
+    Their sizes sqrt(tr G) are scaled together, so that their mean is that of many draws: what only scales G is exact.
+    """
+
+    def __init__(self, inputs: Inputs, last: Gram, replicate: int) -> None:
+        read = inputs.read
+        self._hidden = last.full[np.ix_(read, read)]
+        if inputs.loss == "ce":
+            found, drawn, self.head = self._cross_entropy(inputs, replicate)
+        else:
+            found, self.head = self._logit(inputs)
+            drawn = [found]
+        self.gradient, *self.carried = (_among(len(last.gap), read, one) for one in (found, *drawn))
+
+    def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
+        """Rows of the head: one for each place in a sequence that is read."""
+        places = inputs.read % inputs.num_tokens
+        rows = np.unique(places)
+        sums = (places == rows[:, None]) / inputs.batch_size  # (rows, read)
+        gram = sums @ self._hidden @ sums.T
+        own = np.diagonal(gram)
+        return sums.T @ sums, Part(
+            role="head",
+            square=float(own.sum()),
+            root=float(np.sqrt(own).sum()),
+            nuclear=nuclear(gram, np.eye(len(gram))),
+            weight=1.0,
+            size=math.sqrt(len(rows)),
+        )
+
+    def _cross_entropy(self, inputs: Inputs, replicate: int) -> tuple[Array, list[Array], Part]:
+        n, classes = len(self._hidden), inputs.num_classes
+        points = normals(_NUM_DRAWS, (n, classes + 1), (0, replicate, 7))
+        logits = factor(self._hidden) @ points[..., :classes]
+        labels = np.minimum((ndtr(points[..., classes]) * classes).astype(int), classes - 1)
+        errors = (softmax(logits, axis=-1) - np.eye(classes)[labels]) / n
+        gram = errors @ errors.mT
+        sizes = np.sqrt(np.trace(gram, axis1=1, axis2=2))
+        half, number = _NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
+        chosen = [place for i in range((number + 1) // 2) for place in (i, half + i)][:number]
+        drawn = gram[chosen] * (sizes.mean() / sizes[chosen].mean()) ** 2
+        by_class = errors.mT[:, :, None, :] @ self._hidden @ errors.mT[..., None]
+        squares = (gram * self._hidden).sum((1, 2)).clip(min=0.0)
+        return (
+            gram.mean(0),
+            list(drawn),
+            Part(
+                role="head",
+                square=float(squares.mean()),
+                length=float(np.sqrt(squares).mean()),
+                root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
+                nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
+                weight=1.0,
+                size=math.sqrt(classes),
+            ),
+        )
+
+
+def _among(number: int, read: Array, found: Array) -> Array:
+    """The same among all tokens: what is not read has no gradient."""
+    whole = np.zeros((number, number))
+    whole[np.ix_(read, read)] = found
+    return whole

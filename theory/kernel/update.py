@@ -1,0 +1,78 @@
+"""What one parameter adds to the update, under each kind of optimizer, and in which unit.
+
+Widths are infinite, so each number is in the power of d that makes it O(1); ``unit_power`` says which. All averages are
+over the network's random weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from theory.kernel.gram import MEAN_ABS
+from theory.optimizers import Functional, optimizer
+
+VECTORS = ("bias", "norm_gain", "norm_bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One parameter's gradient g, and the parameter theta itself.
+
+    square: ||g||^2. root: ||g||_1 / sqrt(2/pi). nuclear: the sum of g's singular values, of a matrix. weight: root mean
+    square of theta's entries. size: square root of their number. root and nuclear are None where nobody asked. length:
+    the mean of ||g||, where that is not the root of ``square``.
+    """
+
+    role: str
+    square: float
+    root: float | None = None
+    nuclear: float | None = None
+    weight: float = 0.0
+    size: float = 1.0
+    lr_multiplier: float = 1.0
+    length: float | None = None
+
+    def value(self, functional: Functional) -> float:
+        """Of ||g||^2, ||g||_1, ... by the definition of the update. A vector has no singular values: by ||g||_1."""
+        if functional is Functional.FROBENIUS_SQUARED:
+            return self.lr_multiplier * self.square
+        if functional is Functional.FROBENIUS_PRODUCT:
+            length = self.square**0.5 if self.length is None else self.length
+            return self.lr_multiplier * self.weight * self.size * length
+        if functional is Functional.NUCLEAR and self.nuclear is not None:
+            return self.lr_multiplier * self.nuclear
+        assert self.root is not None, "asked for roots"
+        absolute = self.lr_multiplier * MEAN_ABS * self.root
+        return float(absolute * self.weight if functional is Functional.RMS_L1 else absolute)
+
+
+def functional_of(name: str) -> Functional:
+    """ValueError, in one line, of an optimizer that is unknown, or known for one token only."""
+    found = optimizer(name)
+    if found.functional is None or found.assumes_rank_one:
+        raise ValueError(f"{name}: its step is derived for a gradient of rank one, and each token adds a rank")
+    return found.functional
+
+
+def unit_power(name: str, role: str) -> float:
+    """k, where a role's part is d^-k times the number of a prediction, in the unit of the branch matrices.
+
+    These are d for ||g||^2, d^(3/2) for ||g||_1, d where theta's norm stands in front, sqrt(d) for singular values. A
+    matrix has d^2 entries, a vector d of as large a gradient each, an embedding d for each token, the head d of a
+    gradient sqrt(d) times as large; a branch weight is one number.
+
+    >>> from theory.kernel.predict import unit_power
+    >>> unit_power("sgd", "fc1"), unit_power("sgd", "norm_gain"), unit_power("adam", "embedding")
+    (0.0, 1.0, 1.0)
+    """
+    functional = functional_of(name)
+    powers = {
+        Functional.FROBENIUS_SQUARED: (1.0, 1.0, 0.0, 1.0),
+        Functional.L1: (1.0, 1.0, 0.5, 1.5),
+        Functional.RMS_L1: (0.5, 0.5, 0.5, 1.0),
+        Functional.FROBENIUS_PRODUCT: (0.5, 0.5, 0.5, 1.0),
+        Functional.NUCLEAR: (0.0, 0.5, 0.0, 0.5),
+    }[functional]
+    roles = (*VECTORS, *("embedding", "head", "branch_weight"))
+    by_role = dict(zip(roles, (*[powers[0]] * len(VECTORS), *powers[1:]), strict=True))
+    return by_role.get(role, 0.0)

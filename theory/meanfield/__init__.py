@@ -1,0 +1,1 @@
+"""Second moments through a stack of scalars: recursion, closed form, long sums, growth."""

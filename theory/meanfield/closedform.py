@@ -1,0 +1,144 @@
+"""The mean field as an expression in L, wherever the product of the layers telescopes.
+
+post-norm        every layer multiplies the gradient by the same rho:  sum of a geometric series
+pre-norm, a = 1  the stream grows by beta a layer, q_l = 1 + l beta, and the gradient by 1 + kappa beta / q_{l-1}:
+                 D_l = beta^{-1} Gamma(L+eps+kappa)/Gamma(L+1+eps) * Gamma(l+eps)/Gamma(l+eps+kappa), eps = 1/beta
+no norm          q_l D_l is the same at every layer for a positively homogeneous activation
+
+kappa, the ratio of what a branch adds to the gradient to what it adds to the signal, decides everything: it is 1 for
+a positively homogeneous activation, (E phi'^2) s^2 / E phi^2 in general, (E phi'^2) s^2 / Var phi behind a LayerNorm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Expr, RisingFactorial, S, cancel, pi, sqrt, zeta
+
+from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
+from theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
+from theory.moments import Activation, Kind, exact
+from theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
+from theory.symbols import L, l
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedForm:
+    """The update of a stack as expressions in L.
+
+    roles: the update by role; fc1 and fc2 add up to ``update``. why: the telescoping that gives them.
+
+    >>> from theory.meanfield.closedform import closed_form
+    >>> from theory.meanfield.setting import Setting
+    >>> form = closed_form(Setting.of("post-ln", "sgd"))
+    >>> form.roles["fc1"], form.update
+    (L/3, 2*L/3)
+    """
+
+    roles: dict[str, Expr]
+    why: str
+
+    @property
+    def update(self) -> Expr:
+        return self.roles["fc1"] + self.roles["fc2"]
+
+
+def symbolic_moments(act: Activation, scale: Expr) -> BranchMoments:
+    """The moments at a symbolic scale: closed where the activation is homogeneous, else ``GaussianMoment``."""
+
+    def one(kind: Kind) -> Expr:
+        form = exact(act, kind, scale) if act.is_homogeneous else None
+        return GaussianMoment.of(act.name, kind, scale) if form is None else form
+
+    return BranchMoments(*(one(kind) for kind in MOMENT_KINDS))
+
+
+def _tidy(expr: Expr) -> Expr:
+    """Over one denominator, common factors gone: shows exactly whether rho or kappa is 1."""
+    return cancel(expr)
+
+
+def _symbolic_transfer(setting: Setting, placement: Placement, residual_weight: Expr) -> Transfer:
+    stack = setting.scheme.stack
+    scale = stack.gain_in * stack.input_scale
+    return transfer(
+        placement,
+        setting.norm_kind,
+        symbolic_moments(setting.activation, scale),
+        stream=S.One,
+        residual_weight=residual_weight,
+        branch_weight=stack.branch_weight,
+        input_scale=stack.input_scale,
+        gain_in=stack.gain_in,
+        gain_out=stack.gain_out,
+        sqrt=sqrt,
+    )
+
+
+def closed_form(setting: Setting) -> ClosedForm | None:
+    """The update by role as expressions in L, or None where the product over the layers does not telescope.
+
+    >>> from theory.meanfield.closedform import closed_form
+    >>> from theory.meanfield.setting import Setting
+    >>> form = closed_form(Setting.of("pre-ln", "sgd"))
+    >>> form.update
+    2*polygamma(0, L + 3) - 3 + 2*EulerGamma
+    >>> form.why
+    'kappa = 1: D_l = 1/q_l, a harmonic sum'
+    >>> closed_form(Setting.of("ln-scaling", "sgd")) is None
+    True
+    """
+    stack = setting.scheme.stack
+    if stack.input_scale.has(l):
+        return None
+    admin = stack.residual_weight is None
+    placement = PRE if admin else stack.placement
+    residual_weight = S.One if stack.residual_weight is None else stack.residual_weight
+    t = _symbolic_transfer(setting, placement, residual_weight)
+    units = role_values(setting.functional, t, stack.gain_in, stack.gain_out, sqrt, 2 / pi)
+    found = _layer_sum(setting, placement, residual_weight, t)
+    if found is None:
+        return None
+    total, why = found
+    roles = {role: unit * total * setting.lr_multiplier for role, unit in units.items()}
+    return ClosedForm(roles=roles, why="Admin is Pre-LN at one input: " + why if admin else why)
+
+
+def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t: Transfer) -> tuple[Expr, str] | None:
+    """sum_l (D_l times what the unit leaves out)^p in closed form, with the reason it telescopes."""
+    p = degree(setting.functional)
+    if placement.post:
+        rho = _tidy(t.gradient_ratio)
+        if rho == 1:
+            return L, "the gradient has the same norm at every layer (rho = 1): L equal terms"
+        return (rho ** (p * L) - 1) / (rho**p - 1), "geometric series in rho = D_{l-1}/D_l"
+    if not placement.pre:
+        silent = t.increment == 0
+        if not (silent or setting.activation.is_homogeneous):
+            return None
+        growth = _tidy(t.gradient_ratio)
+        if growth == 1:
+            return L, "the branches are silent at init, signal and gradient pass unchanged: L equal terms"
+        return L * growth ** (p * (L - 1)), "no norm, homogeneous activation: q_{l-1} D_l is the same at every layer"
+    if residual_weight != 1:
+        return None
+    beta = t.increment
+    eps = _tidy(1 / beta)
+    kappa = _tidy((t.gradient_ratio - 1) / beta)
+    return _growing_stream_sum(eps, kappa, p)
+
+
+def _growing_stream_sum(eps: Expr, kappa: Expr, p: Expr) -> tuple[Expr, str]:
+    """sum_l D_l^p for q_l = 1 + l/eps and D_{l-1} = D_l (1 + kappa/(eps q_{l-1})), D_L = 1/q_L.
+
+    p = 1: with r(l) = Gamma(l+eps)/Gamma(l+eps+kappa-1), r(l) - r(l+1) = (kappa-1) Gamma(l+eps)/Gamma(l+eps+kappa).
+    """
+    if p == 1:
+        total = eps * GrowthSum(L + 1 + eps, 1 + eps, kappa - 1)
+        same = kappa == 1
+        return total, "kappa = 1: D_l = 1/q_l, a harmonic sum" if same else "kappa != 1: gamma ratios that telescope"
+    if kappa == 1:
+        hurwitz = zeta(S.Half, 1 + eps) - zeta(S.Half, L + 1 + eps)
+        return sqrt(eps) * hurwitz, "kappa = 1: D_l = 1/q_l, its roots add to a Hurwitz zeta"
+    top = RisingFactorial(L + 1 + eps, kappa - 1)
+    return sqrt(eps * top) * RootRatioSum(L, eps, kappa), "kappa != 1: roots of gamma ratios"

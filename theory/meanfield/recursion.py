@@ -1,0 +1,229 @@
+"""The mean field layer by layer: O(L) and no memory for any gains; by leaps where L is large and nothing telescopes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from sympy import ceiling, lambdify
+
+from theory.meanfield.longsum import START, carry
+from theory.meanfield.setting import MOMENT_KINDS, Prediction, Setting, degree, role_values
+from theory.moment_values import evaluator
+from theory.moments import Kind
+from theory.optimizers import Functional
+from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
+from theory.symbols import L, l
+
+LONGEST = 1_000_000
+"""Above this many sublayers of a named scheme the rest of the recursion is summed by Euler-Maclaurin."""
+
+Letters = tuple[float | None, float, float, float, float]
+"""(a, b, c, w, v) of one sublayer; a is None under Admin's rule."""
+
+
+def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKind) -> frozenset[Kind]:
+    """The moments that a prediction reads; the others cost time for nothing."""
+    kinds = {Kind.SECOND, Kind.SLOPE_SECOND}
+    centred = placement.inner and norm_kind is NormKind.LAYERNORM
+    if centred:
+        kinds.add(Kind.VARIANCE)
+    if functional in (Functional.L1, Functional.RMS_L1):
+        kinds |= {Kind.SLOPE_ABS, Kind.ABS_CENTRED if centred else Kind.ABS_MEAN}
+    return frozenset(kinds)
+
+
+def _unread(_: float) -> float:
+    """Stands for a moment that nothing reads."""
+    return math.nan
+
+
+def letters_of(
+    stack: Stack,
+    num_sublayers: int,
+    w: Sequence[float] | None = None,
+    v: Sequence[float] | None = None,
+    *,
+    is_smooth: bool = False,
+) -> Callable[[float], Letters]:
+    """The coefficients of sublayer l as floats. Lists of gains (index 0 is sublayer 1) replace the stack's own.
+
+    is_smooth: as smooth functions of l that are right at every even l, where ceil(l/2) = l/2.
+    """
+    total = num_sublayers
+    a = None if stack.residual_weight is None else float(stack.residual_weight.subs(L, total))
+
+    def law(letter: object) -> Callable[[float], float]:
+        fixed = letter.subs(L, total)  # pyright: ignore[reportAttributeAccessIssue]
+        if is_smooth:
+            fixed = fixed.replace(ceiling, lambda x: x)
+        if not fixed.has(l):
+            constant = float(fixed)
+            return lambda _: constant
+        return lambdify(l, fixed, "math")
+
+    b, c, gain_in, gain_out = map(law, (stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out))
+
+    def at(index: float) -> Letters:
+        return (
+            a,
+            b(index),
+            c(index),
+            gain_in(index) if w is None else w[int(index) - 1],
+            gain_out(index) if v is None else v[int(index) - 1],
+        )
+
+    return at
+
+
+class _Walk:
+    """Carries stream and totals through the sublayers of one setting.
+
+    Horner's rule turns the backward pass around: U_l = U_{l-1} (D_{l-1}/D_l)^p + unit_l, and the update is
+    U_L D_L^p, so nothing is stored. ``exponent`` keeps exploding gradients inside the range of floats, ``damping``
+    exploding streams: behind a pre-norm only b^2/q counts, so q is held times damping^2 and b times damping.
+    """
+
+    def __init__(self, setting: Setting, letters: Callable[[float], Letters]) -> None:
+        self.setting, self.letters = setting, letters
+        self.placement = setting.scheme.stack.placement
+        self.functional = setting.functional
+        self.p = float(degree(setting.functional))
+        self.stream, self.admin, self.exponent, self.damping = 1.0, 1.0, 0.0, 1.0
+        self.totals = {"fc1": 0.0, "fc2": 0.0, "branch_weight": 0.0}
+        needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
+        self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]
+        self._scale, self._moments = math.nan, BranchMoments(*[math.nan] * len(MOMENT_KINDS))
+
+    def transfer(self, letters: Letters, stream: float) -> tuple[Transfer, dict[str, float]]:
+        """One sublayer at a given second moment of the stream, and its units by role."""
+        a, b, c, gain_in, gain_out = letters
+        scale = gain_in * c * (1.0 if self.placement.pre else math.sqrt(stream))
+        if scale != self._scale:
+            self._moments, self._scale = BranchMoments(*[moment(scale) for moment in self.moments]), scale
+        t = transfer(
+            self.placement,
+            self.setting.norm_kind,
+            self._moments,
+            stream=stream,
+            residual_weight=math.sqrt(self.admin) if a is None else a,
+            branch_weight=b * self.damping,
+            input_scale=c,
+            gain_in=gain_in,
+            gain_out=gain_out,
+            sqrt=math.sqrt,
+        )
+        return t, role_values(self.functional, t, gain_in, gain_out, math.sqrt, 2 / math.pi)
+
+    def step(self, index: float) -> None:
+        t, units = self.transfer(self.letters(index), self.stream)
+        ratio, shrink = t.gradient_ratio**self.p, math.exp(-self.exponent)
+        totals = {role: self.totals[role] * ratio + unit * shrink for role, unit in units.items()}
+        if max(totals.values()) > 1e200:  # far from the end of the floats
+            self.exponent += 200 * math.log(10)
+            totals = {role: value * 1e-200 for role, value in totals.items()}
+        self.totals = totals
+        self.stream = t.stream
+        self.admin += t.increment
+        if self.placement.pre and self.stream > 1e200:
+            self.stream *= 1e-200
+            self.damping *= 1e-100
+            self.totals = {role: value * 1e-200**self.p for role, value in self.totals.items()}
+
+    def block(
+        self, smooth: Callable[[float], Letters], index: float, stream: float
+    ) -> tuple[float, float, dict[str, float]]:
+        """Sublayers 2k-1 and 2k, with equal letters, as one smooth function of k, for ``longsum``."""
+        first, units1 = self.transfer(smooth(2 * index), stream)
+        second, units2 = self.transfer(smooth(2 * index), first.stream)
+        ratio = second.gradient_ratio**self.p
+        units = {role: units1[role] * ratio + units2[role] for role in units1}
+        return second.stream - stream, math.log(first.gradient_ratio * second.gradient_ratio) * self.p, units
+
+    def leap(self, smooth: Callable[[float], Letters], start: int, stop: int) -> None:
+        """From block ``start`` to block ``stop`` by Euler-Maclaurin."""
+        block = functools.partial(self.block, smooth)
+        self.stream, totals, grown = carry(block, start, stop, self.stream, self.totals)
+        self.totals, self.exponent = totals, self.exponent + grown
+
+    def finish(self, num_sublayers: int) -> Prediction:
+        top = (1 / self.stream if self.placement.final else 1.0) ** self.p
+        top *= float(self.setting.lr_multiplier.subs(L, num_sublayers))
+        totals = {role: value * top for role, value in self.totals.items()}
+        return prediction(self.setting, num_sublayers, totals, self.exponent)
+
+
+def prediction(setting: Setting, num_sublayers: int, roles: dict[str, float], exponent: float = 0.0) -> Prediction:
+    """Assemble the answer; ``roles`` are still to be multiplied by e^exponent, which may overflow to infinity."""
+    update = roles["fc1"] + roles["fc2"]
+    log10 = (math.log10(update) if update > 0 else -math.inf) + exponent / math.log(10)
+    grow = math.exp(exponent) if exponent < 700 else math.inf  # exp(709) is the last float
+    shown = {role: value * grow if value else 0.0 for role, value in roles.items()}
+    if not setting.scheme.stack.trains_branch_weight:
+        del shown["branch_weight"]
+    return Prediction(num_sublayers=num_sublayers, update=shown["fc1"] + shown["fc2"], roles=shown, log10_update=log10)
+
+
+def by_recursion(
+    setting: Setting, num_sublayers: int, *, w: Sequence[float] | None = None, v: Sequence[float] | None = None
+) -> Prediction:
+    """Every sublayer in turn; the only way for gains of one's own, and the reference for the two shorter ways."""
+    walk = _Walk(setting, letters_of(setting.scheme.stack, num_sublayers, w, v))
+    for index in range(1, num_sublayers + 1):
+        walk.step(index)
+    return walk.finish(num_sublayers)
+
+
+def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
+    """A named scheme without a closed form, in time independent of L.
+
+    Slowly moving stacks leap by Euler-Maclaurin. A stack whose residual weight is not 1 settles instead: its
+    stream, or the share of one layer in the whole, stops changing, and the rest of it is walked by ``_settled``.
+    """
+    stack = setting.scheme.stack
+    walk = _Walk(setting, letters_of(stack, num_sublayers))
+    if stack.residual_weight == 1:
+        blocks = num_sublayers // 2
+        for index in range(1, 2 * START + 1):
+            walk.step(index)
+        walk.leap(letters_of(stack, num_sublayers, is_smooth=True), START, blocks)
+        if num_sublayers % 2:
+            walk.step(num_sublayers)
+        return walk.finish(num_sublayers)
+    for index in _indices(num_sublayers):
+        before, totals = walk.stream, walk.totals
+        walk.step(index)
+        t, units = walk.transfer(walk.letters(index), walk.stream)
+        if walk.stream == before:
+            return _settled_stream(walk, t, units, num_sublayers, index)
+        if walk.damping < 1:  # what comes after adds less than a rounding error to U_l D_l^p
+            rest = math.log(t.gradient_ratio) - math.log(t.stream / walk.stream)
+            if abs(rest) * num_sublayers < 1e-12 and totals != walk.totals:
+                return walk.finish(num_sublayers)
+    if num_sublayers <= LONGEST:
+        return walk.finish(num_sublayers)
+    raise ValueError(
+        f"the residual weight is so near 1 that {num_sublayers} sublayers do not settle within {LONGEST}, "
+        "and this scheme has no closed form; ask for fewer sublayers"
+    )
+
+
+def _indices(num_sublayers: int) -> Iterator[int]:
+    return iter(range(1, min(num_sublayers, LONGEST) + 1))
+
+
+def _settled_stream(walk: _Walk, t: Transfer, units: dict[str, float], num_sublayers: int, index: int) -> Prediction:
+    """From here on every sublayer is the same: a geometric series with the ratio of the gradients."""
+    left, log_ratio = num_sublayers - index, math.log(t.gradient_ratio) * walk.p
+    shrink = math.exp(-walk.exponent)
+    if abs(log_ratio) * left < 1e-9:
+        walk.totals = {r: total + units[r] * shrink * left for r, total in walk.totals.items()}
+        return walk.finish(num_sublayers)
+    # sum_{j<left} r^j = (r^left - 1)/(r - 1), with r^left taken out as e^grown where it is large
+    grown = max(0.0, log_ratio * left)
+    series = (math.exp(log_ratio * left - grown) - math.exp(-grown)) / math.expm1(log_ratio)
+    kept = math.exp(log_ratio * left - grown)
+    walk.totals = {r: total * kept + units[r] * shrink * series for r, total in walk.totals.items()}
+    walk.exponent += grown
+    return walk.finish(num_sublayers)

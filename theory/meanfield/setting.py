@@ -1,0 +1,122 @@
+"""What the mean field is asked about, what it answers, and the update of one sublayer under an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import Expr, S
+
+from theory.moments import Activation, Kind, activation
+from theory.optimizers import Functional, Optimizer, optimizer
+from theory.schemes import Scheme, nearest, scheme
+from theory.stack import NormKind, Transfer
+
+MOMENT_KINDS = (
+    Kind.SECOND,
+    Kind.VARIANCE,
+    Kind.ABS_MEAN,
+    Kind.ABS_CENTRED,
+    Kind.SLOPE_SECOND,
+    Kind.SLOPE_ABS,
+)
+"""The moments that ``BranchMoments`` holds, in its order."""
+
+HOLDS = "infinite width, one Gaussian input; at width d the relative correction is of order L/d"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a prediction is of: a scheme under an optimizer, with an activation and a kind of norm.
+
+    >>> from theory.meanfield.setting import Setting
+    >>> setting = Setting.of("depth-mup", "adam")
+    >>> setting.functional.value, setting.lr_multiplier
+    ('||g||_1', 1/sqrt(L))
+    >>> Setting.of("pre-ln", "adam", "gleu")
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown activation 'gleu' (did you mean gelu...
+    """
+
+    scheme: Scheme
+    optimizer: Optimizer
+    activation: Activation
+    norm_kind: NormKind
+
+    @staticmethod
+    def of(
+        scheme_: str | Scheme, optimizer_: str | Optimizer, activation_: str = "relu", norm_kind: str = "layernorm"
+    ) -> Setting:
+        """From names, or values of one's own; ValueError of an unknown name, with what is near and what is allowed."""
+        kinds = [kind.value for kind in NormKind]
+        if norm_kind not in kinds:
+            raise ValueError(nearest(norm_kind, kinds, "norm kind"))
+        return Setting(
+            scheme=scheme(scheme_) if isinstance(scheme_, str) else scheme_,
+            optimizer=optimizer(optimizer_) if isinstance(optimizer_, str) else optimizer_,
+            activation=activation(activation_),
+            norm_kind=NormKind(norm_kind),
+        )
+
+    @property
+    def functional(self) -> Functional:
+        found = self.optimizer.functional
+        if found is None:
+            raise ValueError(f"the mean field knows no update functional for optimizer {self.optimizer.name!r}")
+        return found
+
+    @property
+    def lr_multiplier(self) -> Expr:
+        return self.scheme.sign_lr_multiplier if self.optimizer.is_sign_type else S.One
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The update at one depth.
+
+    update: sum over the branch matrices, in the normalisation of its optimizer that is O(1) in the width; the scheme's
+    learning-rate multiplier is inside. roles: the same by role (fc1, fc2; branch_weight, where it is trained, stands
+    beside and is not in ``update``). log10_update: also where ``update`` overflows to infinity. holds: what it assumes,
+    in words.
+
+    >>> from theory.meanfield.update import predict
+    >>> found = predict("post-ln", "sgd", 10**6, activation="gelu")
+    >>> found.update, round(found.log10_update)
+    (inf, 9236)
+    >>> found.holds
+    'infinite width, one Gaussian input; at width d the relative correction is of order L/d'
+    """
+
+    num_sublayers: int
+    update: float
+    roles: dict[str, float]
+    log10_update: float
+    holds: str = HOLDS
+
+
+def role_values(
+    functional: Functional, t: Transfer, gain_in: Any, gain_out: Any, root: Callable[[Any], Any], two_over_pi: Any
+) -> dict[str, Any]:
+    """The update of one sublayer by role, per unit of D_l (of sqrt(D_l) where the functional is of degree 1).
+
+    branch_weight is the scalar b: df/db has variance D E(F^2) and is Gaussian, F being the branch before b.
+    """
+    branch_square = t.branch_second
+    if functional is Functional.FROBENIUS_SQUARED:
+        return {"fc1": t.fc1_square, "fc2": t.fc2_square, "branch_weight": branch_square}
+    if functional in (Functional.L1, Functional.RMS_L1):
+        fc1 = two_over_pi * t.fc1_abs_over_gaussian
+        fc2 = root(two_over_pi) * t.fc2_abs_over_gaussian
+    else:
+        fc1, fc2 = root(t.fc1_square), root(t.fc2_square)
+    scalar = root(two_over_pi * branch_square)  # its mean absolute value: one number has no norm that averages
+    if functional in (Functional.RMS_L1, Functional.FROBENIUS_PRODUCT):
+        return {"fc1": gain_in * fc1, "fc2": gain_out * fc2, "branch_weight": t.branch_weight * scalar}
+    return {"fc1": fc1, "fc2": fc2, "branch_weight": scalar}
+
+
+def degree(functional: Functional) -> Expr:
+    """Power of D_l in the update of a sublayer: 1 where the gradient enters squared, 1/2 where once."""
+    return S.One if functional is Functional.FROBENIUS_SQUARED else S.Half

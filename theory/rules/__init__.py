@@ -1,0 +1,1 @@
+"""What solves "the update does not depend on depth": alpha, lambda, beta, gamma, and growing streams."""
