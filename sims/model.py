@@ -15,6 +15,26 @@ builds a config does.
 Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (5 D + 2 F) to
 B T (15 D + 5 F) numbers of an FFN, by its norms, and B T (10 D + H T) to B T (25 D + H T) of an attention; with
 ``recomputes`` only B T D of each, and those of one sublayer at a time. ``sims.ensemble.bytes_of_member`` counts them.
+
+``ModelConfig`` is all that a network is made of: its sublayers, which ``alternating`` and ``decoder_layers`` list, its
+width, its norms. ``Transformer`` is that network at one seed, in float64. Inputs are vectors (B, T, D), or tokens
+(B, T) where there is a vocabulary.
+
+>>> import torch
+>>> from sims.model import ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
+>>> [one.kind for one in alternating(4, residual_weight=2.0)]
+['attention', 'ffn', 'attention', 'ffn']
+>>> [one.kind for one in decoder_layers(1)]
+['attention', 'cross', 'ffn']
+>>> config = ModelConfig(encoder=alternating(4), placement="pre", d_model=16, num_heads=2, num_outputs=3)
+>>> model = Transformer(config, seed=0)
+>>> hidden = model(torch.ones(1, 5, 16, dtype=torch.float64))
+>>> tuple(hidden.shape), tuple(model.logits(hidden).shape), len(model.tagged())
+((1, 5, 16), (1, 5, 3), 13)
+>>> SublayerConfig(kind="ffn", gains={"q": 2.0})
+Traceback (most recent call last):
+    ...
+ValueError: no role q in ffn: fc1, fc2
 """
 
 from __future__ import annotations

@@ -17,6 +17,21 @@ Where torch departs from what is published:
   sqrt(max(1, m/n)), which the post's algorithm does not; ``make`` takes that out. Vectors and scalars go by AdamW, as
   the post says.
 - SGD, momentum, Adam, RMSprop and, as published, LARS add weight decay to the gradient; the others decay the parameter.
+
+``first_step`` is -(theta_1 - theta_0) / lr of an optimizer's first step, as a formula; ``make`` is the optimizer
+itself, torch's or, where torch has none, as published. The last argument of ``first_step`` says how many of the last
+dimensions are the tensor's own; those before are ensemble members.
+
+>>> import torch
+>>> from sims.optim import first_step, make
+>>> grad, weight = torch.tensor([[3.0, -4.0]]), torch.ones(1, 2)
+>>> [first_step(name, grad, weight, 2).tolist() for name in ("sgd", "adam")]
+[[[3.0, -4.0]], [[1.0, -1.0]]]
+>>> leaf = torch.nn.Parameter(weight.clone())
+>>> leaf.grad = grad
+>>> make("signsgd", [leaf], lr=0.5).step()
+>>> leaf.tolist()
+[[0.5, 1.5]]
 """
 
 from __future__ import annotations

@@ -6,6 +6,22 @@ a power of the width (``optim.NORMALISATION``) that is the update U per unit lea
 (another logit, the last hidden state, the loss) is the forward-mode derivative along s. No step size is chosen.
 
 Dimensions: E ensemble members, B batch, T tokens, D d_model.
+
+``Task`` says what the networks are given and what is read, ``draw_inputs`` draws it, ``first_order`` takes one forward
+and one backward pass, ``roles_of`` adds up by role: (E,) each, E members.
+
+>>> import torch
+>>> from sims.ensemble import Ensemble, Member
+>>> from sims.model import ModelConfig, alternating
+>>> from sims.update import Task, draw_inputs, first_order, roles_of
+>>> task = Task(num_tokens=4)
+>>> config = task.on(ModelConfig(encoder=alternating(4), d_model=16))
+>>> ensemble = Ensemble([Member(config, seed) for seed in (0, 1, 2)])
+>>> inputs = draw_inputs(config, task, (0, 1, 2), torch.float64, "cpu")
+>>> order = first_order(ensemble, inputs, task, ["sgd"])
+>>> roles = roles_of(ensemble, order.functionals["sgd"])
+>>> sorted(roles), tuple(roles["update"].shape)
+(['fc1', 'fc2', 'head', 'k', 'out', 'q', 'update', 'v'], (3,))
 """
 
 from __future__ import annotations

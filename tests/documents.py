@@ -2,8 +2,8 @@
 
 For a change that should change no answer: write the documents of the checkout before it and of the one after it, and
 compare the two folders with diff. Each command is run as a user would run it, in a process of the checkout at FOLDER;
-a file has its exit code, what it printed, and what it said on standard error. Texts that tell how long something took
-are left out.
+a file has its exit code, what it printed, and what it said on standard error. Times and the path of the checkout are
+left out.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def write(root: Path, out: Path, asked: list[str]) -> None:
         check=True,
     )
     for path in out.glob("*.txt"):
-        path.write_text(_TIMES.sub("", path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = path.read_text(encoding="utf-8").replace(str(root), "")
+        path.write_text(_TIMES.sub("", text), encoding="utf-8")
 
 
 def main() -> None:

@@ -40,6 +40,18 @@ def claims() -> dict[str, Claim]:
     return found
 
 
+def claim(id_: str) -> Claim:
+    """One claim. LookupError, in one line, where there is none of that id.
+
+    >>> from paper_checks.papers.registry import claim
+    >>> claim("S1-24").expected.value
+    'CONFIRMED'
+    """
+    if id_ not in claims():
+        raise LookupError(f"no claim {id_!r}; CLAIMS.md lists them all")
+    return claims()[id_]
+
+
 def _place(id_: str) -> tuple[int, str]:
     prefix = id_.partition("-")[0]
     known = list(dict.fromkeys(source.prefix for source in sources().values()))

@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import depthlaw
+import paper_checks
+import sims
+import theory
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("theory", "sims", "paper_checks")
+PACKAGES = ("theory", "sims", "paper_checks", "depthlaw.py")
 PUBLIC = """
 theory.bounds.update: derive_bound
 theory.meanfield.closedform: ClosedForm closed_form
@@ -56,7 +61,7 @@ paper_checks.lowering.lower: lower_encoder_decoder lower_ffn lower_transformer
 paper_checks.lowering.measuring: Extras Kept measure
 paper_checks.lowering.networks: Network
 paper_checks.pages.prose: formula latex pick say table typeset
-paper_checks.papers.registry: claims load_bearing
+paper_checks.papers.registry: claim claims load_bearing
 paper_checks.routes.search: prove search
 paper_checks.claims.sources: sources
 paper_checks.claims.statements: Growth Values
@@ -64,9 +69,6 @@ paper_checks.lowering.trials: Trial execute
 paper_checks.verify.document: check verify
 """
 """What README, notebooks and commands work with, where it is defined."""
-TOURS = ("sims",)
-"""Packages whose own docstring shows what modules of it cannot: a hash in a record is of their words too."""
-
 Docstrings = Mapping[str, str]
 """By dotted name."""
 
@@ -163,9 +165,8 @@ def shown_on_tour(docstring: str) -> set[str]:
     return {f"{node.module}.{alias.name}" for node in imports for alias in node.names if alias.name in used}
 
 
-def faults(names: Iterable[str], found: Docstrings, tours: Iterable[str] = TOURS) -> list[str]:
-    """What is wrong with each name of the interface, in a line."""
-    toured = set().union(*(shown_on_tour(found[package]) for package in tours))
+def faults(names: Iterable[str], found: Docstrings) -> list[str]:
+    """What is wrong with each name of the interface, in a line. The example may be its module's."""
     wrong = []
     for name in names:
         if name not in found:
@@ -174,6 +175,7 @@ def faults(names: Iterable[str], found: Docstrings, tours: Iterable[str] = TOURS
         summary, _, rest = found[name].partition("\n")
         if not summary.strip().endswith((".", ":", "?")) or rest.partition("\n")[0].strip():
             wrong.append(f"{name}: its docstring does not begin with a line that says what it is: {summary!r}")
+        toured = shown_on_tour(found[name.rpartition(".")[0]])
         if name not in toured and not doctest.DocTestParser().get_examples(found[name]):
             wrong.append(f"{name}: no example")
     return wrong
@@ -203,15 +205,27 @@ def test_what_the_readme_imports_is_public() -> None:
     ],
 )
 def test_a_public_name_without_example_is_found(docstring: str, fault: str | None) -> None:
-    found = faults(["m.f"], {"m.f": docstring, "m": ""}, tours=["m"])
+    found = faults(["m.f"], {"m.f": docstring, "m": ""})
     assert (not found) if fault is None else any(one.startswith(fault) for one in found)
 
 
 def test_a_public_name_that_is_not_there_is_found() -> None:
-    assert faults(["m.g"], {"m": ""}, tours=["m"]) == ["m.g: there is no such name"]
+    assert faults(["m.g"], {"m": ""}) == ["m.g: there is no such name"]
 
 
 @pytest.mark.parametrize(("use", "is_shown"), [(">>> f(1)\n", True), ("", False)])
 def test_a_tour_shows_what_it_uses(use: str, is_shown: bool) -> None:
-    found = faults(["m.f"], {"m": f"Says.\n\n>>> from m import f\n{use}", "m.f": "Says."}, tours=["m"])
+    found = faults(["m.f"], {"m": f"Says.\n\n>>> from m import f\n{use}", "m.f": "Says."})
     assert (not found) is is_shown
+
+
+def test_the_front_door_gives_every_name_and_hides_no_room() -> None:
+    """A name that is a package too would be the one or the other, whichever was imported first."""
+    for package in (theory, sims, paper_checks):
+        rooms = {path.stem for path in Path(str(package.__file__)).parent.iterdir()}
+        assert not rooms & set(package.__all__)
+        for name in package.__all__:
+            assert getattr(depthlaw, name) is getattr(package, name)
+    name = "nothing"
+    with pytest.raises(AttributeError, match="has no 'nothing'; it has ACTIVATIONS, "):
+        getattr(depthlaw, name)

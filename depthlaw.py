@@ -1,0 +1,27 @@
+"""The depth laws of Transformers, derived, verified and measured: every name that a person needs, in one import.
+
+The names are those of ``theory`` (exact), ``sims`` (measured) and ``paper_checks`` (both); each is imported when
+somebody asks for it.
+
+>>> import depthlaw
+>>> network = depthlaw.Network(scheme=depthlaw.scheme("deepnorm"), num_sublayers=8, d_model=64)
+>>> round(network.theory("adam").update, 3)
+1.27
+"""
+
+from typing import Any
+
+import paper_checks
+import sims
+import theory
+
+
+def __dir__() -> list[str]:
+    return [*theory.__all__, *sims.__all__, *paper_checks.__all__]
+
+
+def __getattr__(name: str) -> Any:
+    for package in (theory, sims, paper_checks):
+        if name in package.__all__:
+            return getattr(package, name)
+    raise AttributeError(f"depthlaw has no {name!r}; it has {', '.join(sorted(__dir__()))}")

@@ -1,0 +1,3 @@
+from paper_checks import *
+from sims import *
+from theory import *

@@ -1,0 +1,23 @@
+from .claims.claim import Claim, Evidence, Verdict, judge
+from .lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+from .lowering.measuring import Kept, measure
+from .lowering.networks import Network, NoTheoryError
+from .lowering.trials import Trial, execute
+from .papers.registry import claim
+
+__all__ = [
+    "Claim",
+    "Evidence",
+    "Kept",
+    "Network",
+    "NoTheoryError",
+    "Trial",
+    "Verdict",
+    "claim",
+    "execute",
+    "judge",
+    "lower_encoder_decoder",
+    "lower_ffn",
+    "lower_transformer",
+    "measure",
+]
