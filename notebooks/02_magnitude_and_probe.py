@@ -44,8 +44,7 @@ from sims.model import ModelConfig, SublayerConfig, alternating
 from sims.stats import Estimate, estimate, ratio
 from sims.update import Task, draw_inputs, objective
 from theory.meanfield.update import predict
-from theory.moment_values import inhomogeneity
-from theory.moments import activation
+from theory.moments import activation, inhomogeneity
 from theory.rules.magnitude import Branch
 from theory.symbols import init_gain, residual_weight
 

@@ -25,8 +25,7 @@ from sims.model import ModelConfig, SublayerConfig
 from theory.asymptotics.evaluate import evaluate
 from theory.meanfield.recursion import Letters, letters_of
 from theory.meanfield.update import check_gains, check_letters, check_num_sublayers
-from theory.moment_values import numeric
-from theory.moments import Kind, activation
+from theory.moments import Kind, activation, numeric
 from theory.optimizers import optimizer as optimizer_named
 from theory.rules.solve import solve_rule
 from theory.rules.types import evaluate as rule_in_numbers

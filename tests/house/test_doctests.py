@@ -30,8 +30,7 @@ theory.kernel.setting: Inputs Sublayer Transformer
 theory.kernel.update: unit_power
 theory.rules.magnitude: compact
 theory.meanfield.update: predict predict_setting
-theory.moment_values: numeric precise
-theory.moments: Activation activation exact large_scale small_scale
+theory.moments: Activation activation exact large_scale numeric precise small_scale
 theory.optimizers: Optimizer optimizer
 theory.asymptotics.orders: Order cross_check leading_order
 theory.rules.check: flat_gain is_flat rule_order rule_scheme

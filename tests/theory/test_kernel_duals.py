@@ -13,8 +13,7 @@ import pytest
 from tests.scalarnet import PHI
 from theory.kernel.duals import dual
 from theory.kernel.gram import Gram
-from theory.moment_values import numeric
-from theory.moments import ACTIVATIONS, Kind, activation
+from theory.moments import ACTIVATIONS, Kind, activation, numeric
 
 Function = Callable[[np.ndarray], np.ndarray]
 

@@ -17,8 +17,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from theory import moment_values
-from theory.moment_values import inhomogeneity, numeric, precise
+from theory import moments
 from theory.moments import (
     ACTIVATIONS,
     Activation,
@@ -26,8 +25,11 @@ from theory.moments import (
     Kind,
     activation,
     exact,
+    inhomogeneity,
     large_scale,
     leaky_relu,
+    numeric,
+    precise,
     small_scale,
 )
 from theory.symbols import L, u
@@ -491,8 +493,8 @@ def test_precise_raises_where_its_two_quadratures_disagree() -> None:
 def test_a_recursion_needs_one_quadrature_an_octave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted, not timed: ten thousand scales over two octaves and the end of the second."""
     octaves: list[int] = []
-    plain = moment_values._chebyshev
-    monkeypatch.setattr(moment_values, "_chebyshev", lambda *of: [octaves.append(of[-1]), *plain(*of)][1:])
+    plain = moments._chebyshev
+    monkeypatch.setattr(moments, "_chebyshev", lambda *of: [octaves.append(of[-1]), *plain(*of)][1:])
     asked = [(SILU, Kind.SLOPE_SECOND, [1, 2, 3]), (GELU, Kind.SECOND, [])]  # a closed form needs none
     for act, kind, wanted in asked:
         _forget()
@@ -504,5 +506,5 @@ def test_a_recursion_needs_one_quadrature_an_octave(monkeypatch: pytest.MonkeyPa
 
 
 def _forget() -> None:
-    moment_values.numeric.cache_clear()
-    moment_values.evaluator.cache_clear()
+    moments.numeric.cache_clear()
+    moments.evaluator.cache_clear()

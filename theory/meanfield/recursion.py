@@ -10,8 +10,7 @@ from sympy import ceiling, lambdify
 
 from theory.meanfield.longsum import START, carry
 from theory.meanfield.setting import MOMENT_KINDS, Prediction, Setting, degree, role_values
-from theory.moment_values import evaluator
-from theory.moments import Kind
+from theory.moments import Kind, evaluator
 from theory.optimizers import Functional
 from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
 from theory.symbols import L, l

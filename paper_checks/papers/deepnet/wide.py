@@ -119,8 +119,7 @@ def _weights_of_theory(scheme: str, length: int) -> tuple[float, float]:
 @cache
 def _sublayer_of_theory(activation: str, residual_weight: float, by_v: float, by_w: float) -> tuple[float, float]:
     from theory.meanfield.setting import MOMENT_KINDS
-    from theory.moment_values import evaluator
-    from theory.moments import Kind
+    from theory.moments import Kind, evaluator
     from theory.moments import activation as named
     from theory.stack import POST, BranchMoments, NormKind, transfer
 

@@ -80,8 +80,7 @@ def _within(statement: Homogeneous) -> Evidence:
 @cache
 def _quadrature(activation: str) -> tuple[tuple[float, float, float], ...]:
     """(lambda, relative error, root mean square of phi(lambda x) - lambda phi(x)) at x ~ N(0, 1)."""
-    from theory.moment_values import inhomogeneity, numeric
-    from theory.moments import Kind
+    from theory.moments import Kind, inhomogeneity, numeric
     from theory.moments import activation as known
 
     act, found = known({"swish": "silu"}.get(activation, activation)), []
@@ -317,8 +316,7 @@ def _free_of_width(statement: Values) -> Evidence:
 
 def _second_moments(s: Values) -> list[bool | None]:
     """E of an entry's square is E phi(z)^2, whatever the width."""
-    from theory.moment_values import numeric
-    from theory.moments import Kind
+    from theory.moments import Kind, numeric
     from theory.moments import activation as known
 
     constants = [numeric(known({"swish": "silu"}.get(name, name)), Kind.SECOND, 1.0) for name in _ACTIVATIONS]
@@ -326,8 +324,7 @@ def _second_moments(s: Values) -> list[bool | None]:
 
 
 def _constants() -> tuple[str, ...]:
-    from theory.moment_values import numeric
-    from theory.moments import Kind
+    from theory.moments import Kind, numeric
     from theory.moments import activation as known
 
     names = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
