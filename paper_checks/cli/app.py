@@ -62,6 +62,7 @@ from paper_checks.cli.network_options import (
 )
 from paper_checks.cli.report_options import report
 from paper_checks.cli.rule_options import rule
+from paper_checks.cli.schemes import run as schemes
 from paper_checks.cli.train_options import train
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -203,6 +204,9 @@ def tables(
         activation=activation,
         norm_kind=norm_kind,
     )
+
+
+app.command("schemes", cls=Command, rich_help_panel=_ANSWERS)(schemes)
 
 
 @app.command(cls=Command, rich_help_panel=_NETWORKS)

@@ -28,6 +28,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "tables --only su-optimizers --latex",
         "tables --derive --json",
     ),
+    "schemes": (
+        "schemes deepnorm",
+        "schemes su-adam",
+        "schemes gpt2 --json",
+    ),
     "measure": (
         "measure --scheme post-ln --optimizer sgd --sublayers 4,8,16 --width 64 --seeds 8 --no-keep",
         "measure --scheme post-ln --optimizer sgd --sublayers 4,8,16,32,64 --width 512 --seeds 32 --plot post.png",

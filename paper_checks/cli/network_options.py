@@ -30,7 +30,7 @@ Optimizer = Annotated[str, _named(f"{OPTIMIZERS}.", OPTIMIZERS)]
 Scheme = Annotated[
     str | None,
     typer.Option(
-        help="A named scheme; `depthlaw tables --only cross` has all.",
+        help="A named scheme; `depthlaw schemes` lists them.",
         metavar="NAME",
         autocompletion=one_scheme,
         callback=lowered,

@@ -52,7 +52,7 @@ def train(
     scheme: Annotated[
         str,
         typer.Option(
-            help="Named schemes, comma-separated (`depthlaw tables --only cross` has all), and post-ln-init: DeepNet's "
+            help="Named schemes, comma-separated (`depthlaw schemes` lists them), and post-ln-init: DeepNet's "
             "control, Post-LN with the matrices of layer l of N divided by N - l + 1.",
             metavar="LIST",
             autocompletion=some_of(lambda: [*schemes(), POST_LN_INIT]),

@@ -24,6 +24,7 @@ from theory.optimizers import OPTIMIZERS
 from theory.rules.selection import SELECTIONS
 from theory.schemes import SCHEMES
 from theory.stack import ARCHITECTURES, PLACEMENTS
+from theory.symbols import L, l
 
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
 document = cache(command.document)
@@ -72,6 +73,7 @@ REFUSED = {
     "rule --norm post --optimizer sgd --arch encoder --layers 4 --decoder-layers 4": "encoder-decoder",
     "rule --norm post --optimizer sgd --arch encoder --layers 4 --select best": "symmetric",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",
+    "schemes deepnrom": "did you mean deepnorm",
     "tables --only nothing": "su-optimizers",
     "tables --json --csv": "not several",
     "verify S9-99": "S9-99",
@@ -308,6 +310,43 @@ def test_rule_warns_where_its_own_assumption_fails() -> None:
     assert any(line.startswith("WARNING, encoder") for line in found["why"])
     single = rule("post", "adam", "encoder", 4)
     assert not any("squared branches" in line for line in [*single["warnings"], *single["why"]])
+
+
+# --- schemes
+
+
+def wrong_schemes(found: dict[str, Any]) -> list[str]:
+    """The schemes of which the document says otherwise than ``theory.schemes``."""
+    wrong = [name for name in SCHEMES if name not in [one["name"] for one in found["schemes"]]]
+    for one in found["schemes"]:
+        scheme = SCHEMES[one["name"]]
+        stack, laws = scheme.stack, {name: one[name] for name in ("branch_weight", "input_scale")}
+        laws |= {"gain_in": one["gains"]["fc1"], "gain_out": one["gains"]["out"]}
+        if stack.residual_weight is not None:
+            laws["residual_weight"] = one["residual_weight"]
+        letters = {"L": L, "l": l}
+        differs = [name for name, text in laws.items() if sp.sympify(text, letters) - getattr(stack, name) != 0]
+        norms = {name for name in ("pre", "inner", "branch", "post", "final") if getattr(stack.placement, name)}
+        if differs or norms != set(one["norms"]) or one["source"] != scheme.source:
+            wrong.append(one["name"])
+    return wrong
+
+
+def test_schemes_are_those_of_theory() -> None:
+    found = document("schemes")
+    assert wrong_schemes(found) == []
+    mutant = json.loads(json.dumps(found).replace("(4*L)**(-1/4)", "(8*L)**(-1/4)"))
+    assert wrong_schemes(mutant) == ["deepnorm"]
+    assert document("schemes", "DeepNorm")["schemes"] == [one for one in found["schemes"] if one["name"] == "deepnorm"]
+    assert {one["name"]: one["form"] for one in found["schemes"]}["ln-scaling"] == "x_l = x + W2 phi(W1 c norm(x))"
+
+
+def test_schemes_for_people_fit_a_terminal() -> None:
+    for name in ("", *SCHEMES):
+        shown = told("schemes", *name.split(), COLUMNS="80")
+        assert max(map(len, shown.splitlines())) <= 80, name
+        assert all(f" {one} " in shown for one in SCHEMES) if not name else SCHEMES[name].source in shown
+    assert "in an attention behind the branch" in told("schemes", "normformer")
 
 
 # --- predict

@@ -42,6 +42,7 @@ def completed(line: str) -> list[str]:
 EXPECTED: dict[str, Iterable[str]] = {
     "predict --scheme ": SCHEMES,
     "predict --scheme su-": [name for name in SCHEMES if name.startswith("su-")],
+    "schemes su-": [name for name in SCHEMES if name.startswith("su-")],
     "measure --optimizer s": ["sgd", "signsgd", "sophia"],
     "predict --attention --arch e": ["encoder", "encoder-decoder"],
     "predict --norm p": ["post", "pre", "peri"],
