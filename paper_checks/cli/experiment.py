@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from paper_checks.cli.choices import DEVICES, EXPERIMENTS, SCALES, one_of
 from paper_checks.cli.inputs import BadInputError, count, refusing, writable
+from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
 from paper_checks.cli.running import (
     check_rows,
@@ -36,21 +40,41 @@ _WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 
 def run(
-    name: str,
-    *,
-    scale: str,
-    seeds: str | None,
-    budget: str | None,
-    workers: str | None,
-    scheduler: str | None,
-    store: str | None,
-    has_record: bool,
-    export_to: str | None,
-    device: str,
-    is_plan: bool,
-    as_json: bool,
+    name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
+    plan: Annotated[bool, flag("--plan", "Say what would be run, and how many seeds decide.")] = False,
+    budget: Annotated[
+        str | None, option("No run begins after so many minutes; the same command goes on.", "MINUTES")
+    ] = None,
+    seeds: Annotated[str | None, option("Instead of what the plan says.", "K")] = None,
+    scale: Annotated[
+        str,
+        option(
+            "small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", "NAME", complete=one_of(SCALES)
+        ),
+    ] = "small",
+    workers: Annotated[str | None, option("Runs at once, each on one core; as many as cores if left out.", "N")] = None,
+    scheduler: Annotated[str | None, option("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS")] = None,
+    store: Annotated[str | None, option("Keep runs there; in sims/records/local if left out.", "FILE")] = None,
+    from_record: Annotated[
+        bool, flag("--from-record", "Begin with the project's own runs, which this Python's data fit.")
+    ] = False,
+    export: Annotated[
+        str | None, option("Also write the runs as JSON Lines, as the project's record is.", "FILE")
+    ] = None,
+    device: Annotated[
+        str, option("auto (a GPU where there is one), cpu or cuda.", "NAME", complete=one_of(DEVICES))
+    ] = "auto",
+    as_json: Json = False,
 ) -> int:
-    """0: finished, or stopped by the budget. 1: a run could not be done."""
+    """Train what decides the claims that only training can decide, and say what it decides.
+
+    stable-rates: the largest learning rate at which each scheme trains, by
+    depth, and whether the update at initialisation predicts it. warmup:
+    translation at 18 layers on either side. thousand-layers: who trains there,
+    and how far. own-row: each optimizer with its own row of the table and with
+    the others'. TRAINING.md has what the project found.
+    """
+    # 0: finished, or stopped by the budget. 1: a run could not be done.
     from paper_checks.experiments import experiment as named
 
     with refusing():
@@ -58,24 +82,25 @@ def run(
     num_seeds = None if seeds is None else count(seeds, "--seeds", most=1000)  # where the pilot's begin
     minutes = None if budget is None else positive(budget, "--budget")
     at_once = num_workers(workers, scheduler)
-    if export_to is not None:
-        file_name(export_to, "--export")
-    target = None if export_to is None else writable(Path(export_to), "--export")
+    if export is not None:
+        file_name(export, "--export")
+    target = None if export is None else writable(Path(export), "--export")
     path = store_file(store, f"{name}-{scale}.sqlite")
     if target is not None and target.resolve() == path.resolve():
         raise BadInputError(f"--export: {target} is the store")
 
     from paper_checks.experiments import base
 
-    if is_plan and not path.exists():
+    if plan and not path.exists():
         with refusing():
-            book = base.Book.read(_record(name, scale)) if has_record else base.Book({})
+            book = base.Book.read(_record(name, scale)) if from_record else base.Book({})
             _show_plan(experiment, book, num_seeds, as_json=as_json)
         return 0
 
     from paper_checks.system.processes import Workers
     from sims.measure import choose_device, device_name
-    from sims.training.store import export, import_
+    from sims.training.store import export as write_runs
+    from sims.training.store import import_
     from sims.training.sweep import cluster
 
     with refusing():
@@ -90,10 +115,10 @@ def run(
         _say(text)
 
     with refusing(), opened(path) as kept, stoppable(path):
-        if has_record:
+        if from_record:
             _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)
-        if is_plan:
+        if plan:
             _show_plan(experiment, base.there(kept), num_seeds, as_json=as_json)
             return 0
         with _counted() as advance:
@@ -111,7 +136,7 @@ def run(
             )
         say_of_others(kept, (trial.named() for trial in book.trials))
         if target is not None:
-            _say(f"{export(kept, target)} runs written to {target}")
+            _say(f"{write_runs(kept, target)} runs written to {target}")
     answer = _answer(experiment, book, ran, path)
     if as_json:
         print_json(answer)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from paper_checks.cli.choices import one_claim
+from paper_checks.cli.options import Json, flag
 from paper_checks.cli.output import print_json
 from paper_checks.cli.verify import STYLES, as_printed, bar, chosen_ids, console_of_people
 from paper_checks.system.files import document
-from paper_checks.verify.document import seen_by
 
 Found = dict[str, Any]
 Line = tuple[str, str]
@@ -23,16 +26,24 @@ TOLD = 2
 _SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"}
 
 
-def explain(claim_id: str, *, full: bool, mutants: bool, as_json: bool) -> int:
-    """One claim; its mutants too, where they are asked for. The JSON document has everything."""
-    doing = f"checking {as_printed(claim_id)} ..."
+def run(
+    claim: Annotated[
+        str,
+        typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
+    ],
+    full: Annotated[bool, flag("--full", "Also each statement, number and derivation.")] = False,
+    mutants: Annotated[bool, flag("--mutants", "Also break it on purpose and see red.")] = False,
+    as_json: Json = False,
+) -> int:
+    """One claim: the verdict, what was found, what is printed, what holds instead, the counterexample."""
+    doing = f"checking {as_printed(claim)} ..."
     with bar() as progress:
         progress(doing, 0, 1)  # before the claims are imported, which takes seconds
 
         from paper_checks.pages.findings import finding_of
         from paper_checks.verify.document import verify
 
-        (id_,) = chosen_ids([claim_id], None)
+        (id_,) = chosen_ids([claim], None)
         found = verify(
             [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: progress(doing, done, total)
         )
@@ -135,6 +146,8 @@ def _shown_by(part: Found) -> str:
 
 
 def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> Iterator[Line]:
+    from paper_checks.verify.document import seen_by
+
     yield f"  claimed {example['printed']}; found {example['found']}", "red"
     own = f"depthlaw explain {id_}"
     if is_told:
@@ -186,6 +199,8 @@ def _said(value: Any) -> str:
 
 
 def _example(example: Found) -> Iterator[Line]:
+    from paper_checks.verify.document import seen_by
+
     yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
     for name, value in example.items():
         if name == "rows":

@@ -6,11 +6,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from paper_checks.cli.asked import Attention, Stack, in_common, networks
+import typer
+
+from paper_checks.cli.asked import Stack, Transformer, in_common, networks
 from paper_checks.cli.choices import BUILT_ACTIVATIONS, DEVICES, DTYPES
 from paper_checks.cli.inputs import (
     BadInputError,
@@ -23,6 +26,7 @@ from paper_checks.cli.inputs import (
     writable,
 )
 from paper_checks.cli.measure_text import exponent_text, show, title
+from paper_checks.cli.options import MORE, NETWORK, Json, Plot, Roles, flag, named, option
 from paper_checks.cli.output import print_json, progress
 from paper_checks.system.files import document
 from paper_checks.system.stopping import patiently
@@ -37,25 +41,60 @@ _RATES = (Fraction(1, 10**9), Fraction(10**9))
 """Learning rates of a real step: below, it is lost in rounding, and above, in overflow."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BuiltStack(Stack):
+    """A stack that is built: it may have an activation that no theory knows."""
+
+    activation: Annotated[str, named(f"{BUILT_ACTIVATIONS}.", BUILT_ACTIVATIONS)] = "relu"
+
+
 def run(
-    *,
-    stack: Stack,
-    attention: Attention,
-    width: str,
-    seeds: str,
-    seed: str,
-    device: str,
-    dtype: str,
-    plot: str | None,
-    record: str | None,
-    keeps: bool,
-    has_roles: bool,
-    has_layers: bool,
-    has_changes: bool,
-    learning_rate: str | None,
-    as_json: bool,
-) -> int:
-    """Everything that can be wrong with the input is said before anything is measured."""
+    stack: BuiltStack,
+    transformer: Transformer,
+    width: Annotated[str, option("d_model.", "D", NETWORK)] = "256",
+    seeds: Annotated[str, option("Independent networks of each depth.", "K", NETWORK)] = "8",
+    seed: Annotated[str, option("The first one's seed.", "S", NETWORK)] = "0",
+    roles: Roles = False,
+    by_layer: Annotated[
+        bool,
+        flag("--by-layer", "The stream and its gradient at each x_l, and each sublayer's part of the update.", MORE),
+    ] = False,
+    changes: Annotated[
+        bool,
+        flag(
+            "--changes",
+            "What the step of each role does to the logit, the last hidden state and, with --loss ce, the label's "
+            "logit and the loss.",
+            MORE,
+        ),
+    ] = False,
+    learning_rate: Annotated[
+        str | None,
+        option("Also take the optimizer's real step of this size, and find where linearity ends.", "RATE", MORE),
+    ] = None,
+    plot: Plot = None,
+    record: Annotated[
+        str | None,
+        option("Keep it there, and go on from it; sims/records/local/measure.jsonl if left out.", "FILE", MORE),
+    ] = None,
+    keeps: Annotated[
+        bool,
+        typer.Option("--keep/--no-keep", help="Whether to keep it where --record is left out.", rich_help_panel=MORE),
+    ] = True,
+    device: Annotated[str, named("auto (a GPU where there is one), cpu or cuda.", DEVICES, MORE)] = "auto",
+    dtype: Annotated[
+        str, named("float64, or float32, which is faster and wrong of q and k in deep post-LN.", DTYPES, MORE)
+    ] = "float64",
+    as_json: Json = False,
+) -> None:
+    """Real networks: their update in one optimizer step, exact to first order, beside what `predict` says of it.
+
+    Independent networks of each depth, measured by autograd: the mean, its
+    95 % interval, its ratio to the prediction, and the exponent in L of both.
+    What was measured before with the same sources is taken from the record, so
+    a run that was stopped goes on where it was.
+    """
+    # Everything that can be wrong with the input is said before anything is measured.
     stack.check_names(BUILT_ACTIVATIONS)
     one_name(device, "--device", DEVICES)
     one_name(dtype, "--dtype", DTYPES)
@@ -64,7 +103,7 @@ def run(
     rate = None if learning_rate is None else _rate(learning_rate)
     target = None if plot is None else plot_file(plot)
     kept_in = _record_file(record) if keeps or record else None
-    asked = networks(stack, attention, width)
+    asked = networks(stack, transformer, width)
 
     from paper_checks.lowering.measured_rows import exponent, row
     from paper_checks.lowering.measuring import Extras, check_memory
@@ -74,7 +113,7 @@ def run(
     with refusing():
         where = choose_device(device)
         kept = _read(kept_in, where, dtype)
-    extras = Extras(has_layers, has_changes, rate)
+    extras = Extras(by_layer, changes, rate)
     with refusing():  # before the prediction, which may take minutes
         check_memory(asked, stack.optimizer, kept, extras)
     predictions, reason = _predicted(asked, stack.optimizer)
@@ -105,14 +144,13 @@ def run(
     if target is not None:
         from paper_checks.pages.plots import panels, update_against_depth
 
-        shown, note = panels(rows, answer["role_units"] if has_roles else {}), exponent_text(answer["exponent"])
-        update_against_depth(shown, title(answer), note, target, is_in_layers=attention.is_in_layers)
+        shown, note = panels(rows, answer["role_units"] if roles else {}), exponent_text(answer["exponent"])
+        update_against_depth(shown, title(answer), note, target, is_in_layers=transformer.is_in_layers)
     if as_json:
         print_json(answer)
     else:
-        has_roles = has_roles or attention.is_on or not any(one["measured"] for one in rows)
-        show(answer, has_roles=has_roles, target=target, is_in_layers=attention.is_in_layers)
-    return 0
+        has_roles = roles or transformer.attention or not any(one["measured"] for one in rows)
+        show(answer, has_roles=has_roles, target=target, is_in_layers=transformer.is_in_layers)
 
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:

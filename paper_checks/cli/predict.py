@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from paper_checks.cli.asked import Attention, Stack, check_given
+from paper_checks.cli.asked import ATTENTION, Stack, Transformer, check_given
 from paper_checks.cli.choices import ACTIVATIONS, BUILT_ACTIVATIONS, names
 from paper_checks.cli.inputs import BadInputError, counts, plot_file, refusing
+from paper_checks.cli.options import Json, Plot, Roles, option
 from paper_checks.cli.output import print_json, print_whole
 from paper_checks.system.files import document
 
@@ -16,9 +17,23 @@ _NUMBERS = ("coefficient", "power", "log_power", "loglog_power")
 
 
 def run(
-    stack: Stack, attention: Attention, width: str | None, *, has_roles: bool, plot: str | None, as_json: bool
+    stack: Stack,
+    transformer: Transformer,
+    width: Annotated[
+        str | None, option("d_model, for the size of a head; the prediction is at infinite width.", "D", ATTENTION)
+    ] = None,
+    roles: Roles = False,
+    plot: Plot = None,
+    as_json: Json = False,
 ) -> None:
-    """Check everything that can be checked before sympy is imported, then predict."""
+    """The update in one optimizer step, at infinite width and with no fitted constant.
+
+    Without --attention the network is that of the theorems, an FFN-only stack
+    with one input: exact at any depth, and its leading order in L. With it, a
+    real Transformer by role (q, k, v, out, fc1, fc2, biases, norms, embedding,
+    head): how each grows with depth, and what learning rate would undo it.
+    """
+    # Everything that can be checked is checked before sympy is imported.
     target = None if plot is None else plot_file(plot)
     if stack.activation in names(BUILT_ACTIVATIONS) and stack.activation not in names(ACTIVATIONS):
         raise BadInputError(
@@ -26,19 +41,19 @@ def run(
             f"predict takes {ACTIVATIONS}"
         )
     stack.check_names(ACTIVATIONS)
-    if attention.is_on:
+    if transformer.attention:
         from paper_checks.cli.predict_attention import run as run_attention
 
-        run_attention(stack, attention, width, has_roles=has_roles, target=target, as_json=as_json)
+        run_attention(stack, transformer, width, has_roles=roles, target=target, as_json=as_json)
         return
-    check_given(attention)
+    check_given(transformer)
     if width is not None:
         raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lengths = counts(stack.sublayers, "--sublayers")
     lists = stack.lists(lengths)
-    chosen = stack.scheme()
+    chosen = stack.chosen_scheme()
 
     from paper_checks.lowering.predicted_rows import predicted_row
     from theory.meanfield.setting import HOLDS, Setting
@@ -59,7 +74,7 @@ def run(
     if target is not None:
         from paper_checks.pages.plots import panels, update_against_depth
 
-        shown = panels(found["rows"], dict.fromkeys(found["rows"][0]["roles"], 0.0) if has_roles else {})
+        shown = panels(found["rows"], dict.fromkeys(found["rows"][0]["roles"], 0.0) if roles else {})
         update_against_depth(shown, title(found), "", target)
     if as_json:
         print_json(found)

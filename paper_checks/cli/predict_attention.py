@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli.asked import Attention, Limit, Stack, in_common, networks
+from paper_checks.cli.asked import Limit, Stack, Transformer, in_common, networks
 from paper_checks.cli.inputs import BadInputError, refusing
 from paper_checks.cli.measure_text import (
     admin_text,
@@ -41,10 +41,10 @@ NO_ORDER = dict.fromkeys(_ORDER) | {"shown_by": "not derived: the kernel rung is
 
 
 def run(
-    stack: Stack, attention: Attention, width: str | None, *, has_roles: bool, target: Path | None, as_json: bool
+    stack: Stack, transformer: Transformer, width: str | None, *, has_roles: bool, target: Path | None, as_json: bool
 ) -> None:
     """Everything that can be wrong with the input is said before anything is predicted."""
-    if attention.heads is not None and width is None:
+    if transformer.heads is not None and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
     if stack.optimizer in RANK_ONE:
         raise BadInputError(
@@ -52,8 +52,8 @@ def run(
             "(predict without --attention), and measured for several (measure --attention)"
         )
     asked = [
-        replace(network, has_wide_heads=attention.heads is None)
-        for network in networks(stack, attention, width or _ANY_WIDTH, _WALKED)
+        replace(network, has_wide_heads=transformer.heads is None)
+        for network in networks(stack, transformer, width or _ANY_WIDTH, _WALKED)
     ]
     predictions = _predicted(asked, stack.optimizer)
     answer = _document(stack, asked, predictions, has_width=width is not None)
@@ -61,11 +61,11 @@ def run(
         from paper_checks.pages.plots import panels, update_against_depth
 
         shown = panels(answer["rows"], answer["role_units"] if has_roles else {})
-        update_against_depth(shown, title(answer), "", target, is_in_layers=attention.is_in_layers)
+        update_against_depth(shown, title(answer), "", target, is_in_layers=transformer.is_in_layers)
     if as_json:
         print_json(answer)
     else:
-        show(answer, has_roles=has_roles, target=target, is_in_layers=attention.is_in_layers)
+        show(answer, has_roles=has_roles, target=target, is_in_layers=transformer.is_in_layers)
 
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> list[Prediction]:

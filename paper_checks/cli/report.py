@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
 from paper_checks.cli.verify import bar, console_of_people
 from paper_checks.system.files import document
@@ -21,8 +24,28 @@ Progress = Callable[[str, int, int], None]
 MOST_BYTES = 100_000_000
 
 
-def run(out: str, *, document_file: str | None, quick: bool, as_json: bool) -> int:
-    """Write the site. 0: every verdict is as expected; 1: some is not, which the site says."""
+def run(
+    out: Annotated[
+        str, option("The folder to write; made if absent, with those above it. Only a report is ever replaced.", "DIR")
+    ],
+    document_file: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="What `depthlaw verify --out FILE` wrote; without it, verifies first.", metavar="FILE"
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, flag("--quick", "Verify with the generated tables; measure nothing, try no mutants. About a minute.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """A static site of everything that was found: open its index.html, no server and no network needed.
+
+    Every printed statement typeset, with its verdict, evidence, derivation,
+    counterexample and figures; the graph of claims; the tables; predicted against
+    measured. Exit 1 where a verdict is not as expected: the site is written all
+    the same, and says so on its first page.
+    """
     from paper_checks.report import folder, site
 
     if quick and document_file is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from paper_checks.cli.choices import (
     ACTIVATIONS,
@@ -16,6 +16,7 @@ from paper_checks.cli.choices import (
 )
 from paper_checks.cli.choices import NORMS as NORM_NAMES
 from paper_checks.cli.inputs import BadInputError, count, one_name, refusing
+from paper_checks.cli.options import Activation, Json, NormKind, Optimizer, flag, named, option
 from paper_checks.cli.output import print_json
 from paper_checks.cli.predict_attention import percent
 from paper_checks.system.files import document
@@ -30,20 +31,24 @@ ROLE_ORDER = ("q", "k", "v", "out", "cross_q", "cross_k", "cross_v", "cross_out"
 
 
 def run(
-    norm: str,
-    optimizer: str,
-    arch: str,
-    layers: str,
-    decoder_layers: str | None,
-    select: str | None,
-    activation: str = "relu",
-    norm_kind: str = "layernorm",
-    width: str | None = None,
-    *,
-    has_why: bool = False,
-    as_json: bool,
+    norm: Annotated[str, named(f"Where the norms stand: {NORM_NAMES}.", NORM_NAMES)],
+    optimizer: Optimizer,
+    arch: Annotated[str, named(f"{ARCHITECTURES}.", ARCHITECTURES)],
+    layers: Annotated[str, option("Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", "N")],
+    decoder_layers: Annotated[str | None, option("Layers M of the decoder, for encoder-decoder.", "M")] = None,
+    select: Annotated[str | None, named(f"Member of the family: {SELECTIONS}.", SELECTIONS)] = None,
+    activation: Activation = "relu",
+    norm_kind: NormKind = "layernorm",
+    width: Annotated[
+        str | None, option("d_model: what share of the update the other parameters have at it.", "D")
+    ] = None,
+    why: Annotated[
+        bool, flag("--why", "Also what each line means, lines for torch, other ways, and every step of the argument.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Everything that can be checked is, before sympy is imported."""
+    """Which residual weight, init gain and learning rate to use, what that leaves open, and with --why why."""
+    # Everything that can be checked is, before sympy is imported.
     if norm.removesuffix("-ln") in set(names(PLACEMENTS)) - set(NORMS):
         raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}{_instead(norm)}")
     one_name(norm, "--norm", NORM_NAMES)
@@ -78,20 +83,20 @@ def run(
     warnings = [line for side in sides.values() for line in side["warnings"]]
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     head |= {"activation": activation, "norm_kind": norm_kind}
-    why = list(rule.why)
+    steps = list(rule.why)
     if both:
-        why.append(
+        steps.append(
             "not held against exact moments: an encoder-decoder is no single stack, and whether its cross-attentions "
             "add coherently is open (`depthlaw explain DN-07`)"
         )
-        why += warnings
-        found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=why)
+        steps += warnings
+        found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=steps)
     else:
         (only,) = sides.values()
         asked = dict.fromkeys([*((one, "layernorm") for one in CHECKED_ACTIVATIONS), (activation, norm_kind)])
         checked = [mean_field(rule, *one) for one in asked]
-        why += [*(line["says"] for line in checked), *warnings]
-        found = document(**head, layers=num_layers, **only, mean_field=checked, why=why)
+        steps += [*(line["says"] for line in checked), *warnings]
+        found = document(**head, layers=num_layers, **only, mean_field=checked, why=steps)
         found["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
     is_held = all(side.gain is not None for side in rule.sides)
     warnings += [disagreement(found["mean_field"], activation, norm_kind)] if is_held and not both else []
@@ -104,7 +109,7 @@ def run(
     else:
         from paper_checks.cli.rule_text import show
 
-        show(found, sides, rule, counts, has_why=has_why)
+        show(found, sides, rule, counts, has_why=why)
 
 
 def _instead(norm: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from paper_checks.cli.choices import lowered, one_scheme
 from paper_checks.cli.inputs import refusing
-from paper_checks.cli.network_options import Json
+from paper_checks.cli.options import Json
 from paper_checks.cli.output import print_json, print_whole
 from paper_checks.system.files import document
 

@@ -6,14 +6,14 @@ import csv
 import functools
 import io
 import sys
-from enum import Enum, auto
-from typing import Any
+from typing import Annotated, Any
 
+from paper_checks.cli.choices import ACTIVATIONS, NORM_KINDS, one_table
 from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.options import Json, flag, named, option
 from paper_checks.cli.output import print_json
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
-from paper_checks.verify import tables_file
 
 Table = dict[str, Any]
 SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
@@ -24,18 +24,25 @@ _NAMES = ("scheme", "optimizer", "architecture", "side")
 """Columns of names that people copy: never broken."""
 
 
-class Format(Enum):
-    PEOPLE = auto()
-    JSON = auto()
-    MARKDOWN = auto()
-    LATEX = auto()
-    CSV = auto()
+def run(
+    as_json: Json = False,
+    is_markdown: Annotated[bool, flag("--markdown", "Markdown tables.")] = False,
+    is_latex: Annotated[bool, flag("--latex", "LaTeX tabulars (needs amsmath).")] = False,
+    is_csv: Annotated[bool, flag("--csv", "Comma-separated values.")] = False,
+    derive: Annotated[bool, flag("--derive", "Derive now, whatever was generated before.")] = False,
+    write: Annotated[bool, flag("--write", "Derive, and rewrite the generated file.")] = False,
+    only: Annotated[str | None, option("One table, by id.", "ID", complete=one_table)] = None,
+    activation: Annotated[str, named("What `cross` shows to people.", ACTIVATIONS)] = "relu",
+    norm_kind: Annotated[str, named(f"What `cross` shows to people: {NORM_KINDS}.", NORM_KINDS)] = "layernorm",
+) -> None:
+    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
+    from paper_checks.verify import tables_file
 
-
-def run(format_: Format, *, derive: bool, write: bool, only: str | None, activation: str, norm_kind: str) -> None:
-    tables = None if derive else tables_file.stored()
+    if as_json + is_markdown + is_latex + is_csv > 1:
+        raise BadInputError("give one of --json, --markdown, --latex, --csv, not several")
+    tables = None if derive or write else tables_file.stored()
     if tables is None:
-        if not derive:
+        if not (derive or write):
             print("depthlaw: theory has changed since the tables were generated; deriving them", file=sys.stderr)
         tables = derive_with_progress()
     if write:
@@ -46,13 +53,13 @@ def run(format_: Format, *, derive: bool, write: bool, only: str | None, activat
         if only not in ids:
             raise BadInputError(f"--only must be one of {', '.join(ids)}, not {only!r}")
         tables = [table for table in tables if table["id"] == only]
-    if format_ is Format.JSON:
+    if as_json:
         print_json(document(tables=tables))
-    elif format_ is Format.MARKDOWN:
+    elif is_markdown:
         sys.stdout.write("\n".join(markdown(table) for table in tables))
-    elif format_ is Format.LATEX:
+    elif is_latex:
         sys.stdout.write("\n".join([packages(tables), *(latex(table) for table in tables)]))
-    elif format_ is Format.CSV:
+    elif is_csv:
         sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
     else:
         show(tables, activation, norm_kind)
@@ -61,6 +68,7 @@ def run(format_: Format, *, derive: bool, write: bool, only: str | None, activat
 def derive_with_progress() -> list[Table]:
     """Derive all tables, with a bar on standard error where a person looks at it."""
     from paper_checks.cli.verify import bar
+    from paper_checks.verify import tables_file
 
     with telling("nothing was written"), bar() as progress:
         return tables_file.derive(functools.partial(progress, "deriving the tables"))

@@ -11,9 +11,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from paper_checks.cli.choices import (
+    BUILT_ACTIVATIONS,
+    DEVICES,
+    NORM_KINDS,
+    OPTIMIZERS,
+    POST_LN_INIT,
+    PRECISIONS,
+    SCHEDULES,
+    SHAPES,
+    lowered,
+    names,
+    one_of,
+    schemes,
+    some_of,
+)
 from paper_checks.cli.inputs import BadInputError, count, fraction, plot_file, refusing
+from paper_checks.cli.options import flag, named, option
 from paper_checks.cli.output import print_json, progress
 from paper_checks.cli.running import (
     file_name,
@@ -39,6 +57,10 @@ MOST_LAYERS = 10_000
 MOST_RUNS = 100_000
 _MOST = {"num_tokens": 4096}
 """Of the counts, where it is not a million: sims.training.data has this one."""
+_NAMED = ("shape", "activation", "norm_kind", "schedule", "precision")
+_COUNTS = ("d_model", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "num_steps", "evaluate_every")
+_NUMBERS = ("warmup_from", "weight_decay", "clip_norm")
+"""Fields of a ``Trial``, by what they are read as."""
 _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
 """Of a trial's names, those that are no part of the document's ``config``: its rows and runs have them."""
 _OPTIONS = {
@@ -59,41 +81,114 @@ _OPTIONS = {
     "evaluate_every": "--evaluate-every",
     "measure_at": "--measure-at",
 }
-"""Of fields that the rooms below name when they refuse one."""
+"""The option that a field of a ``Trial`` is read from; the rooms below name the field when they refuse one."""
 _FIELD = re.compile(rf"(?<![\w./-])({'|'.join(_OPTIONS)})(?![\w/-])")
+
+
+_SOME_SCHEMES = some_of(lambda: [*schemes(), POST_LN_INIT])
+_SOME_OPTIMIZERS = some_of(lambda: names(OPTIMIZERS))
+_MODEL, _STEPS, _RUNS = "The model and its data", "How it is trained", "Where it runs, and what is shown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Options of the runs, as text. grid: comma lists. seeds: the first, and how many. counts, numbers: by field of a
-    ``Trial``, (option, text)."""
+    """Options of the runs, as text: every scheme with every optimizer, depth, learning rate and seed."""
 
-    grid: Mapping[str, str]
-    decoder_layers: str | None
-    seeds: tuple[str, str]
-    names: Mapping[str, str]
-    counts: Mapping[str, tuple[str, str]]
-    warmup: str
-    numbers: Mapping[str, tuple[str, str | None]]
-    text: str | None
-    parallel: tuple[str, str] | None
-    measure_at: str
+    scheme: Annotated[
+        str,
+        typer.Option(
+            help="Named schemes, comma-separated (`depthlaw schemes` lists them), and post-ln-init: DeepNet's control, "
+            "Post-LN with the matrices of layer l of N divided by N - l + 1.",
+            metavar="LIST",
+            autocompletion=_SOME_SCHEMES,
+            callback=lowered,
+        ),
+    ]
+    layers: Annotated[str, option("Layers N, comma-separated; of either side for nmt.", "LIST")]
+    learning_rate: Annotated[str, option("At their peak, comma-separated: 1e-3,2e-3.", "LIST")]
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            help=f"Comma-separated: {OPTIMIZERS}.",
+            metavar="LIST",
+            autocompletion=_SOME_OPTIMIZERS,
+            callback=lowered,
+        ),
+    ] = "adam"
+    seeds: Annotated[str, option("Independent runs of each.", "K")] = "1"
+    seed: Annotated[str, option("The first one's seed.", "S")] = "0"
+    shape: Annotated[
+        str,
+        named("gpt, bert, nmt (encoder-decoder), vit, vit-masked (of digits) or speech (synthesised).", SHAPES, _MODEL),
+    ] = "gpt"
+    decoder_layers: Annotated[
+        str | None, option("Layers M of nmt's decoder, one for each of --layers; N if left out.", "LIST", _MODEL)
+    ] = None
+    width: Annotated[str, option("d_model, a multiple of --heads.", "D", _MODEL)] = "32"
+    heads: Annotated[str, option("Attention heads.", "H", _MODEL)] = "2"
+    ffn_ratio: Annotated[str, option("FFN width over d_model.", "R", _MODEL)] = "4"
+    activation: Annotated[str, named(f"{BUILT_ACTIVATIONS}.", BUILT_ACTIVATIONS, _MODEL)] = "gelu"
+    norm_kind: Annotated[str, named(f"{NORM_KINDS}.", NORM_KINDS, _MODEL)] = "layernorm"
+    tokens: Annotated[str, option("Bytes (or frames) of a sequence, of either side; 4096 at most.", "T", _MODEL)] = "32"
+    text: Annotated[
+        str | None, option("Your own text, plain or .gz, for gpt and bert; else Python's own library.", "FILE", _MODEL)
+    ] = None
+    parallel: Annotated[
+        tuple[str, str] | None,
+        option("Your own translation pairs, line by line, plain or .gz, for nmt.", "SRC TGT", _MODEL),
+    ] = None
+    steps: Annotated[str, option("Optimizer steps.", "T", _STEPS)] = "200"
+    batch: Annotated[str, option("Sequences of a batch.", "B", _STEPS)] = "16"
+    warmup: Annotated[str, option("Steps in which the learning rate rises.", "W", _STEPS)] = "0"
+    warmup_from: Annotated[str, option("Where --warmup starts, as a share of the rate.", "C", _STEPS)] = "0"
+    schedule: Annotated[str, option(f"Then {SCHEDULES}.", "NAME", _STEPS, one_of(SCHEDULES))] = "constant"
+    weight_decay: Annotated[str, option("Of matrices and tables.", "C", _STEPS)] = "0"
+    clip: Annotated[str | None, option("Clip the norm of the whole gradient to this.", "C", _STEPS)] = None
+    precision: Annotated[str, option(f"{PRECISIONS} (mixed).", "NAME", _STEPS, one_of(PRECISIONS))] = "float32"
+    evaluate_every: Annotated[str, option("Steps from one held-out loss to the next.", "E", _STEPS)] = "50"
+    measure_at: Annotated[
+        str, option("Steps after which the update is measured, beside 0: 50,200.", "LIST", _STEPS)
+    ] = "0"
 
 
 def run(
     asked: Asked,
-    *,
-    workers: str | None,
-    scheduler: str | None,
-    budget: str | None,
-    store: str | None,
-    checkpoint_every: str | None,
-    device: str,
-    plot: str | None,
-    as_json: bool,
+    workers: Annotated[
+        str | None, option("Runs at once, each on one core; as many as cores if left out.", "N", _RUNS)
+    ] = None,
+    scheduler: Annotated[
+        str | None, option("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS", _RUNS)
+    ] = None,
+    budget: Annotated[
+        str | None, option("No run begins after so many minutes; the same command goes on later.", "MINUTES", _RUNS)
+    ] = None,
+    store: Annotated[
+        str | None, option("Keep runs there; sims/records/local/training.sqlite if left out.", "FILE", _RUNS)
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None,
+        option(
+            "Also keep a run that is under way, beside the store, every so many steps; without it, one that is killed "
+            "begins again.",
+            "STEPS",
+            _RUNS,
+        ),
+    ] = None,
+    device: Annotated[
+        str, option("auto (a GPU where there is one), cpu or cuda.", "NAME", _RUNS, one_of(DEVICES))
+    ] = "auto",
+    plot: Annotated[str | None, option("Draw the losses: .png, .svg or .pdf.", "FILE", _RUNS)] = None,
+    as_json: Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.", _RUNS)] = False,
 ) -> int:
-    """Everything that can be wrong with the input is said before anything is trained. 1 where a run could not be done,
-    which is not one that diverged."""
+    """Train real networks: every scheme with every optimizer, depth, learning rate and seed of the lists.
+
+    What became of each by a stated rule (trained, stuck, diverged), the
+    held-out loss beside what can be had without looking at the input, and the
+    update at initialisation and later. Runs are kept: the same command again
+    repeats none of them, and one that was stopped goes on.
+    """
+    # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
+    # which is not one that diverged.
     minutes = None if budget is None else positive(budget, "--budget")
     num_steps = None if checkpoint_every is None else count(checkpoint_every, "--checkpoint-every", most=10**9)
     at_once = num_workers(workers, scheduler)
@@ -101,7 +196,7 @@ def run(
     kept_in = store_file(store, "training.sqlite")
     with refusing(), _by_option():
         trials = trials_of(asked)
-        named = {trial: trial.named() for trial in trials}
+        configs = {trial: trial.named() for trial in trials}
     if target is not None:
         from paper_checks.pages.loss_plots import check_place, check_size
 
@@ -123,11 +218,11 @@ def run(
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
     train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=num_steps or 1)
     with refusing(), opened(kept_in) as kept, stoppable(kept_in), progress("training", len(trials)) as advance:
-        there = _found(kept, named)
+        there = _found(kept, configs)
         if scheduler is None:  # whose workers have memory of their own
             check_memory((trial for trial, result in there.items() if result is None), where)
         report = sweep(
-            list(named.values()),
+            list(configs.values()),
             train,
             kept,
             make_executor,
@@ -136,17 +231,17 @@ def run(
             advance=advance,
             deadline=None if minutes is None else time.monotonic() + 60 * minutes,
         )
-        say_of_others(kept, named.values())
-        results = _found(kept, named)
+        say_of_others(kept, configs.values())
+        results = _found(kept, configs)
     answer = document(
-        config={name: value for name, value in named[trials[0]].items() if name not in _NOT_COMMON},
+        config={name: value for name, value in configs[trials[0]].items() if name not in _NOT_COMMON},
         seeds=list(dict.fromkeys(trial.seed for trial in trials)),
         data=_data(trials[0]),
         rows=rows(results),
         sweep=_counted(report),
         store=str(kept_in),
         runs=[
-            {"config": named[trial], "result": None if result is None else result.plain()}
+            {"config": configs[trial], "result": None if result is None else result.plain()}
             for trial, result in results.items()
         ],
     )
@@ -176,28 +271,23 @@ def trials_of(asked: Asked) -> list[Trial]:
     """
     from paper_checks.lowering.trials import Trial
 
-    schemes, optimizers = (_names(asked.grid[option], option) for option in ("--scheme", "--optimizer"))
-    rates = [positive(part, "--learning-rate") for part in asked.grid["--learning-rate"].split(",")]
-    first, num_seeds = (
-        count(asked.seeds[0], "--seed", least=0, most=2**31),
-        count(asked.seeds[1], "--seeds", most=10**6),
-    )
+    chosen, optimizers = _names(asked.scheme, "--scheme"), _names(asked.optimizer, "--optimizer")
+    rates = [positive(part, "--learning-rate") for part in asked.learning_rate.split(",")]
+    first = count(asked.seed, "--seed", least=0, most=2**31)
+    num_seeds = count(asked.seeds, "--seeds", most=10**6)
     depths = _depths(asked)
     seeds = range(first, first + num_seeds)
-    axes: list[list[Any]] = [list(dict.fromkeys(axis)) for axis in (seeds, schemes, optimizers, depths, rates)]
+    axes: list[list[Any]] = [list(dict.fromkeys(axis)) for axis in (seeds, chosen, optimizers, depths, rates)]
     num_runs = math.prod(map(len, axes))
     if num_runs > MOST_RUNS:
         raise BadInputError(f"the grid has {num_runs} runs; at most {MOST_RUNS} are allowed")
-    for option, file in (("--text", asked.text), *(("--parallel", file) for file in asked.parallel or ())):
+    for where, file in (("--text", asked.text), *(("--parallel", file) for file in asked.parallel or ())):
         if file is not None:
-            file_name(file, option)
+            file_name(file, where)
     rest: dict[str, Any] = {
-        **asked.names,
-        **{name: count(text, option, most=_MOST.get(name, 10**6)) for name, (option, text) in asked.counts.items()},
-        **{
-            name: None if text is None else float(fraction(text, option))
-            for name, (option, text) in asked.numbers.items()
-        },
+        **{name: getattr(asked, name) for name in _NAMED},
+        **{name: count(_given(asked, name), _OPTIONS[name], most=_MOST.get(name, 10**6)) for name in _COUNTS},
+        **{name: _number(asked, name) for name in _NUMBERS},
         "warmup_steps": count(asked.warmup, "--warmup", least=0),
         "measure_at": _steps(asked.measure_at),
         "text": asked.text,
@@ -228,9 +318,19 @@ def _by_option() -> Iterator[None]:
         raise BadInputError(_FIELD.sub(lambda found: _OPTIONS[found[0]], str(error))) from error
 
 
+def _given(asked: Asked, name: str) -> Any:
+    """The text of the option that this field of a ``Trial`` is read from."""
+    return getattr(asked, _OPTIONS[name].removeprefix("--").replace("-", "_"))
+
+
+def _number(asked: Asked, name: str) -> float | None:
+    text = _given(asked, name)
+    return None if text is None else float(fraction(text, _OPTIONS[name]))
+
+
 def _depths(asked: Asked) -> list[tuple[int, int | None]]:
     """(N, M) of each; M is None where it was left out."""
-    layers = _layers(asked.grid["--layers"], "--layers")
+    layers = _layers(asked.layers, "--layers")
     others: list[int] | list[None] = [None] * len(layers)
     if asked.decoder_layers is not None:
         others = _layers(asked.decoder_layers, "--decoder-layers")
@@ -249,10 +349,10 @@ def _steps(text: str) -> tuple[int, ...]:
 
 
 def _names(text: str, option: str) -> list[str]:
-    names = [part.strip() for part in text.split(",")]
-    if not all(names):
+    found = [part.strip() for part in text.split(",")]
+    if not all(found):
         raise BadInputError(f"{option} wants names with a comma between them, not {text!r}")
-    return names
+    return found
 
 
 # ---------------------------------------------------------------- what is found

@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from paper_checks.cli.choices import one_claim, one_source
 from paper_checks.cli.inputs import BadInputError, writable
+from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
 from paper_checks.system.files import as_text, write_atomically
 from paper_checks.system.places import RESULTS, ROOT
@@ -27,25 +31,24 @@ _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
 
 def run(
-    ids: Sequence[str],
-    *,
-    source: str | None,
-    quick: bool,
-    mutants: bool,
-    out: str | None,
-    as_json: bool,
-    write_claims: bool = False,
-    full: bool = False,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Claims to check; all by default.", metavar="[ID]...", autocompletion=one_claim),
+    ] = None,
+    source: Annotated[str | None, option("The claims of one source only.", "KEY", complete=one_source)] = None,
+    quick: Annotated[bool, flag("--quick", "Use the generated tables; measure nothing.")] = False,
+    mutants: Annotated[bool, flag("--mutants", "Also break each claim on purpose and see red.")] = False,
+    out: Annotated[str | None, option("Write the JSON document to this file too.", "FILE")] = None,
+    full: Annotated[bool, flag("--full", "Also print each reason and each compared cell.")] = False,
+    write_claims: Annotated[bool, flag("--write-claims", "Rewrite CLAIMS.md and README's list.")] = False,
+    as_json: Json = False,
 ) -> int:
-    """Check claims. All of them and not quick: every table derived anew, and every mutant tried.
-
-    full: print each printed cell beside the derived one too, and each claim that is not confirmed.
-    """
+    """Derive everything anew and hold it against what the sources print."""
     from paper_checks.pages.claims import claims_markdown, with_findings
     from paper_checks.papers.registry import claims
     from paper_checks.verify.document import exit_code, verify
 
-    chosen = chosen_ids(ids, source)
+    chosen = chosen_ids(ids or [], source)
     is_whole = len(chosen) == len(claims())
     target = None if out is None else writable(Path(out), "--out")
     if write_claims and not is_whole:

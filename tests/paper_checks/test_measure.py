@@ -334,7 +334,7 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch) -> None
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paper_checks.cli.measure.run", stop)
+    monkeypatch.setattr("paper_checks.cli.measure.networks", stop)
     assert refusal("measure", *SMALL.split(), code=130) == "depthlaw: interrupted"
 
 
