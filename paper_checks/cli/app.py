@@ -15,7 +15,7 @@ import sys
 import typer
 
 from paper_checks.cli import experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
-from paper_checks.cli.examples import Command, Group
+from paper_checks.cli.examples import Command, Group, advised
 from paper_checks.cli.options import unfolded
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -69,7 +69,7 @@ def _answer(arguments: list[str]) -> int:
             code = _stopped()
         sys.stdout.flush()
     except ClickError as error:
-        code = _refuse(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        code = _refuse(advised(error.format_message(), arguments))  # pyright: ignore[reportAttributeAccessIssue]
     except (typer.Abort, KeyboardInterrupt):
         code = _stopped()
     except BrokenPipeError:  # the reader of a pipe has seen enough

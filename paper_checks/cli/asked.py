@@ -211,7 +211,9 @@ def _depths(stack: Stack, transformer: Transformer, limit: Limit) -> list[dict]:
     if transformer.decoder_layers is not None:
         raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
     if (stack.sublayers is None) == (transformer.layers is None):
-        raise BadInputError("give one of --sublayers L and --layers N (blocks of two sublayers each)")
+        raise BadInputError(
+            "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
+        )
     if transformer.layers is not None:
         lengths = [2 * n for n in counts(transformer.layers, "--layers")]
     else:

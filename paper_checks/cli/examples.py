@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -107,6 +107,27 @@ FIRST = "\n".join(
     ]
 )
 """Below the list of commands."""
+
+
+def advised(message: str, arguments: Sequence[str]) -> str:
+    """What typer refuses a command line with, and what may be meant instead.
+
+    >>> from paper_checks.cli.examples import advised
+    >>> advised("Got unexpected extra arguments (8 16)", ["predict", "--sublayers", "4", "8", "16"])
+    'Got unexpected extra arguments (8 16); a list is written with commas, such as 4,8,16'
+    """
+    command, options = arguments[0], [argument.partition("=")[0] for argument in arguments[1:]]
+    if command == "rule" and "--scheme" in options:
+        return (
+            "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
+            "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
+        )
+    message = message.rstrip(".")
+    if "unexpected extra argument" in message and options:
+        return f"{message}; a list is written with commas, such as 4,8,16"
+    if message.startswith("Missing option") and command in EXAMPLES:
+        return f"{message}; for example: depthlaw {EXAMPLES[command][0]}"
+    return message
 
 
 # typer would fill an epilog as it fills prose, so these write it themselves, below all that typer writes.

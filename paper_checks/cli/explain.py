@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from paper_checks.cli.choices import one_claim
+from paper_checks.cli.inputs import BadInputError
 from paper_checks.cli.options import Json, flag
 from paper_checks.cli.output import print_json
 from paper_checks.cli.verify import STYLES, as_printed, bar, chosen_ids, console_of_people
@@ -28,14 +29,19 @@ _SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"
 
 def run(
     claim: Annotated[
-        str,
+        str | None,
         typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
-    ],
+    ] = None,
     full: Annotated[bool, flag("--full", "Also each statement, number and derivation.")] = False,
     mutants: Annotated[bool, flag("--mutants", "Also break it on purpose and see red.")] = False,
     as_json: Json = False,
 ) -> int:
     """One claim: the verdict, what was found, what is printed, what holds instead, the counterexample."""
+    if claim is None:
+        raise BadInputError(
+            "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "
+            "verify --quick --full` those that are not confirmed"
+        )
     doing = f"checking {as_printed(claim)} ..."
     with bar() as progress:
         progress(doing, 0, 1)  # before the claims are imported, which takes seconds

@@ -44,10 +44,11 @@ def refusing(option: str = "") -> Iterator[None]:
 
 
 def count(text: str, option: str, least: int = 1, most: int = MOST_LAYERS) -> int:
-    """A whole number from ``least`` to ``most``."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text.strip()):
+    """A whole number from ``least`` to ``most``, as 1000 or 1e3."""
+    written = re.fullmatch(r"([+-]?[0-9]{1,40})(?:[eE]\+?([0-9]{1,2}))?", text.strip())
+    if written is None:
         raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {_shown(text)}")
-    number = int(text)
+    number = int(written[1]) * 10 ** int(written[2] or 0)
     if not least <= number <= most:
         raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {number}")
     return number
@@ -63,12 +64,22 @@ def one_name(text: str, option: str, known: str) -> str:
     return text
 
 
-def counts(text: str, option: str) -> list[int]:
-    """Comma-separated counts, in the order given."""
-    parts = text.split(",")
+def entries(text: str) -> list[str]:
+    """The entries of a list, which commas or blanks separate.
+
+    >>> from paper_checks.cli.inputs import entries
+    >>> entries("4, 8,16"), entries("4 8 16"), entries("4,,8")
+    (['4', '8', '16'], ['4', '8', '16'], ['4', '', '8'])
+    """
+    return re.split(r"\s*,\s*|\s+", text.strip())
+
+
+def counts(text: str, option: str, most: int = MOST_LAYERS) -> list[int]:
+    """A list of counts, in the order given."""
+    parts = entries(text)
     if len(parts) > MOST_COUNTS:
         raise BadInputError(f"{option} has {len(parts)} entries; at most {MOST_COUNTS} are allowed")
-    return [count(part, option) for part in parts]
+    return [count(part, option, most=most) for part in parts]
 
 
 def fraction(text: str, option: str) -> Fraction:

@@ -30,7 +30,7 @@ from paper_checks.cli.choices import (
     schemes,
     some_of,
 )
-from paper_checks.cli.inputs import BadInputError, count, fraction, plot_file, refusing
+from paper_checks.cli.inputs import BadInputError, count, counts, entries, fraction, plot_file, refusing
 from paper_checks.cli.options import flag, named, option
 from paper_checks.cli.output import print_json, progress
 from paper_checks.cli.running import (
@@ -272,7 +272,7 @@ def trials_of(asked: Asked) -> list[Trial]:
     from paper_checks.lowering.trials import Trial
 
     chosen, optimizers = _names(asked.scheme, "--scheme"), _names(asked.optimizer, "--optimizer")
-    rates = [positive(part, "--learning-rate") for part in asked.learning_rate.split(",")]
+    rates = [positive(part, "--learning-rate") for part in entries(asked.learning_rate)]
     first = count(asked.seed, "--seed", least=0, most=2**31)
     num_seeds = count(asked.seeds, "--seeds", most=10**6)
     depths = _depths(asked)
@@ -330,22 +330,18 @@ def _number(asked: Asked, name: str) -> float | None:
 
 def _depths(asked: Asked) -> list[tuple[int, int | None]]:
     """(N, M) of each; M is None where it was left out."""
-    layers = _layers(asked.layers, "--layers")
+    layers = counts(asked.layers, "--layers", MOST_LAYERS)
     others: list[int] | list[None] = [None] * len(layers)
     if asked.decoder_layers is not None:
-        others = _layers(asked.decoder_layers, "--decoder-layers")
+        others = counts(asked.decoder_layers, "--decoder-layers", MOST_LAYERS)
     if len(others) != len(layers):
         raise BadInputError(f"--layers has {len(layers)} entries and --decoder-layers {len(others)}: pair them")
     return list(zip(layers, others, strict=True))
 
 
-def _layers(text: str, option: str) -> list[int]:
-    return [count(part, option, most=MOST_LAYERS) for part in text.split(",")]
-
-
 def _steps(text: str) -> tuple[int, ...]:
     """Ascending, with 0, where the update is as theory predicts it."""
-    return tuple(sorted({0, *(count(part, "--measure-at", least=0) for part in text.split(","))}))
+    return tuple(sorted({0, *(count(part, "--measure-at", least=0) for part in entries(text))}))
 
 
 def _names(text: str, option: str) -> list[str]:

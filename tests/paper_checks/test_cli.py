@@ -79,6 +79,13 @@ REFUSED = {
     "verify S9-99": "S9-99",
     "verify --source nobody": "nobody",
     "explain S9-99": "S9-99",
+    "explain": "CLAIMS.md lists all ids",
+    "rule --scheme deepnorm": "--norm post --select deepnet",
+    "rule --scheme=su-adam --optimizer adam --arch encoder --layers 4": "`depthlaw predict --scheme NAME`",
+    "rule --norm post": "for example: depthlaw rule --norm post --optimizer",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4 8 16": "written with commas, such as 4,8,16",
+    "measure --scheme pre-ln --optimizer sgd": "a list such as 4,8,16",
+    "predict --scheme pre-ln --optimizer sgd --attention": "--layers N",
 }
 
 
@@ -103,7 +110,7 @@ def test_the_installed_command_answers_and_refuses() -> None:
 MEASURE = "--scheme pre-ln --optimizer sgd --sublayers 4"
 MEASURE_REFUSED = {
     f"{MEASURE} --width 0": "from 1 to",
-    f"{MEASURE} --width 1e3": "not '1e3'",
+    f"{MEASURE} --width 1.5e3": "not '1.5e3'",
     f"{MEASURE} --seeds 0": "--seeds must be",
     f"{MEASURE} --seed -1": "--seed must be",
     f"{MEASURE} --device tpu": "auto, cpu, cuda",
@@ -472,7 +479,7 @@ def test_help_names_what_theory_knows() -> None:
     assert all(name in SELECTIONS for name in choices.SELECTIONS.replace(" or ", ", ").split(", "))
 
 
-@pytest.mark.parametrize("text", ["", " ", "1e3", "0x10", "1_000", "٣", "--1", "9" * 60])
+@pytest.mark.parametrize("text", ["", " ", "1e", "1e-3", "1.5e3", "0x10", "1_000", "٣", "--1", "9" * 60])
 def test_counts_refuse(text: str) -> None:
     with pytest.raises(BadInputError):
         count(text, "--layers")
@@ -485,7 +492,9 @@ def test_what_cannot_be_computed_is_refused(error: ArithmeticError) -> None:
 
 
 def test_inputs_read_exactly() -> None:
-    assert counts("4, 8,16", "--sublayers") == [4, 8, 16]
+    for text in ("4, 8,16", "4 8 16", " 4,8 16 "):
+        assert counts(text, "--sublayers") == [4, 8, 16]
+    assert counts("1e3,2E9", "--sublayers") == [1000, 2 * 10**9]
     assert [count(text, "--tokens", 2, 9) for text in ("2", "9")] == [2, 9]
     for text in ("1", "10"):
         with pytest.raises(BadInputError, match="from 2 to 9"):
