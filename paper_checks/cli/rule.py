@@ -185,7 +185,7 @@ def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
     growing = {role: one for role, one in others["roles"].items() if one["grows"]}
     found = []
     if growing:
-        shown = ", ".join(f"{role} x {one['growth']:.3g}{_share(one)}" for role, one in growing.items())
+        shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
         rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
         found.append(
             "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
@@ -250,7 +250,7 @@ def disagreement(checked: Sequence[Mapping[str, Any]], activation: str, norm_kin
     )
 
 
-def _share(one: Mapping[str, Any]) -> str:
+def share_text(one: Mapping[str, Any]) -> str:
     return "" if one.get("share") is None else f" (share {percent(one['share'])})"
 
 

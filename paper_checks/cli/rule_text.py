@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paper_checks.cli.predict_attention import percent
-from paper_checks.cli.rule import beside_which, layers_text
+from paper_checks.cli.rule import beside_which, layers_text, share_text, warnings_of
 from theory.rules.solve import NORMS
 from theory.rules.solve import Rule as Solved
 
@@ -28,11 +28,76 @@ def show(
     *,
     has_why: bool = False,
 ) -> None:
+    """The answer on one screen; with --why everything else below it."""
     console = Console()
+    others = found["other_roles"]
+    said = warnings_of(others, is_held=True)
+    for name, side in sides.items():
+        layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
+        title = f"{found['norm']}-norm {name} under {found['optimizer']}, {layers}"
+        console.print(_rule_table(title, found["select"], side))
+    _lines(
+        console,
+        [f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."],
+    )
+    is_warned = others["matrices"] is not None and others["matrices"]["grows"]
+    for name, side in sides.items():
+        text = _update(side, "" if len(sides) == 1 else f" of the {name}", found)
+        _lines(console, [text], style="bold yellow" if is_warned else "none")
+    _lines(console, _left_open(others), style="none")
+    _lines(console, [line for line in found["warnings"] if line not in said], style="bold yellow")
+    if has_why:
+        _show_details(console, found, sides, rule, counts)
+        _show_why(console, found["why"], sides)
+    else:
+        text = "--why has lines for torch, other ways to hold the update, and each step of the argument."
+        _lines(console, [text], style="none")
+
+
+def _update(side: Mapping[str, Any], of: str, found: Mapping[str, Any]) -> str:
+    """Whether the update of the rule's matrices is flat, by each way that it is derived here."""
+    order, network = side["update_order"], (found["activation"], found["norm_kind"])
+    goes = "is the same at any depth" if order == "1" else f"grows as {order}"
+    what = f"The update{of}, what one step of these matrices changes the output by,"
+    parts = [f"{what} {goes} by the magnitude argument"]
+    for line in found.get("mean_field", ()):
+        if (line["activation"], line["norm_kind"]) == network and line["approximate"] is not None:
+            parts.append(f"in an FFN stack ({', '.join(network)}) it goes exactly as {line['approximate']}")
+    if (matrices := found["other_roles"]["matrices"]) is not None:
+        few, many = (layers_text(layers) for layers in found["other_roles"]["layers"])
+        parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
+    return f"{'; '.join(parts)}."
+
+
+def _left_open(others: Mapping[str, Any]) -> list[str]:
+    """The parameters outside the rule whose update grows, in a line."""
+    if others["not_computed"] is not None:
+        return [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."]
+    growing = {role: one for role, one in others["roles"].items() if one["grows"]}
+    if not growing:
+        return ["Left open: nothing that grows; the other parameters keep their update too."]
+    few, many = (layers_text(layers) for layers in others["layers"])
+    shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
+    rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
+    weight = "" if others["d_model"] is not None else " --width D says how much they matter."
+    return [
+        f"Left open: the update of {shown} from {few} to {many} layers. Learning rates of their own, x {rates}, undo "
+        f"it.{weight}",
+        "A flat first step does not promise better training: `depthlaw explain S3-49`.",
+    ]
+
+
+def _show_details(
+    console: Console,
+    found: Mapping[str, Any],
+    sides: Mapping[str, Mapping[str, Any]],
+    rule: Solved,
+    counts: Mapping[str, int],
+) -> None:
+    """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
     others = found["other_roles"]
     network = (found["activation"], found["norm_kind"])
     for name, side in sides.items():
-        console.print(_rule_table(f"{found['norm']}-norm {name} under {found['optimizer']}", found["select"], side))
         _lines(console, legend(rule, name, counts))
         console.print(f"In torch, {name}:", style="bold")
         behind = "behind the last layer" if (name, len(sides)) == ("encoder", 2) else "before the head"
@@ -41,7 +106,7 @@ def show(
         )
         _code(console, code)
     _other_roles(console, others, found["optimizer"])
-    _lines(console, found["warnings"], style="bold yellow")
+    _lines(console, warnings_of(others, is_held=found.get("init_gain") is not None), style="bold yellow")
     _lines(console, [f"{line}." for line in found["start"]], style="none")
     if rows := found.get("without_the_rule"):
         console.print(_without_table(rows))
@@ -50,10 +115,6 @@ def show(
             text += " This rule is here without its smaller learning rate: all that is left of it is the placement."
         _lines(console, [text])
     _pointers(console, others)
-    if has_why:
-        _show_why(console, found["why"], sides)
-    else:
-        _lines(console, ["Other ways to hold it, and why step by step: add --why"], style="none")
 
 
 def _show_why(console: Console, why: Iterable[str], sides: Mapping[str, Mapping[str, Any]]) -> None:
@@ -104,8 +165,6 @@ def _rule_table(title: str, select: str, side: Mapping[str, Any]) -> Table:
         table.add_row("learning-rate multiplier", f"{rate['multiplier']:.3g}", _of_rate(rate))
     else:
         table.add_row("learning-rate multiplier", ", ".join(f"{m:.6g}" for m in multipliers), formula["lr_multiplier"])
-    table.add_row("update grows as (magnitude argument)", "", formula["update_order"])
-    table.add_row("relative update, to alpha = lambda = 1", "", formula["relative_update_order"])
     return table
 
 
@@ -132,10 +191,10 @@ def legend(rule: Solved, name: str, counts: Mapping[str, int]) -> list[str]:
         f"selection {rule.select}: {chosen.member.note}."
         + (" --select takes another member of the family." if rule.norm != "sub" else ""),
         "learning-rate multiplier: of these matrices, beside the rate that suits a shallow model.",
-        "update grows as: what a first step of these matrices changes the output by, per unit learning rate, by the "
+        "update: what a first step of these matrices changes the output by, per unit learning rate, by the "
         "magnitude argument; 1: the same at any depth.",
         "relative update: |Delta theta|/|theta| of a matrix per unit learning rate, over that of a network with "
-        "alpha = lambda = 1.",
+        f"alpha = lambda = 1; here {chosen.formula['relative_update_order']}.",
         "Weight decay and later steps: nothing is said of them; the rule is of a first step, without decay.",
     ]
 
@@ -267,7 +326,6 @@ def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
 
 def _other_roles(console: Console, others: Mapping[str, Any], optimizer: str) -> None:
     if others["not_computed"] is not None:
-        _lines(console, [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."])
         return
     few, many = (layers_text(layers) for layers in others["layers"])
     title = f"What the rule leaves open, from {few} to {many} layers"

@@ -3,6 +3,7 @@
 import math
 import re
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -31,8 +32,9 @@ def answer(norm: str, optimizer: str, arch: str, layers: int, **more: object) ->
 
 @cache
 def printed(
-    norm: str, optimizer: str, arch: str, layers: int, *, columns: int = 80, has_why: bool = False, **more: object
+    norm: str, optimizer: str, arch: str, layers: int, *, columns: int = 80, has_why: bool = True, **more: object
 ) -> str:
+    """With --why, as most of what is tested here stands behind it."""
     why = ["--why"] if has_why else []
     return told(*asked(norm, optimizer, arch, layers, **more), *why, COLUMNS=str(columns))
 
@@ -165,7 +167,7 @@ def test_a_decoder_s_snippet_does_not_see_the_future(norm: str, arch: str) -> No
     more = {"decoder_layers": 2} if arch == "encoder-decoder" else {}
     for part in printed(norm, "sgd", arch, 2, columns=ENDLESS, **more).split("In torch, ")[1:]:
         name, *lines = part.splitlines()
-        code = [line[2:] for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("  "))]]
+        code = [line[2:] for line in takewhile(lambda line: line.startswith("  "), lines)]
         assert first_token_moves(code) == (name != "decoder:")
         if name == "decoder:" and norm != "sub":
             assert first_token_moves([line.replace(", attn_mask=mask, is_causal=True", "") for line in code])
@@ -186,7 +188,7 @@ def test_learning_rates_of_their_own_are_in_the_snippet() -> None:
 def test_words_of_the_table_are_explained() -> None:
     lines = legend(solve_rule("post", "adam", "decoder"), "decoder", {"M": 48})
     assert lines[0] == "M: layers of the decoder, here 48."
-    for word in ("residual weight", "branch weight", "init gain", "selection symmetric", "update grows as"):
+    for word in ("residual weight", "branch weight", "init gain", "selection symmetric", "update: what"):
         assert any(word in line for line in lines), word
 
 
@@ -194,19 +196,39 @@ def shown(norm: str, optimizer: str, layers: int, **more: Any) -> str:
     return " ".join(printed(norm, optimizer, "decoder", layers, **more).split())
 
 
+SCREEN = 24
+"""Lines of a terminal."""
+
+
+@pytest.mark.parametrize(("norm", "optimizer"), [("post", "adam"), ("pre", "sgd"), ("sub", "lamb")])
+def test_the_answer_is_on_one_screen(norm: str, optimizer: str) -> None:
+    """What to set, whether the update is flat, and what is left open; everything else is behind --why."""
+    found, text = answer(norm, optimizer, "decoder", 16), printed(norm, optimizer, "decoder", 16, has_why=False)
+    assert len(text.splitlines()) <= SCREEN
+    assert max(map(len, text.splitlines())) <= 80
+    joined = " ".join(text.split())
+    for role, one in found["other_roles"]["roles"].items():
+        assert (f"{role} x {one['growth']:.3g}" in joined) == one["grows"]
+        assert not one["grows"] or f"{one['lr_multiplier']:.3g}" in joined
+    assert f"it goes x {found['other_roles']['matrices']['growth']:.3g} from 2 to 16 layers" in joined
+    assert f"{found['residual_weight']:.6g} │ {found['formula']['residual_weight']}" in joined
+    for gain in set((found["init_gain"] or {}).values()):
+        assert f"│ {gain:.6g} │" in joined
+
+
 def test_other_ways_and_why_are_asked_for() -> None:
-    short, full = shown("pre", "adam", 8), shown("pre", "adam", 8, has_why=True)
-    for said in ("Why: 1.", "Other ways to hold it, decoder", "growing-gains: "):
+    short, full = shown("pre", "adam", 8, has_why=False), shown("pre", "adam", 8)
+    for said in ("Why: 1.", "Other ways to hold it, decoder", "growing-gains: ", "In torch", "xavier_normal_"):
         assert said not in short
         assert said in full
-    assert short.endswith("Other ways to hold it, and why step by step: add --why")
-    assert "add --why" not in full
+    assert full.startswith(short.partition("--why has lines")[0])
+    assert "--why has lines" in short and "--why has lines" not in full
 
 
 def test_the_activation_and_norm_asked_for_are_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside one other scheme: each has exact moments of its own, which take their time."""
     monkeypatch.setitem(rule_roles.BESIDE, "post", ("post-ln",))
-    text = shown("post", "adam", 4, activation="gelu", norm_kind="rmsnorm", has_why=True)
+    text = shown("post", "adam", 4, activation="gelu", norm_kind="rmsnorm")
     for said in (
         "fc2(gelu(fc1(x)))",
         "nn.RMSNorm",
@@ -272,7 +294,6 @@ def test_it_is_readable_at_that_width(asked: tuple[str, str, str, int], columns:
         "depthlaw predict --",
         "Weight decay",
         "xavier_normal_",
-        "add --why",
     ):
         assert said in text, said
     assert folded("│ depth-mup │ alpha = lambda │\n│           │ = 1            │")
@@ -410,7 +431,7 @@ def test_one_learning_rate_where_no_gain_holds_the_update() -> None:
         "This rule is here without its smaller learning rate",
     ):
         assert said in joined, said
-    assert "0.1443" not in text, "beside another depth"
+    assert "0.1443" not in printed("sub", "lamb", "encoder", 24, has_why=False), "beside another depth"
     assert "bias, norm_bias: left out. As published LAMB moves no parameter that is zero" in joined
     assert "yours to write" in joined
     assert folded(printed("sub", "lamb", "encoder", 24)) == []
