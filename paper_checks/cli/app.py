@@ -57,8 +57,8 @@ def main() -> None:
     except BaseException:
         if not stopping.is_stopping():
             raise
-        code = stopping.STOPPED  # whatever became of the KeyboardInterrupt on its way: the line is said
-    stopping.finish(code)
+        code = stopping.STOPPED  # whatever became of the KeyboardInterrupt on its way
+    stopping.finish()
     sys.exit(code)
 
 
@@ -79,16 +79,16 @@ def _answer(arguments: list[str]) -> int:
         _drop_output()
         code = _refuse(f"cannot write or read {error.filename or 'standard output'}: {error.strerror or error}")
     except ValueError as error:
-        from paper_checks.cli.inputs import BadInputError, StoppedError
+        from paper_checks.cli.inputs import BadInputError
 
         if not isinstance(error, BadInputError):
             raise
-        code = _refuse(str(error), stopping.STOPPED if isinstance(error, StoppedError) else _REFUSED)
+        code = _refuse(str(error))
     return code if isinstance(code, int) else 0
 
 
 def _stopped() -> int:
-    return stopping.STOPPED if stopping.is_stopping() else _refuse("interrupted", stopping.STOPPED)
+    return stopping.STOPPED if stopping.is_stopping() else _refuse(stopping.line(), stopping.STOPPED)
 
 
 def _drop_output() -> None:

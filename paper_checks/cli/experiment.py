@@ -20,11 +20,11 @@ from paper_checks.cli.output import print_json
 from paper_checks.cli.running import (
     check_rows,
     file_name,
+    keeping,
     num_workers,
     opened,
     positive,
     say_of_others,
-    stoppable,
     store_file,
 )
 from paper_checks.system.files import document
@@ -105,7 +105,7 @@ def run(
 
     with refusing():
         where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(Workers, at_once, is_reached=True)
+        make_executor: Callable[[], Executor] = partial(Workers, at_once)
         if scheduler is not None:
             make_executor = partial(cluster, scheduler)
     said: list[str] = []
@@ -114,7 +114,7 @@ def run(
         said.append(text)
         _say(text)
 
-    with refusing(), opened(path) as kept, stoppable(path):
+    with refusing(), opened(path) as kept, keeping(path):
         if from_record:
             _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)

@@ -22,10 +22,6 @@ class BadInputError(ValueError):
     """Unusable input; its text is the one line that the user sees."""
 
 
-class StoppedError(BadInputError):
-    """Ctrl-C, where there is more to say than that."""
-
-
 @contextlib.contextmanager
 def refusing(option: str = "") -> Iterator[None]:
     """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input, or of the

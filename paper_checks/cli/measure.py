@@ -17,7 +17,6 @@ from paper_checks.cli.asked import Stack, Transformer, in_common, networks
 from paper_checks.cli.choices import BUILT_ACTIVATIONS, DEVICES, DTYPES
 from paper_checks.cli.inputs import (
     BadInputError,
-    StoppedError,
     count,
     fraction,
     one_name,
@@ -29,7 +28,7 @@ from paper_checks.cli.measure_text import exponent_text, show, title
 from paper_checks.cli.options import MORE, NETWORK, Json, Plot, Roles, flag, named, option
 from paper_checks.cli.output import print_json, progress
 from paper_checks.system.files import document
-from paper_checks.system.stopping import patiently
+from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from paper_checks.lowering.measuring import Extras, Kept
@@ -217,7 +216,10 @@ def _measured(
     from paper_checks.lowering.measuring import measure
 
     found = []
-    with _stoppable(kept.path), progress("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
+    text = "nothing was kept"
+    if kept.path is not None:
+        text = f"what was finished is in {kept.path}, and the same command goes on from there"
+    with telling(text), progress("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:
             with refusing(), _enough_memory(network):
 
@@ -226,16 +228,6 @@ def _measured(
 
                 found.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
     return found
-
-
-@contextmanager
-def _stoppable(path: Path | None) -> Iterator[None]:
-    try:
-        with patiently():
-            yield
-    except KeyboardInterrupt:
-        rest = "" if path is None else f"; what was finished is in {path}, and the same command goes on from there"
-        raise StoppedError(f"interrupted{rest}") from None
 
 
 @contextmanager

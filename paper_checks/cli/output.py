@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.system.files import as_text
-from paper_checks.system.stopping import clearing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +48,6 @@ def progress(doing: str, total: float) -> Iterator[Callable[[float], None]]:
     )
     is_hidden = not total or not sys.stderr.isatty()
     bar = Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=is_hidden)
-    with bar, clearing(bar.stop):
+    with bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)

@@ -1,26 +1,21 @@
-"""What `train` and `experiment` share: how many workers, where runs are kept, and being stopped."""
+"""What `train` and `experiment` share: how many workers, where runs are kept, and what an interrupt leaves."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli.inputs import BadInputError, StoppedError, count, fraction, refusing, writable
+from paper_checks.cli.inputs import BadInputError, count, fraction, refusing, writable
+from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from sims.training.store import Store
     from sims.training.train import TrainResult
-
-_MOMENT = 0.5
-"""Seconds in which workers have ended where Ctrl-C came to them too, as in a terminal."""
 
 
 def positive(text: str, option: str) -> float:
@@ -119,39 +114,10 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def stoppable(path: Path) -> Iterator[None]:
-    """Ctrl-C and a disk that is full are said in a line. SIGTERM, which batch systems send, and a second Ctrl-C end
-    the workers too, and then go on as Ctrl-C does."""
-    # A pool waits for the runs under way, and only those in a terminal had the Ctrl-C themselves.
-    word = threading.Timer(_MOMENT, _say_that_runs_end_first)
-    word.daemon = True
-    is_stopping = False
-
-    def stop(number: int, frame: object) -> None:
-        nonlocal is_stopping
-        if number == signal.SIGTERM or is_stopping:
-            word.cancel()
-            for worker in active_children():
-                worker.terminate()
-        else:
-            word.start()
-        if not is_stopping:
-            is_stopping = True
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise BadInputError(f"{path}: {error}") from error
-    except KeyboardInterrupt:
-        text = f"interrupted; what was finished is in {path}, and the same command goes on from there"
-        raise StoppedError(text) from None
-    finally:
-        word.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _say_that_runs_end_first() -> None:
-    print("depthlaw: interrupted: the runs under way end first; again to stop now", file=sys.stderr, flush=True)
+def keeping(path: Path) -> Iterator[None]:
+    """What is finished in this block is kept in that store: an interrupt and a full disk are said in a line."""
+    with telling(f"what was finished is in {path}, and the same command goes on from there"):
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise BadInputError(f"{path}: {error}") from error

@@ -36,11 +36,11 @@ from paper_checks.cli.output import print_json, progress
 from paper_checks.cli.running import (
     file_name,
     found,
+    keeping,
     num_workers,
     opened,
     positive,
     say_of_others,
-    stoppable,
     store_file,
 )
 from paper_checks.system.files import document
@@ -212,12 +212,12 @@ def run(
 
     with refusing():
         where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(Workers, at_once, is_reached=True)
+        make_executor: Callable[[], Executor] = partial(Workers, at_once)
         if scheduler is not None:
             make_executor = partial(cluster, scheduler)
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
     train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=num_steps or 1)
-    with refusing(), opened(kept_in) as kept, stoppable(kept_in), progress("training", len(trials)) as advance:
+    with refusing(), opened(kept_in) as kept, keeping(kept_in), progress("training", len(trials)) as advance:
         there = _found(kept, configs)
         if scheduler is None:  # whose workers have memory of their own
             check_memory((trial for trial, result in there.items() if result is None), where)

@@ -18,7 +18,7 @@ from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
 from paper_checks.system.files import as_text, write_atomically
 from paper_checks.system.places import RESULTS, ROOT
-from paper_checks.system.stopping import clearing, shielded, telling
+from paper_checks.system.stopping import telling
 
 Found = dict[str, Any]
 CLAIMS_FILE, README_FILE = RESULTS / "CLAIMS.md", ROOT / "README.md"
@@ -138,14 +138,13 @@ def bar() -> Iterator[Any]:
 
     console = Console(stderr=True)
     shown = Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty())
-    with shown, clearing(shown.stop):
+    with shown:
         tasks: dict[str, Any] = {}
 
         def progress(what: str, done: int, total: int) -> None:
-            with shielded():  # half a bar cannot be cleared
-                if what not in tasks:
-                    tasks[what] = shown.add_task(what, total=total)
-                shown.update(tasks[what], completed=done, total=total, refresh=True)
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=total)
+            shown.update(tasks[what], completed=done, total=total, refresh=True)
 
         yield progress
 

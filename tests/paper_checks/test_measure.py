@@ -335,7 +335,7 @@ def test_ctrl_c_is_said_whichever_typer(monkeypatch: pytest.MonkeyPatch) -> None
         raise KeyboardInterrupt
 
     monkeypatch.setattr("paper_checks.cli.measure.networks", stop)
-    assert refusal("measure", *SMALL.split(), code=130) == "depthlaw: interrupted"
+    assert refusal("measure", *SMALL.split(), code=130) == "depthlaw: interrupted, stopping"
 
 
 def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

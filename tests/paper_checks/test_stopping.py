@@ -164,7 +164,7 @@ def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> N
 def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
     """In one process: test_train.py and test_running.py."""
     ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
-    check(ended, "depthlaw: interrupted; what was finished is in")
+    check(ended, f"{LINE}; what was finished is in")
 
 
 START: dict[str, Any] = {"moment": "typer"}

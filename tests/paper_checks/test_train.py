@@ -151,7 +151,7 @@ def test_ctrl_c_says_where_the_finished_runs_are(
 ) -> None:
     """And a disk that is full is said in a line too."""
     for error, code, text in (
-        (KeyboardInterrupt(), 130, "interrupted; what was finished"),
+        (KeyboardInterrupt(), 130, "interrupted, stopping; what was finished"),
         (sqlite3.OperationalError("full"), 2, "full"),
     ):
 
