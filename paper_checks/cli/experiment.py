@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paper_checks.cli.choices import DEVICES, EXPERIMENTS, SCALES, one_of
+from paper_checks.cli.choices import EXPERIMENTS, SCALES, one_of
 from paper_checks.cli.inputs import BadInputError, count, refusing, writable
 from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
 from paper_checks.cli.running import (
+    Place,
     check_rows,
+    deadline,
     file_name,
     keeping,
-    num_workers,
     opened,
-    positive,
     say_of_others,
-    store_file,
 )
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Executor
 
     from paper_checks.claims.claim import Evidence
     from paper_checks.experiments.base import Arm, Book, Experiment, Ran
@@ -41,10 +37,8 @@ _WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 def run(
     name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
+    place: Place,
     plan: Annotated[bool, flag("--plan", "Say what would be run, and how many seeds decide.")] = False,
-    budget: Annotated[
-        str | None, option("No run begins after so many minutes; the same command goes on.", "MINUTES")
-    ] = None,
     seeds: Annotated[str | None, option("Instead of what the plan says.", "K")] = None,
     scale: Annotated[
         str,
@@ -52,18 +46,12 @@ def run(
             "small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", "NAME", complete=one_of(SCALES)
         ),
     ] = "small",
-    workers: Annotated[str | None, option("Runs at once, each on one core; as many as cores if left out.", "N")] = None,
-    scheduler: Annotated[str | None, option("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS")] = None,
-    store: Annotated[str | None, option("Keep runs there; in sims/records/local if left out.", "FILE")] = None,
     from_record: Annotated[
         bool, flag("--from-record", "Begin with the project's own runs, which this Python's data fit.")
     ] = False,
     export: Annotated[
         str | None, option("Also write the runs as JSON Lines, as the project's record is.", "FILE")
     ] = None,
-    device: Annotated[
-        str, option("auto (a GPU where there is one), cpu or cuda.", "NAME", complete=one_of(DEVICES))
-    ] = "auto",
     as_json: Json = False,
 ) -> int:
     """Train what decides the claims that only training can decide, and say what it decides.
@@ -80,12 +68,12 @@ def run(
     with refusing():
         experiment = named(name, scale)
     num_seeds = None if seeds is None else count(seeds, "--seeds", most=1000)  # where the pilot's begin
-    minutes = None if budget is None else positive(budget, "--budget")
-    at_once = num_workers(workers, scheduler)
+    minutes = place.minutes()
+    at_once = place.num_workers()
     if export is not None:
         file_name(export, "--export")
     target = None if export is None else writable(Path(export), "--export")
-    path = store_file(store, f"{name}-{scale}.sqlite")
+    path = place.store_file(f"{name}-{scale}.sqlite")
     if target is not None and target.resolve() == path.resolve():
         raise BadInputError(f"--export: {target} is the store")
 
@@ -97,17 +85,12 @@ def run(
             _show_plan(experiment, book, num_seeds, as_json=as_json)
         return 0
 
-    from paper_checks.system.processes import Workers
     from sims.measure import choose_device, device_name
     from sims.training.store import export as write_runs
     from sims.training.store import import_
-    from sims.training.sweep import cluster
 
     with refusing():
-        where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(Workers, at_once)
-        if scheduler is not None:
-            make_executor = partial(cluster, scheduler)
+        where = choose_device(place.device)
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -125,9 +108,9 @@ def run(
             book, ran = base.run(
                 experiment,
                 kept,
-                make_executor,
+                place.executors(),
                 num_seeds=num_seeds,
-                deadline=None if minutes is None else time.monotonic() + 60 * minutes,
+                deadline=deadline(minutes),
                 at_once=2 * at_once,
                 device=where,
                 device_name=device_name(where),

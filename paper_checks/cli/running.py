@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from paper_checks.cli.choices import DEVICES, one_of
 from paper_checks.cli.inputs import BadInputError, count, fraction, refusing, writable
+from paper_checks.cli.options import option
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from sims.training.store import Store
     from sims.training.train import TrainResult
+
+PLACE = "Where it runs, and what is shown"
+"""A panel of ``--help``."""
 
 
 def positive(text: str, option: str) -> float:
@@ -25,30 +35,60 @@ def positive(text: str, option: str) -> float:
     return float(number)
 
 
-def num_workers(workers: str | None, scheduler: str | None) -> int:
-    if workers is not None and scheduler is not None:
-        raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
-    return os.cpu_count() or 1 if workers is None else count(workers, "--workers", most=4096)
-
-
 def file_name(text: str, option: str) -> None:
     if not text.strip():
         raise BadInputError(f"{option} wants the name of a file, not {text!r}")
 
 
-def store_file(text: str | None, name: str) -> Path:
-    """--store, or a file of that name in the folder that git ignores."""
-    from paper_checks.system.places import RECORDS
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Options of where runs are made and kept, as text. Each is read, and may be refused, where it is asked for."""
 
-    if text is not None:
-        file_name(text, "--store")
-        return writable(Path(text), "--store")
-    path = RECORDS / "local" / name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return writable(path, "the store")
-    except (OSError, BadInputError) as error:
-        raise BadInputError(f"{path.parent} cannot be written: give --store FILE") from error
+    workers: Annotated[
+        str | None, option("Runs at once, each on one core; as many as cores if left out.", "N", PLACE)
+    ] = None
+    scheduler: Annotated[str | None, option("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS", PLACE)] = None
+    budget: Annotated[
+        str | None, option("No run begins after so many minutes; the same command goes on later.", "MINUTES", PLACE)
+    ] = None
+    store: Annotated[str | None, option("Keep runs there; in sims/records/local if left out.", "FILE", PLACE)] = None
+    device: Annotated[str, option("auto (a GPU where there is one), cpu or cuda.", "NAME", PLACE, one_of(DEVICES))] = (
+        "auto"
+    )
+
+    def minutes(self) -> float | None:
+        return None if self.budget is None else positive(self.budget, "--budget")
+
+    def num_workers(self) -> int:
+        if self.workers is not None and self.scheduler is not None:
+            raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
+        return os.cpu_count() or 1 if self.workers is None else count(self.workers, "--workers", most=4096)
+
+    def store_file(self, name: str) -> Path:
+        """--store, or a file of that name in the folder that git ignores."""
+        from paper_checks.system.places import RECORDS
+
+        if self.store is not None:
+            file_name(self.store, "--store")
+            return writable(Path(self.store), "--store")
+        path = RECORDS / "local" / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return writable(path, "the store")
+        except (OSError, BadInputError) as error:
+            raise BadInputError(f"{path.parent} cannot be written: give --store FILE") from error
+
+    def executors(self) -> Callable[[], Executor]:
+        """What makes the executor that the runs go to."""
+        from paper_checks.system.processes import Workers
+        from sims.training.sweep import cluster
+
+        return partial(Workers, self.num_workers()) if self.scheduler is None else partial(cluster, self.scheduler)
+
+
+def deadline(minutes: float | None) -> float | None:
+    """On the clock of time.monotonic, from now on."""
+    return None if minutes is None else time.monotonic() + 60 * minutes
 
 
 def opened(path: Path) -> Store:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,6 @@ import typer
 
 from paper_checks.cli.choices import (
     BUILT_ACTIVATIONS,
-    DEVICES,
     NORM_KINDS,
     OPTIMIZERS,
     POST_LN_INIT,
@@ -34,20 +32,19 @@ from paper_checks.cli.inputs import BadInputError, count, counts, entries, fract
 from paper_checks.cli.options import flag, named, option
 from paper_checks.cli.output import print_json, progress
 from paper_checks.cli.running import (
+    PLACE,
+    Place,
+    deadline,
     file_name,
     found,
     keeping,
-    num_workers,
     opened,
     positive,
     say_of_others,
-    store_file,
 )
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from paper_checks.lowering.trials import Trial
     from sims.training.store import Store
     from sims.training.sweep import Report
@@ -87,7 +84,7 @@ _FIELD = re.compile(rf"(?<![\w./-])({'|'.join(_OPTIONS)})(?![\w/-])")
 
 _SOME_SCHEMES = some_of(lambda: [*schemes(), POST_LN_INIT])
 _SOME_OPTIMIZERS = some_of(lambda: names(OPTIMIZERS))
-_MODEL, _STEPS, _RUNS = "The model and its data", "How it is trained", "Where it runs, and what is shown"
+_MODEL, _STEPS = "The model and its data", "How it is trained"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,32 +150,18 @@ class Asked:
 
 def run(
     asked: Asked,
-    workers: Annotated[
-        str | None, option("Runs at once, each on one core; as many as cores if left out.", "N", _RUNS)
-    ] = None,
-    scheduler: Annotated[
-        str | None, option("Run on a Dask cluster instead: tcp://HOST:PORT.", "ADDRESS", _RUNS)
-    ] = None,
-    budget: Annotated[
-        str | None, option("No run begins after so many minutes; the same command goes on later.", "MINUTES", _RUNS)
-    ] = None,
-    store: Annotated[
-        str | None, option("Keep runs there; sims/records/local/training.sqlite if left out.", "FILE", _RUNS)
-    ] = None,
+    place: Place,
     checkpoint_every: Annotated[
         str | None,
         option(
             "Also keep a run that is under way, beside the store, every so many steps; without it, one that is killed "
             "begins again.",
             "STEPS",
-            _RUNS,
+            PLACE,
         ),
     ] = None,
-    device: Annotated[
-        str, option("auto (a GPU where there is one), cpu or cuda.", "NAME", _RUNS, one_of(DEVICES))
-    ] = "auto",
-    plot: Annotated[str | None, option("Draw the losses: .png, .svg or .pdf.", "FILE", _RUNS)] = None,
-    as_json: Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.", _RUNS)] = False,
+    plot: Annotated[str | None, option("Draw the losses: .png, .svg or .pdf.", "FILE", PLACE)] = None,
+    as_json: Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.", PLACE)] = False,
 ) -> int:
     """Train real networks: every scheme with every optimizer, depth, learning rate and seed of the lists.
 
@@ -189,11 +172,11 @@ def run(
     """
     # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
     # which is not one that diverged.
-    minutes = None if budget is None else positive(budget, "--budget")
+    minutes = place.minutes()
     num_steps = None if checkpoint_every is None else count(checkpoint_every, "--checkpoint-every", most=10**9)
-    at_once = num_workers(workers, scheduler)
+    at_once = place.num_workers()
     target = None if plot is None else plot_file(plot)
-    kept_in = store_file(store, "training.sqlite")
+    kept_in = place.store_file("training.sqlite")
     with refusing(), _by_option():
         trials = trials_of(asked)
         configs = {trial: trial.named() for trial in trials}
@@ -206,30 +189,26 @@ def run(
 
     from paper_checks.lowering.trained_rows import rows
     from paper_checks.lowering.trials import check_memory, execute
-    from paper_checks.system.processes import Workers
     from sims.measure import choose_device, device_name
-    from sims.training.sweep import cluster, sweep
+    from sims.training.sweep import sweep
 
     with refusing():
-        where = choose_device(device)
-        make_executor: Callable[[], Executor] = partial(Workers, at_once)
-        if scheduler is not None:
-            make_executor = partial(cluster, scheduler)
+        where = choose_device(place.device)
     checkpoints = None if num_steps is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
     train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=num_steps or 1)
     with refusing(), opened(kept_in) as kept, keeping(kept_in), progress("training", len(trials)) as advance:
         there = _found(kept, configs)
-        if scheduler is None:  # whose workers have memory of their own
+        if place.scheduler is None:  # whose workers have memory of their own
             check_memory((trial for trial, result in there.items() if result is None), where)
         report = sweep(
             list(configs.values()),
             train,
             kept,
-            make_executor,
+            place.executors(),
             at_once=2 * at_once,
             device=device_name(where),
             advance=advance,
-            deadline=None if minutes is None else time.monotonic() + 60 * minutes,
+            deadline=deadline(minutes),
         )
         say_of_others(kept, configs.values())
         results = _found(kept, configs)

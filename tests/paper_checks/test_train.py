@@ -333,8 +333,8 @@ MUTANTS_OF_THE_GRID: dict[str, tuple[Any, str, Any, Callable[[Command, Counted],
     "a name that changes": (lower, "digest_of_numbers", lambda model: str(next(_NUMBERS)), check_resumption),
     "no deadline": (
         train,
-        "positive",
-        lambda text, option: 1e6 if option == "--budget" else float(text),
+        "deadline",
+        lambda minutes: None,
         check_budget,
     ),
 }
