@@ -122,11 +122,11 @@ def advised(message: str, arguments: Sequence[str]) -> str:
             "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
             "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
         )
-    message = message.rstrip(".")
+    said = message.rstrip(".")
     if "unexpected extra argument" in message and options:
-        return f"{message}; a list is written with commas, such as 4,8,16"
+        return f"{said}; a list is written with commas, such as 4,8,16"
     if message.startswith("Missing option") and command in EXAMPLES:
-        return f"{message}; for example: depthlaw {EXAMPLES[command][0]}"
+        return f"{said}; for example: depthlaw {EXAMPLES[command][0]}"
     return message
 
 

@@ -62,7 +62,8 @@ def _update(side: Mapping[str, Any], of: str, found: Mapping[str, Any]) -> str:
     parts = [f"{what} {goes} by the magnitude argument"]
     for line in found.get("mean_field", ()):
         if (line["activation"], line["norm_kind"]) == network and line["approximate"] is not None:
-            parts.append(f"in an FFN stack ({', '.join(network)}) it goes exactly as {line['approximate']}")
+            goes = "it tends to" if line["is_flat"] else "it goes as"
+            parts.append(f"by the exact moments of an FFN stack ({', '.join(network)}) {goes} {line['approximate']}")
     if (matrices := found["other_roles"]["matrices"]) is not None:
         few, many = (layers_text(layers) for layers in found["other_roles"]["layers"])
         parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
@@ -74,8 +75,9 @@ def _left_open(others: Mapping[str, Any]) -> list[str]:
     if others["not_computed"] is not None:
         return [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."]
     growing = {role: one for role, one in others["roles"].items() if one["grows"]}
+    no_promise = "A flat first step does not promise better training: `depthlaw explain S3-49`."
     if not growing:
-        return ["Left open: nothing that grows; the other parameters keep their update too."]
+        return ["Left open: nothing; the update of no other parameter grows with depth.", no_promise]
     few, many = (layers_text(layers) for layers in others["layers"])
     shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
     rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
@@ -83,7 +85,7 @@ def _left_open(others: Mapping[str, Any]) -> list[str]:
     return [
         f"Left open: the update of {shown} from {few} to {many} layers. Learning rates of their own, x {rates}, undo "
         f"it.{weight}",
-        "A flat first step does not promise better training: `depthlaw explain S3-49`.",
+        no_promise,
     ]
 
 
