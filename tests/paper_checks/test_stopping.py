@@ -162,7 +162,7 @@ def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
-    """In one process: test_train.py and test_running.py."""
+    """In one process: test_train.py."""
     ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
     check(ended, f"{LINE}; what was finished is in")
 
