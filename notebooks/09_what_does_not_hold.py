@@ -44,7 +44,7 @@ from paper_checks.pages.training.numbers import Record, judged_pairs
 from paper_checks.pages.training.text import count
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND
 from paper_checks.papers.registry import claims
-from paper_checks.routes import recorded_stacks, uneven_gains
+from paper_checks.routes import recorded_stacks, second_meanfield
 from paper_checks.routes.algebra import value_at
 from paper_checks.routes.forecast import LOOKS
 from sims.stats import LEVEL, estimate
@@ -159,7 +159,7 @@ by_parts("S3-10")
 # %%
 formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
-exact = uneven_gains.update("pre-ln", growing, growing)
+exact = second_meanfield.update("pre-ln", growing, growing)
 bound = value_at(PRE_BOUND, LETTERS, (growing, growing, len(growing)))
 beside = "less than that" if bound < exact else "which holds here"
 say(f"""
@@ -182,7 +182,7 @@ steps = [Fraction(k, 4) for k in range(2, 25)]
 for step in steps:
     gains = [step**k for k in range(4)]
     for name, printed in PRINTED.items():
-        found = uneven_gains.update(name, gains, gains, norm_kind="rmsnorm")
+        found = second_meanfield.update(name, gains, gains, norm_kind="rmsnorm")
         ratios[name].append(float(found / value_at(printed, LETTERS, (gains, gains, 4))))
 figure, axes = plt.subplots(figsize=(6.6, 3.2), dpi=90)
 for name, color in (("pre-ln", STYLES["pre-ln"][0]), ("sub-ln", STYLES["sub-ln-gamma"][0])):
@@ -345,7 +345,7 @@ for place in range(4):
     w = [Fraction(100 if k == place else 1) for k in range(4)]
     bounds = {name: value_at(printed, LETTERS, (ones, w, 4)) for name, printed in PRINTED.items()}
     row = {f"bound of {name}": float(found) for name, found in bounds.items()}
-    row |= {f"update of {name}": float(uneven_gains.update(name, ones, w)) for name in PRINTED}
+    row |= {f"update of {name}": float(second_meanfield.update(name, ones, w)) for name in PRINTED}
     rows.append({"exploding sublayer": place + 1} | row)
 table(rows)
 

@@ -109,7 +109,7 @@ def settles(ratios: Sequence[mpmath.mpf | float], *, threshold: float = 0.45) ->
 
     A constant plus b/log L makes the second step a third of the first. A wrong power leaves it at least as long, a
     wrong power of log L leaves it log(3/2)/log(2) = 0.585 of the first. Two steps under 0.05 have settled too: at the
-    L of ``direct`` even (log L)^(1/4) moves by 0.17 and 0.10.
+    L of ``second_meanfield`` even (log L)^(1/4) moves by 0.17 and 0.10.
     """
     first, second = abs(ratios[1] - ratios[0]), abs(ratios[2] - ratios[1])
     return bool(second < threshold * first or max(first, second) < 0.05)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, Symbol, exp, expand, simplify, symbols
 
-from paper_checks.routes.second_meanfield import NETWORKS, Network
+from paper_checks.routes.second_meanfield import Coefficients, coefficients
 
 LEVEL = 0.9999
 """Of the intervals for measured means, two-sided."""
@@ -307,15 +307,15 @@ def _stack_draws() -> dict[str, Any]:
 
 
 def stack(
-    network: Network, length: int, kind: Callable[..., Any] | None = None, **rest: Any
+    network: Coefficients, length: int, kind: Callable[..., Any] | None = None, **rest: Any
 ) -> tuple[Any, dict[str, Any]]:
     """A real Transformer of ``length`` sublayers, width 32, and its matrices by run: a gain on v, out, fc1 and fc2."""
     from sims.model import ModelConfig, Transformer, alternating
 
-    encoder = alternating(length, residual_weight=network.residual_weight(length))
+    encoder = alternating(length, residual_weight=network.residual_weight)
     config = ModelConfig(encoder=encoder, placement=network.placement, d_model=32, **rest)
     model = (kind or Transformer)(config, 0)
-    gains = {name: 1.0 if role in "qk" else network.gain(length) for name, role in model.roles.items()}
+    gains = {name: 1.0 if role in "qk" else network.gain_in for name, role in model.roles.items()}
     plain = _stack_draws()
     return model, {name: (gain * plain[name].detach()).requires_grad_() for name, gain in gains.items()}
 
@@ -323,7 +323,7 @@ def stack(
 @cache
 def query_shares(scheme: str, length: int, *, is_scaled: bool) -> tuple[float, ...]:
     """log of the share of q and k in the squared gradients of all matrices, by run; 2 inputs of 16 tokens."""
-    model, stacked = stack(NETWORKS[scheme], length, attention_scale=None if is_scaled else 1.0)
+    model, stacked = stack(coefficients(scheme, length), length, attention_scale=None if is_scaled else 1.0)
     x_RBTD, readout_RBTD = inputs(2, 16, 32, 100)
     squares = squares_by_role(model, stacked, (together(model)(stacked, x_RBTD) * readout_RBTD).sum())
     return tuple(((squares["q"] + squares["k"]) / sum(squares.values())).log().tolist())

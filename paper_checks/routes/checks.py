@@ -233,4 +233,4 @@ GROWTH = (
     Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
     Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
 )
-"""The leading order of the exact mean field; and the plain sum of ``direct`` at 10^2, 10^4, 10^6 sublayers."""
+"""The leading order of theory's exact mean field; and ``second_meanfield`` at 10^2, 10^4, 10^6 sublayers."""

@@ -138,8 +138,7 @@ def _logarithm(order: Expr) -> Callable[[float], float]:
 
 
 def _log_gain_squared(scheme: str) -> Callable[[float], float]:
-    network = second_meanfield.NETWORKS[scheme]
-    return lambda length: 2 * math.log(network.gain(round(length)))
+    return lambda length: 2 * math.log(second_meanfield.coefficients(scheme, round(length)).gain_in)
 
 
 # ---------------------------------------------------------------- what is found of an order

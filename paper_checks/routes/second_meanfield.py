@@ -1,123 +1,438 @@
-"""The mean field again, in a few lines of its own: the second route to a growth law, sharing nothing with theory/.
+"""The mean field a second time, in plain numbers: the second route to an update and to how it grows.
 
-One input at infinite width, one step per unit learning rate; q_l is the second moment of the stream, D_l the squared
-gradient that reaches sublayer l. SGD sums squares; Adam's step is a sign, so it sums absolute values; LAMB's is that
-times the root mean square of the matrix, its gain. Moments of the activation by quadrature, the sum over sublayers by
-adding them up, so that a mistake in a closed form, in its asymptotics or in a moment's formula shows here.
+One input at infinite width, FFN sublayers, one optimizer step per unit learning rate. SGD adds up squared gradients;
+Adam's step is a sign, so it adds up absolute values; LAMB's is that times the root mean square of the matrix, its gain.
+
+What it shares with ``theory`` is a scheme's data in ``theory.schemes``: where its norms stand, and its weights and
+gains as expressions in L and l. So a new scheme is known here, too. What it does not share is the recursion, the sums
+over sublayers and the moments of the activation, which are taken by quadrature of the function that the networks of
+``sims`` apply. So a mistake in a closed form, in its asymptotics, in a sublayer or in a moment shows here. A mistake in
+a scheme's data does not show here; the tests transcribe each scheme by hand for that.
+
+``log_update`` takes a scheme at any number of sublayers, in floats. ``update`` and ``coupled`` take gains that differ
+from one sublayer to the next: these may be fractions (then so is the answer), floats or sympy expressions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import mpmath
 import numpy as np
-from scipy.special import ndtr
+from numpy.polynomial import chebyshev
+from sympy import Expr, lambdify, pi
+
+from theory.schemes import Scheme, scheme
+from theory.stack import PLACEMENTS, Placement
+from theory.symbols import L, l
 
 LENGTHS = (10**2, 10**4, 10**6)
+DECODER_LAYER = ("self", "cross", "ffn")
+"""A decoder layer, from its input to its output."""
 
 
-class Network(NamedTuple):
-    """Where the norms stand ("post", "pre", "sub"; "fixup": none, the last matrix at 0); residual weight and gain."""
-
-    placement: str
-    residual_weight: Callable[[int], float]
-    gain: Callable[[int], float]
+# ---------------------------------------------------------------- a scheme's numbers
 
 
-def _one(_: int) -> float:
-    return 1.0
+class Coefficients(NamedTuple):
+    """A scheme at one number of sublayers; what differs by sublayer is an array. residual_weight None: Admin's rule."""
+
+    norms: Placement
+    residual_weight: Any
+    branch_weight: Any
+    input_scale: Any
+    gain_in: Any
+    gain_out: Any
+    sign_lr_multiplier: Any
+
+    @property
+    def placement(self) -> str:
+        """post, pre, sub or peri, or none."""
+        return next((name for name, norms in PLACEMENTS.items() if norms == self.norms), "none")
 
 
-NETWORKS = {
-    "post-ln": Network("post", _one, _one),
-    "pre-ln": Network("pre", _one, _one),
-    "sub-ln": Network("sub", _one, _one),
-    "sub-ln-gamma": Network("sub", _one, lambda length: math.sqrt(math.log(length))),
-    "deepnorm": Network("post", lambda length: length**0.25, lambda length: (4 * length) ** -0.25),
-    "fixup": Network("fixup", _one, lambda length: length**-0.5),
-    "su-sgd": Network("post", lambda length: length**0.25, lambda length: length**-0.25),
-    "su-adam": Network("post", lambda length: length**0.5, lambda length: length**-0.5),
-    "su-lamb": Network("post", _one, lambda length: length**-0.5),
-    "su-pre-sgd": Network("pre", _one, lambda length: length**-0.5),
-    "su-pre-adam": Network("pre", _one, lambda length: 1 / length),
-    "su-pre-lamb": Network("pre", _one, lambda length: length**-0.5),
-}
-
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(120)
-_KINKS = {"identity": (), "relu": (0.0,), "gelu": (-0.7517915246935645,)}
-"""Where an activation or its slope changes sign: no interval of the quadrature crosses one."""
-
-
-def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An activation and its slope."""
-    if name == "identity":
-        return u, np.ones_like(u)
-    if name == "relu":
-        return np.maximum(u, 0), (u > 0).astype(float)
-    bell = np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-    return u * ndtr(u), ndtr(u) + u * bell
+def coefficients(of: str | Scheme, length: int) -> Coefficients:
+    """The numbers of a scheme, given by its name or itself, at ``length`` sublayers."""
+    of = scheme(of) if isinstance(of, str) else of
+    stack = of.stack
+    letters = (stack.residual_weight, stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out)
+    numbers = [None if letter is None else _law(letter)(length) for letter in (*letters, of.sign_lr_multiplier)]
+    return Coefficients(stack.placement, *numbers)
 
 
 @cache
-def moments(name: str, scale: float) -> tuple[float, float, float, float, float]:
-    """E phi, E phi^2, E phi'^2, E|phi|, E|phi'| at u = scale z, z ~ N(0, 1), by Gauss-Legendre between the kinks."""
-    if name not in _KINKS:
+def _law(letter: Expr) -> Callable[[int], Any]:
+    """A letter as a function of the number of sublayers: a float, or an array where it depends on the sublayer."""
+    function = lambdify((L, l), letter, modules="numpy")
+    if letter.has(l):
+        return lambda length: function(float(length), np.arange(1.0, length + 1))
+    return lambda length: float(function(float(length), 1.0))
+
+
+# ---------------------------------------------------------------- moments of an activation
+
+
+class Moments(NamedTuple):
+    """Over u = scale z, z ~ N(0, 1): E phi, E phi^2, E phi'^2, E|phi|, E|phi'|."""
+
+    mean: Any
+    second: Any
+    slope: Any
+    size: Any
+    slope_size: Any
+
+    def divisor(self, norm_kind: str) -> Any:
+        """The square of what a norm behind the activation divides by."""
+        return self.second - self.mean**2 if norm_kind == "layernorm" else self.second
+
+
+_EDGE = 12.0
+"""Beyond, the density of z is under 10^-31."""
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(60)
+_CUTS = np.array([1.0, 4.0, 10.0, 20.0, 40.0])
+"""The quadrature is cut at these u, on either side of 0, where an activation bends, and at these z."""
+
+
+def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An activation and its slope, from the function that the networks of ``sims`` apply."""
+    import torch
+
+    from sims.model import ACTIVATIONS
+
+    if name not in ACTIVATIONS or name == "swiglu":  # which multiplies by a second matrix
         raise ValueError(f"no activation {name!r} here")
-    inside = [kink / scale for kink in _KINKS[name] if abs(kink / scale) < 12]
-    total = np.zeros(5)
-    for low, high in pairwise(sorted({-12.0, 0.0, 12.0, *inside})):
-        z = low + (high - low) * (_NODES + 1) / 2
-        value, slope = _phi(name, scale * z)
-        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * _WEIGHTS * (high - low) / 2
-        total += [float(density @ f) for f in (value, value**2, slope**2, abs(value), abs(slope))]
-    mean, second, slope_second, size, slope_size = (float(x) for x in total)
-    return mean, second, slope_second, size, slope_size
+    at = torch.from_numpy(np.ascontiguousarray(u)).requires_grad_()
+    value = ACTIVATIONS[name](at)
+    (slope,) = torch.autograd.grad(value.sum(), at)
+    return value.detach().numpy(), slope.numpy()
+
+
+def _roots(function: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> list[float]:
+    """Where the function changes its sign, by bisection; the grid has at most one change in each step."""
+    values = function(grid)
+    low, high = (grid[i:][: len(grid) - 1][values[:-1] * values[1:] < 0] for i in (0, 1))
+    for _ in range(80 if len(low) else 0):
+        middle = (low + high) / 2
+        is_below = function(low) * function(middle) > 0
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    return high.tolist()
+
+
+@cache
+def _sign_changes(name: str) -> list[float]:
+    """The u at which phi or its slope changes its sign, so that no interval of the quadrature crosses one."""
+    grid = np.linspace(-_CUTS[-1], _CUTS[-1], 800)  # 0, where branches meet, is a cut and no point of it
+    return _roots(lambda u: _phi(name, u)[0], grid) + _roots(lambda u: _phi(name, u)[1], grid)
+
+
+def _points(name: str, scale: float, *more: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points u and weights for a mean over u = scale z, by Gauss-Legendre between the cuts."""
+    cuts = np.concatenate(
+        [-_CUTS / scale, _CUTS / scale, np.array([*_sign_changes(name), *more]) / scale, _CUTS, -_CUTS]
+    )
+    edges = sorted({-_EDGE, 0.0, _EDGE, *cuts[abs(cuts) < _EDGE].tolist()})
+    pieces = [(low + (high - low) * (_NODES + 1) / 2, (high - low) / 2 * _WEIGHTS) for low, high in pairwise(edges)]
+    z, weights = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return scale * z, weights * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+
+
+@cache
+def moments(name: str, scale: float) -> Moments:
+    """The moments of an activation at preactivations of standard deviation ``scale``, by quadrature."""
+    u, weights = _points(name, scale)
+    value, slope = _phi(name, u)
+    return Moments(*(float(weights @ f) for f in (value, value**2, slope**2, abs(value), abs(slope))))
+
+
+@cache
+def _centred_size(name: str, scale: float) -> float:
+    """E|phi - E phi|."""
+    mean = moments(name, scale).mean
+    grid = np.concatenate([np.linspace(-_EDGE, _EDGE, 400) * scale, np.linspace(-_CUTS[-1], _CUTS[-1], 800)])
+    u, weights = _points(name, scale, *_roots(lambda u: _phi(name, u)[0] - mean, np.sort(grid)))
+    return float(weights @ abs(_phi(name, u)[0] - mean))
+
+
+def _by_scale(function: Callable[[str, float], Any], name: str, scales: Any) -> Any:
+    """A moment, or moments, at one scale or an array of them; of many different ones it is interpolated by octaves."""
+    if np.ndim(scales) == 0:
+        return function(name, float(scales))
+    different, index = np.unique(scales, return_inverse=True)
+    if len(different) <= 64:
+        found = np.array([function(name, float(scale)) for scale in different]).T
+    else:
+        octaves = np.floor(np.log2(different))
+        found = np.concatenate(
+            [
+                chebyshev.chebval(2 * (np.log2(different[octaves == k]) - k) - 1, _octave(function, name, int(k)))
+                for k in np.unique(octaves)
+            ],
+            axis=-1,
+        )
+    found = found[..., index]
+    return Moments(*found) if found.ndim > 1 else found
+
+
+@cache
+def _octave(function: Callable[[str, float], Any], name: str, k: int) -> np.ndarray:
+    """Between 2^k and 2^(k+1), as a Chebyshev series in the logarithm of the scale."""
+    nodes = chebyshev.chebpts1(25)
+    values = np.array([function(name, 2 ** (k + (x + 1) / 2)) for x in nodes])
+    return np.linalg.solve(chebyshev.chebvander(nodes, 24), values)
+
+
+# ---------------------------------------------------------------- one sublayer
+
+
+class Sublayer(NamedTuple):
+    """What a sublayer does to second moments, and to the squared gradient that arrives behind its sum, per unit of it.
+
+    branch: what the branch adds to the stream. through: its squared slope in what it reads; a norm before the branch
+    divides it by the stream besides. inner: the squared gradient at what comes out of the activation. output: that at
+    the output of the second matrix. fc1, fc2: the squared gradients of the matrices, over d.
+    """
+
+    branch: Any
+    through: Any
+    inner: Any
+    output: Any
+    fc1: Any
+    fc2: Any
+
+
+def sublayer(
+    norms: Placement, v: Any, w: Any, moment: Moments, divisor: Any, *, b2: Any = 1, c2: Any = 1, read: Any = 1
+) -> Sublayer:
+    """b2, c2: squares of branch weight and input scale. read: second moment of what the first matrix reads."""
+    hidden = 1 if norms.inner else moment.second
+    output = b2 / (v**2 * hidden) if norms.branch else b2
+    inner = v**2 * output / divisor if norms.inner else v**2 * output
+    return Sublayer(
+        branch=v**2 * hidden * output,
+        through=w**2 * c2 * inner * moment.slope,
+        inner=inner,
+        output=output,
+        fc1=inner * moment.slope * read,
+        fc2=output * hidden,
+    )
+
+
+# ---------------------------------------------------------------- a scheme, in floats
 
 
 def log_update(
-    scheme: str, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
+    of: str | Scheme, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
 ) -> float:
-    """log of the update of ``length`` FFN sublayers; it may be too large for a float itself."""
-    network = NETWORKS[scheme]
-    a2, gain = network.residual_weight(length) ** 2, network.gain(length)
-    mean, second, slope, size, slope_size = moments(activation, gain)
-    scale = second - mean**2 if norm_kind == "layernorm" else second
-    if network.placement == "fixup" and optimizer == "sgd":  # the stream is the input; only the last matrix moves
-        return math.log(length * second)
-    below = np.arange(length, dtype=float)  # sublayers under sublayer l, so q_{l-1} = 1 + below * branch
-    if network.placement == "post":
-        total = a2 + gain**2 * second
-        log_step = np.full(length, math.log((a2 + gain**4 * slope) / total))
-        arriving, log_top = 1 / total, 0.0
-    else:
-        hidden, through = (1.0, slope / scale) if network.placement == "sub" else (second, slope)
-        branch = gain**2 * hidden
-        log_step = np.log1p(gain**4 * through / (1 + below * branch))
-        arriving, log_top = 1.0, -math.log(1 + length * branch)
-    log_gradient = log_top + np.concatenate([np.cumsum(log_step[::-1])[::-1][1:], [0.0]])  # log D_l
+    """log of the update of ``length`` FFN sublayers, which may be too large for a float itself; -inf of an update 0."""
+    if optimizer not in ("sgd", "adam", "lamb"):
+        raise ValueError(f"{optimizer} is not written here")
+    norms, a, b, c, w, v, multiplier = coefficients(of, length)
+    below = _streams(norms, a, np.broadcast_to(b * v, length), c * w, activation, length)
+    read = c**2 if below is None else c**2 * below
+    scale = w * np.sqrt(read)
+    moment = _by_scale(moments, activation, scale)
+    divisor = moment.divisor(norm_kind)
+    one = sublayer(norms, v, w, moment, divisor, b2=b**2, c2=c**2, read=read)
+    branch = np.broadcast_to(one.branch, length)
+    a2 = 1 + np.concatenate([[0.0], np.cumsum(branch)[:-1]]) if a is None else np.full(length, a**2)
+    logs = log_gradients(norms, a2, branch, one.through, below)
     if optimizer == "sgd":
-        squares = (gain**2 * slope + second) if network.placement != "sub" else gain**2 * slope / scale + 1
-        return math.log(arriving * squares) + _log_sum(log_gradient)
-    if network.placement == "sub" or optimizer not in ("adam", "lamb"):
-        raise ValueError(f"{optimizer} under {network.placement} is not written here")
-    sizes = 2 / math.pi * gain * slope_size + math.sqrt(2 / math.pi) * size
+        return log_sum(logs, one.fc1 + one.fc2)
+    if not norms.inner:
+        size = moment.size
+    elif norm_kind == "layernorm":
+        size = _by_scale(_centred_size, activation, scale) / np.sqrt(divisor)
+    else:
+        size = moment.size / np.sqrt(divisor)
+    fc1 = 2 / math.pi * np.sqrt(one.inner * read) * moment.slope_size
+    fc2 = math.sqrt(2 / math.pi) * np.sqrt(one.output) * size
     if optimizer == "lamb":
-        sizes *= gain
-    return math.log(math.sqrt(arriving) * sizes) + _log_sum(log_gradient / 2)
+        return log_sum(logs / 2, w * fc1 + v * fc2)
+    return log_sum(logs / 2, multiplier * (fc1 + fc2))
 
 
-def _log_sum(logs: np.ndarray) -> float:
+def log_gradients(
+    norms: Placement, a2: np.ndarray, branch: np.ndarray, through: Any, below: np.ndarray | None = None
+) -> np.ndarray:
+    """log of the squared gradient that arrives behind the sum of each sublayer, of one logit.
+
+    a2: squares of the residual weights. branch, through: see ``Sublayer``. below: the second moment of what each
+    sublayer reads, where it has no norm before its branch; elsewhere it follows from the branches.
+    """
+    if norms.post:
+        log_step = np.log1p((through - branch) / (a2 + branch))
+        return _from_above(log_step) - np.log(a2 + branch)
+    if norms.pre:
+        below = _sums(branch, a2)
+        through = through / below
+    assert below is not None
+    top = math.log(a2[-1] * below[-1] + branch[-1]) if norms.final else 0.0
+    return _from_above(np.log1p(a2 - 1 + through)) - top
+
+
+def _from_above(log_step: np.ndarray) -> np.ndarray:
+    """For each sublayer the sum of the steps of those above it."""
+    return np.concatenate([np.cumsum(log_step[::-1])[::-1][1:], [0.0]])
+
+
+def _sums(branch: np.ndarray, a2: np.ndarray) -> np.ndarray:
+    """The second moment of x_0, ..., x_(L-1), where a norm before each branch makes what it adds independent of it."""
+    if (a2 == 1).all():
+        return 1 + np.concatenate([[0.0], np.cumsum(branch)[:-1]])
+    streams = [1.0]
+    for square, added in zip(a2[:-1].tolist(), branch[:-1].tolist(), strict=True):
+        streams.append(square * streams[-1] + added)
+    return np.array(streams)
+
+
+def _streams(norms: Placement, a: Any, out: np.ndarray, into: Any, activation: str, length: int) -> np.ndarray | None:
+    """The second moment of x_0, ..., x_(L-1) where branches read it as it is; None where a norm makes that 1."""
+    if norms.pre or norms.post:
+        return None
+    if a == 1 and not out.any():
+        return np.ones(length)
+    squares, scales = (out**2).tolist(), np.broadcast_to(into, length).tolist()
+    streams = [1.0]
+    for square, scale in zip(squares[:-1], scales[:-1], strict=True):
+        second = _second_moment(activation, scale * math.sqrt(streams[-1]))
+        streams.append(a**2 * streams[-1] + (square if not norms.branch else 1.0) * second)
+    return np.array(streams)
+
+
+def _second_moment(name: str, scale: float) -> float:
+    """E phi^2 by ``_octave``, its series summed in Python's own floats: a million times, one after the other."""
+    octave = math.floor(math.log2(scale))
+    x, last, before = 2 * (math.log2(scale) - octave) - 1, 0.0, 0.0
+    series = _series_of_second(name, octave)
+    for coefficient in series[:0:-1]:
+        last, before = coefficient + 2 * x * last - before, last
+    return series[0] + x * last - before
+
+
+@cache
+def _series_of_second(name: str, octave: int) -> list[float]:
+    return _octave(moments, name, octave)[:, 1].tolist()
+
+
+def log_sum(logs: np.ndarray, factors: np.ndarray) -> float:
+    """log of the sum of factors e^logs."""
     biggest = float(logs.max())
-    return biggest + math.log(float(np.exp(logs - biggest).sum()))
+    total = float((np.exp(logs - biggest) * factors).sum())
+    return biggest + math.log(total) if total else -math.inf
 
 
 def log_ratios(
-    scheme: str, log_order: Callable[[int], float], activation: str, norm_kind: str, optimizer: str
+    of: str | Scheme, log_order: Callable[[int], float], activation: str, norm_kind: str, optimizer: str
 ) -> list[float]:
-    """log(update / order) at 10^2, 10^4 and 10^6 sublayers."""
-    return [log_update(scheme, length, activation, norm_kind, optimizer) - log_order(length) for length in LENGTHS]
+    """log(update / order) at 10^2, 10^4 and 10^6 sublayers; ArithmeticError of an update 0, which has no order."""
+    logs = [log_update(of, length, activation, norm_kind, optimizer) for length in LENGTHS]
+    if -math.inf in logs:
+        raise ArithmeticError("it vanishes identically, and has no order")
+    return [found - log_order(length) for found, length in zip(logs, LENGTHS, strict=True)]
+
+
+# ---------------------------------------------------------------- gains of each sublayer's own, exact
+
+
+def kappa(activation: str, norm_kind: str) -> Any:
+    """E phi'^2 times the input's second moment, over what the inner norm divides by, squared: 1, or pi/(pi - 1)."""
+    if activation not in ("relu", "identity"):
+        raise ValueError(f"{activation} has no kappa of its own: it depends on the gain")
+    return pi / (pi - 1) if (activation, norm_kind) == ("relu", "layernorm") else 1
+
+
+def at_gains(norms: Placement, v: Any, w: Any, activation: str, norm_kind: str) -> Sublayer:
+    """A sublayer whose gains are numbers of any kind: exact behind ReLU or no activation, by quadrature behind others.
+
+    Fractions do not mix with mpmath's numbers, which pi/(pi - 1) has beside them: there they become such numbers.
+    """
+    if activation not in ("relu", "identity"):
+        moment = moments(activation, float(w))
+        return sublayer(norms, float(v), float(w), moment, moment.divisor(norm_kind))
+    factor = kappa(activation, norm_kind) if norms.inner else 1
+    if factor != 1 and not isinstance(v, Expr):
+        if isinstance(v, float):
+            factor = float(factor)
+        else:
+            factor = mpmath.mpf(str(factor.evalf(40)))
+            v, w = (mpmath.mpf(g.numerator) / g.denominator if isinstance(g, Fraction) else g for g in (v, w))
+    slope = Fraction(1, 2) if activation == "relu" else 1
+    moment = Moments(mean=None, second=w**2 * slope, slope=slope, size=None, slope_size=None)
+    return sublayer(norms, v, w, moment, moment.second / factor)
+
+
+def update(
+    of: str, v: Sequence[Any], w: Sequence[Any], *, activation: str = "relu", norm_kind: str = "layernorm"
+) -> Any:
+    """The update under SGD with gains v_l of the second and w_l of the first matrix, where a scheme's weights are 1."""
+    norms = scheme(of).stack.placement
+    with mpmath.workdps(40):
+        sublayers = [at_gains(norms, *pair, activation, norm_kind) for pair in zip(v, w, strict=True)]
+        return _added_up(norms, sublayers, [True] * len(sublayers))[0]
+
+
+def streams(of: str, v: Sequence[Any], w: Sequence[Any], *, norm_kind: str = "layernorm") -> list[Any]:
+    """The second moment of x_0, x_1, ..., x_L, behind a ReLU."""
+    norms = scheme(of).stack.placement
+    return _exact_streams(norms, [at_gains(norms, *pair, "relu", norm_kind) for pair in zip(v, w, strict=True)])
+
+
+def _exact_streams(norms: Placement, sublayers: Sequence[Sublayer]) -> list[Any]:
+    out: list[Any] = [Fraction(1)]
+    for one in sublayers:
+        out.append(Fraction(1) if norms.post else out[-1] + one.branch)
+    return out
+
+
+def _added_up(norms: Placement, sublayers: Sequence[Sublayer], reads_stream: Sequence[bool]) -> tuple[Any, list[Any]]:
+    """The sum of squared gradients, and the gradient that reaches each sublayer, from the top down."""
+    stream = _exact_streams(norms, sublayers)
+    gradient, total, reaching = 1 / stream[-1], 0, []
+    for one, below, reads in zip(sublayers[::-1], stream[-2::-1], list(reads_stream)[::-1], strict=True):
+        if norms.post:
+            gradient = gradient / (1 + one.branch)
+        reaching.append(gradient)
+        total += (one.fc1 + one.fc2) * gradient
+        if reads:
+            gradient = gradient * (1 + one.through / below)
+    return total, reaching[::-1]
+
+
+class Coupled(NamedTuple):
+    """An encoder-decoder's update, its decoder's own part, the encoder's by itself, and what couples them."""
+
+    total: Any
+    decoder: Any
+    encoder: Any
+    coupling: Any
+
+
+def coupled(
+    decoder: tuple[Sequence[Any], Sequence[Any]],
+    encoder: tuple[Sequence[Any], Sequence[Any]],
+    *,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+) -> Coupled:
+    """Sub-LN, one token on either side. Decoder sublayers are self, cross, ffn in turn, each written as the theorem's.
+
+    A cross-attention reads the encoder's normalised output, so that its branch sends no gradient down the decoder's
+    stream; what it sends to the encoder is the coupling, a sum over cross-attentions.
+    """
+    norms = PLACEMENTS["sub"]
+    with mpmath.workdps(40):
+        sides = [
+            [at_gains(norms, *pair, activation, norm_kind) for pair in zip(*gains, strict=True)]
+            for gains in (decoder, encoder)
+        ]
+        is_cross = [DECODER_LAYER[i % 3] == "cross" for i in range(len(sides[0]))]
+        own, reaching = _added_up(norms, sides[0], [not cross for cross in is_cross])
+        below, _ = _added_up(norms, sides[1], [True] * len(sides[1]))
+        rows = zip(is_cross, sides[0], reaching, strict=True)
+        coupling = sum(one.through * gradient for cross, one, gradient in rows if cross)
+        return Coupled(total=own + coupling * below, decoder=own, encoder=below, coupling=coupling)

@@ -439,10 +439,10 @@ def test_S2_18_gains_one(sizes: Sizes) -> None:
 )
 def test_S2_18_is_measured_as_predicted(widths: Sequence[int], number: int) -> None:
     """The exact update that the claim's counterexample states, against the same networks: 1.1255 as 1/d -> 0."""
-    from paper_checks.routes import uneven_gains
+    from paper_checks.routes import second_meanfield
 
     decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
-    exact = float(uneven_gains.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
+    exact = float(second_meanfield.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
     samples = [encoder_decoder_updates(decoder, encoder, "rmsnorm", width=width, num_seeds=number) for width in widths]
     curve = realnet.extrapolate(widths, samples, degree=1)
     low, high = around(curve.limit, curve.limit_error)
@@ -483,13 +483,13 @@ def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) ->
 @pytest.mark.parametrize("scheme", ["post-ln", "pre-ln", "sub-ln"])
 def test_exact_updates_at_uneven_gains_are_the_mean_field(scheme: str, activation: str, norm_kind: str) -> None:
     """Fractions that were added up without theory/, against its recursion."""
-    from paper_checks.routes import uneven_gains
+    from paper_checks.routes import second_meanfield
     from paper_checks.routes.algebra import rational_gains
     from theory.meanfield.update import predict
 
     for length in (1, 4, 7):
         v, w = rational_gains(length, length)
-        found = uneven_gains.update(scheme, v, w, activation=activation, norm_kind=norm_kind)
+        found = second_meanfield.update(scheme, v, w, activation=activation, norm_kind=norm_kind)
         floats = {"v": [float(g) for g in v], "w": [float(g) for g in w]}
         expected = predict(scheme, "sgd", length, activation=activation, norm_kind=norm_kind, **floats).update
         assert float(found) == pytest.approx(expected, rel=1e-10)

@@ -18,7 +18,7 @@ from paper_checks.papers.magneto.comparison import in_the_limit, is_of_equal_gai
 from paper_checks.papers.magneto.goal import _alternating_update
 from paper_checks.papers.magneto.orders import _log_update
 from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED
-from paper_checks.routes import second_meanfield, uneven_gains
+from paper_checks.routes import second_meanfield
 from paper_checks.routes.algebra import rational_gains
 from sims.model import ModelConfig, Transformer, alternating, gradients
 
@@ -43,7 +43,8 @@ def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
                 sides = in_the_limit(norm_kind, v, w, place)
                 exploding = [Fraction(10**9) if i == place else g for i, g in enumerate(w)]
                 found = [
-                    float(uneven_gains.update(name, v, exploding, norm_kind=norm_kind)) for name in ("sub-ln", "pre-ln")
+                    float(second_meanfield.update(name, v, exploding, norm_kind=norm_kind))
+                    for name in ("sub-ln", "pre-ln")
                 ]
                 assert found == pytest.approx([float(side) for side in sides], rel=1e-9)
                 signs.add(sides[0] < sides[1])

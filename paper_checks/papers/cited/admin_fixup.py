@@ -40,9 +40,9 @@ def _with_relu(statement: Growth) -> Evidence:
 
 def _by_measuring(statement: Growth) -> Evidence:
     """Whether the update rises no more between the two larger of three depths than the order does."""
-    network = second_meanfield.NETWORKS[statement.scheme]
-    gains = tuple(network.gain(length) for length in DEPTHS)
-    found = second_rise(network.placement, gains, (statement.activation,), statement.norm_kind)
+    networks = [second_meanfield.coefficients(statement.scheme, length) for length in DEPTHS]
+    gains = tuple(network.gain_in for network in networks)
+    found = second_rise(networks[0].placement, gains, (statement.activation,), statement.norm_kind)
     first, second, third = (float(statement.order.subs(L, length)) for length in DEPTHS)
     ratio = math.inf if second == first else (third - second) / (second - first)
     return Evidence(

@@ -288,11 +288,9 @@ def _last_by_quadrature(s: Values) -> list[bool | None]:
     for activation in ("relu", "gelu"):
         ratios = []
         for length in second_meanfield.LENGTHS:
-            a, b = (
-                second_meanfield.NETWORKS["deepnorm"].residual_weight(length),
-                second_meanfield.NETWORKS["deepnorm"].gain(length),
-            )
-            _, second, slope, _, _ = second_meanfield.moments(activation, b)
+            network = second_meanfield.coefficients("deepnorm", length)
+            a, b = network.residual_weight, network.gain_in
+            _, second, slope, *_ = second_meanfield.moments(activation, b)
             found = (b**2 * slope + second) / (a**2 + b**2 * second)
             ratios.append(math.log(found / printed(a, b, b) ** 2))
         answers.append(algebra.settles(ratios))

@@ -105,12 +105,12 @@ def _by_theory(s: RoleOrders) -> list[bool | None]:
 
 def _by_sums(s: RoleOrders) -> list[bool | None]:
     """The same sublayer written out, summed at 10^2, 10^4, 10^6."""
-    network = second_meanfield.NETWORKS["deepnorm"]
     out: list[bool | None] = []
     for name, order in s.entries:
         ratios = []
         for length in second_meanfield.LENGTHS:
-            square, gain2 = network.residual_weight(length) ** 2, network.gain(length) ** 2
+            network = second_meanfield.coefficients("deepnorm", length)
+            square, gain2 = network.residual_weight**2, network.gain_in**2
             total = square + gain2**2 / 2
             each = {"matrices": gain2 / total, "output biases": 1 / total, "inner biases": gain2 / 2 / total}
             each["query biases"] = gain2**2 / 2 / total

@@ -112,10 +112,11 @@ def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases."""
     from sims.model import ModelConfig, alternating
 
-    length, network = int(config["num_sublayers"]), second_meanfield.NETWORKS[str(config["scheme"])]
-    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain(length))
+    length = int(config["num_sublayers"])
+    network = second_meanfield.coefficients(str(config["scheme"]), length)
+    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain_in)
     model = ModelConfig(
-        encoder=alternating(length, residual_weight=network.residual_weight(length), gains=gains),
+        encoder=alternating(length, residual_weight=network.residual_weight, gains=gains),
         d_model=WIDTH,
         ffn_ratio=1,
         activation=str(config["activation"]),

@@ -142,15 +142,15 @@ def _sublayer_of_theory(activation: str, residual_weight: float, by_v: float, by
 
 def _by_quadrature(s: RealBound) -> Evidence:
     def weights(scheme: str, length: int) -> tuple[float, float]:
-        network = second_meanfield.NETWORKS[scheme]
-        return network.residual_weight(length), network.gain(length)
+        network = second_meanfield.coefficients(scheme, length)
+        return network.residual_weight, network.gain_in
 
     def one(activation: str, a: float, by_v: float, by_w: float) -> tuple[float, float]:
-        _, second, slope, _, _ = second_meanfield.moments(activation, by_w)
+        _, second, slope, *_ = second_meanfield.moments(activation, by_w)
         total = a**2 + by_v**2 * second
         return (by_v**2 * slope + second) / total, (a**2 + by_v**2 * by_w**2 * slope) / total
 
-    detail = "the same sum with moments by quadrature and the scales of ``direct``"
+    detail = "the same sum with moments by quadrature and the scheme's own scales"
     return _evidence(Route.NUMERIC, s, _over_bound(s, weights, one), detail)
 
 
@@ -174,9 +174,9 @@ def _measured(scheme: str, profile: str, is_ffn: bool, activation: str) -> tuple
 
 def _letters(scheme: str, profile: str, length: int = 6) -> tuple[float, list[tuple[float, float]]]:
     """alpha, and (v, w) by sublayer."""
-    network = second_meanfield.NETWORKS[scheme]
-    gain, factors = network.gain(length), [_PROFILES[profile](index, length) for index in range(length)]
-    return network.residual_weight(length), [(gain * by_v, gain * by_w) for by_v, by_w in factors]
+    network = second_meanfield.coefficients(scheme, length)
+    gain, factors = network.gain_in, [_PROFILES[profile](index, length) for index in range(length)]
+    return network.residual_weight, [(gain * by_v, gain * by_w) for by_v, by_w in factors]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequali
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, gelu_part
 from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, growth_part, v, w
-from paper_checks.routes import algebra, second_meanfield, uneven_gains
+from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, order_key, order_of
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
 from theory.symbols import L, l
@@ -211,7 +211,7 @@ def _never_more(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for length in range(1, 41):
         ones = [S.One] * length
-        pre, post = (uneven_gains.update(name, ones, ones) for name in ("pre-ln", "post-ln"))
+        pre, post = (second_meanfield.update(name, ones, ones) for name in ("pre-ln", "post-ln"))
         out.append(bool(pre <= post and pre == 2 * (harmonic(length + 2) - Rational(3, 2))))
     ratios = []
     for length in (10**3, 10**6):

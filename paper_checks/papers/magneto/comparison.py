@@ -22,7 +22,7 @@ from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmoni
 from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
-from paper_checks.routes import algebra, one_liners, uneven_gains
+from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
 from theory.symbols import L, k, scratch
 
@@ -69,8 +69,10 @@ class Comparison:
         one = Fraction(1) if isinstance(size, Fraction) else S.One
         ones, gains = [one] * length, [size if i == place else one for i in range(length)]
         if self.of == "update":
-            of_sub = uneven_gains.update("sub-ln", ones, gains, activation=self.activation, norm_kind=self.norm_kind)
-            return of_sub, uneven_gains.update("pre-ln", ones, gains, activation=self.activation)
+            of_sub = second_meanfield.update(
+                "sub-ln", ones, gains, activation=self.activation, norm_kind=self.norm_kind
+            )
+            return of_sub, second_meanfield.update("pre-ln", ones, gains, activation=self.activation)
         lists = [one * 0, *ones], [one * 0, *gains]
         of_sub, of_pre = (lambdify(LETTERS, bound, modules="math")(*lists, length) for bound in (SUB_BOUND, PRE_BOUND))
         return of_sub, of_pre
@@ -188,7 +190,7 @@ def _compiled(expr: Expr) -> Any:
 
 def in_the_limit(norm_kind: str, v: Sequence[Any], w: Sequence[Any], place: int) -> tuple[Any, Any]:
     """(Magneto's update, Pre-LN's) with ReLU as the w of one place, counted from 0, goes to infinity."""
-    kappa = uneven_gains.kappa("relu", norm_kind)
+    kappa = second_meanfield.kappa("relu", norm_kind)
     kappa = kappa if isinstance(kappa, int) else float(kappa)
     length = len(v)
     of_pre, stream = 1 / v[place] ** 2, Fraction(1)
@@ -235,7 +237,7 @@ def _for_every_length(s: Comparison) -> Evidence:
 
 def _update_signs(s: Comparison) -> Iterable[tuple[str, str, int | None]]:
     """(which l, the argument, the sign of Pre-LN's less Magneto's or None)."""
-    kappa = S(uneven_gains.kappa("relu", s.norm_kind))
+    kappa = S(second_meanfield.kappa("relu", s.norm_kind))
     excess = float(kappa - 1)
     one_term = 2 / (_l + 2) - 1 / (_l + 1)
     is_larger = cancel(one_term - _l / ((_l + 1) * (_l + 2))) == 0

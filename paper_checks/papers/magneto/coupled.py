@@ -13,7 +13,7 @@ from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, 
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured
 from paper_checks.papers.magneto.parts import COUPLED_CELLS
-from paper_checks.routes import uneven_gains
+from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
 from paper_checks.routes.search import search
 from theory.symbols import M, scratch
@@ -49,7 +49,7 @@ def _place_by_theory(s: CrossPlace) -> list[bool | None]:
 
 def _place_in_figure(s: CrossPlace) -> list[bool | None]:
     """Figure 2 (b): self-attention, then the attention that reads the encoder, then the feed-forward network."""
-    names = [name for _ in range(6) for name in uneven_gains.DECODER_LAYER]
+    names = [name for _ in range(6) for name in second_meanfield.DECODER_LAYER]
     return [(name == "cross") == (number % 3 == s.remainder) for number, name in enumerate(names, start=1)]
 
 
@@ -219,7 +219,7 @@ def _exact(s: CoupledBound) -> Evidence:
     from hypothesis import strategies as st
 
     def holds(case: tuple[Side, Side]) -> bool:
-        update, bound = uneven_gains.coupled(*case, norm_kind=s.norm_kind).total, s.bound(*case)
+        update, bound = second_meanfield.coupled(*case, norm_kind=s.norm_kind).total, s.bound(*case)
         return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound)
 
     listed = list(_tried(s.is_equal))
@@ -247,7 +247,7 @@ def _exact(s: CoupledBound) -> Evidence:
 
 
 def _shown(s: CoupledBound, decoder: Side, encoder: Side) -> dict[str, Any]:
-    update = float(uneven_gains.coupled(decoder, encoder, norm_kind=s.norm_kind).total)
+    update = float(second_meanfield.coupled(decoder, encoder, norm_kind=s.norm_kind).total)
     bound = float(s.bound(decoder, encoder))
     as_printed = float(replace(s, remainder=1).bound(decoder, encoder))
     sizes = f"N = {len(encoder[0]) // 2}, M = {len(decoder[0]) // 3}"

@@ -13,7 +13,7 @@ from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.comparison import BOUND, NOT_FIRST, comparison
 from paper_checks.papers.magneto.parts import bracket_value
-from paper_checks.routes import algebra, second_meanfield, uneven_gains
+from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
 from theory.symbols import L, scratch
 
@@ -57,7 +57,9 @@ def _power_by_sums(s: Values) -> list[bool | None]:
         found = []
         for size in (Fraction(10**3), Fraction(10**6)):
             gains = [size if i == 2 else Fraction(1) for i in range(6)]
-            found.append(float(uneven_gains.streams(_SCHEMES[name], [Fraction(1)] * 6, gains, norm_kind="rmsnorm")[3]))
+            found.append(
+                float(second_meanfield.streams(_SCHEMES[name], [Fraction(1)] * 6, gains, norm_kind="rmsnorm")[3])
+            )
         out.append(round(math.log10(found[1] / found[0]) / 3, 3) == int(printed))
     return out
 
@@ -69,9 +71,9 @@ def _other_ways() -> tuple[str, ...]:
         found = []
         for size in (Fraction(10**3), Fraction(10**6)):
             gains = [size if i == 2 else Fraction(1) for i in range(6)]
-            found.append(uneven_gains.streams(name, gains, ones, norm_kind="rmsnorm")[3])
+            found.append(second_meanfield.streams(name, gains, ones, norm_kind="rmsnorm")[3])
         degrees.append(round(math.log10(found[1] / found[0]) / 3))
-        at_one.append(uneven_gains.streams(name, ones, ones, norm_kind="rmsnorm")[6])
+        at_one.append(second_meanfield.streams(name, ones, ones, norm_kind="rmsnorm")[6])
     return (
         f"v_l -> c v_l instead: the stream's second moment is of degree {degrees[1]} in c with Sub-LN, and "
         f"{degrees[0]} with Pre-LN",

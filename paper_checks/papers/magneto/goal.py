@@ -150,10 +150,6 @@ _S3_12 = _goal(
 # ---------------------------------------------------------------- the model: attention and FFN in turn
 
 
-_KAPPAS = (1.0, math.pi / (math.pi - 1))
-"""Of attention over one token, W_o LN(W_v LN(x)), which has no activation; and of an FFN with ReLU and LayerNorm."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class AlternatingGrowth:
     """The update of Magneto's own layers, attention and FFN in turn, at gains sqrt(log L)."""
@@ -171,13 +167,16 @@ class AlternatingGrowth:
 
 
 def _alternating_update(length: int) -> float:
-    """Added up from the top down: D_{l-1}/D_l = 1 + kappa_l gamma^2/q_{l-1}."""
-    gamma_squared = math.log(length)
-    kappas = np.resize(_KAPPAS, length)
-    streams = 1 + gamma_squared * np.arange(length)
-    steps = np.log1p(kappas * gamma_squared / streams)
-    above = np.concatenate([np.cumsum(steps[::-1])[::-1][1:], [0.0]])
-    return float(((1 + kappas) * np.exp(above)).sum() / (1 + gamma_squared * length))
+    """Attention over one token, W_o LN(W_v LN(x)), is an FFN without an activation; the FFN has ReLU."""
+    network = second_meanfield.coefficients("sub-ln-gamma", length)
+    gains = network.gain_out, network.gain_in
+    pair = [second_meanfield.at_gains(network.norms, *gains, name, "layernorm") for name in ("identity", "relu")]
+    branch, through, squares = (
+        np.resize([f(one) for one in pair], length)
+        for f in (lambda one: one.branch, lambda one: one.through, lambda one: one.fc1 + one.fc2)
+    )
+    logs = second_meanfield.log_gradients(network.norms, np.ones(length), branch, through)
+    return math.exp(second_meanfield.log_sum(logs, squares))
 
 
 def _alternating_summed(s: AlternatingGrowth) -> Evidence:

@@ -19,7 +19,7 @@ from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambd
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.magneto.measured import NUM_NETWORKS, Case, Stack, measure, measured
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, n, v, w
-from paper_checks.routes import algebra, uneven_gains
+from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import outcome
 from paper_checks.routes.search import search
 from theory.symbols import L, l, scratch
@@ -57,7 +57,7 @@ class Inequality:
         return f"update of {network}, over {trained}, <= eta*d*({self.bound}) at {gains}"
 
     def update(self, v: Sequence[Any], w: Sequence[Any]) -> Any:
-        of_branches = uneven_gains.update(self.scheme, v, w, activation=self.activation, norm_kind=self.norm_kind)
+        of_branches = second_meanfield.update(self.scheme, v, w, activation=self.activation, norm_kind=self.norm_kind)
         return of_branches + 1 if self.has_head else of_branches
 
 
@@ -300,7 +300,7 @@ def _by_limits(statement: Inequality) -> Evidence:
 def _proofs(statement: Inequality) -> tuple[bool, list[str]]:
     if statement.has_head:
         return _proofs(statement.with_(has_head=False, bound=statement.bound - 1))
-    if uneven_gains.kappa(statement.activation, statement.norm_kind) != 1 and statement.scheme == "sub-ln":
+    if second_meanfield.kappa(statement.activation, statement.norm_kind) != 1 and statement.scheme == "sub-ln":
         return False, []
     if statement.is_equal:
         return _by_induction(statement), [
@@ -391,7 +391,7 @@ def _real_networks(statement: Inequality) -> Iterator[Case]:
     for gains in _measured_at(statement):
         v, w = (tuple(float(gain) for gain in one) for one in gains)
         stack = Stack(
-            placement=uneven_gains.PLACEMENT[statement.scheme],
+            placement=second_meanfield.coefficients(statement.scheme, 1).placement,
             v=v,
             w=w,
             activation=statement.activation,

@@ -10,12 +10,9 @@ and the sum of D_l is a ratio of Gamma functions, which at L = e^100 and beyond 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import mpmath
-import numpy as np
-from scipy.special import ndtr
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
@@ -37,44 +34,19 @@ EQUAL_MOMENTS = (
 """The same of Post-LN and Pre-LN, which have no inner norm."""
 
 _LOGS = (10**2, 10**4, 10**6)
-_EDGE = 12.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(160)
-
-
-def _gelu_moments(scale: float) -> tuple[float, float, float]:
-    """E phi, E phi^2, E phi'^2 of GELU at scale z: those of ReLU, and what differs, which lies within |u| < 12.
-
-    At a large scale that is the only way to keep the digits of kappa - 1, which log L multiplies.
-    """
-    found = np.array([scale / math.sqrt(2 * math.pi), scale**2 / 2, 0.5])
-    for low, high in ((-_EDGE, 0.0), (0.0, _EDGE)):
-        u = low + (high - low) * (_NODES + 1) / 2
-        weights = _WEIGHTS * (high - low) / 2 * np.exp(-((u / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
-        value, slope = u * ndtr(u), ndtr(u) + u * np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-        step = float(low == 0)
-        found += [float(weights @ f) for f in (value - step * u, value**2 - step * u**2, slope**2 - step)]
-    mean, second, slope_second = (float(x) for x in found)
-    return mean, second, slope_second
 
 
 def _log_update(statement: Growth, log_length: float) -> mpmath.mpf:
-    """log of the update of a stack of Pre-LN or Sub-LN with GELU at L = e^log_length."""
-    if statement.activation != "gelu" or statement.optimizer != "sgd":
-        raise ValueError("the difference from ReLU is written for GELU under SGD")
-    placement = second_meanfield.NETWORKS[statement.scheme].placement
-    gain = math.sqrt(log_length) if statement.scheme == "sub-ln-gamma" else 1.0
-    mean, second, slope = _gelu_moments(gain)
-    if placement == "sub":
-        divisor = second - mean**2 if statement.norm_kind == "layernorm" else second
-        hidden, slope = 1.0, slope / divisor
-    elif placement == "pre":
-        hidden = second
-    else:
-        raise ValueError(f"no sum of {statement.scheme} here")
-    kappa, c = gain**2 * slope / hidden, mpmath.mpf(1) / (gain**2 * hidden)
+    """log of the update of a stack of Pre-LN or Sub-LN at L = e^log_length."""
+    stack = second_meanfield.scheme(statement.scheme).stack
+    if not stack.placement.pre or statement.optimizer != "sgd":
+        raise ValueError(f"no sum of {statement.scheme} under {statement.optimizer} here")
+    gain = float(lambdify(L, stack.gain_in, modules="mpmath")(mpmath.exp(log_length)))
+    one = second_meanfield.at_gains(stack.placement, gain, gain, statement.activation, statement.norm_kind)
+    kappa, c = one.through / one.branch, mpmath.mpf(1) / one.branch
     first = mpmath.gamma(1 + c) / mpmath.gamma(c + kappa)
     reaching = c * (first * mpmath.exp((kappa - 1) * log_length) - 1) / (kappa - 1)
-    return mpmath.log((gain**2 * slope + hidden) * reaching)
+    return mpmath.log((one.fc1 + one.fc2) * reaching)
 
 
 def _by_gamma_functions(statement: Growth) -> Evidence:

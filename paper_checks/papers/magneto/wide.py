@@ -125,9 +125,9 @@ def second_rise(
 
 
 def _run(statement: Growth) -> Evidence:
-    network = second_meanfield.NETWORKS[statement.scheme]
-    gains = tuple(network.gain(length) for length in DEPTHS)
-    found = second_rise(network.placement, gains, (statement.activation,), statement.norm_kind)
+    networks = [second_meanfield.coefficients(statement.scheme, length) for length in DEPTHS]
+    gains = tuple(network.gain_in for network in networks)
+    found = second_rise(networks[0].placement, gains, (statement.activation,), statement.norm_kind)
     order = lambdify(L, statement.order, modules="math")
     printed = [gain**2 * float(order(length)) for length, gain in zip(DEPTHS, gains, strict=True)]
     ratio = (printed[2] - printed[1]) / (printed[1] - printed[0])

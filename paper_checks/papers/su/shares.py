@@ -15,7 +15,7 @@ from paper_checks.routes import attention
 from paper_checks.routes.attention import Interval
 from paper_checks.routes.checks import all_of, check, outcome
 from paper_checks.routes.kernel import Curve, curve, exponent, law
-from paper_checks.routes.second_meanfield import NETWORKS
+from paper_checks.routes.second_meanfield import coefficients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +81,8 @@ def _share_powers(s: DeepShare) -> list[bool | None]:
     """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
     out: list[bool | None] = []
     for scheme in s.schemes:
-        gain = NETWORKS[scheme].gain
-        power = 2 * math.log(gain(10**6) / gain(10**4)) / math.log(100)
+        low, high = (coefficients(scheme, length).gain_in for length in (10**4, 10**6))
+        power = 2 * math.log(high / low) / math.log(100)
         if power < 0:
             out.append(s.allows(Interval(power - 1e-9, power + 1e-9)))
     return out

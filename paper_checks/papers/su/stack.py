@@ -96,7 +96,7 @@ def _deep(alpha: float, lam: float, activation: str, length: int) -> Deep:
         model.seen = []
         return model.streams(x_BTD)[1:], torch.stack(model.seen).amin()
 
-    network = second_meanfield.Network("post", lambda _: alpha, lambda _: lam)
+    network = second_meanfield.coefficients("post-ln", length)._replace(residual_weight=alpha, gain_in=lam)
     model, stacked = attention.stack(network, length, Watched, activation=activation)
     x_RBTD, readout_RBTD = attention.inputs(2, 8, 32, 50)
     streams, smallest_R = attention.together(model, watch)(stacked, x_RBTD)
