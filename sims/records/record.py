@@ -61,10 +61,12 @@ class Divergence(BaseModel):
 class Versions(BaseModel):
     model_config = STRICT
 
-    python: str = Field(pattern=r"^\d+\.\d+")
+    """None where the oldest runs did not keep it."""
+
+    python: str | None = Field(pattern=r"^\d+\.\d+")
     torch: str = Field(pattern=r"^\d+\.\d+")
-    numpy: str = Field(pattern=r"^\d+\.\d+")
-    depthlaw: str = Field(pattern=r"^\d+\.\d+")
+    numpy: str | None = Field(pattern=r"^\d+\.\d+")
+    depthlaw: str | None = Field(pattern=r"^\d+\.\d+")
 
 
 class Run(BaseModel):
@@ -73,8 +75,9 @@ class Run(BaseModel):
     config: all that they are made of, as JSON. values: by quantity, a number for each seed in turn, null where that
     seed diverged. diverged: by seed. unreliable: quantities that rounding decides, which have no values, each with the
     relative change that rounding makes of it. device: "cpu" or the name of the GPU.
-    seconds: what the measurement took. created: UTC. commit: of git, where it is known. Older files have more, which
-    nothing reads.
+    seconds: what the measurement took. created: UTC. commit: of git, where it is known. The runs of DeepNet's networks
+    were kept without all of this: their seconds and versions but torch's are null, and created is when git first had
+    them. Older files have more, which nothing reads.
     """
 
     model_config = STRICT | ConfigDict(extra="ignore")
@@ -88,7 +91,7 @@ class Run(BaseModel):
     versions: Versions
     device: str = Field(min_length=1)
     dtype: Literal["float64", "float32", "bfloat16", "float16"]
-    seconds: float = Field(ge=0)
+    seconds: float | None = Field(ge=0)
     created: AwareDatetime
     commit: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
 
@@ -97,11 +100,6 @@ class Run(BaseModel):
     def _is_finite(cls, config: dict[str, JsonValue]) -> dict[str, JsonValue]:
         json.dumps(config, allow_nan=False)  # a ValueError that says so
         return config
-
-    @field_validator("values")
-    @classmethod
-    def _rounded(cls, values: dict[str, list[float | None]]) -> dict[str, list[float | None]]:
-        return {name: [None if x is None else rounded(x) for x in numbers] for name, numbers in values.items()}
 
     @model_validator(mode="after")
     def _fits_its_seeds(self) -> Self:
@@ -149,7 +147,7 @@ def make(
     unreliable: Mapping[str, float] | None = None,
     commit: str | None = None,
 ) -> Run:
-    """A run that was measured just now, here. Values that are not finite become null; tuples in config, lists.
+    """A run that was measured just now, here. Values are rounded, and null where not finite; tuples in config, lists.
 
     config: JSON-plain, all that the networks are made of. values: by quantity, a number for each seed. device: "cpu" or
     the name of the GPU. seconds: what it took. diverged: by seed, as ``Divergence``. ValueError, in one line, where it
@@ -168,7 +166,7 @@ def make(
         "config": plain(config),
         "seeds": list(seeds),
         "values": {
-            name: [x if x is not None and math.isfinite(x) else None for x in numbers]
+            name: [rounded(x) if x is not None and math.isfinite(x) else None for x in numbers]
             for name, numbers in values.items()
         },
         "diverged": diverged or {},

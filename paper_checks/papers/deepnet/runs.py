@@ -1,14 +1,21 @@
-"""What is recorded of DeepNet's networks at initialisation, made by ``python -m paper_checks.papers.deepnet.runs``.
+"""What is recorded of DeepNet's networks at initialisation: measurements too slow to repeat at every ``verify``.
 
 Everywhere the update is that of one logit under SGD, the sum of ||df/dtheta||^2 / d, by autograd, on 4 independent
-tokens. Nothing here is of theory/.
+tokens. Nothing here is of theory/. A plan says which configurations a record has, with how many seeds; the command adds
+the runs that a record lacks, and changes none. Tests measure the first seeds again, and others.
+
+    python -m paper_checks.papers.deepnet.runs encoder-decoders    # adds what encoder-decoders.jsonl lacks
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sympy import Expr, log
@@ -27,8 +34,8 @@ from paper_checks.papers.deepnet.parts import (
 )
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import outcome
-from paper_checks.routes.records import Config, Plan, make, record
 from paper_checks.system.places import RECORDS
+from sims.records.record import Run, append, find, make, read
 from theory.symbols import L
 
 NUM_TOKENS = 4
@@ -42,6 +49,51 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """By what they are, the roles of a default Transformer. Left out: the biases of k, which shift all scores of a query
 alike, so that softmax does not see them and their gradient is 0."""
+
+Config = Mapping[str, str | int | float]
+"""What sets a network of a record apart from the others: plain numbers and names."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a record is of: configs, each with its number of seeds. measure: each quantity by seed, of one config."""
+
+    about: str
+    configs: tuple[tuple[Config, int], ...]
+    measure: Callable[[Config, Sequence[int]], Mapping[str, Sequence[float]]]
+
+
+@cache
+def record(name: str) -> tuple[Run, ...]:
+    """A record by its name, as it is in this checkout."""
+    return tuple(read(RECORDS / f"{name}.jsonl"))
+
+
+def recorded(name: str, quantity: str, config: Config) -> list[float]:
+    """A quantity by recorded seed. LookupError where there is no such run, or a seed of it diverged."""
+    found = find(record(name), config)
+    if not found.seeds or found.diverged:
+        raise LookupError(f"{name} has no such run: {', '.join(f'{key} {value}' for key, value in config.items())}")
+    return [x for x in found.values[quantity] if x is not None]
+
+
+_AT_ONCE = 4
+"""Seeds that are run together."""
+
+
+def add(plan: Plan, path: Path, say: Callable[[str], None] = lambda _: None) -> None:
+    """Add to the record what its plan asks for and it lacks: a run for each config, its seeds beginning at 0."""
+    runs = read(path) if path.exists() else []
+    for config, num_seeds in plan.configs:
+        missing = sorted(set(range(num_seeds)) - set(find(runs, config).seeds))
+        start, values = time.monotonic(), dict[str, list[float]]()
+        for first in range(0, len(missing), _AT_ONCE):
+            for name, numbers in plan.measure(config, missing[first : first + _AT_ONCE]).items():
+                values.setdefault(name, []).extend(numbers)
+        if missing:
+            seconds = time.monotonic() - start
+            append(path, make(config, missing, values, device="cpu", dtype="float64", seconds=seconds))
+            say(f"{path.name}: {len(missing)} seeds of {', '.join(f'{key} {value}' for key, value in config.items())}")
 
 
 # ---------------------------------------------------------------- encoder-decoders, by depth: DN-13, DN-14
@@ -95,9 +147,8 @@ def _sum(found: Mapping[str, Sequence[float]], start: tuple[str, ...], d: int) -
 def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
     """By recorded seed: the update, and the decoder's top layer's part of it."""
     config = {"scheme": scheme, "num_layers": num_layers}
-    found = record("encoder-decoders")
-    either, top = (found.values(name, config) for name in ("encoder", "decoder")), found.values("top layer", config)
-    return [sum(both) for both in zip(*either, strict=True)], top
+    encoder, decoder, top = (recorded("encoder-decoders", name, config) for name in ("encoder", "decoder", "top layer"))
+    return [sum(both) for both in zip(encoder, decoder, strict=True)], top
 
 
 # ---------------------------------------------------------------- encoders, by kind of parameter: DN-04, DN-09, DN-10
@@ -135,7 +186,7 @@ def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
 def encoders(scheme: str, activation: str, length: int) -> dict[str, list[float]]:
     """By kind of parameter and recorded seed, ||df/dtheta||^2."""
     config = {"scheme": scheme, "activation": activation, "num_sublayers": length}
-    return {name: record("encoders").values(name, config) for name in GROUPS}
+    return {name: recorded("encoders", name, config) for name in GROUPS}
 
 
 def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
@@ -206,7 +257,7 @@ def share_configs() -> tuple[dict[str, int | float], ...]:
 
 def encoder_share(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> list[float]:
     """By recorded seed: the encoder's part of the update."""
-    return record("encoder-share").values("encoder", share_config(scales, counts))
+    return recorded("encoder-share", "encoder", share_config(scales, counts))
 
 
 PLANS: Mapping[str, Plan] = {
@@ -247,7 +298,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"usage: python -m paper_checks.papers.deepnet.runs {' | '.join(PLANS)} ...", file=sys.stderr)
         return 2
     for name in arguments:
-        make(PLANS[name], RECORDS / f"{name}.json", print)
+        add(PLANS[name], RECORDS / f"{name}.jsonl", print)
     return 0
 
 
