@@ -38,7 +38,8 @@ from paper_checks.papers.registry import claims
 from paper_checks.papers.su.networks import phi
 from paper_checks.papers.su.probe_search import Probe
 from paper_checks.papers.su.scale import Homogeneous
-from paper_checks.routes.attention import Interval, of_logs, one_layer, query_shares
+from paper_checks.routes.attention import one_layer, query_shares
+from paper_checks.routes.intervals import Interval, of_logs
 from sims.ensemble import Ensemble, Member
 from sims.model import ModelConfig, SublayerConfig, alternating
 from sims.stats import Estimate, estimate, ratio

@@ -112,11 +112,22 @@ def ratio(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
     """
     if first.mean <= 0 or second.mean <= 0:
         raise ValueError(f"no ratio of {first.mean} and {second.mean}: both have to be positive")
-    found = _combined((1.0, -1.0), (_logarithm(first), _logarithm(second)), level)
+    found = difference(_logarithm(first), _logarithm(second), level)
     middle = math.exp(found.mean)
     if found.standard_error is None or found.low is None or found.high is None:
         return Estimate(middle, None, None, None, found.num)
     return Estimate(middle, middle * found.standard_error, math.exp(found.low), math.exp(found.high), found.num)
+
+
+def difference(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
+    """first - second, of independent seeds. num: the values of both.
+
+    >>> from sims.stats import difference, estimate
+    >>> found = difference(estimate([2.0, 2.4, 1.9]), estimate([1.0, 1.2, 1.1]))
+    >>> round(found.mean, 3), found.low < found.mean < found.high, found.num
+    (1.0, True, 6)
+    """
+    return combined((1.0, -1.0), (first, second), level)
 
 
 # ---------------------------------------------------------------- exponents
@@ -189,8 +200,8 @@ def fit_exponent(
         else:
             reason = f"an exponent needs two lengths, and {len(kept)} can be fitted"
         return ExponentFit(kept, reason=reason, left_out=left_out)
-    _, slope = _line_coefficients(np.log(kept), np.ones(len(kept)))
-    measured = _combined(slope, tuple(fitted.values()), level)
+    slope = slope_weights(np.log(kept))
+    measured = combined(slope.tolist(), tuple(fitted.values()), level)
     if predicted is None:
         return ExponentFit(kept, measured, reason="nothing is predicted", left_out=left_out)
     curve = dict(zip(lengths, predicted, strict=True))
@@ -233,7 +244,7 @@ def width_term(
         raise ValueError("a width term needs two or more different widths, each with its ratio")
     weights = np.array([found.num * width for found, width in zip(ratios, widths, strict=True)], dtype=float)
     limit, slope = _line_coefficients(num_sublayers / np.array(widths, dtype=float), weights)
-    return WidthTerm(_combined(limit, ratios, level), _combined(slope, ratios, level))
+    return WidthTerm(combined(limit, ratios, level), combined(slope, ratios, level))
 
 
 # ---------------------------------------------------------------- agreement
@@ -272,17 +283,17 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
         if found.num < 2:
             raise ValueError("agreement needs two values on either side")
         sides.append(estimate([math.log(x) for x in values if x is not None]) if has_logs else found)
-    difference = _combined((1.0, -1.0), sides, level)
-    error, rounding = difference.standard_error or 0.0, 10.0 ** (1 - DIGITS)
+    between = difference(sides[0], sides[1], level)
+    error, rounding = between.standard_error or 0.0, 10.0 ** (1 - DIGITS)
     size = 1.0 if has_logs else max(abs(side.mean) for side in sides)
-    if abs(difference.mean) <= rounding * size:
+    if abs(between.mean) <= rounding * size:
         p_value = 1.0
     elif error == 0:
         p_value = 0.0
     else:
         degrees = _degrees([side.standard_error or 0.0 for side in sides], sides)
-        p_value = 2 * float(stdtr(degrees, -abs(difference.mean) / error))
-    return Agreement(p_value > 1 - level, p_value, difference, has_logs)
+        p_value = 2 * float(stdtr(degrees, -abs(between.mean) / error))
+    return Agreement(p_value > 1 - level, p_value, between, has_logs)
 
 
 # ---------------------------------------------------------------- sums of estimates
@@ -294,6 +305,11 @@ def _logarithm(found: Estimate) -> Estimate:
     return Estimate(math.log(found.mean), error, None, None, found.num)
 
 
+def slope_weights(x: np.ndarray) -> np.ndarray:
+    """What the y at each x count in the slope of the least-squares line."""
+    return np.array(_line_coefficients(x, np.ones(len(x)))[1])
+
+
 def _line_coefficients(x: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[float]]:
     """What the y at each x count in the least-squares line: (at x = 0, slope)."""
     shares = weights / weights.sum()
@@ -302,7 +318,7 @@ def _line_coefficients(x: np.ndarray, weights: np.ndarray) -> tuple[list[float],
     return (shares - middle * slope).tolist(), slope.tolist()
 
 
-def _combined(coefficients: Sequence[float], parts: Sequence[Estimate], level: float) -> Estimate:
+def combined(coefficients: Sequence[float], parts: Sequence[Estimate], level: float) -> Estimate:
     """sum_i c_i part_i of independent parts."""
     mean = sum(c * part.mean for c, part in zip(coefficients, parts, strict=True))
     num = sum(part.num for part in parts)

@@ -18,46 +18,13 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, Symbol, exp, expand, simplify, symbols
 
+from paper_checks.routes.intervals import Interval, of_logs
 from paper_checks.routes.second_meanfield import Coefficients, coefficients
 
-LEVEL = 0.9999
-"""Of the intervals for measured means, two-sided."""
 RUNS = 16
 """Independent seeds of a measurement: networks, inputs and readouts."""
 DEEPEST = 16
 """Sublayers of the deepest stack that is measured."""
-
-
-class Interval(NamedTuple):
-    low: float
-    high: float
-
-    def within(self, low: float, high: float) -> bool | None:
-        """Whether the measured number lies there: None where the interval reaches over an end."""
-        if low <= self.low and self.high <= high:
-            return True
-        return False if self.high < low or self.low > high else None
-
-    @property
-    def text(self) -> str:
-        return f"{self.low:.2g} to {self.high:.2g}"
-
-
-def interval(samples: Sequence[float]) -> Interval:
-    """For the mean of independent samples, by Student's t at ``LEVEL``."""
-    from scipy.special import stdtrit
-
-    freedom = len(samples) - 1
-    mean = math.fsum(samples) / len(samples)
-    variance = math.fsum((x - mean) ** 2 for x in samples) / freedom
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance / len(samples))
-    return Interval(mean - half, mean + half)
-
-
-def of_logs(samples: Sequence[float]) -> Interval:
-    """The geometric mean of positive samples whose logarithms these are."""
-    low, high = interval(samples)
-    return Interval(math.exp(low), math.exp(high))
 
 
 # ---------------------------------------------------------------- one layer, exactly

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 
 from paper_checks.claims.claim import Check, Evidence, Route
-from paper_checks.routes.attention import Interval, draws, interval, together
+from paper_checks.routes.attention import draws, together
 from paper_checks.routes.checks import check, outcome
+from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
 
 LENGTHS = (8, 48, 304)

@@ -23,16 +23,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 from sympy import Expr, S, lambdify, log
 
 from paper_checks.claims.claim import Check, Evidence, Part, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import outcome
+from paper_checks.routes.intervals import ends
 from paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
 from sims import stats
-from sims.stats import Estimate
+from sims.stats import Estimate, combined, slope_weights
 from theory.symbols import L
 
 if TYPE_CHECKING:
@@ -98,13 +98,9 @@ def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = _MOST)
     return Curve(lengths, np.log(list(values.values())), np.array([found.errors[role][n] for n in values]))
 
 
-def _slope_weights(x: np.ndarray) -> np.ndarray:
-    return (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-
-
 def exponent(found: Curve, level: float = LEVEL) -> Estimate:
     """The slope in log L."""
-    weights = _slope_weights(np.log(found.lengths))
+    weights = slope_weights(np.log(found.lengths))
     return _estimate(float(weights @ found.logs), weights, found.errors, level)
 
 
@@ -114,7 +110,7 @@ def rise_exponent(found: Curve) -> Estimate:
     rises = np.diff(values)
     if rises.min() <= 0:
         return Estimate(-math.inf, 0.0, -math.inf, -math.inf, len(values))
-    weights = _slope_weights((x[1:] + x[:-1]) / 2)
+    weights = slope_weights((x[1:] + x[:-1]) / 2)
     shares = np.zeros(len(values))
     shares[1:] += weights * values[1:] / rises
     shares[:-1] -= weights * values[:-1] / rises
@@ -123,13 +119,9 @@ def rise_exponent(found: Curve) -> Estimate:
 
 def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
     """Errors at different depths are independent, each of 3 degrees of freedom: Welch and Satterthwaite's interval."""
-    parts = (weights * errors) ** 2
-    error = math.sqrt(parts.sum())
-    half = 0.0
-    if error > 0:
-        degrees = (_REPLICATES - 1) * parts.sum() ** 2 / (parts**2).sum()
-        half = float(stdtrit(degrees, (1 + level) / 2)) * error
-    return Estimate(mean, error, mean - half, mean + half, len(weights))
+    parts = [Estimate(0.0, error, None, None, _REPLICATES) for error in errors.tolist()]
+    low, high = ends(combined(weights.tolist(), parts, level))
+    return Estimate(mean, math.hypot(*(weights * errors)), mean + low, mean + high, len(weights))
 
 
 @cache

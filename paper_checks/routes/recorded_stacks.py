@@ -36,15 +36,15 @@ from sympy import Expr, Rational, lambdify, log
 from paper_checks.claims.claim import Check, Evidence, Part, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.intervals import LEVEL
 from paper_checks.system.places import RECORDS
 from sims.records import record
-from sims.stats import Estimate, estimate
+from sims.stats import Estimate, estimate, slope_weights
 from theory.symbols import L
 
 PATH = RECORDS / "ffn-stacks.jsonl"
 LENGTHS = (4, 8, 16, 32, 64)
 WIDTHS = (512, 256)
-LEVEL = 0.9999
 
 
 # ---------------------------------------------------------------- what stands in the record
@@ -103,12 +103,6 @@ def table(scheme: str, optimizer: str, path: Path = PATH) -> np.ndarray:
 # ---------------------------------------------------------------- the exponent
 
 
-def slope_weights() -> np.ndarray:
-    """[length]: what each logarithm counts in the slope over log L."""
-    x = np.log(LENGTHS)
-    return (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-
-
 def width_weights() -> np.ndarray:
     """[width]: what each width counts in the value at 0 of the line in 1/d through both."""
     wide, narrow = WIDTHS
@@ -122,13 +116,13 @@ def exponent(scheme: str, optimizer: str, path: Path = PATH) -> Estimate:
     if found.min() <= 0:
         raise ValueError(f"{scheme} under {optimizer}: an update is {found.min():g}, which has no logarithm")
     logs_SL = np.tensordot(np.log(found), width_weights(), (1, 0))
-    return estimate((logs_SL @ slope_weights()).tolist(), LEVEL)
+    return estimate((logs_SL @ slope_weights(np.log(LENGTHS))).tolist(), LEVEL)
 
 
 def stated_exponent(order: Expr) -> float:
     """The same of an order in L."""
     value = lambdify(L, log(order), modules="math")
-    return float(slope_weights() @ [float(value(length)) for length in LENGTHS])
+    return float(slope_weights(np.log(LENGTHS)) @ [float(value(length)) for length in LENGTHS])
 
 
 def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent) -> float:

@@ -18,12 +18,10 @@ from paper_checks.papers.deepnet.parts import (
     VANILLA,
     Scales,
     deepnet_scales,
-    exponent,
-    interval,
-    is_below,
     measured,
     one_token,
 )
+from paper_checks.routes.intervals import exponent, interval
 from tests import realnet
 
 pytestmark = pytest.mark.slow
@@ -268,7 +266,7 @@ def test_DN_10_norms_and_biases_move_more_with_depth(d: int, num_seeds: int) -> 
     low, high = ([one_step(d, n, seed) for seed in range(num_seeds)] for n in (2, 24))
     of_matrices = exponent([pair[1] for pair in low], [pair[1] for pair in high], 12)
     of_all = exponent([pair[0] for pair in low], [pair[0] for pair in high], 12)
-    assert is_below(of_matrices, 1 / 4)
+    assert of_matrices.is_below(1 / 4)
     assert of_all.low > 1 / 4
     rest = exponent([a - b for a, b in low], [a - b for a, b in high], 12)
     assert rest.low > 3 / 4
@@ -342,7 +340,7 @@ def test_the_encoders_share_falls_with_the_decoders_depth(num_tokens: int) -> No
     )
     found = exponent(low, high, 8)
     assert found.low < -3 / 4 < found.high
-    assert is_below(found, -1 / 4)
+    assert found.is_below(-1 / 4)
 
 
 def test_one_token_in_closed_form_is_the_sum_over_layers() -> None:

@@ -173,7 +173,7 @@ def test_what_is_due_to_the_width_is_no_growth(tmp_path: Path) -> None:
     path = made_up(tmp_path / "it.jsonl", S.One, scatter=0.01, per_width=2)
     assert abs(exponent("su-sgd", "sgd", path).mean) < 0.02
     wide = np.log(recorded_stacks.table("su-sgd", "sgd", path)[:, 0])
-    assert float((wide @ recorded_stacks.slope_weights()).mean()) > 0.05
+    assert float((wide @ stats.slope_weights(np.log(recorded_stacks.LENGTHS))).mean()) > 0.05
 
 
 def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_weights_from_few_seeds_would_miss_as_often_as_documented() -> None:
         logs = [stats._logarithm(estimate(values)) for values in samples]
         weights = np.array([part.standard_error or 0 for part in logs]) ** -2.0
         _, slope = stats._line_coefficients(np.log(LENGTHS), weights)
-        return stats._combined(slope, logs, 0.95), 0.0
+        return stats.combined(slope, logs, 0.95), 0.0
 
     count = coverage(trial)
     assert is_coverage(count, 0.83)

@@ -18,8 +18,8 @@ from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt
 from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.routes import attention
-from paper_checks.routes.attention import Interval
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval, interval
 from theory.symbols import L
 
 _l, _d = symbols("l d", positive=True)
@@ -90,7 +90,7 @@ def _within_bounds(s: Values) -> Evidence:
     for num_blocks in (1, 6):
         low, high = (float(s[name].subs({_l: num_blocks, _d: 1})) for name in ("low", "high"))
         for kind in _SETS:
-            found = attention.interval(_squares(kind, num_blocks))
+            found = interval(_squares(kind, num_blocks))
             numbers[f"{kind} tokens, l = {num_blocks}"] = f"{found.text} in {low:g} to {high:g}"
             answers.append(found.high >= low and found.low <= high)
     return Evidence(
@@ -188,7 +188,7 @@ def _power(sizes: Sequence[int], logs: Sequence[Sequence[float]]) -> Interval:
     """The power by which a quantity grows from the first size to the second, seed by seed."""
     first, second = logs
     step = math.log(sizes[1] / sizes[0])
-    return attention.interval([(b - a) / step for a, b in zip(first, second, strict=True)])
+    return interval([(b - a) / step for a, b in zip(first, second, strict=True)])
 
 
 def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:

@@ -11,18 +11,11 @@ from sympy import Expr, Rational, S, fraction, lambdify, limit, sqrt, together
 
 from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.parts import (
-    SCALED,
-    Interval,
-    deepnet_scales,
-    interval,
-    is_below,
-    matrix_shares,
-    squares,
-)
+from paper_checks.papers.deepnet.parts import SCALED, deepnet_scales, matrix_shares, squares
 from paper_checks.papers.deepnet.tables import PRINTED
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval, interval
 from theory.symbols import M, N, scratch
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
@@ -241,13 +234,13 @@ def _variance_of_network(s: Values) -> Evidence:
     }
     answers: list[bool | None] = []
     for over in found.values():
-        answers += [is_below(over, 2), is_below(Interval(-over.high, -over.low), -0.5)]
+        answers += [over.is_below(2), Interval(-over.high, -over.low).is_below(-0.5)]
     return Evidence(
         route=Route.MEASURED,
         num_effective=len(answers),
         verdict=outcome(all_of(answers)),
         detail="var(alpha x + G(x)) of a real FFN sublayer of DeepNorm, ReLU, d = 128, over what is printed: between "
-        "1/2 and 2 at every depth, mean of 16 seeds and 3 standard errors",
+        "1/2 and 2 at every depth, interval of the mean of 16 seeds",
         numbers={name: over.text for name, over in found.items()},
     )
 
@@ -387,7 +380,7 @@ def _top_by_measuring(s: TopIsLargest) -> Evidence:
             interval([one - float(s.factor) ** 2 * other for one, other in zip(each, top, strict=True)])
             for each in below
         ]
-        answers += [is_below(over, 0) for over in found]
+        answers += [over.is_below(0) for over in found]
         numbers[f"M = {num_layers}"] = [f"{math.sqrt(sum(each) / len(each) / mean):.2g}" for each in below]
     return Evidence(
         route=Route.MEASURED,

@@ -11,16 +11,7 @@ from sympy import Expr, Rational, S, cancel
 
 from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet.parts import (
-    BETWEEN,
-    Interval,
-    exponent,
-    exponent_of_means,
-    interval,
-    is_below,
-    is_near,
-    matrix_shares,
-)
+from paper_checks.papers.deepnet.parts import BETWEEN, is_near, matrix_shares
 from paper_checks.papers.deepnet.runs import (
     DEPTHS,
     GROUPS,
@@ -35,6 +26,7 @@ from paper_checks.papers.deepnet.runs import (
 from paper_checks.papers.slides.contests import Words
 from paper_checks.routes import algebra, questions, second_meanfield
 from paper_checks.routes.checks import GROWTH, all_of, check, order_key, order_of, outcome
+from paper_checks.routes.intervals import Interval, exponent, exponent_of_means, interval
 from paper_checks.routes.kernel import UPDATE, curve, follows, kernel_too, law, roles_beside
 from paper_checks.routes.kernel import exponent as power_of
 from paper_checks.routes.recorded_stacks import recorded_too
@@ -304,7 +296,7 @@ def _depths_by_record(s: Depths) -> Evidence:
         updates = {n: encoder_decoders(scheme, n)[0] for n in DEPTHS}
         num_seeds = len(updates[low])
         found = exponent(updates[low], updates[high], high / low)
-        stays = is_below(found, BETWEEN)
+        stays = found.is_below(BETWEEN)
         answers.append(None if stays is None else stays is (how == "stays"))
         numbers[f"power of N, {scheme}"] = found.text
         numbers[f"median update, {scheme}"] = {f"{n}L-{n}L": float(f"{median(updates[n]):.2g}") for n in DEPTHS}
@@ -330,7 +322,7 @@ def _depths_by_kernel(s: Depths) -> Evidence:
         statement = Growth(scheme=_KERNEL_NAMES.get(scheme, scheme), order=S.One)
         found = power_of(curve(law(statement, "encoder-decoder")))
         assert found.low is not None and found.high is not None
-        stays = is_below(Interval(found.low, found.high), BETWEEN)
+        stays = Interval(found.low, found.high).is_below(BETWEEN)
         answers.append(None if stays is None else stays is (how == "stays"))
         numbers[f"power of N, {scheme}"] = f"{found.low:.3f} to {found.high:.3f}"
     return Evidence(

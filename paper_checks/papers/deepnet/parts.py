@@ -1,4 +1,4 @@
-"""What several claims of DeepNet share: real encoder-decoders, the same at one token and infinite width, and intervals.
+"""What several claims of DeepNet share: real encoder-decoders, and the same at one token and infinite width.
 
 Nothing here is of theory/. The update is that of one logit under SGD per unit learning rate, over d: the sum over the
 branch matrices of ||df/dW||^2 / d.
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-STANDARD_ERRORS = 3
-"""Half the width of every interval, so that a dozen of them hold together with few seeds each."""
+from paper_checks.routes.intervals import Interval
+
 SCALED = ("v", "out", "fc1", "fc2", "cross_v", "cross_out")
 """Roles that DeepNorm's beta multiplies."""
 BETWEEN = 1 / 8
@@ -129,50 +129,7 @@ def measured(
 # ---------------------------------------------------------------- intervals
 
 
-class Interval(NamedTuple):
-    """What the mean of independent numbers is, give or take their standard errors."""
-
-    low: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        return f"{self.low:.2g} to {self.high:.2g}"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    mean, square = _mean_and_error(values)
-    half = STANDARD_ERRORS * math.sqrt(square)
-    return Interval(mean - half, mean + half)
-
-
-def exponent(low: Sequence[float], high: Sequence[float], factor: float) -> Interval:
-    """The power of a count that takes ``low`` to ``high`` while the count grows by ``factor``, from mean logarithms."""
-    (first, square), (second, other) = (_mean_and_error([math.log(x) for x in values]) for values in (low, high))
-    middle, half = second - first, STANDARD_ERRORS * math.sqrt(square + other)
-    return Interval((middle - half) / math.log(factor), (middle + half) / math.log(factor))
-
-
-def exponent_of_means(low: Sequence[float], high: Sequence[float], factor: float) -> Interval:
-    """The same from the means themselves, to first order in their errors: for many seeds of a few scattered terms."""
-    (first, square), (second, other) = (_mean_and_error(values) for values in (low, high))
-    middle = math.log(second / first)
-    half = STANDARD_ERRORS * math.sqrt(square / first**2 + other / second**2)
-    return Interval((middle - half) / math.log(factor), (middle + half) / math.log(factor))
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and its standard error squared."""
-    mean = sum(values) / len(values)
-    return mean, sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)
-
-
-def is_below(found: Interval, edge: float) -> bool | None:
-    """True or False where the interval lies on one side, None where it has the edge inside."""
-    return True if found.high < edge else False if found.low > edge else None
-
-
 def is_near(found: Interval, power: float) -> bool | None:
     """Whether a power is the stated one, to less than 1/8."""
-    inside = is_below(found, power + BETWEEN), is_below(found, power - BETWEEN)
+    inside = found.is_below(power + BETWEEN), found.is_below(power - BETWEEN)
     return False if inside[0] is False or inside[1] is True else None if None in inside else True

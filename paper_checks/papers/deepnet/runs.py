@@ -22,18 +22,10 @@ from sympy import Expr, log
 
 from paper_checks.claims.claim import Check, Evidence, Route
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet.parts import (
-    BETWEEN,
-    SCALED,
-    VANILLA,
-    deepnet_scales,
-    exponent,
-    is_below,
-    is_near,
-    squares,
-)
+from paper_checks.papers.deepnet.parts import BETWEEN, SCALED, VANILLA, deepnet_scales, is_near, squares
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import outcome
+from paper_checks.routes.intervals import exponent
 from paper_checks.system.places import RECORDS
 from sims.records.record import Run, append, find, make, read
 from theory.symbols import L
@@ -198,7 +190,7 @@ def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
 def _growth_on_record(s: Growth) -> Evidence:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     found, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
-    holds = is_below(found, power + BETWEEN) if s.is_upper else is_near(found, power)
+    holds = found.is_below(power + BETWEEN) if s.is_upper else is_near(found, power)
     return Evidence(
         route=Route.MEASURED,
         num_effective=int(holds is not None),

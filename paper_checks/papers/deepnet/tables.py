@@ -17,10 +17,11 @@ from sympy import Expr, Rational, S, log, simplify, sqrt
 
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Decimals, Growth, Values
-from paper_checks.papers.deepnet.parts import BETWEEN, Scales, deepnet_scales, exponent, is_below, one_token
+from paper_checks.papers.deepnet.parts import BETWEEN, Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, GROWTH_ON_RECORD, encoder_share
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import GROWTH, all_of, check, derived, outcome
+from paper_checks.routes.intervals import exponent
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL_ANEW, kernel_too
 from paper_checks.routes.printed_tables import read
 from paper_checks.routes.recorded_stacks import recorded_too
@@ -309,7 +310,7 @@ def _share_on_record(s: Bounded) -> Evidence:
     return Evidence(
         route=Route.MEASURED,
         num_effective=2,
-        verdict=outcome(all_of([is_below(power_of_m, BETWEEN), is_below(power_of_n, _NO_GROWTH)])),
+        verdict=outcome(all_of([power_of_m.is_below(BETWEEN), power_of_n.is_below(_NO_GROWTH)])),
         detail=f"the encoder's sum of ||df/dW||^2 / d in recorded encoder-decoders, 4 tokens, d = 32, {len(start)} "
         f"seeds: its power of M from {m} to {most_m} at N = {n} (no growth is below 1/8), of N from {n} to {most_n} "
         f"at M = {m} (below 1/16)",

@@ -16,9 +16,10 @@ from operator import truediv
 from sympy import Expr, lambdify
 
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.papers.deepnet.parts import interval, is_below, squares
+from paper_checks.papers.deepnet.parts import squares
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.intervals import interval
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
 from theory.symbols import residual_weight as alpha
@@ -195,15 +196,15 @@ def _by_measuring(s: RealBound) -> Evidence:
         a, gains = _letters(scheme, profile)
         bounds = [bound(a, *pair) for pair in gains]
         over = interval([_mean(list(map(truediv, squares, bounds))) for squares in found])
-        answers.append(is_below(over, 1))
+        answers.append(over.is_below(1))
         most = max(most, over.high)
     return Evidence(
         route=Route.MEASURED,
         num_effective=len(answers),
         verdict=outcome(all_of(answers)),
         detail=f"real FFN stacks (even and uneven gains, v and w apart) and Transformers of 4 tokens, by autograd, at "
-        f"6 sublayers and d = {_WIDTH} only: the mean over sublayers of its share of the bound, mean of {_SEEDS} seeds "
-        "and 3 standard errors. Where L/d is not small single networks scatter as exp(c L/d), and their mean may pass "
+        f"6 sublayers and d = {_WIDTH} only: the mean over sublayers of its share of the bound, as an interval from "
+        f"{_SEEDS} seeds. Where L/d is not small single networks scatter as exp(c L/d), and their mean may pass "
         "the bound",
         numbers={"largest upper end": f"{most:.2g}"},
     )

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 from paper_checks.claims.claim import Check, Evidence, Route
 from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.intervals import Interval, interval
 
-CONFIDENCE = 0.9999
 NUM_NETWORKS, NUM_PAIRS = 24, 8
 """Independent networks, and pairs of input and head over which one of them is averaged."""
 _AT_ONCE = 4_000_000
@@ -52,21 +52,6 @@ class Stack:
     norm_kind: str = "layernorm"
     has_head: bool = False
     width: int = 64
-
-
-class Measured(NamedTuple):
-    """A mean and where it lies."""
-
-    mean: float
-    low: float
-    high: float
-
-    def is_below(self, most: float) -> bool | None:
-        return True if self.high <= most else False if self.low > most else None
-
-    @property
-    def text(self) -> str:
-        return f"{self.low:.2g} to {self.high:.2g}"
 
 
 # ---------------------------------------------------------------- the networks
@@ -140,26 +125,16 @@ def _model(stack: Stack, seed: int) -> Any:
 # ---------------------------------------------------------------- intervals
 
 
-def measure(stack: Stack, num_networks: int = NUM_NETWORKS) -> Measured:
-    """The mean update, with Student's interval from independent networks."""
-    samples = updates(stack, num_networks)
-    mean = math.fsum(samples) / len(samples)
-    error = math.sqrt(math.fsum((u - mean) ** 2 for u in samples) / (len(samples) - 1) / len(samples))
-    return _around(mean, error, len(samples) - 1)
+def measure(stack: Stack, num_networks: int = NUM_NETWORKS) -> Interval:
+    """Where the mean update lies, by independent networks."""
+    return interval(updates(stack, num_networks))
 
 
-def quotient(first: Measured, second: Measured) -> Measured:
+def quotient(first: Interval, second: Interval) -> Interval:
     """One mean over another, at the ends of both intervals; both must be positive."""
     if min(first.low, second.low) <= 0:
         raise ValueError(f"an interval reaches 0: {first.text}, {second.text}")
-    return Measured(first.mean / second.mean, first.low / second.high, first.high / second.low)
-
-
-def _around(mean: float, error: float, freedom: int) -> Measured:
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    return Measured(mean, mean - half, mean + half)
+    return Interval(first.low / second.high, first.high / second.low)
 
 
 # ---------------------------------------------------------------- a check
@@ -169,7 +144,7 @@ class Case(NamedTuple):
     """A measured number that a statement says is at most ``most``."""
 
     name: str
-    found: Measured
+    found: Interval
     most: float
 
 

@@ -16,15 +16,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from sympy import lambdify
 
 from paper_checks.claims.claim import Check, Evidence, Mutant, Part, Route
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto.measured import CONFIDENCE, Measured
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import outcome
+from paper_checks.routes.intervals import LEVEL, Interval, ends
+from sims.stats import difference, estimate
 from theory.symbols import L
 
 DEPTHS = (4, 16, 64)
@@ -104,24 +106,16 @@ def second_rise(
     activations: tuple[str, ...] = ("relu",),
     norm_kind: str = "layernorm",
     **sizes: int,
-) -> Measured:
-    """(T_3 - T_2)/(T_2 - T_1) and where it lies, T = gain^2 U at the three depths: Student's intervals of either."""
-    from scipy.special import stdtrit
-
-    means, errors, freedom = [], [], 0
+) -> Interval:
+    """Where (T_3 - T_2)/(T_2 - T_1) lies, T = gain^2 U at the three depths, by the intervals of both differences."""
+    found = []
     for length, gain in zip(DEPTHS, gains, strict=True):
-        sample = [gain**2 * u for u in updates(placement, length, gain, activations, norm_kind, **sizes)]
-        mean, freedom = math.fsum(sample) / len(sample), len(sample) - 1
-        means.append(mean)
-        errors.append(math.fsum((one - mean) ** 2 for one in sample) / freedom / len(sample))
-    sure = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    first, second = means[1] - means[0], means[2] - means[1]
-    of_first, of_second = sure * math.sqrt(errors[0] + errors[1]), sure * math.sqrt(errors[1] + errors[2])
-    if of_first >= first:
+        sample = updates(placement, length, gain, activations, norm_kind, **sizes)
+        found.append(estimate([gain**2 * u for u in sample]))
+    first, second = (ends(difference(late, early, LEVEL)) for early, late in pairwise(found))
+    if first.low <= 0:
         raise ValueError("the first rise is within its error")
-    return Measured(
-        second / first, (second - of_second) / (first + of_first), (second + of_second) / (first - of_first)
-    )
+    return Interval(second.low / first.high, second.high / first.low)
 
 
 def _run(statement: Growth) -> Evidence:

@@ -12,9 +12,9 @@ from sympy import Expr, Integer, Rational, S, Symbol, exp, oo, simplify
 from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from paper_checks.papers.su.shares import DEEP, DEEP_UNSCALED, SHARES, SHARES_OF_SCALED, SHRINKING, DeepShare
 from paper_checks.routes import attention, averages
-from paper_checks.routes.attention import Interval
 from paper_checks.routes.averages import Average
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval
 
 _LOCATOR = "Self-Attention"
 _EXPLAIN = "depthlaw explain S1-18"

@@ -19,6 +19,7 @@ from paper_checks.papers.su import networks
 from paper_checks.papers.su.measured import MEASURED_GROWTH
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, derived, order_key, order_of, outcome
+from paper_checks.routes.intervals import interval
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
 from paper_checks.routes.search import search
@@ -93,7 +94,7 @@ def _residual_slope(statement: FirstOrder) -> Evidence:
             math.log2(abs(far[0] - statement.coefficient * far[1]) / abs(near[0] - statement.coefficient * near[1])) / 6
             for far, near in _residuals(activation)
         ]
-        answers.append(networks.between(slopes, statement.remainder - 0.5, statement.remainder + 0.5))
+        answers.append(interval(slopes).within(statement.remainder - 0.5, statement.remainder + 0.5))
         numbers[activation] = networks.shown(sum(slopes) / len(slopes))
     return Evidence(
         route=Route.MEASURED,

@@ -16,9 +16,9 @@ from sympy import Expr, lambdify
 
 from paper_checks.claims.claim import Check, Evidence, Route
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.parts import Interval, interval
 from paper_checks.papers.su import networks as su_nets
 from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.intervals import OF_FEW, interval
 from theory.symbols import L, N
 
 HALFWAY = 1 / 8
@@ -29,13 +29,6 @@ _WIDTH, _SEQUENCES, _TOKENS, _NUM_SEEDS = 32, 4, 4, 64
 
 Member = tuple[Expr, Expr]
 """Residual weight and gain, in N."""
-
-
-def stays_within(found: Interval, edge: float) -> bool | None:
-    """Whether an interval lies within -edge to edge: None where it straddles an end."""
-    if -edge < found.low and found.high < edge:
-        return True
-    return False if found.low > edge or found.high < -edge else None
 
 
 # ---------------------------------------------------------------- Transformers
@@ -121,13 +114,15 @@ def _evidence(found: Mapping[str, tuple[str, list[float]]], detail: str) -> Evid
     answers = []
     for optimizer, slopes in found.values():
         edge = 2 * HALFWAY if optimizer == "sgd" else HALFWAY
-        answers.append(stays_within(interval(slopes), edge))
+        answers.append(interval(slopes, OF_FEW).within(-edge, edge))
     return Evidence(
         route=Route.MEASURED,
         num_effective=len(found) * len(DEPTHS) * _NUM_SEEDS,
         verdict=outcome(all_of(answers)),
         detail=detail,
-        numbers={name: [su_nets.shown(end, 2) for end in interval(slopes)] for name, (_, slopes) in found.items()},
+        numbers={
+            name: [su_nets.shown(end, 2) for end in interval(slopes, OF_FEW)] for name, (_, slopes) in found.items()
+        },
     )
 
 
@@ -220,12 +215,12 @@ def _measured_growth(statement: Growth) -> Evidence:
     return Evidence(
         route=Route.MEASURED,
         num_effective=2 * _NUM_STACKS,
-        verdict=outcome(stays_within(interval(powers), 2 * HALFWAY)),
+        verdict=outcome(interval(powers, OF_FEW).within(-2 * HALFWAY, 2 * HALFWAY)),
         detail=f"real stacks of {_SHORT} and {_LONG} FFN sublayers as stated, {_NUM_STACKS} each: the power of L by "
         "which the sum of squared gradient norms differs from the printed order, as an interval. 'We can "
         "make' is read as: one network does, relu in Post-LN at gain 1. With gelu at gain 1 gradients grow "
         "exponentially (S3-10); in Pre-LN the sum is of order log N, which is O(N) but not in proportion to N",
-        numbers={"power": [su_nets.shown(end, 2) for end in interval(powers)]},
+        numbers={"power": [su_nets.shown(end, 2) for end in interval(powers, OF_FEW)]},
     )
 
 

@@ -1,4 +1,4 @@
-"""Small real networks in torch, and intervals, for what the claims of Su's article measure; nothing of theory/.
+"""Small real networks in torch for what the claims of Su's article measure; nothing of theory/.
 
 Random numbers come from numpy, whose generators give the same numbers on every machine. Torch is imported where it is
 used: the command line must not wait for it.
@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Z = 5.0
-"""Standard errors on either side of a mean."""
+from paper_checks.routes.intervals import interval
+
 ROUNDING = 1e-9
 """What float64 may lose along these short computations, with room; every wrong form is off by far more."""
 
@@ -101,22 +101,6 @@ class Transformer:
 
 
 # ---------------------------------------------------------------- intervals
-
-
-def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Mean of independent samples, Z standard errors on either side."""
-    mean = math.fsum(samples) / len(samples)
-    variance = math.fsum((x - mean) ** 2 for x in samples) / (len(samples) - 1)
-    half = Z * math.sqrt(variance / len(samples))
-    return mean - half, mean + half
-
-
-def between(samples: Sequence[float], low: float, high: float) -> bool | None:
-    """Whether the interval lies in (low, high): True inside, False outside, None where it straddles an end."""
-    first, last = interval(samples)
-    if low < first and last < high:
-        return True
-    return False if last < low or first > high else None
 
 
 def contains(samples: Sequence[float], value: float) -> bool:

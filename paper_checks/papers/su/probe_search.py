@@ -18,6 +18,7 @@ from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant,
 from paper_checks.papers.su import networks as su_nets
 from paper_checks.routes import algebra, one_liners
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import interval
 from paper_checks.routes.search import search
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -195,7 +196,7 @@ def _measured(statement: Probe) -> Evidence:
         means = [sum(values) / len(values) for values in samples]
         numbers[name] = {
             f"lambda {gain:g}, alpha {weight:g}": [
-                su_nets.shown(end, 2) if mean > su_nets.ROUNDING else 0.0 for end in su_nets.interval(values)
+                su_nets.shown(end, 2) if mean > su_nets.ROUNDING else 0.0 for end in interval(values)
             ]
             for (gain, weight), values, mean in zip(_SETTINGS, samples, means, strict=True)
         }

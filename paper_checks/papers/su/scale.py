@@ -19,6 +19,7 @@ from paper_checks.papers.su import networks
 from paper_checks.papers.su.branch import lam1, lam2
 from paper_checks.routes import algebra
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import interval
 from theory.symbols import d, scratch
 from theory.symbols import residual_weight as alpha
 
@@ -302,7 +303,7 @@ def _free_of_width(statement: Values) -> Evidence:
     for name, (early, late) in _branch_squares().items():
         base = sum(early) / len(early) / order(_WIDTHS[0])
         powers = [math.log(x / order(_WIDTHS[1]) / base) / math.log(4) for x in late]
-        answers.append(networks.between(powers, -0.5, 0.5))
+        answers.append(interval(powers).within(-0.5, 0.5))
         numbers[name] = networks.shown(sum(late) / len(late), 2)
     return Evidence(
         route=Route.MEASURED,

@@ -12,8 +12,8 @@ from sympy import Expr, Rational, S
 from paper_checks.claims.claim import Check, Evidence, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import attention
-from paper_checks.routes.attention import Interval
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval, interval, of_logs
 from paper_checks.routes.kernel import Curve, curve, exponent, law
 from paper_checks.routes.second_meanfield import coefficients
 
@@ -54,9 +54,9 @@ def _measured_shares(s: DeepShare) -> Evidence:
     for scheme in s.schemes:
         shares = [attention.query_shares(scheme, length, is_scaled=s.is_scaled) for length in _DEPTHS]
         steps = [(b - a) / math.log(_DEPTHS[1] / _DEPTHS[0]) for a, b in zip(*shares, strict=True)]
-        slope, deep = attention.interval(steps), attention.of_logs(shares[1])
+        slope, deep = interval(steps), of_logs(shares[1])
         answers.append(s.allows(slope))
-        numbers[scheme] = {f"L = {n}": attention.of_logs(logs).text for n, logs in zip(_DEPTHS, shares, strict=True)}
+        numbers[scheme] = {f"L = {n}": of_logs(logs).text for n, logs in zip(_DEPTHS, shares, strict=True)}
         numbers[scheme]["power"] = slope.text
         if s.most is not None:
             answers.append(deep.within(0.0, float(s.most)))

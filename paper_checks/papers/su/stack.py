@@ -14,8 +14,8 @@ from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant,
 from paper_checks.claims.statements import Growth
 from paper_checks.papers.su.parts import HALF, QUARTER, TABLE
 from paper_checks.routes import attention, questions, second_meanfield
-from paper_checks.routes.attention import Interval
 from paper_checks.routes.checks import GROWTH, all_of, check, outcome
+from paper_checks.routes.intervals import Interval, interval, of_logs
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
 from paper_checks.routes.training import at_this_scale
@@ -154,7 +154,7 @@ def _cosine_by_quadrature(s: NearIdentity) -> list[bool | None]:
 def _cosine_measured(s: NearIdentity) -> Evidence:
     answers, numbers = [], {}
     for activation in s.activations:
-        by_depth = [attention.interval(_deeps(s, activation, n).turned) for n in _DEPTHS]
+        by_depth = [interval(_deeps(s, activation, n).turned) for n in _DEPTHS]
         shallow, deep = by_depth
         answers.append(deep.high < shallow.low and deep.high < 0.1)
         numbers[activation] = {depth: found.text for depth, found in zip(_DEPTHS_TEXT, by_depth, strict=True)}
@@ -218,7 +218,7 @@ def _step_measured(s: Step) -> Evidence:
     answers, numbers = [], {}
     for exponent in s.covers(_TRIED):
         row = NearIdentity(alpha=(2 * N) ** -exponent, lam=S.One, activations=("relu",))
-        shallow, deep = (attention.interval(_deeps(row, "relu", n).turned) for n in _DEPTHS)
+        shallow, deep = (interval(_deeps(row, "relu", n).turned) for n in _DEPTHS)
         answers.append(deep.high < shallow.low)
         numbers[f"weight L^({exponent})"] = dict(zip(_DEPTHS_TEXT, (shallow.text, deep.text), strict=True))
     return _measured("1 - cos(x_L, x_0) of real Transformers, attention and FFN", numbers, answers)
@@ -298,8 +298,8 @@ def _backward_measured(s: BoundedGradients) -> Evidence:
         for length in _DEPTHS:
             found = _deeps(s, activation, length)
             both: dict[str, Interval] = {
-                "|dL/dx_l|^2": attention.of_logs(found.log_gradient),
-                "||dx_l/dz_l||": attention.interval(found.jacobian),
+                "|dL/dx_l|^2": of_logs(found.log_gradient),
+                "||dx_l/dz_l||": interval(found.jacobian),
             }
             answers += [True if each.high < 2 else False if each.low > 2 else None for each in both.values()]
             numbers[f"{activation}, L = {length}"] = {name: each.text for name, each in both.items()}

@@ -19,6 +19,7 @@ from paper_checks.claims.statements import Values
 from paper_checks.papers.su import networks as su_nets
 from paper_checks.routes import one_liners
 from paper_checks.routes.checks import check, outcome
+from paper_checks.routes.intervals import interval
 from paper_checks.routes.search import search
 from theory.symbols import eta
 
@@ -83,7 +84,7 @@ def _real_step(optimizer: str) -> Check:
             far, near = (abs(c / printed(rate, norm, size) - 1) for c, rate in zip(changes, _RATES, strict=True))
             powers.append(math.log10(far / near))
             off = max(off, abs(along / printed(1.0, norm, size) - 1))
-        holds = su_nets.between(powers, 0.5, 1.5)
+        holds = interval(powers).within(0.5, 1.5)
         return Evidence(
             route=Route.MEASURED,
             num_effective=len(powers),
