@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from sympy import Expr, lambdify
 
 from paper_checks.claims.claim import Check, Evidence, Route
@@ -19,6 +20,7 @@ from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.su import networks as su_nets
 from paper_checks.routes.checks import all_of, outcome
 from paper_checks.routes.intervals import OF_FEW, interval
+from sims.stats import slope_weights
 from theory.symbols import L, N
 
 HALFWAY = 1 / 8
@@ -92,13 +94,8 @@ def _sums(placement: str, weight: float, gain: float, num_layers: int) -> Sums:
 
 def _slopes(by_depth: Sequence[Sequence[float]]) -> list[float]:
     """By network, the power of depth: the slope of the least-squares line through the logarithms."""
-    xs = [math.log(depth) for depth in DEPTHS]
-    middle = sum(xs) / len(xs)
-    square = sum((x - middle) ** 2 for x in xs)
-    return [
-        sum((x - middle) / square * math.log(value) for x, value in zip(xs, values, strict=True))
-        for values in zip(*by_depth, strict=True)
-    ]
+    weights = slope_weights(np.log(DEPTHS))
+    return (np.log(by_depth).T @ weights).tolist()
 
 
 def _at_depths(optimizer: str, placement: str, member: Member) -> list[tuple[float, ...]]:
