@@ -41,7 +41,7 @@ from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.magneto.wide import updates as live_updates
 from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks
-from sims.stats import estimate
+from sims.stats import estimate, slope_weights
 from theory.asymptotics.evaluate import constant
 from theory.asymptotics.evaluate import evaluate as number
 from theory.asymptotics.orders import cross_check
@@ -320,7 +320,7 @@ axes.set(xscale="log", ylim=(0, 0.9), xlim=(3, 10**11), xlabel="sublayers L", yl
 axes.set_title("A power law settles, log laws sink; points: measured over the recorded depths")
 plt.show()
 found = {s: f"{one.mean:.2f} [{one.low:.2f}, {one.high:.2f}]" for s, one in powers.items()}
-same = {s: float(recorded_stacks.slope_weights() @ np.log(mean_field(s, "layernorm", LENGTHS))) for s in powers}
+same = {s: float(slope_weights(np.log(LENGTHS)) @ np.log(mean_field(s, "layernorm", LENGTHS))) for s in powers}
 held = [(one.low or 0.0) <= same[s] <= (one.high or 0.0) for s, one in powers.items()]
 say(
     f"""Measured power of $L$ from {LENGTHS[0]} to {LENGTHS[-1]} sublayers, at infinite width by a line in $1/d$, with
