@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from itertools import chain
 from pkgutil import walk_packages
@@ -36,7 +37,7 @@ def claims() -> dict[str, Claim]:
             raise ValueError(f"{claim.id} is of a source that is not pinned: {claim.source}")
         if missing := [used for used in claim.uses if used not in found]:
             raise ValueError(f"{claim.id} uses {', '.join(missing)}, which no module has")
-    _check_acyclic(found)
+    check_acyclic(found)
     return found
 
 
@@ -60,19 +61,12 @@ def _place(id_: str) -> tuple[int, str]:
     return known.index(prefix), id_
 
 
-def _check_acyclic(found: dict[str, Claim]) -> None:
-    done: set[str] = set()
-
-    def visit(id_: str, path: tuple[str, ...]) -> None:
-        if id_ in path:
-            raise ValueError(f"claims use one another in a circle: {' -> '.join((*path, id_))}")
-        if id_ not in done:
-            for used in found[id_].uses:
-                visit(used, (*path, id_))
-            done.add(id_)
-
-    for id_ in found:
-        visit(id_, ())
+def check_acyclic(found: dict[str, Claim]) -> None:
+    """ValueError, with the circle, where claims use one another in one."""
+    try:
+        TopologicalSorter({id_: claim.uses for id_, claim in found.items()}).prepare()
+    except CycleError as error:
+        raise ValueError(f"claims use one another in a circle: {' -> '.join(reversed(error.args[1]))}") from error
 
 
 def load_bearing() -> set[str]:

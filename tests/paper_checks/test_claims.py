@@ -24,6 +24,7 @@ from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant,
 from paper_checks.claims.sources import Source, sources
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.cli.app import app
+from paper_checks.papers import registry
 from paper_checks.papers.registry import claims, load_bearing
 from paper_checks.routes import one_liners
 from paper_checks.routes.checks import GROWTH, awaits, derived
@@ -249,6 +250,13 @@ def test_routes_of_a_part_share_nothing_of_theory() -> None:
             assert len(of_theory) - of_theory.count(Route.KERNEL) <= 1, f"{id_}, {part_.name}"
             assert of_theory.count(Route.KERNEL) <= 1, f"{id_}, {part_.name}"
             assert not any(check.is_direct for check in part_.checks if check.route is Route.KERNEL)
+
+
+def test_claims_that_use_one_another_in_a_circle_are_refused() -> None:
+    first, second = (replace(claims()[id_], uses=()) for id_ in ("S1-01", "S1-02"))
+    registry.check_acyclic({"A": replace(first, uses=("B",)), "B": second})
+    with pytest.raises(ValueError, match=r"claims use one another in a circle: (A -> B -> A|B -> A -> B)"):
+        registry.check_acyclic({"A": replace(first, uses=("B",)), "B": replace(second, uses=("A",))})
 
 
 WITHOUT_THEORY = """
