@@ -23,37 +23,77 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from paper_checks.claims.statements import Statement
 
 
 class Verdict(Enum):
-    """The worst first."""
+    """What was found of a claim, the worst first.
 
-    REFUTED = "REFUTED"
-    MISPRINT = "MISPRINT"
-    UNDECIDED = "UNDECIDED"
-    CONDITIONAL = "CONDITIONAL"
-    CONFIRMED = "CONFIRMED"
+    symbol: beside the word, for who does not see colours. colour: on a terminal. outcome: what a single check says by
+    this verdict, in words; empty where no check gives it. meaning: of the verdict on a claim.
+
+    >>> from paper_checks.claims.claim import Verdict
+    >>> Verdict("CONFIRMED").symbol, Verdict.CONFIRMED.meaning
+    ('✓', 'holds as printed')
+    """
+
+    _value_: str
+    symbol: str
+    colour: str
+    outcome: str
+    meaning: str
+
+    REFUTED = (
+        *("REFUTED", "✗", "red", "fails"),
+        "fails somewhere in the domain that the source states, even where a further condition would save it",
+    )
+    MISPRINT = (
+        *("MISPRINT", "≠", "yellow", ""),
+        "a slip of sign, index, constant or symbol that the source itself sets right elsewhere",
+    )
+    UNDECIDED = "UNDECIDED", "?", "magenta", "not decided", "the routes tried did not decide it"
+    CONDITIONAL = (
+        *("CONDITIONAL", "if", "cyan", ""),
+        'the source hedged ("generally", "approximately") and it holds exactly under the condition given',
+    )
+    CONFIRMED = "CONFIRMED", "✓", "green", "holds", "holds as printed"
+
+    def __new__(cls, word: str, symbol: str, colour: str, outcome: str, meaning: str) -> Self:
+        verdict = object.__new__(cls)
+        verdict._value_ = word
+        verdict.symbol, verdict.colour, verdict.outcome, verdict.meaning = symbol, colour, outcome, meaning
+        return verdict
 
 
 SEVERITY = tuple(Verdict)
-OUTCOMES = (Verdict.REFUTED, Verdict.UNDECIDED, Verdict.CONFIRMED)
+OUTCOMES = tuple(verdict for verdict in Verdict if verdict.outcome)
 """What one piece of evidence can say."""
 
 
 class Route(Enum):
-    """How something was found out."""
+    """A way to find out whether a statement holds."""
 
-    PROOF = "proof"
-    PROPERTY = "property"
-    NUMERIC = "numeric"
-    MEANFIELD = "meanfield"
-    KERNEL = "kernel"
-    MEASURED = "measured"
-    ARITHMETIC = "arithmetic"
-    CITATION = "citation"
+    _value_: str
+    meaning: str
+
+    PROOF = "proof", "a derivation in exact algebra"
+    PROPERTY = (
+        "property",
+        "a search for counterexamples, or a proof that there is none, all over the stated domain",
+    )
+    NUMERIC = "numeric", "numbers to many digits, summed or integrated by a way of their own"
+    MEANFIELD = "meanfield", "the exact second moments of a stack of FFN sublayers at infinite width"
+    KERNEL = "kernel", "a real Transformer at infinite width, token by token and role by role"
+    MEASURED = "measured", "real torch networks: gradients by autograd, and training"
+    ARITHMETIC = "arithmetic", "the printed numbers and formulas against one another"
+    CITATION = "citation", "the printed words read again, or what another source prints"
+
+    def __new__(cls, word: str, meaning: str) -> Self:
+        route = object.__new__(cls)
+        route._value_, route.meaning = word, meaning
+        return route
 
 
 @dataclass(frozen=True, kw_only=True)

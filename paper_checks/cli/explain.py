@@ -11,8 +11,9 @@ import typer
 from paper_checks.cli.choices import one_claim
 from paper_checks.cli.inputs import BadInputError
 from paper_checks.cli.options import Json, flag
+from paper_checks.claims.claim import SEVERITY, Verdict
 from paper_checks.cli.output import print_json
-from paper_checks.cli.verify import STYLES, as_printed, bar, chosen_ids, console_of_people
+from paper_checks.cli.verify import as_printed, bar, chosen_ids, console_of_people
 from paper_checks.system.files import document
 
 Found = dict[str, Any]
@@ -24,7 +25,6 @@ _COMMAND = "bold cyan"
 """The style of what is to be pasted: such a line is never broken."""
 TOLD = 2
 """Parts that do not hold of which the answer says all: more is a list."""
-_SAYS = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "is not decided"}
 
 
 def run(
@@ -93,7 +93,10 @@ def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterato
     from paper_checks.report.views import is_scattered
 
     unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
-    yield f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}", f"bold {STYLES[entry['verdict']]}"
+    yield (
+        f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}",
+        f"bold {Verdict(entry['verdict']).colour}",
+    )
     if finding is not None:
         ids, text = finding
         others = [id_ for id_ in ids if id_ != entry["id"]]
@@ -120,11 +123,10 @@ def _of_part(entry: Found) -> str:
 
 def _parts(entry: Found) -> Iterator[Line]:
     """The worst first. Of the first few of those that do not hold: all that answers; of the others what was found."""
-    order = list(STYLES)[::-1]
     told: set[str] = set()
-    for place, part in enumerate(sorted(entry["parts"], key=lambda part: order.index(part["verdict"]))):
+    for place, part in enumerate(sorted(entry["parts"], key=lambda part: SEVERITY.index(Verdict(part["verdict"])))):
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
-        yield f"{name}{part['verdict']}; {_shown_by(part)}", STYLES[part["verdict"]]
+        yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
             yield from _short_example(entry["id"], part["counterexample"], is_told=place < TOLD)
         for key in _what_holds(part) if place < TOLD else ():
@@ -147,7 +149,7 @@ def _shown_by(part: Found) -> str:
         for item in items:
             routes[item["route"]] = routes.get(item["route"], 0) + item["num_effective"]
         by = ", ".join(f"{route} ({number})" for route, number in routes.items())
-        texts.append(f"{'' if of == 'printed' else 'instead '}{_SAYS[verdict]} by {by}")
+        texts.append(f"{'' if of == 'printed' else 'instead '}{Verdict(verdict).outcome} by {by}")
     return "; ".join(texts)
 
 
@@ -178,7 +180,7 @@ def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
         yield f"Uses: {', '.join(entry['uses'])}", ""
     for part in entry["parts"]:
         yield "", ""
-        yield f"{part['name']}: {part['verdict']}", STYLES[part["verdict"]]
+        yield f"{part['name']}: {part['verdict']}", Verdict(part["verdict"]).colour
         yield f"  {part['statement']}", ""
         for key, title in _TITLES.items():
             if part[key]:

@@ -123,13 +123,13 @@ def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
                 out=str(index.parent),
                 pages=len(pages),
                 claims=len(found.claims),
-                verdicts=found.counts,
+                verdicts={verdict.value: number for verdict, number in found.counts.items()},
                 as_expected=summary.as_expected,
             )
         )
         return
     console = console_of_people()
-    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.counts.items() if number)
+    verdicts = ", ".join(f"{number} {verdict.value}" for verdict, number in found.counts.items() if number)
     console.print(f"{summary.coverage}: {verdicts}", highlight=False, markup=False)
     if not summary.as_expected:
         console.print("Not all as expected; the overview says what.", style="red", highlight=False)

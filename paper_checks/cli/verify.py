@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from paper_checks.cli.choices import one_claim, one_source
+from paper_checks.claims.claim import Verdict
 from paper_checks.cli.inputs import BadInputError, writable
 from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
@@ -22,8 +23,6 @@ from paper_checks.system.stopping import telling
 
 Found = dict[str, Any]
 CLAIMS_FILE, README_FILE = RESULTS / "CLAIMS.md", ROOT / "README.md"
-STYLES = {"CONFIRMED": "green", "CONDITIONAL": "cyan", "UNDECIDED": "magenta", "MISPRINT": "yellow", "REFUTED": "red"}
-"""Of the verdicts, the best first."""
 PIPED_WIDTH = 120
 HANDFUL = 5
 """How many findings are printed below the counts of all claims."""
@@ -172,7 +171,7 @@ def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) ->
     console = console_of_people()
     summary = found["summary"]
     verdicts = ", ".join(
-        f"[{STYLES[verdict]}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
+        f"[{Verdict(verdict).colour}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
     )
     console.print(f"{summary['coverage']}: {verdicts}", highlight=False)
     if is_whole:
@@ -206,7 +205,8 @@ def _findings(found: Found) -> Any:
     table.add_column(overflow="fold", width=16)
     table.add_column(overflow="fold")
     for ids, kinds, text in every[:HANDFUL]:
-        table.add_row(f"{ids}\n[{STYLES.get(kinds, 'default')}]{kinds}[/]", escape(text))
+        colour = Verdict(kinds.partition(",")[0]).colour
+        table.add_row(f"{ids}\n[{colour}]{kinds}[/]", escape(text))
     return table
 
 
@@ -221,8 +221,8 @@ def _others(entries: Sequence[Found]) -> Any:
         table.add_column(name, overflow="fold")
     for entry in entries:
         if entry["verdict"] != "CONFIRMED":
-            style = STYLES[entry["verdict"]]
-            table.add_row(entry["id"], f"[{style}]{entry['verdict']}[/]", escape(reason(entry)))
+            verdict = Verdict(entry["verdict"])
+            table.add_row(entry["id"], f"[{verdict.colour}]{verdict.value}[/]", escape(reason(entry)))
     return table
 
 

@@ -19,12 +19,7 @@ LEGEND = (
     "sublayers, N and M layers of encoder and decoder. A claim takes the verdict of its worst part: the "
     "others may hold"
 )
-MEANINGS = (
-    'CONFIRMED: holds as printed. CONDITIONAL: the source hedged ("generally", "approximately") and it '
-    "holds exactly under the condition given. MISPRINT: a slip of sign, index, constant or symbol that "
-    "the source itself sets right elsewhere. REFUTED: fails somewhere in the domain that the source "
-    "states, even where a further condition would save it. UNDECIDED: the routes tried did not decide it."
-)
+MEANINGS = " ".join(f"{verdict.value}: {verdict.meaning}." for verdict in reversed(Verdict))
 LETTERS = (
     "Letters: eta d, the learning rate times the width, is the unit of an update; v_l and w_l scale the "
     "second and the first matrix of sublayer l; alpha is the weight of the skip, lambda, beta and gamma "

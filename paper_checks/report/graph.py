@@ -15,14 +15,6 @@ from paper_checks.claims.claim import Verdict
 from paper_checks.claims.sources import sources
 from paper_checks.report.plain import plain
 
-SYMBOLS = {
-    Verdict.CONFIRMED: "✓",
-    Verdict.CONDITIONAL: "if",
-    Verdict.UNDECIDED: "?",
-    Verdict.MISPRINT: "≠",
-    Verdict.REFUTED: "✗",
-}
-"""Beside the colour, for who does not see it."""
 NODE = (82, 30)
 """Width and height: big enough for a finger."""
 _COLUMN, _ROW = 138, 38
@@ -226,7 +218,7 @@ def _node(entry: Entry, at: Place) -> Markup:
         mark_x=x + 11,
         text_x=x + 22 + (wide - 22) / 2,
         base=y + high / 2 + 4.5,
-        mark=SYMBOLS[verdict],
+        mark=verdict.symbol,
     )
 
 
@@ -278,7 +270,7 @@ def _legend() -> Markup:
         "min-width:1.7em;text-align:center;font-weight:700;border-radius:4px;color:var(--paper);"
         'background:var(--{})">{}</span>{}</li>'
     )
-    items = Markup("").join(item.format(one.value.lower(), mark, one.value) for one, mark in SYMBOLS.items())
+    items = Markup("").join(item.format(one.value.lower(), one.symbol, one.value) for one in reversed(Verdict))
     return Markup(
         '<ul class="graph-legend" style="display:flex;flex-wrap:wrap;gap:.3em 1.4em;list-style:none;padding:0">{}'
         "<li>an arrow goes from a claim to one that leans on it</li></ul>"

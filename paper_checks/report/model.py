@@ -192,10 +192,10 @@ class Document(_Read):
         return self
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[Verdict, int]:
         """How many claims have each verdict, the best first."""
         found = [claim.verdict for claim in self.claims]
-        return {verdict.value: found.count(verdict) for verdict in reversed(Verdict)}
+        return {verdict: found.count(verdict) for verdict in reversed(Verdict)}
 
     @property
     def by_source(self) -> dict[str, list[Claim]]:

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from paper_checks.claims.claim import Verdict
+from paper_checks.claims.claim import Route, Verdict
 from paper_checks.pages.claims import LEGEND, LETTERS
 from paper_checks.pages.findings import FIRST
 from paper_checks.papers.registry import claims as registered
@@ -119,10 +119,7 @@ def environment(document: Document) -> Environment:
         doc=document,
         claims=claims,
         nav=NAV,
-        symbols=views.SYMBOLS,
-        outcomes=views.OUTCOMES,
-        meanings=views.meanings(),
-        routes={route.value: text for route, text in views.ROUTES.items()},
+        routes=tuple(Route),
         short={key: views.SHORT.get(key, source.title) for key, source in document.sources.items()},
         marks=views.MARKS,
         legend=LEGEND,
@@ -161,9 +158,9 @@ def _lead() -> dict[str, Any]:
 def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """The filters of claims.html: name, title, and each option with its words."""
     routes = {route for claim in document.claims for route in claim.routes}
-    verdicts = [(name, f"{symbol} {name}") for name, symbol in views.SYMBOLS.items() if document.counts[name]]
+    verdicts = [(one.value, f"{one.symbol} {one.value}") for one, number in document.counts.items() if number]
     keys = [(key, views.SHORT.get(key, document.sources[key].title)) for key in document.by_source]
-    names = [(route.value, route.value) for route in views.ROUTES if route.value in routes]
+    names = [(route.value, route.value) for route in Route if route.value in routes]
     return [("verdict", "Verdict", verdicts), ("source", "Source", keys), ("route", "Route", names)]
 
 

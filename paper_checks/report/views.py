@@ -1,4 +1,4 @@
-"""What stands in the templates beside the document itself: words for verdicts and routes, tables, schemes, findings."""
+"""What stands in the templates beside the document itself: tables, schemes, findings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from paper_checks.claims.claim import Route, Verdict
-from paper_checks.pages.claims import MEANINGS, merged
+from paper_checks.pages.claims import merged
 from paper_checks.pages.findings import FINDINGS
 from paper_checks.papers.registry import claims as registered
-from paper_checks.report import graph, typeset
+from paper_checks.report import typeset
 from paper_checks.report.model import Claim, Document, Part
 from paper_checks.verify import tables_file
 from paper_checks.verify.document import small_tables, why_unexpected
@@ -21,19 +20,6 @@ from theory.schemes import SCHEMES, Scheme
 from theory.stack import Placement
 from theory.tables import CROSS_ACTIVATIONS
 
-SYMBOLS = {verdict.value: graph.SYMBOLS[verdict] for verdict in reversed(Verdict)}
-"""Beside the word of a verdict, the best first; no verdict is said by its colour alone."""
-OUTCOMES = {"CONFIRMED": "holds", "REFUTED": "fails", "UNDECIDED": "not decided"}
-ROUTES = {
-    Route.PROOF: "a derivation in exact algebra",
-    Route.PROPERTY: "a search for counterexamples, or a proof that there is none, all over the stated domain",
-    Route.NUMERIC: "numbers to many digits, summed or integrated by a way of their own",
-    Route.MEANFIELD: "the exact second moments of a stack of FFN sublayers at infinite width",
-    Route.KERNEL: "a real Transformer at infinite width, token by token and role by role",
-    Route.MEASURED: "real torch networks: gradients by autograd, and training",
-    Route.ARITHMETIC: "the printed numbers and formulas against one another",
-    Route.CITATION: "the printed words read again, or what another source prints",
-}
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
 MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
@@ -41,14 +27,6 @@ _DIGITS = 6
 _FEW = 4
 """Characters of a line that is no line of a text."""
 _WRAPPED = re.compile(r"(?<=[a-z])\n(?=[a-z])")
-
-
-def meanings() -> dict[str, str]:
-    """What each verdict means, by the words of CLAIMS.md."""
-    found = dict(re.findall(r"([A-Z]+): (.+?)\.(?= [A-Z]+:|$)", MEANINGS))
-    if set(found) != {verdict.value for verdict in Verdict}:
-        raise ValueError(f"the meanings of the verdicts have changed their form: {sorted(found)}")
-    return found
 
 
 # ---------------------------------------------------------------- words

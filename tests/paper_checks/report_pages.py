@@ -13,9 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from paper_checks.claims.claim import Verdict
 from paper_checks.pages import scheme_figures
 from paper_checks.papers.registry import claims
-from paper_checks.report import figures, site, views
+from paper_checks.report import figures, site
 from paper_checks.report.model import parse
 from paper_checks.routes.printed_tables import side_by_side
 from paper_checks.system.files import as_text
@@ -232,6 +233,7 @@ STATIC = [f"static/{path.name}" for path in site.STATIC.iterdir()]
 
 # ---------------------------------------------------------------- verdicts, as a reader sees them
 
+_WORDS = {(verdict.symbol, verdict.value) for verdict in Verdict}
 _BADGE = re.compile(r'<span class="badge (\w+)"><span aria-hidden="true">([^<]+)</span> (\w+)</span>')
 _EVIDENCE = re.compile(
     r'<li class="(\w+)">\s*<p><span class="route"[^>]*>(\w+)</span>\s*<span class="mark">(.*?)</p>', re.S
@@ -242,7 +244,7 @@ def badges(text: str) -> list[str]:
     """The verdicts that a piece of a page shows; where its colour, mark and word differ, all three."""
     found = []
     for colour, mark, word in _BADGE.findall(text):
-        is_one = colour == word.lower() and mark == views.SYMBOLS.get(word)
+        is_one = colour == word.lower() and (mark, word) in _WORDS
         found.append(word if is_one else f"{colour} {mark} {word}")
     return found
 
@@ -282,4 +284,5 @@ def wanted_verdicts(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _mark(item: Mapping[str, Any]) -> str:
     cases = "1 case" if item["num_effective"] == 1 else f"{item['num_effective']} cases"
-    return f"{views.SYMBOLS[item['verdict']]} {views.OUTCOMES[item['verdict']]} {cases}"
+    verdict = Verdict(item["verdict"])
+    return f"{verdict.symbol} {verdict.outcome} {cases}"

@@ -13,7 +13,7 @@ import pytest
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.papers.registry import claims
-from paper_checks.report.graph import NODE, SYMBOLS, block, graph, neighbours
+from paper_checks.report.graph import NODE, block, graph, neighbours
 
 
 def entries() -> list[dict[str, Any]]:
@@ -95,10 +95,10 @@ def test_a_start_stands_next_to_what_leans_on_it() -> None:
 
 
 def test_verdicts_are_told_without_colour() -> None:
-    assert len(set(SYMBOLS.values())) == len(Verdict)
+    assert len({verdict.symbol for verdict in Verdict}) == len(Verdict)
     for verdict in Verdict:
         [node] = parsed([made("S1-01", verdict=verdict.value)]).iter("a")
-        assert SYMBOLS[verdict] in "".join(node.itertext())
+        assert verdict.symbol in "".join(node.itertext())
         assert f"S1-01, {verdict.value}" in node.attrib["aria-label"]
         assert f"var(--{verdict.value.lower()})" in ElementTree.tostring(node, encoding="unicode")
 
