@@ -35,10 +35,10 @@ from matplotlib.ticker import NullLocator
 from sympy import log, oo
 
 from paper_checks.lowering.lower import lower_ffn
-from paper_checks.pages.findings import FINDINGS
 from paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
 from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.registry import claims
+from paper_checks.verify.findings import finding_of
 from sims.measure import Question, run
 from sims.stats import Estimate, estimate, fit_exponent
 from theory.meanfield.growth import update_order
@@ -349,8 +349,7 @@ say(f"`su-sgd` under Adam: U is {few:.3g} at 32 sublayers, {many:.3g} at {deep}.
 
 # %%
 for name, question in (("S3-49", "Is smaller more stable?"), ("DN-10", "Is all that trains counted?")):
-    found = next(text for ids, text in FINDINGS if name in ids)
-    say(f"*{question}* {name}, {claims()[name].expected.value}: {typeset(found)}.")
+    say(f"*{question}* {name}, {claims()[name].expected.value}: {typeset(finding_of(name).text)}.")
 
 # %% [markdown]
 # `depthlaw explain` has what was found against each. Besides, all of this is of the first step, of one input, of FFN

@@ -37,7 +37,6 @@ from torch import nn
 from paper_checks.claims.claim import Verdict, judge
 from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.findings import FINDINGS
 from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
 from paper_checks.pages.training.drawing import STYLES
 from paper_checks.pages.training.numbers import Record, judged_pairs
@@ -378,7 +377,7 @@ table(rows)
 # its Theorem 3.2 does, DeepNet's (DN-03) and plain Post-LN (DN-09) as the scalar model above.
 
 # %%
-known = {name for ids, _ in FINDINGS for name in ids if claims()[name].expected is Verdict.REFUTED}
+known = [claim for claim in claims().values() if claim.expected is Verdict.REFUTED]
 say(f"All {len(known)}, each in a sentence: `README.md`; with the evidence: `paper_checks/results/CLAIMS.md`.")
 
 # %% [markdown]

@@ -23,7 +23,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
+from string import Formatter
 from typing import Any, Self
+
+from sympy import Expr
 
 from paper_checks.claims.statements import Statement
 
@@ -214,9 +217,54 @@ class Part:
             raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
 
 
+@dataclass(frozen=True)
+class Number:
+    """Where a number of a finding stands.
+
+    part: how the name of one part of the claim begins. keys: the way to the number, first in the counterexample of that
+    part, then in the numbers of each piece of its evidence.
+    """
+
+    part: str
+    keys: tuple[str, ...]
+
+
+def number(part: str, *keys: str) -> Number:
+    """The number of a claim's part that stands under these keys."""
+    return Number(part, keys)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found against a claim: a sentence or two, without the last full stop.
+
+    rank: the most consequential finding has the lowest; of equal ones the ids decide. shared_with: other claims that
+    the sentence speaks for. numbers: what fills the fields of the text: where it stands in the evidence, or the value
+    itself, as an expression or a whole number. ValueError where a field has no number, or a number no field.
+
+    >>> from paper_checks.claims.claim import Finding, number
+    >>> finding = Finding("{update:.2f} is more than 0", rank=10, numbers={"update": number("as printed", "update")})
+    >>> finding.numbers["update"].keys
+    ('update',)
+    """
+
+    text: str
+    rank: int
+    shared_with: tuple[str, ...] = ()
+    numbers: Mapping[str, Number | Expr | int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fields = {name for _, name, _, _ in Formatter().parse(self.text) if name is not None}
+        if fields != set(self.numbers):
+            raise ValueError(f"the finding has the fields {sorted(fields)} and the numbers {sorted(self.numbers)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused."""
+    """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused.
+
+    finding: what was found against it, where it does not hold as printed and no other claim's finding speaks for it.
+    """
 
     id: str
     source: str
@@ -227,6 +275,7 @@ class Claim:
     uses: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     expected: Verdict = Verdict.CONFIRMED
+    finding: Finding | None = None
 
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]

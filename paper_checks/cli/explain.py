@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from paper_checks.claims.claim import SEVERITY, Verdict
 from paper_checks.cli.output import print_json
 from paper_checks.cli.verify import as_printed, bar, chosen_ids, console_of_people
 from paper_checks.system.files import document
+
+if TYPE_CHECKING:
+    from paper_checks.verify.findings import Told
 
 Found = dict[str, Any]
 Line = tuple[str, str]
@@ -46,18 +49,18 @@ def run(
     with bar() as progress:
         progress(doing, 0, 1)  # before the claims are imported, which takes seconds
 
-        from paper_checks.pages.findings import finding_of
         from paper_checks.verify.document import verify
+        from paper_checks.verify.findings import findings
 
         (id_,) = chosen_ids([claim], None)
         found = verify(
             [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: progress(doing, done, total)
         )
     entry = found["claims"][0]
-    finding = finding_of(id_)
+    finding = next(findings([entry]), None)
     code = 0 if found["summary"]["as_expected"] else 1
     if as_json:
-        told = None if finding is None else {"claims": list(finding[0]), "text": finding[1]}
+        told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
         print_json(document(claim=entry, tables=found["tables"], summary=found["summary"], finding=told))
         return code
     lines = [*answer(entry, finding), *(details(entry, found["tables"]) if full else _more(id_))]
@@ -87,7 +90,7 @@ def _more(id_: str) -> Iterator[Line]:
 # ---------------------------------------------------------------- the answer
 
 
-def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterator[Line]:
+def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
     """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
     from paper_checks.claims.sources import sources
     from paper_checks.report.views import is_scattered
@@ -98,10 +101,9 @@ def answer(entry: Found, finding: tuple[tuple[str, ...], str] | None) -> Iterato
         f"bold {Verdict(entry['verdict']).colour}",
     )
     if finding is not None:
-        ids, text = finding
-        others = [id_ for id_ in ids if id_ != entry["id"]]
+        others = [id_ for id_ in finding.ids if id_ != entry["id"]]
         beside = f" (With {', '.join(others)}.)" if others else ""
-        yield f"{text[0].upper()}{text[1:]}.{beside}", ""
+        yield f"{finding.text}.{beside}", ""
     yield "", ""
     is_unread = is_scattered(entry["quote"])
     printed = "Printed, as the PDF's text has it" if is_unread else "Printed"

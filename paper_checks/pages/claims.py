@@ -9,9 +9,10 @@ from typing import Any
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.claims.sources import sources
-from paper_checks.pages.findings import FINDINGS, FIRST
 from paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
 from paper_checks.verify.document import reasons
+from paper_checks.verify.findings import FIRST
+from paper_checks.verify.findings import findings as findings_of
 
 Found = dict[str, Any]
 LEGEND = (
@@ -136,9 +137,9 @@ def findings(found: Found) -> str:
 def told(found: Found) -> Iterator[tuple[str, str, str]]:
     """The findings, the most consequential first: (ids of the claims, their verdicts, the sentence)."""
     verdicts = {entry["id"]: entry["verdict"] for entry in found["claims"]}
-    for ids, text in FINDINGS:
-        kinds = dict.fromkeys(verdicts[id_] for id_ in ids)
-        yield ", ".join(ids), ", ".join(kinds), f"{text[0].upper() + text[1:]}."
+    for one in findings_of(found["claims"]):
+        kinds = dict.fromkeys(verdicts[id_] for id_ in one.ids)
+        yield ", ".join(one.ids), ", ".join(kinds), f"{one.text}."
 
 
 def _finding_lines(found: Found) -> Iterator[str]:

@@ -12,12 +12,12 @@ from markupsafe import Markup
 
 from paper_checks.claims.claim import Route, Verdict
 from paper_checks.pages.claims import LEGEND, LETTERS
-from paper_checks.pages.findings import FIRST
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
 from paper_checks.report.model import Claim, Document
 from paper_checks.report.plain import heading, plain
 from paper_checks.verify.document import seen_by
+from paper_checks.verify.findings import FIRST, findings
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"
@@ -103,8 +103,8 @@ def environment(document: Document) -> Environment:
         keep_trailing_newline=True,
     )
     claims = {claim.id: claim for claim in document.claims}
-    found = views.findings(claims)
-    told = {id_: text for ids, text in found for id_ in ids}
+    found = list(findings([claim.model_dump(mode="json") for claim in document.claims]))
+    told = {id_: one.text for one in found for id_ in one.ids}
     open_ids = [id_ for id_, claim in claims.items() if claim.verdict is Verdict.UNDECIDED]
     env.filters.update(
         prose=typeset.prose,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from paper_checks.pages.claims import merged
-from paper_checks.pages.findings import FINDINGS
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import typeset
 from paper_checks.report.model import Claim, Document, Part
@@ -140,12 +139,6 @@ def statement_of(claim: Claim, part: Part) -> Markup:
 
 
 # ---------------------------------------------------------------- the overview
-
-
-def findings(claims: Collection[str]) -> list[tuple[list[str], str]]:
-    """What was found of the claims that are there: their ids, and a sentence."""
-    kept = (([id_ for id_ in ids if id_ in claims], text) for ids, text in FINDINGS)
-    return [(ids, text[0].upper() + text[1:]) for ids, text in kept if ids]
 
 
 def unexpected(doc: Document) -> Iterator[str]:

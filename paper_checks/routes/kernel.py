@@ -38,9 +38,9 @@ from theory.symbols import L
 if TYPE_CHECKING:
     from paper_checks.experiments.kernel_laws import Law
 
-FIRST = 4
-"""N, from which on a law counts."""
-_MOST_OF_TWO_SIDES, _MOST = 250, 1000
+FIRST, LAST = 4, 1000
+"""N, from which and up to which a law counts."""
+_MOST_OF_TWO_SIDES = 250
 _REPLICATES = 4
 """Sets of quasi-random points, whose spread is a law's error: ``theory.kernel.predict.REPLICATES``."""
 OPTIMIZERS = ("sgd", "adam", "lamb")
@@ -69,7 +69,7 @@ def law(statement: Growth, arch: str = "encoder") -> Law:
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
     found = kernel_laws.law(statement.scheme, statement.optimizer, **options)
-    most = _MOST_OF_TWO_SIDES if arch == "encoder-decoder" else _MOST
+    most = _MOST_OF_TWO_SIDES if arch == "encoder-decoder" else LAST
     if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in found.updates]:
         raise LookupError(f"no law of {statement.scheme} is kept at N = {', '.join(map(str, missing))}")
     return found
@@ -89,7 +89,7 @@ class Curve(NamedTuple):
         return self._replace(logs=self.logs + [log_factor(length) for length in self.lengths.tolist()])
 
 
-def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = _MOST) -> Curve:
+def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
     """Of the layers N from first to last. ValueError where the role gets no update."""
     values = {n: value for n, value in found.of(role).items() if first <= n <= last}
     if not all(value > 0 for value in values.values()):
@@ -185,7 +185,7 @@ def _growth(statement: Growth) -> Evidence:
         num_effective=0 if told.answer is None else len(of_role.lengths),
         verdict=outcome(told.answer),
         detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
-        f"{_MOST}: the power of L that the update of {_name(role)} goes with, over all depths and over the deeper half",
+        f"{LAST}: the power of L that the update of {_name(role)} goes with, over all depths and over the deeper half",
         numbers={**told.numbers, **roles_beside(statement, found)},
         counterexample=_example(statement, found, role) if told.answer is False else None,
     )
@@ -196,7 +196,7 @@ def _name(role: str) -> str:
 
 
 def _example(statement: Growth, found: Law, role: str) -> dict[str, Any]:
-    lengths = (FIRST, 64, _MOST)
+    lengths = (FIRST, 64, LAST)
     network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
     return {
         "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
@@ -308,5 +308,5 @@ def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
 
 
 NETWORK, GROWING = "network", "roles that grow"
-BY_ROLE = f"power of L by role, N = {DEEP} to {_MOST}"
+BY_ROLE = f"power of L by role, N = {DEEP} to {LAST}"
 """Keys of the numbers of evidence."""

@@ -13,9 +13,9 @@ import pytest
 
 from paper_checks.cli import explain as command
 from paper_checks.cli.explain import TOLD, answer, details
-from paper_checks.pages.findings import finding_of
 from paper_checks.papers.registry import claims
 from paper_checks.verify import document as engine
+from paper_checks.verify.findings import Told, findings
 from tests.command import told as command_told
 from tests.once import claim, quick_claim
 
@@ -26,8 +26,12 @@ def checked(id_: str, with_mutants: bool = False) -> dict[str, Any]:
     return claim(id_) if with_mutants else quick_claim(id_)
 
 
+def finding_of(entry: dict[str, Any]) -> Told | None:
+    return next(findings([entry]), None)
+
+
 def told(entry: dict[str, Any]) -> str:
-    return "\n".join(line for line, _ in answer(entry, finding_of(entry["id"])))
+    return "\n".join(line for line, _ in answer(entry, finding_of(entry)))
 
 
 @cache
@@ -94,7 +98,7 @@ def test_more_parts_than_a_few_are_a_list() -> None:
 
 
 def test_a_claim_that_holds_needs_no_finding() -> None:
-    assert finding_of("LI-05") is None
+    assert finding_of(checked("LI-05")) is None
     lines = answered("LI-05").splitlines()
     assert lines[0].startswith("LI-05  CONFIRMED: ")
     assert lines[1] == ""
@@ -159,7 +163,10 @@ def test_commands_are_not_broken() -> None:
 @pytest.mark.usefixtures("at_hand")
 def test_the_document_has_everything() -> None:
     found = json.loads(said("S1-34", "--json"))
-    assert found["finding"] == {"claims": ["S1-34"], "text": finding_of("S1-34")[1]}  # pyright: ignore[reportOptionalSubscript]
+    assert found["finding"] == {
+        "claims": ["S1-34"],
+        "text": "Su: LAMB's step has ||theta||/sqrt(n) for a matrix of n entries, not ||theta||",
+    }
     assert found["claim"]["id"] == "S1-34"
     assert {"tables", "summary"} < set(found)
     assert found["claim"]["parts"][0]["evidence"][0]["detail"]

@@ -16,12 +16,12 @@ from paper_checks.cli import report as command
 from paper_checks.cli.inputs import BadInputError
 from paper_checks.experiments.kernel_laws import law
 from paper_checks.pages import why_figure
-from paper_checks.pages.findings import FINDINGS, FIRST
 from paper_checks.papers.registry import claims
 from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.model import BadDocumentError, Document, parse
 from paper_checks.verify import document as engine
 from paper_checks.verify import tables_file
+from paper_checks.verify.findings import FIRST, with_findings
 from tests import once
 from tests.paper_checks.report_pages import (
     SOME,
@@ -134,8 +134,8 @@ def test_overview_counts_and_finds(whole: dict[str, Any], pages: dict[str, str])
     text = pages["index.html"]
     for verdict, number in whole["summary"]["verdicts"].items():
         assert f'href="claims.html#verdict={verdict}"><span class="number">{number}</span>' in text
-    for ids, _ in FINDINGS:
-        assert all(f"#{id_}" in text for id_ in ids)
+    for one in with_findings():
+        assert f"#{one.id}" in text
     assert "Not as expected" not in text
 
 

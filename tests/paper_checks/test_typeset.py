@@ -22,11 +22,11 @@ from paper_checks.notation.formulas import PLACE, NotAFormulaError, formula, pie
 from paper_checks.notation.latex import latex
 from paper_checks.notation.mathml import NoMathError, mathml
 from paper_checks.notation.names import SPECIAL
-from paper_checks.pages.findings import FINDINGS
 from paper_checks.papers.registry import claims
 from paper_checks.papers.slides.more import Code
 from paper_checks.report import typeset, views
 from paper_checks.verify.concord import TOPICS
+from paper_checks.verify.findings import finding_of, with_findings
 from tests.paper_checks.math_reader import LETTERS, at_letters, value_of
 from tests.paper_checks.report_pages import SOME, checked
 
@@ -310,7 +310,11 @@ def shown() -> Iterator[tuple[str, Markup]]:
             yield f"{claim.id}, quote", views.quoted(claim.quote)
     for where, one in statements():
         yield where, typeset.statement(one)
-    for text in (*said(), *(text for _, text in FINDINGS), *(topic.name for topic in TOPICS)):
+    for text in (
+        *said(),
+        *(finding_of(one.id).text for one in with_findings()),
+        *(topic.name for topic in TOPICS),
+    ):
         yield text, typeset.prose(text)
     for id_ in SOME:
         for part in checked(id_)["parts"]:

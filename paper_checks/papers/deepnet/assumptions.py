@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from sympy import Expr, Rational, S, fraction, lambdify, limit, sqrt, together
+from sympy import Expr, Rational, S, floor, fraction, lambdify, limit, sqrt, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.parts import SCALED, deepnet_scales, matrix_shares, squares
 from paper_checks.papers.deepnet.tables import PRINTED
@@ -107,6 +107,8 @@ _SIDE_CHECKS = (
 _WEIGHTS = Side("v = w = beta", _BETAS, is_above=False)
 _ALPHA = Side("alpha", _ALPHAS, is_above=True)
 _ALPHA_E = Side("alpha", (("encoder of two", _ALPHA_OF_TWO),), is_above=True)
+_LEAST = int(floor(Rational("0.81") ** -16)) + 1
+"""The least N^4 M at which the printed alpha, 0.81 (N^4 M)^(1/16), is above 1."""
 _BETA = Side("beta", _BETAS, is_above=True)
 
 
@@ -452,15 +454,15 @@ _DN_11 = Claim(
             statement=_ALPHA_E,
             checks=_SIDE_CHECKS,
             mutants=(
-                Mutant(name="from N^4 M = 29", statement=replace(_ALPHA_E, least=29)),
-                Mutant(name="below", statement=replace(_ALPHA_E, is_above=False, least=30)),
+                Mutant(name=f"from N^4 M = {_LEAST - 1}", statement=replace(_ALPHA_E, least=_LEAST - 1)),
+                Mutant(name="below", statement=replace(_ALPHA_E, is_above=False, least=_LEAST)),
             ),
             instead=Amendment(
-                statement=replace(_ALPHA_E, least=30),
-                text="alpha_e > 1 from N^4 M = 30 on as printed, above N^4 M = 27 with the exact constant",
+                statement=replace(_ALPHA_E, least=_LEAST),
+                text=f"alpha_e > 1 from N^4 M = {_LEAST} on as printed, above N^4 M = 27 with the exact constant",
             ),
-            condition="N^4 M >= 30: N = 1 with M >= 30, N = 2 with M >= 2, or N >= 3; with the exact constant "
-            "27^(-1/16) in place of 0.81, N^4 M > 27",
+            condition=f"N^4 M >= {_LEAST}: N = 1 with M >= {_LEAST}, N = 2 with M >= 2, or N >= 3; with the exact "
+            "constant 27^(-1/16) in place of 0.81, N^4 M > 27",
             expected=Verdict.REFUTED,
         ),
         Part(
@@ -480,6 +482,12 @@ _DN_11 = Claim(
         _LAST_PART,
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet assumes alpha > 1 and beta > 1: beta is below 1 for every N, alpha of the encoder where "
+        "N^4 M < {least}",
+        rank=130,
+        numbers={"least": _LEAST},
+    ),
 )
 
 

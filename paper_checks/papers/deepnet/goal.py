@@ -9,7 +9,7 @@ from statistics import median
 
 from sympy import Expr, Rational, S, cancel
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth
 from paper_checks.papers.deepnet.parts import BETWEEN, is_near, matrix_shares
 from paper_checks.papers.deepnet.runs import (
@@ -24,7 +24,7 @@ from paper_checks.papers.deepnet.runs import (
     power_between,
 )
 from paper_checks.papers.slides.contests import Words
-from paper_checks.routes import algebra, questions, second_meanfield
+from paper_checks.routes import algebra, kernel, questions, second_meanfield
 from paper_checks.routes.checks import GROWTH, all_of, check, order_key, order_of, outcome
 from paper_checks.routes.intervals import Interval, exponent, exponent_of_means, interval
 from paper_checks.routes.kernel import UPDATE, curve, follows, kernel_too, law, roles_beside
@@ -239,6 +239,16 @@ _DN_10 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNorm keeps the update of the weight matrices flat in depth. The norm gains and biases, which a "
+        "default model trains too, are not kept: their update grows as L at fixed width, and that of linear "
+        "biases as L^(1/2). In real Transformers with softmax attention it is so too, derived up to "
+        "{last:,} layers. Su's rows for SGD and Adam break it in the same roles, LAMB's in the norm gains "
+        "(as published it moves no bias that is zero), and at Pre-Norm the linear biases grow as L under "
+        "SGD and Adam",
+        rank=30,
+        numbers={"last": kernel.LAST},
+    ),
 )
 
 

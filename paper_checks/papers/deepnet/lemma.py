@@ -9,7 +9,7 @@ from typing import Any
 
 from sympy import Expr, Rational, S, Symbol, limit, oo, sqrt, symbols
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, averages, one_liners
 from paper_checks.routes.averages import Average
@@ -125,6 +125,11 @@ _DN_01 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet's Lemma 4.1: a softmax average has at most the magnitude of one token, but not that "
+        "magnitude: it is 0 for two opposite tokens. The proof's ||x|| = d is sqrt(d)",
+        rank=140,
+    ),
 )
 
 
@@ -301,6 +306,11 @@ _DN_15 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "The gradient of a LayerNorm is of order sqrt(d) over the length of the centred x: printed with "
+        "||x||, it fails at a large mean, and holds for RMSNorm",
+        rank=150,
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_DN_01, _DN_15)

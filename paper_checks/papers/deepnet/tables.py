@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 import mpmath
-from sympy import Expr, Rational, S, log, simplify, sqrt
+from sympy import Expr, Rational, S, floor, log, simplify, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Decimals, Growth, Values
 from paper_checks.papers.deepnet.parts import BETWEEN, Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, GROWTH_ON_RECORD, encoder_share
@@ -240,7 +240,8 @@ def _share_by_letters(s: Bounded) -> Evidence:
     example = {
         "printed": "the encoder's share of the update is bounded: it is 1",
         "found": "the sum over the encoder is set to 1/c, c = M v_d w_d/alpha_d what the cross-attentions pass on; the "
-        "encoder's gradient is scaled by c too, so its share is c^2/c = c = M^(1/4)/4.56, above 1 from M = 433 on",
+        f"encoder's gradient is scaled by c too, so its share is c^2/c = c = {_SHARE}, above 1 from "
+        f"M = {_FIRST_ABOVE} on",
         "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
         "command": one_liners.ENCODER_SHARE,
     }
@@ -318,8 +319,14 @@ def _share_on_record(s: Bounded) -> Evidence:
     )
 
 
+_COUPLING = M * PRINTED["decoder of two"][1] ** 2 / PRINTED["decoder of two"][0]
+"""c, what the cross-attentions pass on; and the encoder's share of the update at the printed alpha and beta."""
+_ROOT = simplify(M**QUARTER / _COUPLING)
+_FIRST_ABOVE = int(floor(_ROOT**4)) + 1
+"""The least M at which the share is above 1."""
+_SHARE = f"M^(1/4)/{_ROOT.evalf(3)}"
 _PRINTED_SHARE = Bounded(alpha=_EXACT["alpha"], beta=_EXACT["beta"])
-_OWN_ALPHA = (2 * N * (PRINTED["decoder of two"][1] ** 2 / PRINTED["decoder of two"][0] * M) ** 2) ** QUARTER
+_OWN_ALPHA = (2 * N * _COUPLING**2) ** QUARTER
 """alpha_e^4 = 2N c^2 in place of 2N c."""
 
 
@@ -374,9 +381,9 @@ _DN_07 = Claim(
             instead=Amendment(
                 statement=Bounded(alpha=_OWN_ALPHA, beta=1 / (sqrt(2) * _OWN_ALPHA)),
                 text="bounded with alpha_e = (2N c^2)^(1/4) = 0.557 (N^2 M)^(1/8), c = M v_d w_d / alpha_d; with the "
-                "printed ones the share is c = M^(1/4)/4.56",
+                f"printed ones the share is c = {_SHARE}",
             ),
-            condition="M <= 432, up to which M^(1/4)/4.56 is at most 1; or a wide network (next part)",
+            condition=f"M <= {_FIRST_ABOVE - 1}, up to which {_SHARE} is at most 1; or a wide network (next part)",
             expected=Verdict.REFUTED,
         ),
         Part(
@@ -408,6 +415,14 @@ _DN_07 = Claim(
     ),
     cells=_cells("encoder-decoder", "encoder", ("0.81*(N**4*M)**(1/16)", "0.87*(N**4*M)**(-1/16)"), decimals=2),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet's alpha and beta for the encoder of an encoder-decoder follow from a sum that counts the "
+        "passage through the cross-attentions once; the gradient passes them too, and in that model the "
+        "encoder's share then grows as M^(1/4)/{root:.3g}, past 1 at M = {first}. In wide networks it stays "
+        "bounded, derived and measured, so they are safe there",
+        rank=120,
+        numbers={"root": _ROOT, "first": _FIRST_ABOVE},
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (

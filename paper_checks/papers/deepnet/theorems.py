@@ -5,13 +5,14 @@ theta_i are the weights v_i and w_i of sublayer i; N encoder layers of 2 sublaye
 
 from __future__ import annotations
 
-from sympy import Rational
+from sympy import Rational, simplify
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.own import BOTH_SIDES, DERIVED, DERIVED_OF_TWO, ENCODERS, stepped
 from paper_checks.papers.deepnet.parts import VANILLA, Scales, deepnet_scales, measured, one_token
 from paper_checks.papers.deepnet.scalar import EACH, ScalarBound, searched
+from paper_checks.papers.deepnet.tables import PRINTED
 from paper_checks.papers.deepnet.wide import WIDE_PARTS
 from paper_checks.routes import algebra
 from paper_checks.routes.checks import all_of, check, outcome
@@ -27,6 +28,10 @@ _DN_03_QUOTE = (
     "||dF_ed|| <= sum_{j=1}^{M} v_{d,3j-1} w_{d,3j-1}/alpha_d sum_{i=1}^{2N} sqrt(v_ei^2 + w_ei^2)/alpha_e "
     "||dtheta_ei|| + sum_{j=1}^{3M} sqrt(v_dj^2 + w_dj^2)/alpha_d ||dtheta_dj||"
 )
+
+
+_POWER = simplify(2 * N * PRINTED["encoder"][1] ** 2 / PRINTED["encoder"][0] / N ** Rational(1, 4))
+"""What the slopes v w / alpha of the 2N sublayers add up to at DeepNet's alpha and beta, over N^(1/4)."""
 
 
 _DN_02 = Claim(
@@ -63,6 +68,14 @@ _DN_02 = Claim(
         *WIDE_PARTS,
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet's theorems fail in the scalar model that they are proved in, DeepNet's own alpha and beta "
+        "included: factors that are each about 1 multiply to exp({power:.2g} N^(1/4)) over the layers. In "
+        "wide random networks with ReLU they hold, since contributions add as squares",
+        rank=40,
+        shared_with=("DN-03", "DN-08", "DN-09"),
+        numbers={"power": _POWER},
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Finding, Mutant, Part, Route, Verdict, number
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin_fixup
 from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
@@ -102,6 +102,17 @@ _S2_08 = Claim(
         _with_head("relu", _PRE),
     ),
     expected=_REFUTED,
+    finding=Finding(
+        "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains with ReLU, but not for any gains: v_l = w_l = "
+        "{gains} gives {update:.2g} against a bound of {bound:.2g}, and faster growth breaks it by any "
+        "factor",
+        rank=50,
+        numbers={
+            "gains": number("uneven gains", "v"),
+            "update": number("uneven gains", "update"),
+            "bound": number("uneven gains", "bound"),
+        },
+    ),
 )
 
 _S2_13 = Claim(
@@ -177,6 +188,12 @@ _S2_13 = Claim(
         _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),
     expected=_REFUTED,
+    finding=Finding(
+        "Magneto's Theorem 3.2 (Sub-LN): at gains 1, ReLU and LayerNorm exceed the bound from {first} "
+        "sublayers on; at uneven gains it fails for every activation and norm",
+        rank=60,
+        numbers={"first": number("equal gains, relu, LayerNorm", "num_sublayers")},
+    ),
 )
 
 
@@ -284,6 +301,11 @@ _S2_11 = Claim(
         ),
     ),
     expected=_REFUTED,
+    finding=Finding(
+        "Post-LN's update is O(sum v^2 + w^2) with ReLU; with GELU at gains 1 it grows as exp({rate:.2g} L)",
+        rank=100,
+        numbers={"rate": log(_KAPPA_POST)},
+    ),
 )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
 from paper_checks.routes import algebra, one_liners, second_meanfield
@@ -424,6 +424,14 @@ _S2_17 = Claim(
     uses=("S2-16",),
     parts=_conclusions("S2-17"),
     expected=_REFUTED,
+    finding=Finding(
+        "Magneto's paper says that its update is smaller than Pre-LN's when a sublayer explodes. One term "
+        "of its bound is. The whole bound is not, if it is the first sublayer that explodes. The true "
+        "update is larger whichever explodes, with ReLU, LayerNorm and all other gains 1. With equal gains "
+        "in all sublayers the two printed bounds are the same",
+        rank=90,
+        shared_with=("S3-09", "S3-03"),
+    ),
 )
 _S3_09 = Claim(
     id="S3-09",

@@ -10,7 +10,7 @@ from typing import Any
 
 from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, together
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured
 from paper_checks.papers.magneto.parts import COUPLED_CELLS
 from paper_checks.routes import second_meanfield
@@ -458,6 +458,11 @@ _S2_18 = Claim(
         *COUPLED_CELLS,
     ),
     expected=_REFUTED,
+    finding=Finding(
+        "Magneto's Theorem 3.3 (encoder-decoder) fails as its Theorem 3.2 does, and names the "
+        "self-attention (l % 3 = 1) where it means the cross-attention (l % 3 = 2)",
+        rank=110,
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_18,)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Abs, Expr, Indexed, Integer, Matrix, Rational, S, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import PRE_BOUND, SUB_BOUND
 from paper_checks.routes.checks import all_of, check, outcome
@@ -160,6 +160,7 @@ _S3_07 = claim(
         grounds="the paper's (9); the theorems above it sum over v_l and w_l",
     ),
     expected=Verdict.MISPRINT,
+    finding=Finding("Magneto's slides lose the index l of the weights' scales", rank=240),
 )
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict, number
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.orders import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.papers.magneto.parts import bracket_value, growth_part
 from paper_checks.papers.magneto.wide import measured_too
-from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes import algebra, kernel, second_meanfield
 from paper_checks.routes.checks import awaits, check, order_key, order_of, outcome
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
 from theory.symbols import L, scratch
@@ -47,7 +47,7 @@ def _theta_one_summed(s: Values) -> list[bool | None]:
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 
 
-def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part) -> Claim:
+def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part, **rest: Any) -> Claim:
     return Claim(
         id=id_,
         source=source,
@@ -91,6 +91,7 @@ def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], 
             *more,
         ),
         expected=_REFUTED,
+        **rest,
     )
 
 
@@ -144,6 +145,22 @@ _S3_12 = _goal(
     _REAL_MODEL,
     _REAL_RMS,
     _REAL_NORMS,
+    finding=Finding(
+        "Magneto's gain sqrt(log L) is to keep the update from growing with depth. With ReLU and RMSNorm it does; "
+        "with ReLU and LayerNorm, or with GELU, the update still grows. So the guarantee of stable training that "
+        "rests on it is not established; whether training is stable is open. In a real Transformer with softmax "
+        "attention the update of the matrices nearly doubles from {first} layers to {last:,}. That of the norm gains, "
+        "which a default model trains too, grows as L^{power:.2g} over these depths, and as L^{deep:.2g} at their "
+        "deep end",
+        rank=20,
+        shared_with=("S3-14", "S2-20", "S2-24"),
+        numbers={
+            "first": kernel.FIRST,
+            "last": kernel.LAST,
+            "power": number("in a real Transformer: the gains of the norms", "power of L"),
+            "deep": number("in a real Transformer: the gains of the norms", kernel.BY_ROLE, "norm_gain"),
+        },
+    ),
 )
 
 

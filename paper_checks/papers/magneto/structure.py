@@ -13,7 +13,7 @@ from typing import Any
 
 from sympy import Expr, Function, IndexedBase, S, Sum, expand
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Sublayer, Values
 from paper_checks.papers.magneto.code import (
     SCALED,
@@ -421,6 +421,7 @@ _S2_05 = Claim(
         ),
     ),
     expected=Verdict.MISPRINT,
+    finding=Finding("Magneto's (7) has x^l = G^l(x^(l-1)) where its (8) adds x^(l-1)", rank=220),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_01, _S2_02, _S2_04, _S2_05)

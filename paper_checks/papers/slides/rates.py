@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 
 from sympy import Expr, Integer, lambdify, limit, log, oo
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Finding, Mutant, Part, Route, Verdict
 from paper_checks.papers.slides.contests import RUN_CHECKS, Run, Runs, Words
 from paper_checks.papers.slides.tables import DIVERGED, FOUR_SHOT, GLUE, OPUS, ZERO_SHOT, Table
 from paper_checks.routes import questions
@@ -306,6 +306,14 @@ _S3_49 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "A smaller update at initialisation does not mean more stable training, as the slides of Magneto "
+        "conclude, between networks whose norms stand in different places: small Pre-LN and NormFormer "
+        "models, whose updates are several times DeepNorm's, still end below the entropy of the labels at "
+        "far larger rates. Beside Post-LN it is so: DeepNorm and Su's row for Adam pass where it is stuck",
+        rank=70,
+        shared_with=("S3-04",),
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S3_40, _S3_41, _S3_42, _S3_49)

@@ -6,7 +6,19 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import (
+    Amendment,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+)
 from paper_checks.papers.slides.contests import (
     BOLD_CHECKS,
     GAIN_CHECKS,
@@ -108,6 +120,7 @@ def _where_best(statement: Wins) -> Wins:
 
 
 _S3_43_CHECKS = wins("S3-43")
+_LOST = "48L four-shot Avg."
 _S3_43 = Claim(
     id="S3-43",
     source="slides",
@@ -163,6 +176,16 @@ _S3_43 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Magneto's slides: 'better performance' on GPT does not hold of every average that they print: "
+        "four-shot at 48 layers the best is {best}, ahead of {own} (no spread is printed). It does of the other five "
+        "of the six, and of their mean",
+        rank=200,
+        numbers={
+            "best": number("GPT, every block's average, against all", "best", _LOST),
+            "own": number("GPT, every block's average, against Pre-LN", "best", _LOST),
+        },
+    ),
 )
 
 # ---------------------------------------------------------------- S3-44 to S3-46: vision, speech, vision-language

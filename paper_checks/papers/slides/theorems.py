@@ -8,7 +8,19 @@ from itertools import pairwise
 import mpmath
 from sympy import Expr, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Finding,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+)
 from paper_checks.claims.statements import Growth, Sublayer, Values
 from paper_checks.papers.magneto.orders import (
     EQUAL_MOMENTS,
@@ -169,6 +181,9 @@ _S3_06 = Claim(
         ),
     ),
     expected=Verdict.MISPRINT,
+    finding=Finding(
+        "Magneto's slides leave the activation out of Theorem 2's sublayer, and it matters (S3-10)", rank=230
+    ),
 )
 
 
@@ -292,6 +307,16 @@ _S3_10 = Claim(
         for name, order in _ORDERS
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Sub-LN's update grows as L^{relu:.2g}, not as log L, with ReLU and a real LayerNorm: LayerNorm "
+        "subtracts ReLU's mean and so divides by too little. With RMSNorm it is log L. With GELU Post-LN "
+        "explodes exponentially, and Pre-LN grows as L^{gelu:.1g}",
+        rank=10,
+        numbers={
+            "relu": number("the true update, Sub, relu, LayerNorm", "power_value"),
+            "gelu": number("the true update, Pre, gelu", "power_value"),
+        },
+    ),
 )
 
 _S3_13 = claim(

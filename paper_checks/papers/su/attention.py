@@ -9,7 +9,7 @@ from typing import Any
 
 from sympy import Expr, Integer, Rational, S, Symbol, exp, oo, simplify
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.papers.su.shares import DEEP, DEEP_UNSCALED, SHARES, SHARES_OF_SCALED, SHRINKING, DeepShare
 from paper_checks.routes import attention, averages
 from paper_checks.routes.averages import Average
@@ -362,6 +362,12 @@ _S1_18 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Su: the gradients of lambda_q, lambda_k are not small because of softmax: at logits over sqrt(d) "
+        "they are as large as v's in one layer. In stacks at that scale their share does fall, since tokens "
+        "become parallel or v and out are scaled down; with the unscaled softmax of the text it does not",
+        rank=160,
+    ),
 )
 
 
@@ -405,6 +411,11 @@ _S1_20 = Claim(
         ),
     ),
     expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: averaging tokens keeps their magnitude where they are correlated, or few of them carry the "
+        "weight; T independent ones with equal weights lose a factor sqrt(T)",
+        rank=260,
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_18, _S1_20)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Expr, Integer, Rational, S, log
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Mutant, Part, Route, Verdict, claim, worst
 from paper_checks.claims.letters import (
     GRADIENT,
     PARAMETER,
@@ -235,7 +235,9 @@ def flat(scheme: str, optimizer: str, activation: str = "relu", name: str = "") 
     return kernel_too(recorded_too(part)) if activation == "relu" else part
 
 
-def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str, ...], *more: Part) -> Claim:
+def solution(
+    id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str, ...], *more: Part, **rest: Any
+) -> Claim:
     """alpha and lambda for one optimizer, solved; and the true update of the network that has them."""
     a, gain = TABLE[optimizer]
     statement = Values.of(alpha=a, lam=gain)
@@ -274,7 +276,8 @@ def solution(id_: str, optimizer: str, locator: str, quote: str, uses: tuple[str
         summary="under {} alpha = {}, lambda = {}".format(optimizer, *TABLE_TEXTS[optimizer]),
         uses=uses,
         parts=parts,
-        expected=min((part.expected for part in parts), key=tuple(Verdict).index),
+        expected=worst(part.expected for part in parts),
+        **rest,
     )
 
 

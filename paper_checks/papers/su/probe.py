@@ -11,7 +11,19 @@ from functools import cache
 
 from sympy import Expr, Integer, S, factor, lambdify, limit, solve, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import (
+    Amendment,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+)
 from paper_checks.claims.statements import Values
 from paper_checks.papers.su import networks
 from paper_checks.routes import algebra, one_liners
@@ -263,6 +275,9 @@ _S1_07 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Su: the lambda of a Xavier matrix is sqrt(2) times its gain, for every shape, not the gain", rank=180
+    ),
 )
 
 
@@ -340,6 +355,12 @@ _S1_08 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Su: a Xavier matrix is not close to orthogonal: a square one is at relative distance {square:.2g} "
+        "at every width, where the zero matrix is at 1",
+        rank=190,
+        numbers={"square": number("as printed", "distances", "d x d")},
+    ),
 )
 
 

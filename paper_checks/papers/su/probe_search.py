@@ -14,7 +14,7 @@ from typing import Any
 
 from sympy import Expr, Rational, S, exp, integrate, lambdify, oo, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.papers.su import networks as su_nets
 from paper_checks.routes import algebra, one_liners
 from paper_checks.routes.checks import all_of, check, outcome
@@ -318,6 +318,11 @@ _S1_10 = Claim(
         ),
     ),
     expected=Verdict.REFUTED,
+    finding=Finding(
+        "Su: dL/dlambda is no probe of dL/dW where a norm makes the loss invariant to the scale of W, as "
+        "Sub-LN's W1: it is 0 there",
+        rank=170,
+    ),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_10,)

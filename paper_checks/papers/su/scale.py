@@ -13,7 +13,7 @@ from typing import Any
 
 from sympy import Expr, Float, Max, S, lambdify, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.su import networks
 from paper_checks.papers.su.branch import lam1, lam2
@@ -153,6 +153,12 @@ _S1_12 = Claim(
         _approximate("swish", _EXACT_IF.format("Swish", "0.27846", "0.22", "0.20")),
     ),
     expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: phi(lambda x) = lambda phi(x) is exact for ReLU; for GELU and Swish within {gelu:.2f} and "
+        "{swish:.2f} times max(1, lambda)",
+        rank=250,
+        numbers=_SUP,
+    ),
 )
 
 

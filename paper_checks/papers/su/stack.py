@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, S, limit, oo
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth
 from paper_checks.papers.su.parts import HALF, QUARTER, TABLE
 from paper_checks.routes import attention, questions, second_meanfield
@@ -260,6 +260,11 @@ _S1_39 = Claim(
         ),
     ),
     expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: the whole model is near the identity where the branch weights are small beside (2N)^(-1/2), "
+        "which his three rows meet; that each branch weight is small does not suffice",
+        rank=280,
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from functools import cache
 
 from sympy import Expr, Integer, lambdify, simplify, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.letters import g, l1_g, n, norm_g, read_update, sign_g
 from paper_checks.claims.statements import Values
 from paper_checks.papers.su import networks as su_nets
@@ -307,6 +307,10 @@ _S1_30 = Claim(
         ),
     ),
     expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: Adam's step is -eta sign(g) at the first step; later one only while the gradient keeps its sign and size",
+        rank=270,
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Expr, Rational, S, log
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet import tables
 from paper_checks.papers.su.measured import flat_sums, scaled_gradients
@@ -171,6 +171,7 @@ _S1_34 = Claim(
         for column, text in (("update", "-eta*||theta||*sign(g)"), ("loss_change", "-eta*||theta||*||g||_1"))
     ),
     expected=Verdict.MISPRINT,
+    finding=Finding("Su: LAMB's step has ||theta||/sqrt(n) for a matrix of n entries, not ||theta||", rank=80),
 )
 
 
@@ -346,6 +347,7 @@ CLAIMS: tuple[Claim, ...] = (
         r"$$ \alpha = (2N)^{1/4},\quad \lambda = (2N)^{-1/4} $$",
         ("S1-23", "DN-04"),
         ATTRIBUTED,
+        finding=Finding("Su: lambda = 1/alpha is his own choice; DeepNet has beta = 1/(sqrt(2) alpha)", rank=210),
     ),
     alternative(
         "S1-26",

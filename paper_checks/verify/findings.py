@@ -1,0 +1,108 @@
+"""What was found against the sources: the findings of the claims, their numbers filled in from the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Expr
+
+from paper_checks.claims.claim import Claim, Number
+from paper_checks.papers.registry import claims
+from paper_checks.verify.document import check
+
+Found = dict[str, Any]
+FIRST = 8
+"""How many of them the README and the first page of the site have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A finding as people read it, without the last full stop, and the claims that it speaks for."""
+
+    ids: tuple[str, ...]
+    text: str
+
+
+def with_findings() -> list[Claim]:
+    """The claims that have a finding, the most consequential first."""
+    found = [(claim.finding.rank, claim.id) for claim in claims().values() if claim.finding is not None]
+    return [claims()[id_] for _, id_ in sorted(found)]
+
+
+def findings(entries: Sequence[Found]) -> Iterator[Told]:
+    """Those that speak for a claim among the entries of a document, the most consequential first.
+
+    >>> from paper_checks.verify.document import check_claim
+    >>> from paper_checks.verify.findings import findings
+    >>> [told] = findings([check_claim("S2-08", with_mutants=False, quick=True)])
+    >>> told.text.partition(": ")[2][:70]
+    'v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74, and faster'
+    """
+    by_id = {entry["id"]: entry for entry in entries}
+    for claim in with_findings():
+        assert claim.finding is not None
+        ids = (claim.id, *claim.finding.shared_with)
+        if not by_id.keys().isdisjoint(ids):
+            yield Told(ids=ids, text=_text(claim, by_id))
+
+
+def finding_of(id_: str) -> Told:
+    """The one that speaks for a claim; the parts that its numbers stand in are judged now. ValueError where none does.
+
+    >>> from paper_checks.verify.findings import finding_of
+    >>> finding_of("S1-25").text
+    'Su: lambda = 1/alpha is his own choice; DeepNet has beta = 1/(sqrt(2) alpha)'
+    """
+    [told] = findings([{"id": id_, "parts": ()}])
+    return told
+
+
+def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
+    assert claim.finding is not None
+    text = claim.finding.text.format(**{name: _value(claim, one, by_id) for name, one in claim.finding.numbers.items()})
+    return text[0].upper() + text[1:]
+
+
+class _Missing:
+    """In place of a number that the evidence does not have, as where a check gave up."""
+
+    def __format__(self, spec: str) -> str:
+        return "(not found)"
+
+
+def _value(claim: Claim, number: Number | Expr | int, by_id: Mapping[str, Found]) -> Any:
+    if not isinstance(number, Number):
+        return float(number) if isinstance(number, Expr) else number
+    part = _part(claim, number, by_id)
+    evidence = (item["numbers"] for item in part["evidence"] if item["of"] == "printed")
+    for numbers in (part["counterexample"] or {}, *evidence):
+        found: Any = numbers
+        for key in number.keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is not None:
+            return _read(found)
+    return _Missing()
+
+
+def _part(claim: Claim, number: Number, by_id: Mapping[str, Found]) -> Found:
+    """The part as the document has it, or judged now where the document lacks it. ValueError for no one part."""
+    (part,) = (part for part in claim.parts if part.name.startswith(number.part))
+    there = by_id.get(claim.id, {"parts": ()})["parts"]
+    alone = replace(claim, parts=(part,), expected=part.expected)
+    kept = (found for found in there if found["name"] == part.name)
+    return next(kept, None) or check(alone, with_mutants=False, quick=True)["parts"][0]
+
+
+def _read(value: Any) -> Any:
+    """A number; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    try:
+        ends = [float(end) for end in value.split(" to ")]
+    except ValueError:
+        return value
+    return sum(ends) / len(ends)
