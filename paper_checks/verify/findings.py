@@ -61,8 +61,8 @@ def finding_of(id_: str) -> Told:
 
 def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
     assert claim.finding is not None
-    text = claim.finding.text.format(**{name: _value(claim, one, by_id) for name, one in claim.finding.numbers.items()})
-    return text[0].upper() + text[1:]
+    numbers = {name: _value(claim, one, by_id) for name, one in claim.finding.numbers.items()}
+    return claim.finding.text.format(**numbers)
 
 
 class _Missing:
