@@ -273,9 +273,9 @@ _S2_11 = Claim(
             expected=_REFUTED,
             instead=(
                 exp(L * log(_KAPPA_POST)),
-                "Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.0215: at gain 1 GELU has E phi'^2 > E phi^2, "
-                "so that every sublayer multiplies the gradient; from 96 sublayers on the update exceeds eta d times "
-                "the sum itself",
+                f"Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(_KAPPA_POST):.4f}: at gain 1 GELU has "
+                "E phi'^2 > E phi^2, so that every sublayer multiplies the gradient; from 96 sublayers on the update "
+                "exceeds eta d times the sum itself",
             ),
             condition=EQUAL_MOMENTS,
         ),

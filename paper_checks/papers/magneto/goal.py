@@ -107,6 +107,8 @@ def _part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
     return Part(name=name, statement=statement, checks=(GROWTH_BY_KERNEL,), mutants=mutants, **rest)
 
 
+_HALF_POWER = 1 / (2 * (math.pi - 1))
+"""The power of L in the update of attention over one token and an FFN in turn: half of that of FFNs alone."""
 _REAL_MODEL = _part_of_real(
     "in a real Transformer, softmax attention over 16 tokens and an FFN in turn: the matrices (relu, LayerNorm)",
     _FLAT_REAL,
@@ -115,7 +117,7 @@ _REAL_MODEL = _part_of_real(
     instead=Amendment(
         statement=replace(_FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
         text="between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power 0.2 "
-        "of L, as the model of one token has it, 1/(2(pi - 1)) = 0.233",
+        f"of L, as the model of one token has it, 1/(2(pi - 1)) = {_HALF_POWER:.3f}",
     ),
 )
 _REAL_RMS = _part_of_real(
@@ -284,8 +286,8 @@ _MODEL = Part(
     condition=KAPPA,
     instead=Amendment(
         statement=AlternatingGrowth(order=L ** (1 / (2 * (pi - 1))) / log(L), is_upper=False),
-        text="Theta(L^(1/(2(pi - 1))) / log L), the power 0.233, half of that of a stack of FFNs: the derived "
-        "guarantee does not hold, the update of the first step still grows with depth",
+        text=f"Theta(L^(1/(2(pi - 1))) / log L), the power {_HALF_POWER:.3f}, half of that of a stack of FFNs: the "
+        "derived guarantee does not hold, the update of the first step still grows with depth",
     ),
 )
 

@@ -82,8 +82,12 @@ def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str], condit
 
 _SECOND, _SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)
 """E phi^2 and E phi'^2 of GELU at gain 1."""
-_RMS_POWER = L ** (_SLOPE / _SECOND - 1)
-GELU_RMS = (_RMS_POWER, "Theta(L^(kappa - 1)) = Theta(L^0.072), kappa = E phi'^2 / E phi^2 = 1.072 of GELU at w = 1")
+_RMS_KAPPA = _SLOPE / _SECOND
+GELU_RMS = (
+    L ** (_RMS_KAPPA - 1),
+    f"Theta(L^(kappa - 1)) = Theta(L^{float(_RMS_KAPPA - 1):.3f}), "
+    f"kappa = E phi'^2 / E phi^2 = {float(_RMS_KAPPA):.3f} of GELU at w = 1",
+)
 """Sub-LN behind RMSNorm, and Pre-LN, at gains 1."""
 GAMMA_GELU = (
     L ** (1 / (pi - 1)) * exp(sqrt(2) * sqrt(log(L)) / (4 * (pi - 1))) / log(L),

@@ -257,7 +257,10 @@ _S3_10 = Claim(
             "the true update, Sub, gelu, LayerNorm",
             Growth(scheme="sub-ln", activation="gelu", order=log(L)),
             expected=Verdict.REFUTED,
-            instead=(L ** (_KAPPA_SUB - 1), "Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = 1.32 of GELU at w = 1"),
+            instead=(
+                L ** (_KAPPA_SUB - 1),
+                f"Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = {float(_KAPPA_SUB):.2f} of GELU at w = 1",
+            ),
             condition=KAPPA,
         ),
         kernel_too(
@@ -289,7 +292,7 @@ _S3_10 = Claim(
                 instead=(
                     exp(L * log(_KAPPA_POST)),
                     "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                    "kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.02",
+                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(_KAPPA_POST):.2f}",
                 ),
                 condition=EQUAL_MOMENTS,
             )
