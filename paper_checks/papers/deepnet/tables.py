@@ -380,8 +380,8 @@ _DN_07 = Claim(
             ),
             instead=Amendment(
                 statement=Bounded(alpha=_OWN_ALPHA, beta=1 / (sqrt(2) * _OWN_ALPHA)),
-                text="bounded with alpha_e = (2N c^2)^(1/4) = 0.557 (N^2 M)^(1/8), c = M v_d w_d / alpha_d; with the "
-                f"printed ones the share is c = {_SHARE}",
+                text=f"bounded with alpha_e = (2N c^2)^(1/4) = {float((2 / _ROOT**2) ** QUARTER):.3f} (N^2 M)^(1/8), "
+                f"c = M v_d w_d / alpha_d; with the printed ones the share is c = {_SHARE}",
             ),
             condition=f"M <= {_FIRST_ABOVE - 1}, up to which {_SHARE} is at most 1; or a wide network (next part)",
             expected=Verdict.REFUTED,
