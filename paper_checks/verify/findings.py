@@ -25,7 +25,7 @@ class Told:
     text: str
 
 
-def with_findings() -> list[Claim]:
+def claims_with_findings() -> list[Claim]:
     """The claims that have a finding, the most consequential first."""
     found = [(claim.finding.rank, claim.id) for claim in claims().values() if claim.finding is not None]
     return [claims()[id_] for _, id_ in sorted(found)]
@@ -41,7 +41,7 @@ def findings(entries: Sequence[Found]) -> Iterator[Told]:
     'v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74, and faster'
     """
     by_id = {entry["id"]: entry for entry in entries}
-    for claim in with_findings():
+    for claim in claims_with_findings():
         assert claim.finding is not None
         ids = (claim.id, *claim.finding.shared_with)
         if not by_id.keys().isdisjoint(ids):
@@ -61,15 +61,21 @@ def finding_of(id_: str) -> Told:
 
 def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
     assert claim.finding is not None
-    numbers = {name: _value(claim, one, by_id) for name, one in claim.finding.numbers.items()}
+    numbers = {name: _Field(_value(claim, one, by_id)) for name, one in claim.finding.numbers.items()}
     return claim.finding.text.format(**numbers)
 
 
-class _Missing:
-    """In place of a number that the evidence does not have, as where a check gave up."""
+@dataclass(frozen=True)
+class _Field:
+    """A number as it is printed. It is missing where the evidence has none, as where a check gave up."""
+
+    value: Any
 
     def __format__(self, spec: str) -> str:
-        return "(not found)"
+        try:
+            return "(not found)" if self.value is None else format(self.value, spec)
+        except (TypeError, ValueError):
+            return "(not found)"
 
 
 def _value(claim: Claim, number: Number | Expr | int, by_id: Mapping[str, Found]) -> Any:
@@ -83,7 +89,7 @@ def _value(claim: Claim, number: Number | Expr | int, by_id: Mapping[str, Found]
             found = found.get(key) if isinstance(found, Mapping) else None
         if found is not None:
             return _read(found)
-    return _Missing()
+    return None
 
 
 def _part(claim: Claim, number: Number, by_id: Mapping[str, Found]) -> Found:

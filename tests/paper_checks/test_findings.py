@@ -10,13 +10,13 @@ from sympy import Rational
 
 from paper_checks.claims.claim import Finding, Number, Verdict, number
 from paper_checks.papers.registry import claims
-from paper_checks.verify.findings import finding_of, findings, with_findings
+from paper_checks.verify.findings import claims_with_findings, finding_of, findings
 from tests.once import claim
 
 _NAMES = re.compile(r"\b(?:Theorem|Lemma) \d+\.\d+")
 LOOKED_UP = {
     (one.id, name): found
-    for one in with_findings()
+    for one in claims_with_findings()
     for name, found in (one.finding.numbers.items() if one.finding else ())
     if isinstance(found, Number)
 }
@@ -37,14 +37,14 @@ def changed(found: Any, keys: tuple[str, ...]) -> None:
 
 
 def test_findings_are_of_the_claims_that_do_not_hold_as_printed() -> None:
-    told = [id_ for one in with_findings() if one.finding for id_ in (one.id, *one.finding.shared_with)]
+    told = [id_ for one in claims_with_findings() if one.finding for id_ in (one.id, *one.finding.shared_with)]
     assert len(told) == len(set(told))
     kinds = {Verdict.REFUTED, Verdict.MISPRINT, Verdict.CONDITIONAL}
     assert set(told) == {id_ for id_, one in claims().items() if one.expected in kinds}
 
 
 def test_no_decimal_is_typed_into_a_finding() -> None:
-    for one in with_findings():
+    for one in claims_with_findings():
         assert one.finding is not None
         assert not re.search(r"\d\.\d", _NAMES.sub("", re.sub(r"\{[^}]*\}", "", one.finding.text))), one.id
 
@@ -86,6 +86,8 @@ def test_a_number_that_no_evidence_has_is_said_to_be_missing() -> None:
     entry = claim("S1-08")
     for part in entry["parts"]:
         part["counterexample"], part["evidence"] = None, []
+    assert "at relative distance (not found) at every width" in text_of(entry)
+    entry["parts"][0]["counterexample"] = {"distances": {"d x d": "no number"}}
     assert "at relative distance (not found) at every width" in text_of(entry)
 
 

@@ -21,7 +21,7 @@ from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.model import BadDocumentError, Document, parse
 from paper_checks.verify import document as engine
 from paper_checks.verify import tables_file
-from paper_checks.verify.findings import FIRST, with_findings
+from paper_checks.verify.findings import FIRST, claims_with_findings
 from tests import once
 from tests.paper_checks.report_pages import (
     SOME,
@@ -134,7 +134,7 @@ def test_overview_counts_and_finds(whole: dict[str, Any], pages: dict[str, str])
     text = pages["index.html"]
     for verdict, number in whole["summary"]["verdicts"].items():
         assert f'href="claims.html#verdict={verdict}"><span class="number">{number}</span>' in text
-    for one in with_findings():
+    for one in claims_with_findings():
         assert f"#{one.id}" in text
     assert "Not as expected" not in text
 

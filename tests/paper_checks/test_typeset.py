@@ -26,7 +26,7 @@ from paper_checks.papers.registry import claims
 from paper_checks.papers.slides.more import Code
 from paper_checks.report import typeset, views
 from paper_checks.verify.concord import TOPICS
-from paper_checks.verify.findings import finding_of, with_findings
+from paper_checks.verify.findings import claims_with_findings, finding_of
 from tests.paper_checks.math_reader import LETTERS, at_letters, value_of
 from tests.paper_checks.report_pages import SOME, checked
 
@@ -312,7 +312,7 @@ def shown() -> Iterator[tuple[str, Markup]]:
         yield where, typeset.statement(one)
     for text in (
         *said(),
-        *(finding_of(one.id).text for one in with_findings()),
+        *(finding_of(one.id).text for one in claims_with_findings()),
         *(topic.name for topic in TOPICS),
     ):
         yield text, typeset.prose(text)
