@@ -77,11 +77,11 @@ TEMPLATE_MUTANTS = {
         "CONFIRMED</span>\n{%- endmacro",
     ),
     "every badge is green": ("macros", "badge {{ verdict.value|lower }}", "badge confirmed"),
-    "every badge has one mark": ("macros", "{{ symbols[verdict.value] }}</span> {{ verdict", "✓</span> {{ verdict"),
+    "every badge has one mark": ("macros", "{{ verdict.symbol }}</span> {{ verdict", "✓</span> {{ verdict"),
     "a part has its claim's verdict": ("claim", "m.badge(part.verdict)", "m.badge(claim.verdict)"),
     "a claim has its first part's": ("claim", "m.badge(claim.verdict)", "m.badge(claim.parts[0].verdict)"),
     "a claim shows what is expected": ("claim", "m.badge(claim.verdict)", "m.badge(claim.expected)"),
-    "all evidence holds": ("claim", "outcomes[item.verdict.value]", "outcomes.CONFIRMED"),
+    "all evidence holds": ("claim", "{{ item.verdict.outcome }}", "holds"),
     "evidence has its part's colour": ("claim", "item.verdict.value|lower", "part.verdict.value|lower"),
     "no part says that it has one route": ("claim", "part.routes|length == 1", "false"),
 }
