@@ -11,7 +11,6 @@ import typer
 from paper_checks.cli.choices import one_claim
 from paper_checks.cli.inputs import BadInputError
 from paper_checks.cli.options import Json, flag
-from paper_checks.claims.claim import SEVERITY, Verdict
 from paper_checks.cli.output import print_json
 from paper_checks.cli.verify import as_printed, bar, chosen_ids, console_of_people
 from paper_checks.system.files import document
@@ -92,6 +91,7 @@ def _more(id_: str) -> Iterator[Line]:
 
 def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
     """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
+    from paper_checks.claims.claim import Verdict
     from paper_checks.claims.sources import sources
     from paper_checks.report.views import is_scattered
 
@@ -125,6 +125,8 @@ def _of_part(entry: Found) -> str:
 
 def _parts(entry: Found) -> Iterator[Line]:
     """The worst first. Of the first few of those that do not hold: all that answers; of the others what was found."""
+    from paper_checks.claims.claim import SEVERITY, Verdict
+
     told: set[str] = set()
     for place, part in enumerate(sorted(entry["parts"], key=lambda part: SEVERITY.index(Verdict(part["verdict"])))):
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
@@ -145,6 +147,8 @@ def _what_holds(part: Found) -> Iterator[str]:
 
 def _shown_by(part: Found) -> str:
     """Routes with their cases: how it fails or holds as printed, and what holds instead."""
+    from paper_checks.claims.claim import Verdict
+
     texts = []
     for (of, verdict), items in groupby(part["evidence"], key=lambda item: (item["of"], item["verdict"])):
         routes: dict[str, int] = {}
@@ -171,6 +175,7 @@ def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> It
 
 def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
     """The source as it was read, and of every part the statement, all evidence and each step."""
+    from paper_checks.claims.claim import Verdict
     from paper_checks.claims.sources import sources
 
     source = sources()[entry["source"]]

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from paper_checks.cli.choices import one_claim, one_source
-from paper_checks.claims.claim import Verdict
 from paper_checks.cli.inputs import BadInputError, writable
 from paper_checks.cli.options import Json, flag, option
 from paper_checks.cli.output import print_json
@@ -166,6 +165,7 @@ def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) ->
     """
     from rich.markup import escape
 
+    from paper_checks.claims.claim import Verdict
     from paper_checks.verify.document import why_unexpected
 
     console = console_of_people()
@@ -196,6 +196,7 @@ def _findings(found: Found) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
+    from paper_checks.claims.claim import Verdict
     from paper_checks.pages.claims import told
 
     every = list(told(found))
@@ -214,6 +215,7 @@ def _others(entries: Sequence[Found]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
+    from paper_checks.claims.claim import Verdict
     from paper_checks.verify.document import reason
 
     table = Table(title="Not confirmed", title_justify="left", show_lines=False, box=None, padding=(0, 1))
