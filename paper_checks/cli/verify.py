@@ -23,8 +23,6 @@ from paper_checks.system.stopping import telling
 Found = dict[str, Any]
 CLAIMS_FILE, README_FILE = RESULTS / "CLAIMS.md", ROOT / "README.md"
 PIPED_WIDTH = 120
-HANDFUL = 5
-"""How many findings are printed below the counts of all claims."""
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
 
@@ -198,14 +196,15 @@ def _findings(found: Found) -> Any:
 
     from paper_checks.claims.claim import Verdict
     from paper_checks.pages.claims import told
+    from paper_checks.verify.findings import FIRST
 
     every = list(told(found))
     table = Table(show_header=False, box=None, padding=(0, 1), title_justify="left", caption_justify="left")
     table.title = "Found against the papers, the most consequential first"
-    table.caption = f"and {len(every) - HANDFUL} more in CLAIMS.md"
+    table.caption = f"and {len(every) - FIRST} more in CLAIMS.md"
     table.add_column(overflow="fold", width=16)
     table.add_column(overflow="fold")
-    for ids, kinds, text in every[:HANDFUL]:
+    for ids, kinds, text in every[:FIRST]:
         colour = Verdict(kinds.partition(",")[0]).colour
         table.add_row(f"{ids}\n[{colour}]{kinds}[/]", escape(text))
     return table

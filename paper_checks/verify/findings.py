@@ -14,7 +14,7 @@ from paper_checks.verify.document import check
 
 Found = dict[str, Any]
 FIRST = 5
-"""How many of them the README and the first page of the site have."""
+"""How many of them the README, the first page of the site and `depthlaw verify` have."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,11 +187,10 @@ def test_the_public_interface_is_documented() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_the_readme_imports_is_public() -> None:
+def test_what_the_readme_shows_is_behind_the_front_door() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    imported = re.findall(r"^>>> from ((?:theory|sims|paper_checks)\S*) import (.+)$", readme, flags=re.MULTILINE)
-    names = {f"{module}.{name.strip()}" for module, several in imported for name in several.split(",")}
-    assert names and names <= set(public())
+    shown = set(re.findall(r"\bdepthlaw\.(\w+)\(", readme))
+    assert shown and shown <= set(dir(depthlaw))
 
 
 @pytest.mark.parametrize(
