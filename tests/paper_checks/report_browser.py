@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Request
 
 FLAGS = (
@@ -167,11 +168,20 @@ DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationF
 """When what a change of size or a fold brings about has been done."""
 
 
+@cache
+def axe() -> str:
+    """axe-core, as axe_playwright_python brings it along; that package itself reads it in the locale's encoding, which
+    may not be UTF-8, and cannot be imported there."""
+    (script,) = (one for one in files("axe-playwright-python") or () if one.name == "axe.min.js")
+    return Path(str(script.locate())).read_text(encoding="utf-8")
+
+
 def violations(page: Page, rules: Sequence[str] | None = None) -> list[str]:
     """By axe: all of RULES, or these only."""
     page.evaluate(DRAWN)
     only = {"type": "tag", "values": RULES} if rules is None else {"type": "rule", "values": list(rules)}
-    answer = Axe().run(page, options={"runOnly": only, "resultTypes": ["violations"]}).response
+    page.evaluate(axe())
+    answer = page.evaluate("options => axe.run(options)", {"runOnly": only, "resultTypes": ["violations"]})
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in answer["violations"]]
 
 
