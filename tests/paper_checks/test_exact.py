@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -172,12 +172,21 @@ def test_a_mistake_in_the_second_mean_fields_sublayer_is_seen(field: str, monkey
     assert disagreements("pre-ln", 7, activations=("relu",))
 
 
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """What is remembered of an activation is forgotten before the test, and again behind it."""
+    kept = [one for one in vars(second_meanfield).values() if hasattr(one, "cache_clear")]
+    for cached in kept:
+        cached.cache_clear()
+    yield
+    for cached in kept:
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("forgetful")
 def test_a_mistake_in_a_moment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sims.model.ACTIVATIONS, "gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
-    for cached in (second_meanfield.moments, second_meanfield._sign_changes):
-        cached.cache_clear()
     assert disagreements("su-sgd", 3, activations=("gelu",))
-    second_meanfield.moments.cache_clear()
 
 
 def test_the_second_mean_field_refuses_what_it_has_not() -> None:

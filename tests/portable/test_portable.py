@@ -130,7 +130,7 @@ def test_a_machine_that_this_one_cannot_be_is_no_failure() -> None:
 
 
 def test_a_machine_where_not_even_the_probe_works_is_red() -> None:
-    broken = Machine(name="broken", tests=("tests",), variables={"PYTHONPATH": "", "PYTHONHOME": "/"})
+    broken = Machine(name="broken", tests=("tests",), variables={"PYTHONPATH": "", "PYTHONHOME": "/nowhere"})
     result = portable.try_(broken, {}, (), ())
     assert result.is_run
     assert result.failed == ("python -m tests.portable.machines ended with exit code 1",)
