@@ -41,7 +41,7 @@ pytest: testing
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)"
 
 test-long: testing ## the slow tests alone, an hour or so
-	@DEPTHLAW_SURVEY=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
+	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600
 
 test-portable: testing ## the tests as other machines; PORTABLE="--quick" for all at once, PORTABLE="--list" for their names
 	@$(BIN)/python -m tests.portable $(PORTABLE)

@@ -35,8 +35,8 @@ from matplotlib.ticker import NullLocator
 from sympy import log, oo
 
 from paper_checks.lowering.lower import lower_ffn
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.registry import claims
 from paper_checks.verify.findings import finding_of
 from sims.measure import Question, run

@@ -32,13 +32,12 @@ from matplotlib.ticker import LogLocator, NullLocator
 from sympy import lambdify
 from torch import Tensor
 
+from paper_checks.claims.statements import Values
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.registry import claims
-from paper_checks.papers.su.networks import phi
-from paper_checks.papers.su.probe_search import Probe
-from paper_checks.papers.su.scale import Homogeneous
-from paper_checks.routes.attention import one_layer, query_shares
+from paper_checks.papers.su.self_attention import one_layer, query_shares
+from paper_checks.papers.su.sublayers import phi
 from paper_checks.routes.intervals import Interval, of_logs
 from sims.ensemble import Ensemble, Member
 from sims.model import ModelConfig, SublayerConfig, alternating
@@ -149,7 +148,7 @@ plt.show()
 rows = []
 for part in claims()["S1-12"].parts[: pick(None, fast=2)]:
     holds = (part.hedge or part).statement
-    bound = holds.bound.evalf(5) if isinstance(holds, Homogeneous) else None
+    bound = holds["bound"].evalf(5) if isinstance(holds, Values) else None
     known = activation({"swish": "silu"}.get(part.name, part.name))
     half, twice = (f"{100 * float(inhomogeneity(known, factor)):.2g} %" for factor in (0.5, 2.0))
     rows.append({"activation": part.name, "never more than": bound, "typical at 0.5": half, "at 2": twice})
@@ -320,8 +319,8 @@ say(f"In the networks above, {depth} sublayers deep, with attention, what is not
 # %%
 amended = part.instead.statement if part.instead is not None else None
 CURVES = {}
-if isinstance(amended, Probe):
-    CURVES = {name: amended.multiple(*name.split()) for name in ("post W1", "sub W2", "sub W1")}
+if isinstance(amended, Values):
+    CURVES = {name: amended[name] for name in ("post W1", "sub W2", "sub W1")}
 for name, expr in CURVES.items():
     formula(expr, rf"d\,\langle G, U\rangle^2 / \Vert G\Vert^2 \text{{, {name}}}")
 

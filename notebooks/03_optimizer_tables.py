@@ -32,8 +32,8 @@ from matplotlib.ticker import LogLocator
 from sympy import Abs, Expr, log, sign, sqrt
 
 from paper_checks.lowering.lower import lower_ffn
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.registry import claims
 from paper_checks.routes.printed_tables import side_by_side
 from sims.ensemble import Ensemble, Member

@@ -36,8 +36,8 @@ from sympy import S, log, pi, simplify, sqrt, symbols
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments.kernel_laws import law
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.magneto.wide import updates as live_updates
 from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks

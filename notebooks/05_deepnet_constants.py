@@ -32,8 +32,8 @@ from matplotlib.ticker import NullLocator
 from sympy import Eq, Expr, Rational, S, lambdify, simplify
 
 from paper_checks.lowering.networks import Network
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.papers.deepnet.parts import Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, DEPTHS, encoder_decoders, encoder_share
 from paper_checks.papers.registry import claims

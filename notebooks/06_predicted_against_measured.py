@@ -38,8 +38,8 @@ from paper_checks.experiments.kernel_laws import LENGTHS, measured
 from paper_checks.experiments.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS
 from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import pick, say, style, table
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.pages.transformers.cells import cells, errors_off, holds, width_fit
 from paper_checks.pages.transformers.growth import FLAT, growing, last_exponent, laws, overtakes, share
 from paper_checks.pages.transformers.text import LAYERS, NARROW, SHOWN_ROLES, WIDE

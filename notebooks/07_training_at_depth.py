@@ -39,8 +39,8 @@ from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import DEPTHS, plain, warmed
 from paper_checks.lowering.trials import Trial
+from paper_checks.pages.drawing import STYLES, canvas
 from paper_checks.pages.prose import pick, quote, say, style, table
-from paper_checks.pages.training.drawing import STYLES, draw
 from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.numbers import (
     FACTOR,
@@ -75,8 +75,9 @@ pictures = drawings(records)
 
 def show(drawing, caption=None):
     """A picture of TRAINING.md, or parts of it, with its caption."""
-    figure = draw(drawing)
+    figure = canvas(drawing)
     figure.set_dpi(85)
+    figure.set_layout_engine("none")
     display(figure)
     say(f"*{caption or drawing.caption}*")
 
@@ -290,12 +291,10 @@ table(
     for num in DEPTHS
 )
 panels = pictures["training-warmup"].panels
-means = [replace(panel, curves=[replace(curve, seeds=[curve.ys]) for curve in panel.curves]) for panel in panels]
-deep, shallow = replace(means[0], legend=""), replace(means[2], legend="upper right")
 show(
-    replace(pictures["training-warmup"], panels=[deep, shallow], columns=2, height=4.2),
+    replace(pictures["training-warmup"], panels=[panels[0], panels[2]], columns=2),
     f"Training loss on translation. Left: {panels[0].title}, every scheme; right: Post-LN at smaller depths, with and "
-    "without warm-up. Means over seeds; dashed: what can be had without the input.",
+    "without warm-up. Dashed: what can be had without the input.",
 )
 
 # %%
@@ -319,7 +318,7 @@ S1-48, that the deeper a vanilla model is the more likely it gets stuck, and tha
 
 # %%
 deepest = records["thousand-layers"]
-panels = [replace(panel, top=1.4 * panel.dashed[1]) for panel in pictures["training-thousand"].panels if panel.dashed]
+panels = pictures["training-thousand"].panels
 show(replace(pictures["training-thousand"], panels=[panels[0], panels[-1]], columns=2))
 rows, thousand = [], {}
 for scheme in DEEP_SCHEMES:

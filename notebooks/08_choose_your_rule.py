@@ -38,10 +38,10 @@ from matplotlib.ticker import LogLocator
 from sympy import Expr
 from torch import nn
 
-from paper_checks.cli.rule import NORMS, mean_field
 from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network, NoTheoryError
 from paper_checks.lowering.predicted_rows import exponents, lr_multipliers, predicted_row, shares
+from paper_checks.lowering.rule_document import NORMS, mean_field
 from paper_checks.pages.prose import pick, say, style, table
 from paper_checks.pages.transformers.growth import FLAT
 from sims.stats import LEVEL, estimate, ratio_to_exact

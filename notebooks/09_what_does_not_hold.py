@@ -34,11 +34,11 @@ import torch
 from sympy import cancel, log
 from torch import nn
 
-from paper_checks.claims.claim import Verdict, judge
+from paper_checks.claims.claim import Verdict
 from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network
+from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
-from paper_checks.pages.training.drawing import STYLES
 from paper_checks.pages.training.numbers import Record, judged_pairs
 from paper_checks.pages.training.text import count
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND
@@ -46,6 +46,7 @@ from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks, second_meanfield
 from paper_checks.routes.algebra import value_at
 from paper_checks.routes.forecast import LOOKS
+from paper_checks.verify.document import check_claim
 from sims.stats import LEVEL, estimate
 from theory.bounds.scalar_model import scalar_slope
 from theory.meanfield.growth import update_order
@@ -81,10 +82,12 @@ worst part, so a refuted one may be right in all but one of the networks that it
 # %%
 def by_parts(name):
     """What of a claim holds and what does not, judged now, and what holds instead where that is known."""
-    found = judge(claims()[name], quick=True)[1]
-    holds = {verdict: [typeset(one.part.name) for one in found if one.verdict is verdict] for verdict in Verdict}
-    instead = {one.part.name: one.part.instead for one in found if one.verdict is Verdict.REFUTED}
-    known = {part: better.text for part, better in instead.items() if better}
+    parts = check_claim(name, with_mutants=False, quick=True)["parts"]
+    holds = {
+        verdict: [typeset(part["name"]) for part in parts if part["verdict"] == verdict.value] for verdict in Verdict
+    }
+    instead = {part["name"]: part["correction"] for part in parts if part["verdict"] == Verdict.REFUTED.value}
+    known = {part: better for part, better in instead.items() if better}
     bare = [typeset(part) for part in instead if part not in known]
     lines = [f"**{name}, by its parts.**", ""]
     words = {Verdict.CONFIRMED: "Holds", Verdict.CONDITIONAL: "Holds under a condition", Verdict.UNDECIDED: "Open"}

@@ -24,7 +24,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from sims.model import MATRICES, PLACEMENTS, ModelConfig, SublayerConfig, Transformer
+from sims.model import GATED, MATRICES, PLACEMENTS, ModelConfig, SublayerConfig, Transformer
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class Ensemble(Transformer):
         rates = {name: [] for name in self.lr_multipliers}
         for index, member in enumerate(members):
             # One at a time beside the stack: never a second copy of all.
-            one = self if index == 0 else Transformer(member.config, member.seed, dtype=dtype, device=device)
-            for name, value in one._weights.items():
+            model = self if index == 0 else Transformer(member.config, member.seed, dtype=dtype, device=device)
+            for name, value in model._weights.items():
                 stacked[name][index] = value.detach()
-            for name, row in one.numbers.items():
+            for name, row in model.numbers.items():
                 numbers[name].append(row)
-            for name, rate in one.lr_multipliers.items():
+            for name, rate in model.lr_multipliers.items():
                 rates[name].append(rate)
         self._weights = nn.ParameterDict()  # given a dict, it would sort the names: encoder_10 before encoder_2
         for name, value in stacked.items():
@@ -98,21 +98,22 @@ class Ensemble(Transformer):
 
     def on_norm(self, name: str, square_BT1: Tensor) -> None:
         if self.overflowed is not None:
-            found = ~square_BT1.detach().isfinite().flatten(1).all(1)
-            self.overflowed[name] = self.overflowed[name] | found if name in self.overflowed else found
+            overflows = ~square_BT1.detach().isfinite().flatten(1).all(1)
+            self.overflowed[name] = self.overflowed[name] | overflows if name in self.overflowed else overflows
 
     def lr_multiplier(self, name: str, num_dims: int) -> Tensor:
-        """(E, 1, ...), to multiply a parameter of so many dimensions of its own."""
-        found = self.lr_multipliers[name]
-        assert isinstance(found, Tensor)
-        return found[(..., *(None,) * num_dims)]
+        """The multipliers of a parameter, shaped (E, 1, ...) to multiply one that has so many dimensions of its own."""
+        multipliers = self.lr_multipliers[name]
+        assert isinstance(multipliers, Tensor)
+        return multipliers[(..., *(None,) * num_dims)]
 
 
 def _shape(config: ModelConfig) -> tuple[object, ...]:
-    """What members must have in common."""
+    """The part of a config that all members must have in common."""
 
-    def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[tuple[str, bool], ...]:
-        return tuple((sublayer.kind, sublayer.trains_branch_weight) for sublayer in sublayers)
+    def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[object, ...]:
+        fields = ("kind", "trains_branch_weight", "has_layer_scale", "norms")
+        return tuple(tuple(getattr(sublayer, field) for field in fields) for sublayer in sublayers)
 
     bare = replace(config, encoder=(SublayerConfig(kind="ffn"),), decoder=())
     return kinds(config.encoder), kinds(config.decoder), bare
@@ -122,10 +123,9 @@ def _shape(config: ModelConfig) -> tuple[object, ...]:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    """Of one model."""
+    """An upper bound on the number of parameters of one model."""
     d, hidden = config.d_model, config.hidden
-    gated = 3 if config.activation == "swiglu" else 2
-    matrices = {"attention": 4 * d * d, "cross": 4 * d * d, "ffn": gated * d * hidden}
+    matrices = {kind: sum(math.prod(config.shape(role)) for role in config.roles(kind)) for kind in MATRICES}
     vectors = {kind: len(MATRICES[kind]) * (2 * d + hidden) for kind in MATRICES}  # no more than these
     has_vectors = config.has_affine or config.has_bias
     sublayers = [sublayer.kind for _, side in config.sides for sublayer in side]
@@ -134,7 +134,7 @@ def num_parameters(config: ModelConfig) -> int:
 
 
 def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, itemsize: int, num_copies: int = 1) -> int:
-    """What measuring one member takes at its peak.
+    """The bytes that measuring one member takes at its peak.
 
     num_vectors: tokens of its whole batch, of sequences of num_tokens each. num_copies: of all weights (a step that is
     kept is one more). Gradients are reduced and dropped as they come, so those of one matrix count, with what is
@@ -146,10 +146,11 @@ def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, item
     inner = of_norm * ("inner" in places)
     stream = (3 + of_norm * len(places - {"inner", "final"})) * d
     kept = {
-        "ffn": stream + ((4 if config.activation == "swiglu" else 2) + inner) * hidden,
+        "ffn": stream + ((4 if config.activation in GATED else 2) + inner) * hidden,
         "attention": stream + (6 + inner + 2 * of_norm * config.has_qk_norm) * d + scores,
     }
     kept["cross"] = kept["attention"]
+    kept["parallel"] = kept["attention"] + kept["ffn"]
     inside = [kept[sublayer.kind] * num_vectors for _, side in config.sides for sublayer in side]
     running = max(inside) + 2 * scores * num_vectors  # of the sublayer that is computed just then
     graph = running + (d * num_vectors * len(inside) if config.recomputes else sum(inside))
@@ -158,7 +159,7 @@ def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, item
 
 
 def available_bytes(device: torch.device | str) -> int:
-    """Free on that device: on the CPU also within what the process's control group allows."""
+    """The bytes that are free on a device; on the CPU, no more than the process's control group allows."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available

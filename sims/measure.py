@@ -69,7 +69,7 @@ class Question:
 
     @property
     def full_config(self) -> ModelConfig:
-        """With the head that the task reads."""
+        """The config of the networks, with the head that the task reads."""
         return self.task.on(self.config)
 
     @property
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """One line for a message."""
+        """The question in one line, for a message."""
         return f"{self.num_sublayers} sublayers, d_model {self.config.d_model}, {self.dtype}"
 
 
@@ -116,7 +116,9 @@ def device_name(device: str) -> str:
 def run(
     question: Question, seeds: Sequence[int], advance: Callable[[float], None] = lambda _: None
 ) -> Iterator[Result]:
-    """As many seeds at once as memory holds. advance: told how many seeds' work was done, in fractions.
+    """Measure the networks of these seeds, and yield a result for as many of them at once as memory holds.
+
+    advance: told how many seeds' work was done, in fractions.
 
     NotEnoughMemoryError where not one fits, even when the backward pass computes again what it did not keep.
     """
@@ -127,15 +129,16 @@ def run(
     probed = seeds[: min(_PROBED, size)]
     unreliable: dict[str, float] = {}
     for chunk in (probed, *(seeds[first : first + size] for first in range(len(probed), len(seeds), size))):
-        found = _measure(question, chunk, advance, probes=chunk is probed)
-        unreliable = found.unreliable = found.unreliable or unreliable
-        found.values = {name: values for name, values in found.values.items() if not _is_of(name, unreliable)}
-        yield found
+        result = _measure(question, chunk, advance, probes=chunk is probed)
+        unreliable = result.unreliable = result.unreliable or unreliable
+        result.values = {name: values for name, values in result.values.items() if not _is_of(name, unreliable)}
+        yield result
         gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
 
 
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
-    """How many at once, evenly; and whether to recompute, which is done only where one would not fit otherwise."""
+    """How many networks to measure at once, in even chunks, and whether the backward pass computes again what it did
+    not keep, which it does only where a single network would not fit otherwise."""
     task, itemsize = question.task, DTYPES[question.dtype].itemsize
     copies = 1
     if question.learning_rate is not None:
@@ -161,7 +164,8 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
 def _is_of(name: str, unreliable: Collection[str]) -> bool:
     """Whether a quantity, or what it is of, is among those that rounding decides: adam/q of adam/layer/q/3."""
     optimizer, _, quantity = name.partition("/")
-    return is_of(quantity, {one.removeprefix(f"{optimizer}/") for one in unreliable if one.startswith(f"{optimizer}/")})
+    prefix = f"{optimizer}/"
+    return is_of(quantity, {lost.removeprefix(prefix) for lost in unreliable if lost.startswith(prefix)})
 
 
 def check_memory(question: Question) -> None:
@@ -205,17 +209,17 @@ def _measure(
         values |= _streams(order)
     unreliable = rounding(question, model, inputs, order) if probes else {}
     advance(len(seeds) - told)
-    found = divergences(order)
+    diverged = divergences(order)
     listed = {name: value.double().cpu().tolist() for name, value in values.items()}
-    for member in found:
+    for member in diverged:
         for column in listed.values():
             column[member] = math.nan
     side, sublayers = config.sides[-1]
     for column in listed.values():  # a step that left the finite numbers: what was before it is as good as ever
         for member, value in enumerate(column):
             if not math.isfinite(value):
-                found.setdefault(member, Divergence(side, len(sublayers), "step"))
-    places = {seeds[member]: place for member, place in sorted(found.items())}
+                diverged.setdefault(member, Divergence(side, len(sublayers), "step"))
+    places = {seeds[member]: place for member, place in sorted(diverged.items())}
     return Result(list(seeds), listed, places, unreliable)
 
 
@@ -239,15 +243,15 @@ def _unit(question: Question, optimizer: str) -> float:
 def _changes(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
-    """By reading and role, per unit learning rate in the optimizer's unit."""
+    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit."""
     step, unit = order.steps[optimizer], _unit(question, optimizer)
     present = dict.fromkeys(role for _, _, role in model.tagged())
     groups = {"update": [role for role in present if role in BRANCH_ROLES], **{role: [role] for role in present}}
-    found = {}
+    changes = {}
     for name, roles in groups.items():
         for reading, value in _moved(tangents(model, inputs, question.task, step, roles)).items():
-            found[f"{optimizer}/change/{reading}/{name}"] = value / unit
-    return found
+            changes[f"{optimizer}/change/{reading}/{name}"] = value / unit
+    return changes
 
 
 def _moved(readings: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -258,7 +262,7 @@ def _moved(readings: dict[str, Tensor]) -> dict[str, Tensor]:
 def _finite(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
-    """Everything that trains moves, by the real optimizer's step and by the same direction at other lengths."""
+    """What a step of finite length changes: the real optimizer's step, and up to which length it acts linearly."""
     assert question.learning_rate is not None
     rates_of = {name: model.lr_multiplier(name, model.num_dims[name]) for name in order.steps["sgd"]}
     gradients = {  # what has rate 0 does not move, whatever its gradient
@@ -269,14 +273,14 @@ def _finite(
     rates = torch.full(size, question.learning_rate, dtype=DTYPES[question.dtype], device=question.device)
     moved = finite_changes(model, inputs, question.task, step, rates)
     slope = torch.stack([(gradients[name] * step[name]).reshape(model.num_members, -1).sum(1) for name in step]).sum(0)
-    found = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}
-    found[f"{optimizer}/finite/first_order"] = -question.learning_rate * slope
-    found[f"{optimizer}/linear_up_to"] = linear_up_to(model, inputs, question.task, step, slope)
-    return found
+    changes = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}
+    changes[f"{optimizer}/finite/first_order"] = -question.learning_rate * slope
+    changes[f"{optimizer}/linear_up_to"] = linear_up_to(model, inputs, question.task, step, slope)
+    return changes
 
 
 def _streams(order: FirstOrder) -> dict[str, Tensor]:
-    found = {}
+    by_quantity = {}
     for (side, index), stream in order.streams.items():
         numbers = {
             "second_moment": stream.second_moment,
@@ -284,8 +288,8 @@ def _streams(order: FirstOrder) -> dict[str, Tensor]:
             "cosine_with_input": stream.cosine_with_input,
             "gradient_square": stream.gradient_square,
         }
-        found |= {f"layer/{side}/{index}/{name}": value for name, value in numbers.items() if value is not None}
-    return found
+        by_quantity |= {f"layer/{side}/{index}/{name}": value for name, value in numbers.items() if value is not None}
+    return by_quantity
 
 
 # ---------------------------------------------------------------- what rounding decides
@@ -305,16 +309,16 @@ def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOr
     """
     model.rounding = torch.finfo(DTYPES[question.dtype]).eps
     runs = []
-    for one in (order, first_order(model, inputs, question.task, question.optimizers)):
+    for run in (order, first_order(model, inputs, question.task, question.optimizers)):
         runs.append({})
         for optimizer in question.optimizers:
-            runs[-1] |= _by_role(model, one, optimizer)
-            runs[-1] |= _by_layer(model, one, optimizer) if question.has_layers else {}
+            runs[-1] |= _by_role(model, run, optimizer)
+            runs[-1] |= _by_layer(model, run, optimizer) if question.has_layers else {}
     model.rounding = 0.0
-    found = {}
+    unreliable = {}
     for name, exact in runs[0].items():
         # A member that diverged has no change, and hides no other's.
         change = torch.where(exact == 0, 0, (runs[1][name] / exact - 1).abs()).nan_to_num(0.0).max()
         if change > _LIMIT:
-            found[name] = float(change)
-    return found
+            unreliable[name] = float(change)
+    return unreliable

@@ -3,6 +3,9 @@ r"""A Transformer of residual sublayers, as plain numbers: any depth, norm place
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(s q k^T) v))
 
+A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of their own, keys and
+values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand side by side.
+
 Dimensions in names: E ensemble members, B batch, T tokens, S tokens that are attended to, D d_model, F ffn width, H
 heads, K head size. Every matrix is Xavier normal times its gain, Var = gain^2 2/(fan_in + fan_out); biases 0, norm
 gains 1, embeddings N(0, 1), head N(0, 1/D). Each parameter is tagged with its role when it is made. The FFN-only stack
@@ -67,23 +70,33 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
     "leaky_relu": nn.functional.leaky_relu,
     "swiglu": nn.functional.silu,
+    "geglu": nn.functional.gelu,
+    "reglu": torch.relu,
 }
-"""phi. "swiglu" is silu(gate(u)) * fc1(u), with a second matrix ``fc1_gate`` of role fc1."""
+"""phi."""
+GATED = ("swiglu", "geglu", "reglu")
+"""Activations of an FFN of three matrices: phi(fc1(u)) * fc3(u)."""
+NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
+NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
+"""dyt and derf are functions of each entry in a norm's place: tanh(s x) and erf(s x)."""
 MATRICES: Mapping[str, tuple[str, ...]] = {
     "attention": ("q", "k", "v", "out"),
     "cross": ("cross_q", "cross_k", "cross_v", "cross_out"),
     "ffn": ("fc1", "fc2"),
+    "parallel": ("q", "k", "v", "out", "fc1", "fc2"),
 }
-"""Roles of the matrices of each kind of sublayer."""
-BRANCH_ROLES = tuple(role for roles in MATRICES.values() for role in roles)
-OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "embedding", "head")
+"""Roles of the matrices of each kind of sublayer; a gated FFN has fc3 besides. parallel: attention and FFN of one
+input, both added to it."""
+BRANCH_ROLES = (*MATRICES["attention"], *MATRICES["cross"], *MATRICES["ffn"], "fc3")
+OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "layer_scale", "embedding", "head")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerConfig:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
-    trains_branch_weight: whether b is itself a parameter, as in ReZero.
+    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether it is a trained vector
+    of D entries, each b at first. norms: of ``NORM_PLACES``, in place of those that the model's placement gives.
     """
 
     kind: str
@@ -93,13 +106,18 @@ class SublayerConfig:
     gains: Mapping[str, float] = field(default_factory=dict)
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     trains_branch_weight: bool = False
+    has_layer_scale: bool = False
+    norms: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.norms is not None and (unknown := self.norms - set(NORM_PLACES)):
+            raise ValueError(f"norms stand at {', '.join(NORM_PLACES)}, not at {', '.join(sorted(unknown))}")
         if self.kind not in MATRICES:
             raise ValueError(f"a sublayer is one of {', '.join(MATRICES)}, not {self.kind!r}")
-        if unknown := set(self.gains) - set(MATRICES[self.kind]):
+        gate = {"fc3"} if "fc1" in MATRICES[self.kind] else set()
+        if unknown := set(self.gains) - {*MATRICES[self.kind], *gate}:
             raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind}: {', '.join(MATRICES[self.kind])}")
-        if unknown := set(self.lr_multipliers) - {*MATRICES[self.kind], *OTHER_ROLES}:
+        if unknown := set(self.lr_multipliers) - {*MATRICES[self.kind], *gate, *OTHER_ROLES}:
             raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind} for a learning rate")
 
 
@@ -108,7 +126,13 @@ class ModelConfig:
     """Plain numbers.
 
     encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: left out, ffn_ratio
-    times d_model. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). num_outputs: rows of the
+    times d_model. has_qk_norm: norms of queries and keys in every attention. has_wide_norms: whether norms of queries,
+    keys and values are over all heads at once. num_kv_heads: heads of keys and values; left out, as many as of queries.
+    head_size: K; left out, d_model / num_heads. rotary_base: of rotary positions, 0 for none; rotary_share: of a head
+    that is turned. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). logit_softcap: c of
+    c tanh(logit / c), 0 for none. norm_scale: s of dyt and derf, which is held. has_final: whether a norm stands behind
+    the last sublayer of each side; None: as the placement says. embedding_std: of an input's entries, which are times
+    embedding_multiplier. head_gain: times sqrt(1/D), the head's. num_outputs: rows of the
     head, 0 for a model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws:
     normals of 24 bits, drawn four times as fast. recomputes: keep only what runs between sublayers for the backward
     pass, and compute the rest again there.
@@ -126,8 +150,19 @@ class ModelConfig:
     has_affine: bool = False
     has_bias: bool = False
     has_qk_norm: bool = False
+    has_wide_norms: bool = False
+    num_kv_heads: int | None = None
+    head_size: int | None = None
+    rotary_base: float = 0.0
+    rotary_share: float = 1.0
     is_causal: bool = False
     attention_scale: float | None = None
+    logit_softcap: float = 0.0
+    norm_scale: float = 0.5
+    has_final: bool | None = None
+    embedding_std: float = 1.0
+    embedding_multiplier: float = 1.0
+    head_gain: float = 1.0
     norm_eps: float = 0.0
     num_outputs: int = 0
     vocab_size: int = 0
@@ -139,13 +174,17 @@ class ModelConfig:
             raise ValueError(f"placement is one of {', '.join(PLACEMENTS)}, not {self.placement!r}")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
-        if self.norm_kind not in ("layernorm", "rmsnorm"):
-            raise ValueError(f"norm_kind is layernorm or rmsnorm, not {self.norm_kind!r}")
+        if self.norm_kind not in NORM_KINDS:
+            raise ValueError(f"norm_kind is one of {', '.join(NORM_KINDS)}, not {self.norm_kind!r}")
         for name, number in (("d_model", self.d_model), ("num_heads", self.num_heads), ("ffn width", self.hidden)):
             if number < 1:
                 raise ValueError(f"{name} is at least 1, not {number}")
-        if self.d_model % self.num_heads:
+        if self.head_size is None and self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.num_kv_heads is not None and (self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
+            raise ValueError(f"{self.num_heads} heads of queries do not divide into {self.num_kv_heads} of keys")
+        if self.rotary_base and self.size_of_head % 2:
+            raise ValueError(f"rotary positions turn pairs of numbers: a head of {self.size_of_head} cannot be halved")
         if not self.encoder:
             raise ValueError("a model has at least one sublayer")
         if any(sublayer.kind == "cross" for sublayer in self.encoder):
@@ -153,8 +192,49 @@ class ModelConfig:
 
     @property
     def hidden(self) -> int:
-        """F, the ffn width."""
+        """The width F of the FFN."""
         return self.d_model * self.ffn_ratio if self.ffn_width is None else self.ffn_width
+
+    @property
+    def size_of_head(self) -> int:
+        """K, the head size."""
+        return self.d_model // self.num_heads if self.head_size is None else self.head_size
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def ends_in_norm(self) -> bool:
+        return "final" in PLACEMENTS[self.placement] if self.has_final is None else self.has_final
+
+    def shape(self, role: str) -> tuple[int, int]:
+        """(rows, columns) of a matrix of that role."""
+        d, queries, keys = self.d_model, self.num_heads * self.size_of_head, self.key_heads * self.size_of_head
+        by_role = {"q": (queries, d), "k": (keys, d), "v": (keys, d), "out": (d, queries)}
+        by_role |= {"fc1": (self.hidden, d), "fc3": (self.hidden, d), "fc2": (d, self.hidden)}
+        return by_role[role.removeprefix("cross_")]
+
+    def std(self, sublayer: SublayerConfig, role: str) -> float:
+        """The standard deviation of the entries of a matrix of that role in that sublayer."""
+        return sublayer.gains.get(role, 1.0) * math.sqrt(2 / sum(self.shape(role)))
+
+    def roles(self, kind: str) -> tuple[str, ...]:
+        """Of the matrices of a sublayer of that kind."""
+        is_gated = self.activation in GATED and "fc1" in MATRICES[kind]
+        return (*MATRICES[kind], "fc3") if is_gated else MATRICES[kind]
+
+    def places(self, sublayer: SublayerConfig) -> frozenset[str]:
+        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        if sublayer.norms is not None:
+            return sublayer.norms
+        places, kind = PLACEMENTS[self.placement] - {"final"}, sublayer.kind
+        if kind == "cross" or (self.placement == "normformer" and kind == "attention"):
+            places -= {"inner"}
+        if self.placement == "normformer" and kind == "ffn":
+            places -= {"branch"}
+        return places | {"q", "k"} if self.has_qk_norm and kind != "ffn" else places
 
     @property
     def sides(self) -> tuple[tuple[str, tuple[SublayerConfig, ...]], ...]:
@@ -211,12 +291,12 @@ class Transformer(nn.Module):
         for side, sublayers in config.sides:
             for index, sublayer in enumerate(sublayers):
                 self._make_sublayer(f"{side}_{index}", sublayer)
-            self._make_norms(side, PLACEMENTS[config.placement] & {"final"}, {}, {})
+            self._make_norms(side, frozenset({"final"} if config.ends_in_norm else ()), {}, {})
         d = config.d_model
         for side, _ in config.sides if config.vocab_size else ():
-            self._add(f"{side}_embedding", "embedding", self._normal(config.vocab_size, d))
+            self._add(f"{side}_embedding", "embedding", config.embedding_std * self._normal(config.vocab_size, d))
         if config.num_outputs:
-            self._add("head", "head", self._normal(config.num_outputs, d) / math.sqrt(d))
+            self._add("head", "head", config.head_gain * self._normal(config.num_outputs, d) / math.sqrt(d))
 
     # ---------------------------------------------------------------- making
 
@@ -233,34 +313,27 @@ class Transformer(nn.Module):
         return torch.randn(shape, generator=self._generator, dtype=dtype, device=device).to(self._kind["dtype"])
 
     def _make_sublayer(self, name: str, sublayer: SublayerConfig) -> None:
-        config, kind, d = self.config, sublayer.kind, self.config.d_model
+        config, kind = self.config, sublayer.kind
         self.numbers[name] = (sublayer.residual_weight, sublayer.branch_weight, sublayer.input_scale)
-        gates = [("fc1_gate", "fc1")] if kind == "ffn" and config.activation == "swiglu" else []
-        hidden = config.hidden if kind == "ffn" else d
-        shapes = {"fc1": (hidden, d), "fc2": (d, hidden)}
-        for matrix, role in [*((role, role) for role in MATRICES[kind]), *gates]:
-            rows, columns = shapes.get(role, (d, d))
-            std = sublayer.gains.get(role, 1.0) * math.sqrt(2 / (rows + columns))
+        for role in config.roles(kind):
+            rows, columns = config.shape(role)
             rate = sublayer.lr_multipliers.get(role, 1.0)
-            self._add(f"{name}_{matrix}", role, std * self._normal(rows, columns), rate)
+            self._add(f"{name}_{role}", role, config.std(sublayer, role) * self._normal(rows, columns), rate)
             if config.has_bias:
                 rate = sublayer.lr_multipliers.get("bias", 1.0)
-                self._add(f"{name}_{matrix}_bias", "bias", torch.zeros(rows, **self._kind), rate)
-        places = PLACEMENTS[config.placement] - {"final"}
-        if kind == "cross" or (config.placement == "normformer" and kind == "attention"):
-            places -= {"inner"}
-        if config.placement == "normformer" and kind == "ffn":
-            places -= {"branch"}
-        if config.has_qk_norm and kind != "ffn":
-            places |= {"q_norm", "k_norm"}
-        head_size = d // config.num_heads
-        self._make_norms(
-            name, places, {"inner": hidden, "q_norm": head_size, "k_norm": head_size}, sublayer.lr_multipliers
-        )
+                self._add(f"{name}_{role}_bias", "bias", torch.zeros(rows, **self._kind), rate)
+        places = frozenset(f"{place}_norm" if place in ("q", "k", "v") else place for place in config.places(sublayer))
+        heads = {"q_norm": config.num_heads, "k_norm": config.key_heads, "v_norm": config.key_heads}
+        widths = {place: config.size_of_head * (num if config.has_wide_norms else 1) for place, num in heads.items()}
+        widths["inner"] = config.hidden if kind == "ffn" else config.num_heads * config.size_of_head
+        self._make_norms(name, places, widths, sublayer.lr_multipliers)
         if config.placement == "normformer" and kind != "ffn" and config.has_affine:
             rate = sublayer.lr_multipliers.get("norm_gain", 1.0)
             self._add(f"{name}_head_scale", "norm_gain", torch.ones(config.num_heads, **self._kind), rate)
-        if sublayer.trains_branch_weight:
+        if sublayer.has_layer_scale:
+            value = torch.full((config.d_model,), float(sublayer.branch_weight), **self._kind)
+            self._add(f"{name}_layer_scale", "layer_scale", value, sublayer.lr_multipliers.get("layer_scale", 1.0))
+        elif sublayer.trains_branch_weight:
             value = torch.tensor(float(sublayer.branch_weight), **self._kind)
             self._add(
                 f"{name}_branch_weight", "branch_weight", value, sublayer.lr_multipliers.get("branch_weight", 1.0)
@@ -269,13 +342,13 @@ class Transformer(nn.Module):
     def _make_norms(
         self, name: str, places: frozenset[str], widths: Mapping[str, int], rates: Mapping[str, float]
     ) -> None:
-        """Norms of those places, d_model wide where ``widths`` says nothing else."""
+        """Make the norms of these places. Each is d_model wide unless ``widths`` says otherwise."""
         self._places[name] = places
         for place in sorted(places) if self.config.has_affine else ():
             width = widths.get(place, self.config.d_model)
             gain, bias = torch.ones(width, **self._kind), torch.zeros(width, **self._kind)
             self._add(f"{name}_{place}_gain", "norm_gain", gain, rates.get("norm_gain", 1.0))
-            if self.config.norm_kind == "layernorm":
+            if self.config.norm_kind != "rmsnorm":
                 self._add(f"{name}_{place}_bias", "norm_bias", bias, rates.get("norm_bias", 1.0))
 
     def tagged(self) -> list[tuple[str, nn.Parameter, str]]:
@@ -307,7 +380,7 @@ class Transformer(nn.Module):
         return [h_BTD for side, _, h_BTD in self.walk(x_BTD, y_BTD) if side == last]
 
     def encode(self, x_BTD: Tensor) -> list[Tensor]:
-        """The same of the encoder alone."""
+        """The streams of the encoder alone."""
         return [h_BTD for _, h_BTD in self._side("encoder", x_BTD, None)]
 
     def walk(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Iterator[tuple[str, int, Tensor]]:
@@ -322,7 +395,7 @@ class Transformer(nn.Module):
                 yield "decoder", index, h_BTD
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
-        """What goes on as x_index. A subclass can look at it here, or disturb it."""
+        """The stream x_index as the next sublayer reads it. A subclass can look at it here, or disturb it."""
         return x_BTD
 
     def on_norm(self, name: str, square_BT1: Tensor) -> None:
@@ -332,7 +405,7 @@ class Transformer(nn.Module):
         sublayers = dict(self.config.sides)[side]
         if self.config.vocab_size:
             x_BTD = _look_up(self._weights[f"{side}_embedding"], x_BTD)
-        x_BTD = self.on_stream(side, 0, x_BTD)
+        x_BTD = self.on_stream(side, 0, self.config.embedding_multiplier * x_BTD)
         yield 0, x_BTD
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
@@ -349,7 +422,9 @@ class Transformer(nn.Module):
     def _sublayer(self, side: str, index: int, kind: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Tensor:
         name = f"{side}_{index}"
         residual_weight, branch_weight, input_scale = self.numbers[name]
-        if f"{name}_branch_weight" in self._weights:
+        if f"{name}_layer_scale" in self._weights:
+            branch_weight = self._across(f"{name}_layer_scale", x_BTD)
+        elif f"{name}_branch_weight" in self._weights:
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
         u_BTD = input_scale * self._norm("pre", name, x_BTD)
@@ -357,19 +432,26 @@ class Transformer(nn.Module):
         return self._norm("post", name, residual_weight * x_BTD + branch_weight * branch_BTD)
 
     def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
+        if kind == "parallel":
+            return self._branch(name, "attention", u_BTD, None, is_causal) + self._branch(
+                name, "ffn", u_BTD, None, False
+            )
         if kind == "ffn":
-            phi = ACTIVATIONS[self.config.activation]
-            gate_BTF = self._linear(f"{name}_fc1_gate", u_BTD) if self.config.activation == "swiglu" else None
-            hidden_BTF = self._linear(f"{name}_fc1", u_BTD)
-            hidden_BTF = phi(hidden_BTF) if gate_BTF is None else phi(gate_BTF) * hidden_BTF
+            hidden_BTF = ACTIVATIONS[self.config.activation](self._linear(f"{name}_fc1", u_BTD))
+            if self.config.activation in GATED:
+                hidden_BTF = hidden_BTF * self._linear(f"{name}_fc3", u_BTD)
             return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF))
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        q_BHTK = self._norm("q_norm", name, self._heads(self._linear(f"{prefix}q", u_BTD)))
-        k_BHSK = self._norm("k_norm", name, self._heads(self._linear(f"{prefix}k", source_BSD)))
-        v_BHSK = self._heads(self._linear(f"{prefix}v", source_BSD))
+        q_BHTK = self._heads(name, prefix, "q", u_BTD)
+        k_BHSK = self._heads(name, prefix, "k", source_BSD)
+        v_BHSK = self._heads(name, prefix, "v", source_BSD)
+        if self.config.rotary_base and kind != "cross":
+            q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
         scale = self.config.attention_scale
         scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
+        if cap := self.config.logit_softcap:
+            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
         if is_causal and kind == "attention":
             future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
             scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
@@ -380,11 +462,29 @@ class Transformer(nn.Module):
         return self._linear(f"{prefix}out", mixed_BTD)
 
     def attend(self, scores_BHTS: Tensor) -> Tensor:
-        """Weights of the tokens; a subclass can put something else in softmax's place."""
+        """The attention weights of these scores. A subclass can put something else in the place of softmax."""
         return scores_BHTS.softmax(-1)
 
-    def _heads(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD.unflatten(-1, (self.config.num_heads, -1)).transpose(-3, -2)
+    def _heads(self, name: str, prefix: str, role: str, x_BTD: Tensor) -> Tensor:
+        """Queries, keys or values (B, H, T, K), behind their norm; a head of keys once for each head of its queries."""
+        config, place = self.config, f"{role}_norm"
+        y_BTD = self._linear(prefix + role, x_BTD)
+        y_BTD = self._norm(place, name, y_BTD) if config.has_wide_norms else y_BTD
+        y_BHTK = y_BTD.unflatten(-1, (-1, config.size_of_head)).transpose(-3, -2)
+        y_BHTK = y_BHTK if config.has_wide_norms else self._norm(place, name, y_BHTK)
+        return y_BHTK if role == "q" else y_BHTK.repeat_interleave(config.num_heads // config.key_heads, dim=-3)
+
+    def _turned(self, x_BHTK: Tensor) -> Tensor:
+        """Rotary positions: the pairs (i, i + K/2) turned by the token's place times base^(-i / pairs that turn)."""
+        config, half = self.config, self.config.size_of_head // 2
+        num_turned = max(1, round(half * config.rotary_share))
+        turns = torch.arange(num_turned, device=x_BHTK.device, dtype=torch.float64) / num_turned
+        frequencies = nn.functional.pad(config.rotary_base**-turns, (0, half - num_turned))
+        places = torch.arange(x_BHTK.shape[-2], device=x_BHTK.device, dtype=torch.float64)
+        angles = places[:, None] * frequencies
+        cos, sin = angles.cos().to(x_BHTK.dtype), angles.sin().to(x_BHTK.dtype)
+        left, right = x_BHTK.split(half, dim=-1)
+        return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
     def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
         y_BTD = _apply(self._weights[name], x_BTD)
@@ -393,14 +493,18 @@ class Transformer(nn.Module):
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
         if place not in self._places[name]:
             return x_BTD
-        if self.config.norm_kind == "layernorm":
-            x_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
-        square_BT1 = x_BTD.square().mean(-1, keepdim=True)
-        self.on_norm(name, square_BT1)
-        x_BTD = x_BTD * (square_BT1 + self.config.norm_eps).rsqrt()
+        kind = self.config.norm_kind
+        if kind in ("dyt", "derf"):
+            x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(self.config.norm_scale * x_BTD)
+        else:
+            if kind == "layernorm":
+                x_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
+            square_BT1 = x_BTD.square().mean(-1, keepdim=True)
+            self.on_norm(name, square_BT1)
+            x_BTD = x_BTD * (square_BT1 + self.config.norm_eps).rsqrt()
         if self.config.has_affine:
             x_BTD = x_BTD * self._across(f"{name}_{place}_gain", x_BTD)
-            if self.config.norm_kind == "layernorm":
+            if kind != "rmsnorm":
                 x_BTD = x_BTD + self._across(f"{name}_{place}_bias", x_BTD)
         return x_BTD
 
@@ -411,7 +515,7 @@ class Transformer(nn.Module):
 
 
 def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:
-    """x W^T. Batch and tokens as one dimension, since each member of an ensemble has a matrix of its own."""
+    """x W^T, with batch and tokens as one dimension, since each member of an ensemble has a matrix of its own."""
     return (x_BTD.flatten(-3, -2) @ weight_FD.mT).unflatten(-2, x_BTD.shape[-3:-1])
 
 
@@ -426,8 +530,8 @@ def _look_up(table_VD: Tensor, tokens_BT: Tensor) -> Tensor:
 def gradients(model: Transformer, scalar: Tensor) -> dict[str, Tensor]:
     """d scalar / d parameter, by the parameter's name; zero where the scalar does not depend on it."""
     named = {name: parameter for name, parameter, _ in model.tagged()}
-    found = torch.autograd.grad(scalar, list(named.values()), retain_graph=True, materialize_grads=True)
-    return dict(zip(named, found, strict=True))
+    grads = torch.autograd.grad(scalar, list(named.values()), retain_graph=True, materialize_grads=True)
+    return dict(zip(named, grads, strict=True))
 
 
 def by_role(model: Transformer, grads: Mapping[str, Tensor], measure: Callable[[Tensor], Tensor]) -> dict[str, float]:

@@ -187,12 +187,12 @@ def fit_exponent(
     for length, values in zip(lengths, samples, strict=True):
         if bad := num_diverged(values):
             left_out[length] = f"{bad} of {len(values)} seeds diverged"
-        elif (found := estimate(values)).mean == 0:
+        elif (of_seeds := estimate(values)).mean == 0:
             left_out[length] = "the update is 0"
-        elif found.mean < 0:
-            left_out[length] = f"the mean is {found.mean:.3g}, which has no logarithm"
+        elif of_seeds.mean < 0:
+            left_out[length] = f"the mean is {of_seeds.mean:.3g}, which has no logarithm"
         else:
-            fitted[length] = _logarithm(found)
+            fitted[length] = _logarithm(of_seeds)
     kept = tuple(fitted)
     if len(kept) < 2:
         if left_out and set(left_out.values()) == {"the update is 0"} and not kept:
@@ -242,7 +242,7 @@ def width_term(
     """
     if len(set(widths)) < 2 or len(set(widths)) != len(widths) or len(widths) != len(ratios) or min(widths) < 1:
         raise ValueError("a width term needs two or more different widths, each with its ratio")
-    weights = np.array([found.num * width for found, width in zip(ratios, widths, strict=True)], dtype=float)
+    weights = np.array([measured.num * width for measured, width in zip(ratios, widths, strict=True)], dtype=float)
     limit, slope = _line_coefficients(num_sublayers / np.array(widths, dtype=float), weights)
     return WidthTerm(combined(limit, ratios, level), combined(slope, ratios, level))
 
@@ -279,10 +279,10 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
     has_logs = all(x is not None and x > 0 for x in (*first, *second))
     sides = []
     for values in (first, second):
-        found = estimate(values)  # of the values themselves: it refuses those that diverged
-        if found.num < 2:
+        sample = estimate(values)  # of the values themselves: it refuses those that diverged
+        if sample.num < 2:
             raise ValueError("agreement needs two values on either side")
-        sides.append(estimate([math.log(x) for x in values if x is not None]) if has_logs else found)
+        sides.append(estimate([math.log(x) for x in values if x is not None]) if has_logs else sample)
     between = difference(sides[0], sides[1], level)
     error, rounding = between.standard_error or 0.0, 10.0 ** (1 - DIGITS)
     size = 1.0 if has_logs else max(abs(side.mean) for side in sides)
@@ -299,19 +299,19 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
 # ---------------------------------------------------------------- sums of estimates
 
 
-def _logarithm(found: Estimate) -> Estimate:
+def _logarithm(part: Estimate) -> Estimate:
     """log(mean) and its standard error by the delta method; no interval."""
-    error = None if found.standard_error is None else found.standard_error / found.mean
-    return Estimate(math.log(found.mean), error, None, None, found.num)
+    error = None if part.standard_error is None else part.standard_error / part.mean
+    return Estimate(math.log(part.mean), error, None, None, part.num)
 
 
 def slope_weights(x: np.ndarray) -> np.ndarray:
-    """What the y at each x count in the slope of the least-squares line."""
+    """The weight of the y at each x in the slope of the least-squares line."""
     return np.array(_line_coefficients(x, np.ones(len(x)))[1])
 
 
 def _line_coefficients(x: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[float]]:
-    """What the y at each x count in the least-squares line: (at x = 0, slope)."""
+    """The weights of the y at each x in the least-squares line: in its value at x = 0, and in its slope."""
     shares = weights / weights.sum()
     middle = float(np.dot(shares, x))
     slope = shares * (x - middle) / np.dot(shares, (x - middle) ** 2)
@@ -344,6 +344,6 @@ def _with_interval(mean: float, error: float, degrees: float, num: int, level: f
     return Estimate(mean, error, mean - half, mean + half, num)
 
 
-def _shifted(found: Estimate, by: float) -> Estimate:
-    low, high = (None if end is None else end + by for end in (found.low, found.high))
-    return Estimate(found.mean + by, found.standard_error, low, high, found.num)
+def _shifted(part: Estimate, by: float) -> Estimate:
+    low, high = (None if end is None else end + by for end in (part.low, part.high))
+    return Estimate(part.mean + by, part.standard_error, low, high, part.num)

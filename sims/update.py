@@ -100,22 +100,22 @@ _STREAM = 1_000_003
 def draw_inputs(
     config: ModelConfig, task: Task, seeds: Sequence[int], dtype: torch.dtype, device: torch.device | str
 ) -> Inputs:
-    """Each seed's own, drawn on the CPU: the same on every device."""
+    """Draw each seed's inputs and labels. They are drawn on the CPU, so they are the same on every device."""
     sides: dict[str, list[Tensor]] = {"encoder": [], "decoder": []}
     labels = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(_STREAM + seed)
         shape = (task.batch_size, task.num_tokens)
-        for found in sides.values():
+        for drawn in sides.values():
             if config.vocab_size:
-                found.append(torch.randint(config.vocab_size, shape, generator=generator))
+                drawn.append(torch.randint(config.vocab_size, shape, generator=generator))
                 continue
             own = torch.randn((*shape, config.d_model), generator=generator, dtype=torch.float64)
             common = torch.randn((shape[0], 1, config.d_model), generator=generator, dtype=torch.float64)
             mixed = math.sqrt(task.correlation) * common + math.sqrt(1 - task.correlation) * own
-            found.append(mixed.to(dtype))
+            drawn.append((config.embedding_std * mixed).to(dtype))
         labels.append(torch.randint(task.num_classes, shape, generator=generator))
-    x, y = (torch.stack(found).to(device) for found in sides.values())
+    x, y = (torch.stack(drawn).to(device) for drawn in sides.values())
     return Inputs(x, y if config.decoder else None, torch.stack(labels).to(device))
 
 
@@ -134,7 +134,7 @@ def readings(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> dic
 
 
 def objective(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> Tensor:
-    """(E,), what the optimizer makes smaller."""
+    """The number (E,) that the optimizer makes smaller."""
     return readings(model, hidden, inputs, task)["loss" if task.objective == "ce" else "logit"]
 
 
@@ -199,14 +199,14 @@ def first_order(
     trained: dict[str, Tensor] = {name: parameter for name, parameter, _ in model.tagged()}
     if task.trains_inputs:
         trained |= {name: leaf for name, leaf in zip(INPUTS, (x, y), strict=True) if leaf is not None}
-    found = _empty(trained, model.num_members, tuple(optimizers))
+    order = _empty(trained, model.num_members, tuple(optimizers))
     reduced: set[str] = set()
 
     def reduce(name: str) -> Callable[[Tensor], None]:
         def on_gradient(leaf: Tensor) -> None:
             grad, leaf.grad = leaf.grad, None
             assert grad is not None
-            _reduce(model, name, grad, leaf.detach(), found, keeps_steps)
+            _reduce(model, name, grad, leaf.detach(), order, keeps_steps)
             reduced.add(name)
 
         return on_gradient
@@ -217,20 +217,20 @@ def first_order(
         hidden = x
         model.overflowed = {}
         for side, index, hidden in model.walk(x, y):
-            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), found)
+            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), order)
             on_stream()
-            _no_norm_overflowed(model, side, index, found)
-        found.readings = readings(model, hidden, inputs, task)
+            _no_norm_overflowed(model, side, index, order)
+        order.readings = readings(model, hidden, inputs, task)
         objective(model, hidden, inputs, task).sum().backward()
     finally:
         model.overflowed = None
         for handle in handles:
             handle.remove()
-    found.readings = {name: value.detach() for name, value in found.readings.items()}
+    order.readings = {name: value.detach() for name, value in order.readings.items()}
     for name, leaf in trained.items():  # what the objective does not depend on has no gradient
         if name not in reduced:
-            _reduce(model, name, torch.zeros_like(leaf), leaf.detach(), found, keeps_steps)
-    return found
+            _reduce(model, name, torch.zeros_like(leaf), leaf.detach(), order, keeps_steps)
+    return order
 
 
 def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str]) -> FirstOrder:
@@ -240,45 +240,48 @@ def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence
     tables = []
     for _ in range(2):
         rooms = [one_of_them.new_empty(len(trained), num_members) for _ in optimizers]
-        tables.append({one: dict(zip(trained, room, strict=True)) for one, room in zip(optimizers, rooms, strict=True)})
+        tables.append(
+            {name: dict(zip(trained, room, strict=True)) for name, room in zip(optimizers, rooms, strict=True)}
+        )
     return FirstOrder(values=tables[0], functionals=tables[1], steps={optimizer: {} for optimizer in optimizers})
 
 
-def _no_norm_overflowed(model: Ensemble, side: str, index: int, found: FirstOrder) -> None:
+def _no_norm_overflowed(model: Ensemble, side: str, index: int, order: FirstOrder) -> None:
     """x_index is finite only where every norm on the way to it was: those of the sublayer before, or the final one."""
     assert model.overflowed is not None
-    stream = found.streams[side, index]
+    stream = order.streams[side, index]
     for flags in model.overflowed.values():
         stream.is_finite = stream.is_finite & ~flags
     model.overflowed.clear()
 
 
 def _leaf(x: Tensor) -> Tensor:
-    """The same vectors, whose gradient is asked for too; tokens have none."""
+    """A leaf with the same values whose gradient is asked for. Tokens have no gradient and stay as they are."""
     return x.detach().requires_grad_() if x.is_floating_point() else x
 
 
-def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, found: FirstOrder, keeps_steps: bool) -> None:
+def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: FirstOrder, keeps_steps: bool) -> None:
     is_input = name in INPUTS
     if is_input:
         grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
     num_dims = 2 if is_input else model.num_dims[name]
     norms = _Norms(grad, weight, num_dims)
-    for optimizer in found.values:
+    for optimizer in order.values:
         power, constant = NORMALISATION[optimizer]
         rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
-        torch.mul(norms.functional(optimizer), rate, out=found.functionals[optimizer][name])
+        torch.mul(norms.functional(optimizer), rate, out=order.functionals[optimizer][name])
         if not keeps_steps or is_input:
-            torch.mul(norms.alignment(optimizer), rate, out=found.values[optimizer][name])
+            torch.mul(norms.alignment(optimizer), rate, out=order.values[optimizer][name])
             continue
         step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
-        found.steps[optimizer][name] = step
+        order.steps[optimizer][name] = step
         along = (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
-        found.values[optimizer][name].copy_(along)
+        order.values[optimizer][name].copy_(along)
 
 
 class _Norms:
-    """Of one parameter of each member, (E,) each, computed once: what <g, first step> is made of without the step."""
+    """Norms of one parameter and its gradient, (E,) each, computed once. <g, first step> is made of these, so that the
+    step itself need not be."""
 
     def __init__(self, grad: Tensor, weight: Tensor, num_dims: int) -> None:
         self._grad, self._weight, self._num_dims = grad, weight, num_dims
@@ -326,7 +329,7 @@ class _Norms:
         return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
 
 
-def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> None:
+def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder) -> None:
     value = x.detach()
     second_moment = value.square().flatten(1).mean(1)
     lengths = value.norm(dim=-1, keepdim=True)
@@ -340,7 +343,7 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, found: FirstOrder) -> 
         cosine_with_input=along.flatten(1).mean(1),
         is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
     )
-    found.streams[side, index] = stream
+    order.streams[side, index] = stream
     if x.requires_grad:
         room = stream.gradient_square = torch.zeros_like(second_moment)
 
@@ -365,20 +368,20 @@ def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor
 
 def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
     """By role, (E,) of each sublayer that has it, the encoder's first; without what stands outside of sublayers."""
-    found: dict[str, dict[str, Tensor]] = {}
+    by_role: dict[str, dict[str, Tensor]] = {}
     for name, _, role in model.tagged():
         parts = name.removeprefix("_weights.").split("_")
         if len(parts) > 1 and parts[1].isdigit():
             place = "_".join(parts[:2])
-            sums = found.setdefault(role, {})
+            sums = by_role.setdefault(role, {})
             sums[place] = sums[place] + by_name[name] if place in sums else by_name[name]
-    return {role: list(places.values()) for role, places in found.items()}
+    return {role: list(places.values()) for role, places in by_role.items()}
 
 
-def divergences(found: FirstOrder) -> dict[int, Divergence]:
+def divergences(order: FirstOrder) -> dict[int, Divergence]:
     """By member, where it first was not finite: going forward, then going backward, then in the update itself."""
     at: dict[int, Divergence] = {}
-    places = list(found.streams.items())
+    places = list(order.streams.items())
     for (side, index), stream in places:
         for member in (~stream.is_finite).nonzero().flatten().tolist():
             at.setdefault(member, Divergence(side, index, "forward"))
@@ -386,7 +389,7 @@ def divergences(found: FirstOrder) -> dict[int, Divergence]:
         if stream.gradient_square is not None:
             for member in (~stream.gradient_square.isfinite()).nonzero().flatten().tolist():
                 at.setdefault(member, Divergence(side, index, "backward"))
-    for by_name in found.values.values():
+    for by_name in order.values.values():
         for name, value in by_name.items():
             side, _, rest = name.removeprefix("_weights.").partition("_")
             index = rest.partition("_")[0]
@@ -426,12 +429,12 @@ def tangents(
             name: forward_ad.make_dual(p.detach(), -step[name]) if roles is None or role in roles else p.detach()
             for name, p, role in model.tagged()
         }
-        found = {
+        moved = {
             name: forward_ad.unpack_dual(value) for name, value in _Reader(model, inputs, task).at(weights).items()
         }
         return {
             name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
-            for name, dual in found.items()
+            for name, dual in moved.items()
         }
 
 

@@ -1,4 +1,4 @@
-"""The cells that the sources print, and ways to break the argument that should give them."""
+"""The cells that the sources print, typed apart from the code that derives them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 from sympy import Expr, Rational, S, log, sqrt
 
-import theory.rules.solve as rules
-from theory.rules.growing import GrowingUpdate
-from theory.rules.magnitude import Branch, StackUpdate, tidy
+from theory.rules.magnitude import tidy
 from theory.rules.selection import Member
 from theory.rules.solve import SideNumbers, SideRule, solve_rule
-from theory.stack import Side
 from theory.symbols import M, N
 
 quarter, half = Rational(1, 4), Rational(1, 2)
@@ -82,31 +79,6 @@ def solved(key: tuple[str, str, str, str, str | None]) -> tuple[Expr, Expr]:
 
 def wrong_cells(printed: dict) -> list:
     return [key for key, cell in printed.items() if not all(map(same, solved(key), cell))]
-
-
-def broken(monkeypatch, what: str) -> None:
-    """Break the argument itself."""
-    if what == "sublayers":
-        monkeypatch.setattr(Side, "num_sublayers", property(lambda self: self.num_layers))
-    elif what == "degree":
-        right = StackUpdate.by_matrix.func
-        wrong = dataclasses.make_dataclass("Wrong", ["name", "gradient_degree", "parameter_degree"])
-
-        def by_matrix(self):
-            given = self.optimizer
-            lower = wrong(given.name, given.gradient_degree + 1, given.parameter_degree)
-            return right(dataclasses.replace(self, optimizer=lower))
-
-        monkeypatch.setattr(StackUpdate, "by_matrix", property(by_matrix))
-    elif what == "probe":
-        monkeypatch.setattr(Branch, "gradients", property(lambda self: (self.magnitude,) * self.num_matrices))
-    elif what == "coupling":
-        monkeypatch.setattr(rules, "coupling_of", lambda reader, branch, *, is_coherent=True: reader.num_layers)
-    elif what == "cross share":
-        monkeypatch.setattr(GrowingUpdate, "_share", property(lambda self: half))
-    elif what == "matrices":
-        total = property(lambda self: self.branch.uniform(self.by_probe) / len(self.by_matrix))
-        monkeypatch.setattr(StackUpdate, "total", total)
 
 
 degrees = st.fractions(min_value=0, max_value=3, max_denominator=4)

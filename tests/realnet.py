@@ -277,7 +277,7 @@ def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: st
     return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
 
 
-# --- one network and a real optimizer --------------------------------------------------------------------------------
+# --- one network ----------------------------------------------------------------------------------------------------
 
 
 def one_network(stack: Stack, width: int, seed: int) -> tuple[dict[str, list[torch.nn.Parameter]], Tensor]:
@@ -292,37 +292,6 @@ def one_network(stack: Stack, width: int, seed: int) -> tuple[dict[str, list[tor
     x_1D, head_D = draw((1, width), generator), draw((width,), generator) / math.sqrt(width)
     final_1D = forward(stack, x_1D, lambda role, index, x: x @ parameters[role][index].T)
     return parameters, (final_1D @ head_D).squeeze()
-
-
-def gradient_functionals(parameters: dict[str, list[torch.nn.Parameter]]) -> dict[tuple[str, str], float]:
-    """The functionals of one network from its matrices and their gradients."""
-    sums = dict.fromkeys(((name, role) for name in FUNCTIONALS for role in ROLES), 0.0)
-    for role, matrices in parameters.items():
-        for matrix in matrices:
-            weight, grad = matrix.detach(), matrix.grad
-            assert grad is not None
-            values = functionals(
-                grad.abs().sum(), grad.norm(), torch.linalg.matrix_norm(grad, "nuc"), weight.norm(), weight.shape[0]
-            )
-            for name, value in values.items():
-                sums[name, role] += float(value)
-    return sums
-
-
-def first_step(
-    parameters: dict[str, list[torch.nn.Parameter]], make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
-) -> dict[str, float]:
-    """<gradient, theta_before - theta_after> by role after one step of a real optimizer (parameters are put back)."""
-    flat = [p for role in ROLES for p in parameters[role]]
-    before = [p.detach().clone() for p in flat]
-    make(flat).step()
-    moved = {}
-    with torch.no_grad():
-        for p, old in zip(flat, before, strict=True):
-            assert p.grad is not None
-            moved[id(p)] = float((p.grad * (old - p)).sum())
-            p.copy_(old)
-    return {role: sum(moved[id(p)] for p in parameters[role]) for role in ROLES}
 
 
 # --- statistics ------------------------------------------------------------------------------------------------------

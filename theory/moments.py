@@ -448,7 +448,7 @@ class _Rule:
         return self.expect(lambda t: abs(g(t)), scale, cuts)
 
     def moment(self, act: Activation, kind: Kind, scale: Real) -> Real:
-        """The moment, from phi and phi' alone."""
+        """The moment by quadrature, from phi and phi' alone."""
         if kind is Kind.VARIANCE:
             return self.moment(act, Kind.SECOND, scale) - self.moment(act, Kind.MEAN, scale) ** 2
         g = function(act, kind, self.lib.__name__)

@@ -234,7 +234,7 @@ class Functional(Enum):
     NUCLEAR = "||g||_*"
 
     def of(self, g: Matrix, theta: Matrix) -> Expr:
-        """Its value at two matrices."""
+        """The value of the functional at two matrices."""
         return _FORMS[self][0](g, theta)
 
 

@@ -199,6 +199,7 @@ class SublayerKind(Enum):
     SELF = "self"
     CROSS = "cross"
     FFN = "ffn"
+    PARALLEL = "parallel"  # self-attention and FFN of one input, both added to the stream
 
 
 SCALED_ROLES: dict[SublayerKind, tuple[str, str]] = {

@@ -99,6 +99,32 @@ class Route(Enum):
         return route
 
 
+class Kind(Enum):
+    """What a printed statement is to the source's readers.
+
+    >>> from paper_checks.claims.claim import Kind
+    >>> Kind("step").title
+    'Steps of the derivations'
+    """
+
+    _value_: str
+    title: str
+    meaning: str
+
+    RESULT = (
+        "result",
+        "Results that people use",
+        "a table, a constant, an order, a guarantee or a design that people use",
+    )
+    STEP = "step", "Steps of the derivations", "a definition, an assumption or a step that leads to a result"
+    REMARK = "remark", "Remarks", "what is said beside the derivation: arithmetic, experiments, what others do"
+
+    def __new__(cls, word: str, title: str, meaning: str) -> Self:
+        kind = object.__new__(cls)
+        kind._value_, kind.title, kind.meaning = word, title, meaning
+        return kind
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What one check found.
@@ -165,12 +191,72 @@ class Mutant:
     statement: Statement
 
 
+@dataclass(frozen=True)
+class Number:
+    """Where a number of a sentence stands.
+
+    part: how the name of one part of the claim begins. keys: the way to the number, first in the counterexample of that
+    part, then in the numbers of each piece of its evidence.
+    """
+
+    part: str
+    keys: tuple[str, ...]
+
+
+def number(part: str, *keys: str) -> Number:
+    """The number of a claim's part that stands under these keys."""
+    return Number(part, keys)
+
+
+Fill = Number | Expr | int | Callable[[], float | str]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text whose numbers are filled in from evidence.
+
+    numbers: what fills the fields of the text: where it stands in the evidence, or the value itself, as an expression,
+    a whole number, or what a function returns when the sentence is read. ValueError where a field has no number, or a
+    number no field.
+
+    >>> from paper_checks.claims.claim import Sentence, number
+    >>> sentence = Sentence("{update:.2f} is more than 0", {"update": number("as printed", "update")})
+    >>> sentence.numbers["update"].keys
+    ('update',)
+    """
+
+    text: str
+    numbers: Mapping[str, Fill] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fields = {name for _, name, _, _ in Formatter().parse(self.text) if name is not None}
+        if fields != set(self.numbers):
+            raise ValueError(f"the sentence has the fields {sorted(fields)} and the numbers {sorted(self.numbers)}")
+
+
+def told(text: str, **numbers: Fill) -> Sentence:
+    """The text, its fields filled in with these numbers."""
+    return Sentence(text, numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Sentence):
+    """What was found against a claim: a sentence or two, without the last full stop.
+
+    rank: the most consequential finding has the lowest; of equal ones the ids decide. shared_with: other claims that
+    the sentence speaks for.
+    """
+
+    rank: int
+    shared_with: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Amendment:
     """A statement in place of the printed one. ``text`` says it in words; ``grounds`` where the source gives it."""
 
     statement: Statement
-    text: str
+    text: str | Sentence
     grounds: str = ""
 
 
@@ -206,8 +292,8 @@ class Part:
     misprint: Amendment | None = None
     hedge: Amendment | None = None
     instead: Amendment | None = None
-    condition: str | None = None
-    open: str | None = None
+    condition: str | Sentence | None = None
+    open: str | Sentence | None = None
 
     def __post_init__(self) -> None:
         is_open = bool(self.checks) and all(check.is_open for check in self.checks)
@@ -217,56 +303,16 @@ class Part:
             raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
 
 
-@dataclass(frozen=True)
-class Number:
-    """Where a number of a finding stands.
-
-    part: how the name of one part of the claim begins. keys: the way to the number, first in the counterexample of that
-    part, then in the numbers of each piece of its evidence.
-    """
-
-    part: str
-    keys: tuple[str, ...]
-
-
-def number(part: str, *keys: str) -> Number:
-    """The number of a claim's part that stands under these keys."""
-    return Number(part, keys)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was found against a claim: a sentence or two, without the last full stop.
-
-    rank: the most consequential finding has the lowest; of equal ones the ids decide. shared_with: other claims that
-    the sentence speaks for. numbers: what fills the fields of the text: where it stands in the evidence, or the value
-    itself, as an expression or a whole number. ValueError where a field has no number, or a number no field.
-
-    >>> from paper_checks.claims.claim import Finding, number
-    >>> finding = Finding("{update:.2f} is more than 0", rank=10, numbers={"update": number("as printed", "update")})
-    >>> finding.numbers["update"].keys
-    ('update',)
-    """
-
-    text: str
-    rank: int
-    shared_with: tuple[str, ...] = ()
-    numbers: Mapping[str, Number | Expr | int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        fields = {name for _, name, _, _ in Formatter().parse(self.text) if name is not None}
-        if fields != set(self.numbers):
-            raise ValueError(f"the finding has the fields {sorted(fields)} and the numbers {sorted(self.numbers)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused.
 
-    finding: what was found against it, where it does not hold as printed and no other claim's finding speaks for it.
+    uses: the claims that it rests on. finding: what was found against it, where it does not hold as printed and no
+    other claim's finding speaks for it.
     """
 
     id: str
+    kind: Kind
     source: str
     locator: str
     quote: str
@@ -305,7 +351,7 @@ def claim(
     ValueError where it has no check, or no mutant.
 
     >>> from sympy import S
-    >>> from paper_checks.claims.claim import Check, Evidence, Mutant, Route, Verdict, claim, judge
+    >>> from paper_checks.claims.claim import Check, Evidence, Kind, Mutant, Route, Verdict, claim, judge
     >>> from paper_checks.claims.statements import Values
     >>> def is_a_third(found):
     ...     verdict = Verdict.CONFIRMED if found["share"] == S(1) / 3 else Verdict.REFUTED
@@ -313,6 +359,7 @@ def claim(
     >>> printed = Values.of(share=S(1) / 3)
     >>> mine = claim(
     ...     "S1-99",
+    ...     kind=Kind.STEP,
     ...     statement=printed,
     ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
     ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from sympy import Expr, sympify
+from sympy import Expr, Integer
 
 
 class Statement(Protocol):
@@ -18,7 +18,10 @@ class Statement(Protocol):
 
 @dataclass(frozen=True)
 class Values:
-    """Named printed expressions: ``Values.of(alpha=(2*N)**Rational(1, 4), ...)``.
+    """A printed statement with named values in it: expressions, whole numbers, words.
+
+    ``Values.of(alpha=(2*N)**Rational(1, 4), ...)`` prints each value by its name; a sentence as the first argument
+    prints the values where it names them.
 
     >>> from sympy import Rational
     >>> from paper_checks.claims.statements import Values
@@ -30,30 +33,38 @@ class Values:
     Traceback (most recent call last):
         ...
     KeyError: 'no entry gamma; there are alpha, beta'
+    >>> Values.of("the {kind} of 3M sublayers with l % 3 = {rest}", kind="cross-attentions", rest=1).text
+    'the cross-attentions of 3M sublayers with l % 3 = 1'
     """
 
-    entries: tuple[tuple[str, Expr], ...]
+    entries: tuple[tuple[str, Any], ...]
+    words: str = ""
 
     @staticmethod
-    def of(**values: Expr | int) -> Values:
-        return Values(tuple((name, sympify(value)) for name, value in values.items()))
+    def of(words: str = "", /, **values: Any) -> Values:
+        return Values(tuple((name, _exact(value)) for name, value in values.items()), words)
 
-    def __getitem__(self, name: str) -> Expr:
+    def __getitem__(self, name: str) -> Any:
         return dict(self.entries)[name]
 
-    def __iter__(self) -> Iterator[tuple[str, Expr]]:
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter(self.entries)
 
-    def with_(self, **values: Expr | int) -> Values:
-        """The same with other expressions under names that it has: the way to make a mutant."""
+    def with_(self, **values: Any) -> Values:
+        """The same with other values under names that it has: the way to make a mutant."""
         known = dict(self.entries)
         if unknown := set(values) - set(known):
             raise KeyError(f"no entry {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-        return Values(tuple((name, sympify(values.get(name, value))) for name, value in self.entries))
+        return replace(self, entries=tuple((name, _exact(values.get(name, value))) for name, value in self.entries))
 
     @property
     def text(self) -> str:
-        return "; ".join(f"{name} = {value}" for name, value in self.entries)
+        return self.words.format(**dict(self)) if self.words else "; ".join(f"{name} = {value}" for name, value in self)
+
+
+def _exact(value: Any) -> Any:
+    """A whole number as an expression; all else as it is."""
+    return Integer(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 @dataclass(frozen=True, kw_only=True)

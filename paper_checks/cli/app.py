@@ -10,13 +10,17 @@ from paper_checks.system import stopping  # first: from here on Ctrl-C leaves no
 
 # isort: split
 import os
+import re
 import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from paper_checks.cli import experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
-from paper_checks.cli.examples import Command, Group, advised
-from paper_checks.cli.options import unfolded
+from paper_checks.cli.options import BadInputError, unfolded
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 ClickError = next(
@@ -24,6 +28,104 @@ ClickError = next(
 )
 
 _REFUSED = 2
+_COMMANDS = {
+    "What to use, and how it grows": (rule, predict, tables, schemes),
+    "On real networks": (measure, train, experiment),
+    "What the papers print": (verify, explain, report),
+}
+"""The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""
+
+
+def _name_of(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+EXAMPLES = {_name_of(module): module.EXAMPLES for modules in _COMMANDS.values() for module in modules}
+"""By command, without ``depthlaw`` before each, quick ones first: tests read them all and run the quick."""
+
+
+# ---------------------------------------------------------------- examples, below each --help
+
+_WIDTH = 80
+"""Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
+
+
+def folded(command: str, indent: str = "  ") -> str:
+    r"""Over several lines that each fit a terminal and paste as the one command: broken before options, by backslashes.
+
+    >>> from paper_checks.cli.app import folded
+    >>> print(folded("depthlaw predict --scheme deepnorm --optimizer adam --attention --layers 6,12 --plot it.svg"))
+      depthlaw predict --scheme deepnorm --optimizer adam --attention \
+          --layers 6,12 --plot it.svg
+    """
+    lines = [""]
+    for part in re.split(r" (?=--)", command):
+        joined = f"{lines[-1]} {part}".strip() if len(lines) == 1 else f"{lines[-1]} {part}"
+        if lines[-1] and len(f"{indent}{joined} \\") > _WIDTH:
+            lines.append(f"    {part}")
+        else:
+            lines[-1] = joined
+    return indent + f" \\\n{indent}".join(lines)
+
+
+def epilog(command: str) -> str:
+    """What stands below the options of a command."""
+    return "\n".join(["Examples:", *(folded(f"depthlaw {example}") for example in EXAMPLES[command])])
+
+
+FIRST = "\n".join(
+    [
+        "Begin with:",
+        *(folded(f"depthlaw {EXAMPLES[command][0]}") for command in ("rule", "predict", "measure")),
+        "  depthlaw explain S1-34",
+        "So that TAB completes names of schemes, optimizers, claims ... in a new shell:",
+        "  depthlaw --install-completion",
+    ]
+)
+"""Below the list of commands."""
+
+
+def advised(message: str, arguments: Sequence[str]) -> str:
+    """What typer refuses a command line with, and what may be meant instead.
+
+    >>> from paper_checks.cli.app import advised
+    >>> advised("Got unexpected extra arguments (8 16)", ["predict", "--sublayers", "4", "8", "16"])
+    'Got unexpected extra arguments (8 16); a list is written with commas, such as 4,8,16'
+    """
+    command, options = arguments[0], [argument.partition("=")[0] for argument in arguments[1:]]
+    if command == "rule" and "--scheme" in options:
+        return (
+            "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
+            "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
+        )
+    said = message.rstrip(".")
+    if "unexpected extra argument" in message and options:
+        return f"{said}; a list is written with commas, such as 4,8,16"
+    if message.startswith("Missing option") and command in EXAMPLES:
+        return f"{said}; for example: depthlaw {EXAMPLES[command][0]}"
+    return message
+
+
+# typer would fill an epilog as it fills prose, so these write it themselves, below all that typer writes.
+
+
+class Command(TyperCommand):
+    """With its examples at the end of its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        formatter.write(f"\n{epilog(str(self.name))}\n")
+
+
+class Group(TyperGroup):
+    """With what to begin with at the end of its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        formatter.write(f"\n{FIRST}\n")
+
+
+# ---------------------------------------------------------------- the app
 
 app = typer.Typer(
     name="depthlaw",
@@ -34,16 +136,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_COMMANDS = {
-    "What to use, and how it grows": (rule, predict, tables, schemes),
-    "On real networks": (measure, train, experiment),
-    "What the papers print": (verify, explain, report),
-}
-"""The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""
 for _panel, _modules in _COMMANDS.items():
     for _module in _modules:
-        _name = _module.__name__.rpartition(".")[2]
-        app.command(_name, cls=Command, rich_help_panel=_panel)(unfolded(_module.run))
+        app.command(_name_of(_module), cls=Command, rich_help_panel=_panel)(unfolded(_module.run))
 
 
 def main() -> None:
@@ -78,11 +173,7 @@ def _answer(arguments: list[str]) -> int:
     except OSError as error:
         _drop_output()
         code = _refuse(f"cannot write or read {error.filename or 'standard output'}: {error.strerror or error}")
-    except ValueError as error:
-        from paper_checks.cli.inputs import BadInputError
-
-        if not isinstance(error, BadInputError):
-            raise
+    except BadInputError as error:
         code = _refuse(str(error))
     return code if isinstance(code, int) else 0
 

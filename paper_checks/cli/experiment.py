@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paper_checks.cli.choices import EXPERIMENTS, SCALES, one_of
-from paper_checks.cli.inputs import BadInputError, count, refusing, writable
-from paper_checks.cli.options import Json, flag, option
-from paper_checks.cli.output import print_json
-from paper_checks.cli.running import (
-    Place,
-    check_rows,
-    deadline,
-    file_name,
-    keeping,
-    opened,
-    say_of_others,
+from paper_checks.cli.options import (
+    EXPERIMENTS,
+    SCALES,
+    BadInputError,
+    Json,
+    count,
+    flag,
+    named,
+    one_of,
+    option,
+    refusing,
+    written_file,
 )
+from paper_checks.cli.output import Page, print_json
+from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from paper_checks.claims.claim import Evidence
     from paper_checks.experiments.base import Arm, Book, Experiment, Ran
 
+EXAMPLES = (
+    "experiment warmup --plan",
+    "experiment thousand-layers --budget 40 --workers 2",
+    "experiment stable-rates --from-record --budget 1",
+)
 _WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 
@@ -39,18 +46,18 @@ def run(
     name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
     place: Place,
     plan: Annotated[bool, flag("--plan", "Say what would be run, and how many seeds decide.")] = False,
-    seeds: Annotated[str | None, option("Instead of what the plan says.", "K")] = None,
+    seeds: Annotated[  # from 1000 on they are the pilot's
+        int | None, option("Instead of what the plan says.", "K", read=count, most=1000)
+    ] = None,
     scale: Annotated[
-        str,
-        option(
-            "small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", "NAME", complete=one_of(SCALES)
-        ),
+        str, named("small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", SCALES)
     ] = "small",
     from_record: Annotated[
         bool, flag("--from-record", "Begin with the project's own runs, which this Python's data fit.")
     ] = False,
     export: Annotated[
-        str | None, option("Also write the runs as JSON Lines, as the project's record is.", "FILE")
+        Path | None,
+        option("Also write the runs as JSON Lines, as the project's record is.", "FILE", read=written_file),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -63,28 +70,24 @@ def run(
     the others'. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
-    from paper_checks.experiments import experiment as named
+    from paper_checks import experiments
 
+    place.check()
     with refusing():
-        experiment = named(name, scale)
-    num_seeds = None if seeds is None else count(seeds, "--seeds", most=1000)  # where the pilot's begin
-    minutes = place.minutes()
-    at_once = place.num_workers()
-    if export is not None:
-        file_name(export, "--export")
-    target = None if export is None else writable(Path(export), "--export")
+        experiment = experiments.experiment(name, scale)
     path = place.store_file(f"{name}-{scale}.sqlite")
-    if target is not None and target.resolve() == path.resolve():
-        raise BadInputError(f"--export: {target} is the store")
+    if export is not None and export.resolve() == path.resolve():
+        raise BadInputError(f"--export: {export} is the store")
 
     from paper_checks.experiments import base
 
     if plan and not path.exists():
         with refusing():
             book = base.Book.read(_record(name, scale)) if from_record else base.Book({})
-            _show_plan(experiment, book, num_seeds, as_json=as_json)
+            _show_plan(experiment, book, seeds, as_json=as_json)
         return 0
 
+    from paper_checks.lowering.trained_rows import check_rows
     from sims.measure import choose_device, device_name
     from sims.training.store import export as write_runs
     from sims.training.store import import_
@@ -97,29 +100,29 @@ def run(
         said.append(text)
         _say(text)
 
-    with refusing(), opened(path) as kept, keeping(path):
+    with refusing(), kept_runs(path) as kept:
         if from_record:
             _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)
         if plan:
-            _show_plan(experiment, base.there(kept), num_seeds, as_json=as_json)
+            _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
             return 0
         with _counted() as advance:
             book, ran = base.run(
                 experiment,
                 kept,
                 place.executors(),
-                num_seeds=num_seeds,
-                deadline=deadline(minutes),
-                at_once=2 * at_once,
+                num_seeds=seeds,
+                deadline=place.deadline(),
+                at_once=2 * place.num_workers,
                 device=where,
                 device_name=device_name(where),
                 say=say,
                 advance=advance,
             )
         say_of_others(kept, (trial.named() for trial in book.trials))
-        if target is not None:
-            _say(f"{write_runs(kept, target)} runs written to {target}")
+        if export is not None:
+            _say(f"{write_runs(kept, export)} runs written to {export}")
     answer = _answer(experiment, book, ran, path)
     if as_json:
         print_json(answer)
@@ -298,13 +301,12 @@ def _number(number: int, what: str) -> str:
 
 
 def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=False)
-    console.print(answer["question"], markup=False)
+    page = Page()
+    page.say(answer["question"])
     if has_plan:
-        console.print(answer["plan"], markup=False)
+        page.say(answer["plan"])
     table = Table(title=None)
     for name in ("arm", "seeds", "trained", "what came of it"):
         table.add_column(name, overflow="fold")
@@ -313,15 +315,14 @@ def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
         under_way = f"{_number(arm['num_under_way'], 'run')}, not finished" if arm["num_under_way"] else ""
         came_of = "; ".join(part for part in (_came_of(arm), under_way) if part)
         table.add_row(arm["arm"], str(arm["num_seeds"]), trained, came_of)
-    console.print(table)
+    page.show(table)
     for question in answer["questions"]:
-        console.print(f"{question['answer']:>4}  {question['statement']}", markup=False)
+        page.say(f"{question['answer']:>4}  {question['statement']}")
         for name, value in question["numbers"].items():
-            console.print(f"        {name}: {value}", markup=False)
+            page.say(f"        {name}: {value}")
     runs = answer["runs"]
     rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
-    text = f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}."
-    console.print(text, markup=False, soft_wrap=True)
+    page.say_where(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.")
 
 
 def _came_of(arm: Mapping[str, Any]) -> str:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paper_checks.cli.choices import one_claim
-from paper_checks.cli.inputs import BadInputError
-from paper_checks.cli.options import Json, flag
-from paper_checks.cli.output import print_json
-from paper_checks.cli.verify import as_printed, bar, chosen_ids, console_of_people
+from paper_checks.cli.options import BadInputError, Json, flag, one_claim
+from paper_checks.cli.output import print_json, progress, wide_console
+from paper_checks.cli.verify import as_printed, chosen_ids
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from paper_checks.verify.findings import Told
 
+EXAMPLES = (
+    "explain S1-34",
+    "explain LI-05 --mutants",
+    "explain DN-07 --json",
+)
 Found = dict[str, Any]
 Line = tuple[str, str]
 """A text and its style; it is indented by the blanks that it begins with."""
@@ -45,15 +48,15 @@ def run(
             "verify --quick --full` those that are not confirmed"
         )
     doing = f"checking {as_printed(claim)} ..."
-    with bar() as progress:
-        progress(doing, 0, 1)  # before the claims are imported, which takes seconds
+    with progress() as tell:
+        tell(doing, 0, 1)  # before the claims are imported, which takes seconds
 
         from paper_checks.verify.document import verify
         from paper_checks.verify.findings import findings
 
         (id_,) = chosen_ids([claim], None)
         found = verify(
-            [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: progress(doing, done, total)
+            [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: tell(doing, done, total)
         )
     entry = found["claims"][0]
     finding = next(findings([entry]), None)
@@ -71,7 +74,7 @@ def _print(lines: Sequence[Line]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console = console_of_people()
+    console = wide_console()
     for line, style in lines:
         indent = len(line) - len(line.lstrip())
         if style == _COMMAND:

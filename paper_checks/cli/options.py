@@ -1,44 +1,367 @@
-"""How an option of the command line is declared: once, beside the name that the code reads it by.
+"""What a command line may say: names, numbers and files, and how an option of it is declared.
 
 A command is a function whose parameters are its options. Options that several commands share are the fields of a
-dataclass, and a parameter of that type stands for all of them. Only typer is imported here and by the modules of the
-commands, so that ``depthlaw --help`` answers at once.
+dataclass, and a parameter of that type stands for all of them. What is typed is read where it is declared: a command
+gets numbers and paths, and what cannot be read is refused before it begins, in one line that says what, where, and what
+is allowed. Only typer is imported here and by the modules of the commands, so that ``depthlaw --help`` answers at once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import inspect
-from collections.abc import Callable
+import json
+import math
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from fractions import Fraction
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from html import unescape
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from paper_checks.cli.choices import (
-    ACTIVATIONS,
-    NORM_KINDS,
-    OPTIMIZERS,
-    Completion,
-    lowered,
-    one_of,
-    one_scheme,
-)
+from paper_checks.system.places import RESULTS, ROOT
+
+# ---------------------------------------------------------------- names, as --help shows them and TAB completes them.
+# Neither theory nor sims is imported for them: a test holds them against what theory and sims know. A name of one's own
+# is added here too.
+
+NORMS = "post, pre or sub"
+PLACEMENTS = "post, pre, sub or peri"
+ARCHITECTURES = "encoder, decoder or encoder-decoder"
+SELECTIONS = "deepnet, symmetric, alpha-one, relative or lambda-one"
+OPTIMIZERS = "sgd, momentum, adam, adamw, rmsprop, signsgd, lion, adafactor, lars, lamb, muon or sophia"
+ACTIVATIONS = "relu, gelu, silu, tanh, identity or leaky_relu"
+GATED = "swiglu, geglu or reglu"
+ANY_ACTIVATION = f"{ACTIVATIONS.replace(' or ', ', ')}, {GATED}"
+NORM_KINDS = "layernorm or rmsnorm"
+READOUTS = "last or sum"
+LOSSES = "logit or ce"
+DEVICES = "auto, cpu or cuda"
+DTYPES = "float64 or float32"
+PRECISIONS = "float32, float64 or bfloat16"
+SHAPES = "gpt, bert, nmt, vit, vit-masked or speech"
+SCHEDULES = "constant, linear, cosine or inverse-sqrt"
+EXPERIMENTS = "stable-rates, warmup, thousand-layers or own-row"
+SCALES = "small or large"
+POST_LN_INIT = "post-ln-init"
+"""A scheme of ``depthlaw train`` alone: DeepNet's control."""
+
+Completion = Callable[[str], list[str]]
+"""What typer asks with the word that TAB was pressed in; it drops what does not begin so."""
+
+
+def names(text: str) -> list[str]:
+    """Of one of the constants above: "a, b or c" is a, b, c."""
+    return text.replace(" or ", ", ").split(", ")
+
+
+def one_of(known: str) -> Completion:
+    """Completes one name of a constant above."""
+    return lambda incomplete: names(known)
+
+
+def some_of(known: Callable[[], Iterable[str]]) -> Completion:
+    """Completes the last of a comma-separated list; what stands there already is not offered again."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, _ = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in known() if name not in before.split(",")]
+
+    return complete
+
+
+# Names that change with the project are read from what it generates. Nothing is offered where that cannot be read.
+
+_TABLES, _CLAIMS = RESULTS / "tables.json", RESULTS / "CLAIMS.md"
+_SOURCES = ROOT / "paper_checks" / "claims" / "sources.toml"
+
+
+def _tables() -> list[dict]:
+    try:
+        return json.loads(_TABLES.read_text(encoding="utf-8"))["tables"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def schemes(incomplete: str = "") -> list[str]:
+    """Of the generated table of all schemes: a new one is offered after `make tables`."""
+    return list(dict.fromkeys(row["scheme"] for table in _tables() if table["id"] == "cross" for row in table["rows"]))
+
+
+def recipes(incomplete: str = "") -> list[str]:
+    from paper_checks.recipes.catalogue import RECIPES
+
+    return list(RECIPES)
+
+
+def one_table(incomplete: str) -> list[str]:
+    return [table["id"] for table in _tables()]
+
+
+def one_source(incomplete: str) -> list[str]:
+    try:
+        return list(tomllib.loads(_SOURCES.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return []
+
+
+def one_claim(incomplete: str) -> list[tuple[str, str]]:
+    """(id, its verdict and statement in CLAIMS.md, which zsh and fish show beside it)."""
+    try:
+        page = _CLAIMS.read_text(encoding="utf-8")
+    except OSError:
+        return []
+    row = r"^\| ([A-Z]+[0-9]*-[0-9]+) \| .*? \| (.*) \| \*\*([A-Z]+)\*\* \|$"
+    found = re.findall(row, page, re.MULTILINE)
+    plain = str.maketrans("[]", "()", "\\")  # rich reads brackets as its markup, and would break what is longer
+    return [(id_, f"{verdict}: {unescape(text).translate(plain)}"[:60]) for id_, text, verdict in found]
+
+
+# ---------------------------------------------------------------- reading what was typed
+
+
+class BadInputError(ValueError):
+    """Unusable input; its text is the one line that the user sees."""
+
+
+@contextlib.contextmanager
+def refusing(option: str = "") -> Iterator[None]:
+    """Turn a ValueError of the rooms below (unknown name, count out of range) into a refusal of the input, or of the
+    one option that it can be of.
+
+    So too where the numbers asked for lie beyond what can be computed (a gain of 1e-36 under a gelu, say).
+    """
+    try:
+        yield
+    except BadInputError:
+        raise
+    except ValueError as error:
+        raise BadInputError(f"{option}: {error}" if option else str(error)) from error
+    except ArithmeticError as error:
+        raise BadInputError(f"beyond what can be computed: {str(error) or type(error).__name__}") from error
+
+
+MOST = 10**12
+"""Layers, and whatever else is counted."""
+_MOST_ENTRIES = 10_000
+
+
+def count(text: str, option: str, least: int = 1, most: int = MOST) -> int:
+    """A whole number from ``least`` to ``most``, as 1000 or 1e3."""
+    written = re.fullmatch(r"([+-]?[0-9]{1,40})(?:[eE]\+?([0-9]{1,2}))?", text.strip())
+    if written is None:
+        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {_shown(text)}")
+    number = int(written[1]) * 10 ** int(written[2] or 0)
+    if not least <= number <= most:
+        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {number}")
+    return number
+
+
+def entries(text: str) -> list[str]:
+    """The entries of a list, which commas or blanks separate.
+
+    >>> from paper_checks.cli.options import entries
+    >>> entries("4, 8,16"), entries("4 8 16"), entries("4,,8")
+    (['4', '8', '16'], ['4', '8', '16'], ['4', '', '8'])
+    """
+    return re.split(r"\s*,\s*|\s+", text.strip())
+
+
+def counts(text: str, option: str, least: int = 1, most: int = MOST) -> list[int]:
+    """A list of counts, in the order given."""
+    parts = entries(text)
+    if len(parts) > _MOST_ENTRIES:
+        raise BadInputError(f"{option} has {len(parts)} entries; at most {_MOST_ENTRIES} are allowed")
+    return [count(part, option, least, most) for part in parts]
+
+
+def fraction(text: str, option: str) -> Fraction:
+    """A decimal or a ratio, read exactly: 0.25, 1/4, -1/2."""
+    decimal = r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?"
+    try:
+        if re.fullmatch(rf"{decimal}|[+-]?[0-9]{{1,30}}/[0-9]{{1,30}}", text.strip()):
+            return Fraction(text.strip())
+    except ZeroDivisionError:
+        pass
+    raise BadInputError(f"{option} must be a number such as 0.25 or 1/4, not {_shown(text)}")
+
+
+def number(text: str, option: str) -> float:
+    return float(fraction(text, option))
+
+
+def between(text: str, option: str, least: float, most: float) -> float:
+    if not least <= (found := fraction(text, option)) <= most:
+        raise BadInputError(f"{option} lies between {least:g} and {most:g}, not at {text.strip()}")
+    return float(found)
+
+
+def positive(text: str, option: str) -> float:
+    if not 0 < (found := fraction(text, option)) < 10**9:
+        raise BadInputError(f"{option} is a positive number below 1e9, not {text.strip()}")
+    return float(found)
+
+
+def some_positive(text: str, option: str) -> list[float]:
+    return [positive(part, option) for part in entries(text)]
+
+
+def power_law(text: str, option: str) -> tuple[Fraction, Fraction]:
+    """C,P meaning C L^P, with C positive; a lone C means P = 0."""
+    parts = text.split(",")
+    if len(parts) not in (1, 2):
+        raise BadInputError(f"{option} must be C,P meaning C L^P, such as 1,0.25, not {_shown(text)}")
+    constant = fraction(parts[0], option)
+    power = fraction(parts[1], option) if len(parts) == 2 else Fraction(0)
+    if constant <= 0:
+        raise BadInputError(f"{option} must have a positive C, not {parts[0].strip()}")
+    if abs(power) > 100 or not Fraction(1, 10**100) < constant < 10**100:
+        raise BadInputError(f"{option} is out of range: C within 1e-100 to 1e100, P within -100 to 100")
+    return constant, power
+
+
+def gains(text: str, option: str) -> tuple[float, ...]:
+    """Comma- or space-separated gains, or @FILE with them."""
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
+    numbers = []
+    for index, part in enumerate(text.replace(",", " ").split(), start=1):
+        try:
+            gain = float(part)
+        except ValueError:
+            raise BadInputError(f"{option}: entry {index} is {_shown(part)}, not a number") from None
+        if not 0 < gain < math.inf:
+            raise BadInputError(f"{option} of sublayer {index} is {gain}; gains are positive finite numbers")
+        numbers.append(gain)
+    if not numbers:
+        raise BadInputError(f"{option} is empty; one positive number per sublayer is wanted")
+    return tuple(numbers)
+
+
+def one_name(text: str, option: str, known: str) -> str:
+    """One of the names that ``known``, a constant above, lists. People write AdamW, ReLU and Post-LN."""
+    if (name := text.lower()) in names(known):
+        return name
+    if "," in text:
+        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)}")
+    close = difflib.get_close_matches(name, names(known), n=3)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise BadInputError(f"{option} is one of {', '.join(names(known))}, not {_shown(name)}{hint}")
+
+
+def scheme_name(text: str, option: str) -> str:
+    """A name that is generated is known without sympy; of another one theory says what is near it."""
+    name = text.lower()
+    if "," in name:
+        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)} (train takes lists)")
+    if name not in schemes():
+        from theory.schemes import scheme
+
+        with refusing(option):
+            scheme(name)
+    return name
+
+
+def some_names(text: str, option: str) -> list[str]:
+    """Names with commas between them."""
+    found = [part.strip().lower() for part in text.split(",")]
+    if not all(found):
+        raise BadInputError(f"{option} wants names with a comma between them, not {text!r}")
+    return found
+
+
+def file_name(text: str, option: str) -> str:
+    if not text.strip():
+        raise BadInputError(f"{option} wants the name of a file, not {text!r}")
+    return text
+
+
+def written_file(text: str, option: str) -> Path:
+    """A file that can be written."""
+    return writable(Path(file_name(text, option)), option)
+
+
+def plot_file(text: str, option: str) -> Path:
+    """Where a figure can be written."""
+    from paper_checks.pages.drawing import SUFFIXES
+
+    if Path(text).suffix.lower() not in SUFFIXES:
+        raise BadInputError(f"{option} wants a file that ends in {', '.join(SUFFIXES)}, not {text!r}")
+    return writable(Path(text), option)
+
+
+def writable(path: Path, option: str) -> Path:
+    """What could not be written after an hour of work is refused before it. A file goes into a folder that is there:
+    one that a slip of the pen names is not made."""
+    if not path.parent.is_dir():
+        to_make_it = shlex.join(["mkdir", "-p", str(path.parent)])
+        raise BadInputError(f"{option}: there is no folder {path.parent} (to make it: {to_make_it})")
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{option}: {path} is not a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInputError(f"{option}: {path} cannot be written")
+    return path
+
+
+def local_file(path: Path, option: str, what: str) -> Path:
+    """A file of the user's own below the records, whose folder is made. option: what to give where it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return writable(path, what)
+    except (OSError, BadInputError) as error:
+        raise BadInputError(f"{path.parent} cannot be written: give {option}") from error
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+# ---------------------------------------------------------------- declaring an option
 
 NETWORK, MORE = "The network", "What is shown, and where it goes"
 """Panels of a ``--help``."""
+Reader = Callable[..., Any]
+"""Reads what was typed after the option that is its second argument: one of the functions above."""
 
 
-def option(text: str, metavar: str, panel: str | None = None, complete: Completion | None = None) -> Any:
-    """An option with a value."""
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete)
+def option(
+    text: str,
+    metavar: str,
+    panel: str | None = None,
+    complete: Completion | None = None,
+    read: Reader | None = None,
+    called: str | None = None,
+    **limits: Any,
+) -> Any:
+    """An option with a value. called: its name, where that is not the field's. limits: what else ``read`` is given."""
 
+    def reading(param: typer.CallbackParam, value: str | None) -> Any:
+        assert read is not None
+        return None if value is None else read(value, param.opts[0], **limits)
 
-def named(text: str, choices: str, panel: str | None = None) -> Any:
-    """An option whose value is one of a constant of ``paper_checks.cli.choices``."""
+    callback = None if read is None else reading
+    given = () if called is None else (called,)
     return typer.Option(
-        help=text, metavar="NAME", rich_help_panel=panel, autocompletion=one_of(choices), callback=lowered
+        *given, help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete, callback=callback
     )
+
+
+def named(text: str, known: str, panel: str | None = None) -> Any:
+    """An option whose value is one of a constant above."""
+    return option(text, "NAME", panel, one_of(known), one_name, known=known)
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:
@@ -48,45 +371,52 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 Json = Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.")]
 Optimizer = Annotated[str, named(f"{OPTIMIZERS}.", OPTIMIZERS)]
-Scheme = Annotated[
-    str | None,
-    typer.Option(
-        help="A named scheme; `depthlaw schemes` lists them.",
-        metavar="NAME",
-        autocompletion=one_scheme,
-        callback=lowered,
-    ),
-]
 Activation = Annotated[str, named(f"{ACTIVATIONS}.", ACTIVATIONS)]
 NormKind = Annotated[str, named(f"{NORM_KINDS}.", NORM_KINDS)]
 Roles = Annotated[bool, flag("--roles", "A line for each role, and a panel of --plot.", MORE)]
-Plot = Annotated[str | None, option("Draw it, log-log: .png, .svg or .pdf.", "FILE", MORE)]
+Plot = Annotated[Path | None, option("Draw it, log-log: .png, .svg or .pdf.", "FILE", MORE, read=plot_file)]
 
 
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command as typer reads it: an option for each field of a parameter whose type is a dataclass."""
+    """The command as typer reads it: an option for each field of a parameter whose type is a dataclass, and text for
+    what is read here."""
     plain: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, list[str]]] = {}
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
-        if not is_dataclass(kind := hints[name]):
-            plain.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        inner = get_type_hints(kind, include_extras=True)
-        groups[name] = (kind, [field.name for field in fields(kind)])
-        for field in fields(kind):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            plain.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=inner[field.name]
-                )
-            )
+        if is_dataclass(kind := hints[name]):
+            inner = get_type_hints(kind, include_extras=True)
+            groups[name] = (kind, [field.name for field in fields(kind)])
+            plain += [_as_text(field.name, inner[field.name], field.default) for field in fields(kind)]
+        else:
+            plain.append(_as_text(name, kind, parameter.default))
 
     @wraps(command)
     def run(**given: Any) -> Any:
-        folded = {name: kind(**{one: given.pop(one) for one in names}) for name, (kind, names) in groups.items()}
+        folded = {name: kind(**{field: given.pop(field) for field in of}) for name, (kind, of) in groups.items()}
         return command(**folded, **given)
 
     run.__signature__ = inspect.Signature(plain)  # pyright: ignore[reportAttributeAccessIssue]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
     return run
+
+
+def options_of(kind: type) -> dict[str, str]:
+    """How the user writes each field of a dataclass of options."""
+    infos = {name: get_args(hint)[1] for name, hint in get_type_hints(kind, include_extras=True).items()}
+    given = {name: [info.default, *(info.param_decls or ())] for name, info in infos.items()}
+    return {
+        name: next((text for text in texts if isinstance(text, str)), f"--{name.replace('_', '-')}")
+        for name, texts in given.items()
+    }
+
+
+def _as_text(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """Typer sees the text of what is read here, a default's too."""
+    default = inspect.Parameter.empty if default is MISSING else default
+    _, info = get_args(annotation)
+    if info.callback is not None:
+        annotation = Annotated[str | None if default is None else str, info]
+        if default not in (None, inspect.Parameter.empty):
+            default = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

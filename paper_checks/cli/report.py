@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paper_checks.cli.inputs import BadInputError
-from paper_checks.cli.options import Json, flag, option
-from paper_checks.cli.output import print_json
-from paper_checks.cli.verify import bar, console_of_people
+from paper_checks.cli.options import BadInputError, Json, flag, option
+from paper_checks.cli.output import Tell, print_json, progress, wide_console
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from paper_checks.report.model import Document
 
-Progress = Callable[[str, int, int], None]
+EXAMPLES = (
+    "report --out out/report",
+    "report --quick --out out/report",
+    "report --from out/verify.json --out out/report",
+)
 MOST_BYTES = 100_000_000
 
 
@@ -55,12 +57,12 @@ def run(
     with _refusing("--out"):
         target = folder.check(Path(out))
     read = None if document_file is None else _read(Path(document_file))
-    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), bar() as shown:
-        progress = _Stages(shown)
-        found = read or _verified(quick, progress)
-        progress("writing pages", 0, 1)
+    with telling(f"{target} is as it was" if target.exists() else "nothing was written"), progress() as shown:
+        tell = _Stages(shown)
+        found = read or _verified(quick, tell)
+        tell("writing pages", 0, 1)
         with _refusing("--out"):
-            pages = site.write(found, target, progress)
+            pages = site.write(found, target, tell)
     _tell(found, pages, as_json=as_json)
     return 0 if found.summary.as_expected else 1
 
@@ -68,10 +70,10 @@ def run(
 class _Stages:
     """Beside the bar, where nobody looks at one: a line on standard error as each stage begins."""
 
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, shown: Tell) -> None:
         self._shown, self._told = shown, set[str]()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: float, total: float) -> None:
         self._shown(what, done, total)
         if what not in self._told and not sys.stderr.isatty():
             print(f"depthlaw: {what}", file=sys.stderr, flush=True)
@@ -104,15 +106,15 @@ def _read(path: Path) -> Document:
         raise BadInputError(f"--from: {path}: {error}") from error
 
 
-def _verified(quick: bool, progress: Any) -> Document:
+def _verified(quick: bool, tell: Tell) -> Document:
     """All claims, as ``depthlaw verify`` checks them; mutants and tables too where it is not quick."""
     from paper_checks.papers.registry import claims
     from paper_checks.report.model import parse
     from paper_checks.verify.document import verify
 
     is_full = not quick
-    progress("checking claims", 0, len(claims()))
-    return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=progress))
+    tell("checking claims", 0, len(claims()))
+    return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=tell))
 
 
 def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
@@ -128,7 +130,7 @@ def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
             )
         )
         return
-    console = console_of_people()
+    console = wide_console()
     verdicts = ", ".join(f"{number} {verdict.value}" for verdict, number in found.counts.items() if number)
     console.print(f"{summary.coverage}: {verdicts}", highlight=False, markup=False)
     if not summary.as_expected:

@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any
 
-from paper_checks.cli.choices import (
-    ACTIVATIONS,
+from paper_checks.cli.options import (
     ARCHITECTURES,
-    NORM_KINDS,
-    OPTIMIZERS,
+    NORMS,
     PLACEMENTS,
     SELECTIONS,
+    Activation,
+    BadInputError,
+    Json,
+    NormKind,
+    Optimizer,
+    count,
+    flag,
+    named,
     names,
+    one_name,
+    one_of,
+    option,
+    refusing,
 )
-from paper_checks.cli.choices import NORMS as NORM_NAMES
-from paper_checks.cli.inputs import BadInputError, count, one_name, refusing
-from paper_checks.cli.options import Activation, Json, NormKind, Optimizer, flag, named, option
-from paper_checks.cli.output import print_json
-from paper_checks.cli.predict_attention import percent
+from paper_checks.cli.output import Page, grid, print_json
 from paper_checks.system.files import document
 
-NORMS = tuple(names(NORM_NAMES))
-CHECKED_ACTIVATIONS = ("relu", "gelu")
-IDENTITY = 0.1
-"""A model whose branches together are less of the stream than this starts as the identity."""
-MATTERS = 0.05
-"""The least share that matters, as in TRANSFORMERS.md."""
-ROLE_ORDER = ("q", "k", "v", "out", "cross_q", "cross_k", "cross_v", "cross_out", "fc1", "fc2")
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from theory.rules.solve import Rule
+
+EXAMPLES = (
+    "rule --norm post --optimizer adam --arch encoder --layers 24",
+    "rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet",
+    "rule --norm pre --optimizer adamw --arch decoder --layers 48 --activation gelu --width 1024 --why",
+    "rule --norm pre --optimizer adamw --arch decoder --layers 48 --json",
+    "rule --norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6",
+)
+Found = Mapping[str, Any]
+
+
+def ruled_norm(text: str, option: str) -> str:
+    """A placement that a rule is derived for; of another one that theory knows it is said what tells how it grows."""
+    if (placement := text.lower().removesuffix("-ln")) in set(names(PLACEMENTS)) - set(names(NORMS)):
+        from paper_checks.lowering.rule_roles import plain_scheme
+        from theory.stack import PLACEMENTS as placements
+
+        raise BadInputError(
+            f"{option} must be one of {', '.join(names(NORMS))}, not {text!r}: no rule is derived for it; how its "
+            "update grows, and which learning rates undo that, says `depthlaw predict --scheme "
+            f"{plain_scheme(placements[placement])} --optimizer NAME --attention --layers 6,48 --roles`"
+        )
+    return one_name(text, option, NORMS)
 
 
 def run(
-    norm: Annotated[str, named(f"Where the norms stand: {NORM_NAMES}.", NORM_NAMES)],
+    norm: Annotated[str, option(f"Where the norms stand: {NORMS}.", "NAME", complete=one_of(NORMS), read=ruled_norm)],
     optimizer: Optimizer,
     arch: Annotated[str, named(f"{ARCHITECTURES}.", ARCHITECTURES)],
-    layers: Annotated[str, option("Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", "N")],
-    decoder_layers: Annotated[str | None, option("Layers M of the decoder, for encoder-decoder.", "M")] = None,
+    layers: Annotated[
+        int, option("Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", "N", read=count)
+    ],
+    decoder_layers: Annotated[
+        int | None, option("Layers M of the decoder, for encoder-decoder.", "M", read=count)
+    ] = None,
     select: Annotated[str | None, named(f"Member of the family: {SELECTIONS}.", SELECTIONS)] = None,
     activation: Activation = "relu",
     norm_kind: NormKind = "layernorm",
     width: Annotated[
-        str | None, option("d_model: what share of the update the other parameters have at it.", "D")
+        int | None,
+        option("d_model: what share of the update the other parameters have at it.", "D", read=count, most=100_000),
     ] = None,
     why: Annotated[
         bool, flag("--why", "Also what each line means, lines for torch, other ways, and every step of the argument.")
@@ -49,381 +81,292 @@ def run(
 ) -> None:
     """Which residual weight, init gain and learning rate to use, what that leaves open, and with --why why."""
     # Everything that can be checked is, before sympy is imported.
-    if norm.removesuffix("-ln") in set(names(PLACEMENTS)) - set(NORMS):
-        raise BadInputError(f"--norm must be one of {', '.join(NORMS)}, not {norm!r}{_instead(norm)}")
-    one_name(norm, "--norm", NORM_NAMES)
-    one_name(optimizer, "--optimizer", OPTIMIZERS)
-    one_name(arch, "--arch", ARCHITECTURES)
-    one_name(activation, "--activation", ACTIVATIONS)
-    one_name(norm_kind, "--norm-kind", NORM_KINDS)
-    if select is not None:
-        one_name(select, "--select", SELECTIONS)
-    num_layers = count(layers, "--layers")
-    d_model = None if width is None else count(width, "--width", most=100_000)
-    both = arch == "encoder-decoder"
-    if both and decoder_layers is None:
-        raise BadInputError("--arch encoder-decoder needs --decoder-layers M beside --layers N")
-    if not both and decoder_layers is not None:
+    if (arch == "encoder-decoder") != (decoder_layers is not None):
+        if decoder_layers is None:
+            raise BadInputError("--arch encoder-decoder needs --decoder-layers M beside --layers N")
         raise BadInputError(f"--decoder-layers belongs to --arch encoder-decoder, not to {arch!r}")
-    num_decoder_layers = count(decoder_layers, "--decoder-layers") if decoder_layers is not None else num_layers
 
+    from paper_checks.lowering.rule_document import rule_document
     from theory.rules.solve import solve_rule
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
-    sides = {
-        side.name: _side(side, num_layers, num_decoder_layers, small_branches=norm != "sub") for side in rule.sides
-    }
-    counts = {
-        str(side.num_layers): layers for side, layers in zip(rule.sides, (num_layers, num_decoder_layers), strict=False)
-    }
-    others = other_roles(rule, counts, activation, norm_kind, d_model)
-    for side in sides.values():
-        side["rate_left"] = rate_left(side, others)
-    warnings = [line for side in sides.values() for line in side["warnings"]]
+    given = [layers] if decoder_layers is None else [layers, decoder_layers]
+    counts = {str(side.num_layers): number for side, number in zip(rule.sides, given, strict=True)}
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     head |= {"activation": activation, "norm_kind": norm_kind}
-    steps = list(rule.why)
-    if both:
-        steps.append(
-            "not held against exact moments: an encoder-decoder is no single stack, and whether its cross-attentions "
-            "add coherently is open (`depthlaw explain DN-07`)"
-        )
-        steps += warnings
-        found = document(**head, layers=num_layers, decoder_layers=num_decoder_layers, **sides, why=steps)
-    else:
-        (only,) = sides.values()
-        asked = dict.fromkeys([*((one, "layernorm") for one in CHECKED_ACTIVATIONS), (activation, norm_kind)])
-        checked = [mean_field(rule, *one) for one in asked]
-        steps += [*(line["says"] for line in checked), *warnings]
-        found = document(**head, layers=num_layers, **only, mean_field=checked, why=steps)
-        found["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
-    is_held = all(side.gain is not None for side in rule.sides)
-    warnings += [disagreement(found["mean_field"], activation, norm_kind)] if is_held and not both else []
-    warnings += [no_gain(side, others) for side in sides.values()]
-    found["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
-    found["other_roles"] = others
-    found["start"] = starts(rule, sides, activation, norm_kind)
+    answer = document(**head, **rule_document(rule, counts, activation, norm_kind, width))
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        from paper_checks.cli.rule_text import show
-
-        show(found, sides, rule, counts, has_why=why)
-
-
-def _instead(norm: str) -> str:
-    """Of a placement that theory knows and no rule is derived for: what says how it grows."""
-    from paper_checks.lowering.rule_roles import plain_scheme
-    from theory.stack import PLACEMENTS as placements
-
-    scheme = plain_scheme(placements[norm.removesuffix("-ln")])
-    return (
-        ": no rule is derived for it; how its update grows, and which learning rates undo that, says "
-        f"`depthlaw predict --scheme {scheme} --optimizer NAME --attention --layers 6,48 --roles`"
-    )
+        sides = {side.name: answer[side.name] if len(rule.sides) > 1 else answer for side in rule.sides}
+        show(answer, sides, rule, counts, has_why=why)
 
 
-def other_roles(
-    rule: Any,
+# ---------------------------------------------------------------- for people
+
+_WIDEST = 110
+XAVIER = "sqrt(2/(fan_in + fan_out))"
+"""Standard deviation of a matrix of init gain 1."""
+NOTEBOOK = "notebooks/08_choose_your_rule.ipynb"
+
+
+def show(
+    answer: Found,
+    sides: Mapping[str, Found],
+    rule: Rule,
     counts: Mapping[str, int],
-    activation: str = "relu",
-    norm_kind: str = "layernorm",
-    d_model: int | None = None,
-) -> dict[str, Any]:
-    """How the parameters grow that the rule says nothing of, and the matrices beside them; ``not_computed`` says why,
-    where that cannot be said."""
-    from paper_checks.lowering.networks import NoTheoryError
-    from paper_checks.lowering.rule_roles import named_scheme, predict_command, role_growth, tokens_of
-    from theory.rules.check import rule_scheme
+    *,
+    has_why: bool = False,
+) -> None:
+    """The answer on one screen; with --why everything else below it."""
+    from paper_checks.lowering.rule_document import warnings_of
 
-    asked = list(counts.values())
-    found: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
-    found |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
-    found |= {"roles": {}, "not_computed": None, "d_model": d_model}
-    try:
-        grown = role_growth(rule, counts, activation, norm_kind, d_model)
-    except NoTheoryError as reason:
-        return found | {"not_computed": f"what the other parameters do is not computed: {reason}"}
-    depths = [list(grown.shallow.values()), list(grown.deep.values())]
-    found["layers"] = [depth[0] if len(depth) == 1 else depth for depth in depths]
-    found["unmoved"] = list(grown.unmoved)
-    found["network"] = (
-        f"softmax attention, {tokens_of(rule.norm, d_model)} tokens, {activation}, {norm_kind}, infinite width"
-    )
-    found["matrices"] = None if grown.matrices is None else _growth(grown.matrices)
-    found["roles"] = {role: _growth(one) | {"share": grown.shares.get(role)} for role, one in grown.others.items()}
-    found["error"] = grown.error
-    if len(rule.sides) == 1:
-        found["scheme"] = named_scheme(rule_scheme(rule, rule.sides[0]))
-        found["command"] = predict_command(
-            rule, (depths[0][0], depths[1][0]), *_options(activation, norm_kind, d_model)
-        )
-    return found
-
-
-def _options(activation: str, norm_kind: str, d_model: int | None) -> list[str]:
-    """Of ``predict``, those that differ from its defaults."""
-    found = [f"--activation {activation}"] if activation != "relu" else []
-    found += [f"--norm-kind {norm_kind}"] if norm_kind != "layernorm" else []
-    return found + ([f"--width {d_model}"] if d_model is not None else [])
-
-
-def _growth(one: Any) -> dict[str, Any]:
-    return {"growth": one.factor, "exponent": one.exponent, "lr_multiplier": 1 / one.factor, "grows": one.grows}
-
-
-def warnings_of(others: Mapping[str, Any], *, is_held: bool) -> list[str]:
-    """What grows all the same, a line for the parameters outside the rule and one for the matrices in it.
-
-    is_held: whether the rule claims to hold the matrices' update.
-    """
-    if others["not_computed"] is not None:
-        return []
-    few, many = (layers_text(layers) for layers in others["layers"])
-    span = f"from {few} to {many} layers"
-    growing = {role: one for role, one in others["roles"].items() if one["grows"]}
-    found = []
-    if growing:
-        shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
-        rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
-        found.append(
-            "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
-            f"model trains too, grows {span}: {shown}. A learning rate of their own, {rates} times the rate that suits "
-            f"{few} layers, undoes it. " + _weight(growing, others["d_model"])
-        )
-    matrices = others["matrices"]
-    if is_held and matrices is not None and matrices["grows"]:
-        found.append(
-            f"WARNING: the matrices' own update goes x {matrices['growth']:.3g} {span} in a Transformer with softmax "
-            f"attention, as L^{matrices['exponent']:z.2f} between these"
-        )
-    return found
-
-
-def rate_left(side: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where no gain can hold the update: the learning rate that does, and beside which it is.
-
-    layers: from the first of these to the last, as the other parameters' are; None where that is not computed, and
-    ``formula`` of the magnitude argument stands in. None where the init gain holds the update.
-    """
-    if side["init_gain"] is not None:
-        return None
-    if others["matrices"] is not None:
-        return {"multiplier": others["matrices"]["lr_multiplier"], "layers": others["layers"], "formula": None}
-    rate = next((other for other in side["alternatives"] if other["name"] == "learning-rate"), None)
-    if rate is None:
-        return None
-    return {"multiplier": rate["lr_multiplier"], "layers": None, "formula": rate["formula"]["lr_multiplier"]}
-
-
-def beside_which(rate: Mapping[str, Any]) -> str:
-    """What a ``rate_left`` is relative to."""
-    if rate["layers"] is None:
-        return f"the rate where {rate['formula']} is 1"
-    return f"the rate that suits {layers_text(rate['layers'][0])} layers"
-
-
-def no_gain(side: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
-    """The warning that the answer alone holds nothing."""
-    rate, matrices = side["rate_left"], others["matrices"]
-    if rate is None:
-        return None
-    grows = f"it grows as {side['update_order']}"
-    if matrices is not None:
-        few, many = (layers_text(layers) for layers in others["layers"])
-        grows = f"it goes x {matrices['growth']:.3g} from {few} to {many} layers, as L^{matrices['exponent']:z.2f}"
-    return (
-        f"WARNING: no init gain holds the matrices' update. With one learning rate for all depths {grows}; "
-        f"{rate['multiplier']:.3g} times {beside_which(rate)} undoes it"
-    )
-
-
-def disagreement(checked: Sequence[Mapping[str, Any]], activation: str, norm_kind: str) -> str | None:
-    """The warning that the headline's order is not that of the exact moments, for the network that was asked about."""
-    (one,) = (line for line in checked if (line["activation"], line["norm_kind"]) == (activation, norm_kind))
-    if one["is_flat"] is not False:
-        return None
-    return (
-        f"WARNING: the magnitude argument says that the update is the same at any depth; the exact second moments of "
-        f"an FFN stack ({activation}, {norm_kind}) disagree: it goes as {one['approximate']}"
-    )
-
-
-def share_text(one: Mapping[str, Any]) -> str:
-    return "" if one.get("share") is None else f" (share {percent(one['share'])})"
-
-
-def _weight(growing: Mapping[str, Any], d_model: int | None) -> str:
-    """How much it matters that these grow."""
-    if d_model is None:
-        return "How much they matter depends on the width: add --width D"
-    shares = [one["share"] for one in growing.values()]
-    text = f"Share: beside the matrices' update, at d_model {d_model} and the deep end"
-    if None in shares:
-        return text
-    if max(shares) < MATTERS:
-        return f"{text}; all below {percent(MATTERS)}, where a learning rate of their own hardly matters"
-    return f"{text}; where it is small, its learning rate does not matter"
-
-
-def starts(rule: Any, sides: Mapping[str, Mapping[str, Any]], activation: str, norm_kind: str) -> list[str]:
-    """What the model is before the first step, where that is worth a line; and what a flat first step says of training,
-    a line of its own."""
-    found = []
+    page = Page()
+    others = answer["other_roles"]
+    said = warnings_of(others, is_held=True)
     for name, side in sides.items():
-        together = side["branches_at_init"]
-        if together < IDENTITY:
-            found.append(
-                f"The {name} starts nearly as the identity: by the rule's argument each branch is about "
-                f"{side['formula']['branch_at_init']} = {side['branch_at_init']:.3g} of the stream, and all of them "
-                f"together {together:.3g}. The alternatives (a smaller learning rate, a branch weight; --why has "
-                "them all) hold the same sum and start elsewhere"
-            )
+        layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
+        title = f"{answer['norm']}-norm {name} under {answer['optimizer']}, {layers}"
+        page.show(_rule_table(title, answer["select"], side))
+    _lines(
+        page,
+        [f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."],
+    )
+    is_warned = others["matrices"] is not None and others["matrices"]["grows"]
+    for name, side in sides.items():
+        text = _update(side, "" if len(sides) == 1 else f" of the {name}", answer)
+        _lines(page, [text], style="bold yellow" if is_warned else "none")
+    _lines(page, _left_open(others), style="none")
+    _lines(page, [line for line in answer["warnings"] if line not in said], style="bold yellow")
+    if has_why:
+        _show_details(page, answer, sides, rule, counts)
+        _show_why(page, answer["why"], sides)
+    else:
+        text = "--why has lines for torch, other ways to hold the update, and each step of the argument."
+        _lines(page, [text], style="none")
+
+
+def _update(side: Found, of: str, answer: Found) -> str:
+    """Whether the update of the rule's matrices is flat, by each way that it is derived here."""
+    order, network = side["update_order"], (answer["activation"], answer["norm_kind"])
+    goes = "is the same at any depth" if order == "1" else f"grows as {order}"
+    what = f"The update{of}, what one step of these matrices changes the output by,"
+    parts = [f"{what} {goes} by the magnitude argument"]
+    for line in answer.get("mean_field", ()):
+        if (line["activation"], line["norm_kind"]) == network and line["approximate"] is not None:
+            goes = "it tends to" if line["is_flat"] else "it goes as"
+            parts.append(f"by the exact moments of an FFN stack ({', '.join(network)}) {goes} {line['approximate']}")
+    if (matrices := answer["other_roles"]["matrices"]) is not None:
+        few, many = _span(answer["other_roles"])
+        parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
+    return f"{'; '.join(parts)}."
+
+
+def _left_open(others: Found) -> list[str]:
+    """The parameters outside the rule whose update grows, in a line."""
+    from paper_checks.lowering.rule_document import share_text
+
+    if others["not_computed"] is not None:
+        return [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."]
+    growing = {role: one for role, one in others["roles"].items() if one["grows"]}
+    no_promise = "A flat first step does not promise better training: `depthlaw explain S3-49`."
+    if not growing:
+        return ["Left open: nothing; the update of no other parameter grows with depth.", no_promise]
+    few, many = _span(others)
+    shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
+    rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
+    weight = "" if others["d_model"] is not None else " --width D says how much they matter."
     return [
-        *found,
-        "A flat first step does not promise better training: `depthlaw explain S3-49`"
-        + _trained(rule, activation, norm_kind),
+        f"Left open: the update of {shown} from {few} to {many} layers. Learning rates of their own, x {rates}, undo "
+        f"it.{weight}",
+        no_promise,
     ]
 
 
-def _trained(rule: Any, activation: str, norm_kind: str) -> str:
-    """Whether anyone looked, here."""
-    from paper_checks.lowering.rule_roles import named_scheme, trained_under
-    from theory.rules.check import rule_scheme
+def _show_details(
+    page: Page,
+    answer: Found,
+    sides: Mapping[str, Found],
+    rule: Rule,
+    counts: Mapping[str, int],
+) -> None:
+    """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
+    from paper_checks.lowering.rule_document import warnings_of
+    from paper_checks.lowering.rule_snippet import snippet
 
-    if len(rule.sides) != 1:
-        return ""
-    scheme = rule_scheme(rule, rule.sides[0])
-    optimizers = trained_under(scheme, activation, norm_kind)
-    if optimizers is None:
-        return ""
-    name = named_scheme(scheme)
-    called = f" ({name})" if name else ""
-    with_ = f" with {activation} and {norm_kind}"
-    if not optimizers:
-        return f". No run in TRAINING.md has these weights and gains{called}{with_}"
-    return f". TRAINING.md has runs of these weights and gains{called}{with_}, under {', '.join(optimizers)}"
-
-
-def layers_text(layers: Any) -> str:
-    """6, or of an encoder-decoder 18-6."""
-    return "-".join(map(str, layers)) if isinstance(layers, list) else str(layers)
-
-
-def _without(rule: Any, num_layers: int, activation: str, norm_kind: str) -> list[dict[str, Any]]:
-    """The rule first, then what people run with norms in that place."""
-    from paper_checks.lowering.rule_roles import beside, shallower
-
-    return [
-        {
-            "scheme": one.scheme,
-            "update_order": one.order,
-            "layers": [shallower(num_layers), num_layers],
-            "growth": None if one.growth is None else one.growth.factor,
-            "log10_growth": one.log10_growth,
-        }
-        for one in beside(rule, num_layers, activation, norm_kind)
-    ]
-
-
-def mean_field(rule: Any, activation: str, norm_kind: str = "layernorm") -> dict[str, Any]:
-    """What the exact second moments of an FFN stack say of the rule: the magnitude argument is not taken on faith."""
-    from theory.asymptotics.expansion import BeyondScaleError
-    from theory.rules.check import flat_gain, is_flat, rule_order
-    from theory.tables import order_cells
-
-    where = f"{activation}, {norm_kind}"
-    try:
-        order = rule_order(rule, rule.sides[0], activation, norm_kind)
-    except BeyondScaleError as reason:
-        return {
-            "activation": activation,
-            "norm_kind": norm_kind,
-            "order": None,
-            "approximate": None,
-            "is_flat": None,
-            "flat_gain": None,
-            "says": f"mean field ({where}): {reason}",
-        }
-    cells = order_cells(order)
-    letter = rule.sides[0].num_layers
-    text = str(cells["approximate"]).replace("N", str(letter))
-    flat = is_flat(order)
-    other = flat_gain(rule, rule.sides[0], activation, norm_kind)
-    verdict = "flat, as the argument says" if flat else "NOT flat: here the argument and the exact moments disagree"
-    says = f"checked by the mean field of an FFN stack ({where}): the update goes as {text}, {verdict}"
-    if other is not None:
-        says += f"; a gain that grows as {other} keeps it flat"
-    if rule.sides[0].init_gain is None:
-        says = f"mean field of an FFN stack at gain 1 ({where}): the update goes as {text}"
-    return {
-        "activation": activation,
-        "norm_kind": norm_kind,
-        "order": cells,
-        "approximate": text,
-        "is_flat": flat,
-        "flat_gain": None if other is None else str(other),
-        "says": says,
-    }
-
-
-def _side(side: Any, num_layers: int, num_decoder_layers: int, *, small_branches: bool) -> dict[str, Any]:
-    """One side in numbers and formulas; init_gain null where no gain keeps the update flat.
-
-    small_branches: the argument assumes that the squared branches have a bounded sum; where they do not, it warns.
-    """
-    from theory.asymptotics.evaluate import evaluate
-    from theory.symbols import M, N
-
-    def number(expr: Any) -> float:
-        return float(evaluate(expr, {N: num_layers, M: num_decoder_layers}, 17))
-
-    accumulated = number(side.member.accumulated_branch)
-    warnings = []
-    if small_branches and side.gain is not None and accumulated > 1:
-        warnings.append(
-            f"WARNING, {side.name}: the squared branches sum to {accumulated:.4g} at these layer counts; the argument "
-            "assumes a sum below 1, so do not trust this member here. Another --select may keep it small"
+    others = answer["other_roles"]
+    network = (answer["activation"], answer["norm_kind"])
+    for name, side in sides.items():
+        _lines(page, legend(rule, name, counts))
+        page.say(f"In torch, {name}:", "bold")
+        behind = "behind the last layer" if (name, len(sides)) == ("encoder", 2) else "before the head"
+        code = snippet(
+            answer["norm"], side, *network, is_causal=name == "decoder", others=others, last_norm=f"one {behind} too"
         )
-    gains = None if side.init_gain is None else {role: number(gain) for role, gain in _sorted(side.init_gain)}
-    return {
-        "residual_weight": number(side.residual_weight),
-        "branch_weight": number(side.branch_weight),
-        "init_gain": gains,
-        "lr_multiplier": {role: number(value) for role, value in _sorted(side.lr_multiplier)},
-        "formula": side.formula,
-        "update_order": side.formula["update_order"],
-        "relative_update_order": side.formula["relative_update_order"],
-        "branch_at_init": number(side.branch_at_init),
-        "branches_at_init": accumulated**0.5,
-        "warnings": warnings,
-        "alternatives": [_alternative(member, number) for member in side.alternatives],
-    }
+        for line in code:
+            page.say_where(f"  {line}")
+    _other_roles(page, others, answer["optimizer"])
+    _lines(page, warnings_of(others, is_held=answer.get("init_gain") is not None), style="bold yellow")
+    _lines(page, [f"{line}." for line in answer["start"]], style="none")
+    if rows := answer.get("without_the_rule"):
+        page.show(_without_table(rows))
+        text = f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."
+        if answer["init_gain"] is None:
+            text += " This rule is here without its smaller learning rate: all that is left of it is the placement."
+        _lines(page, [text])
+    _pointers(page, others)
 
 
-def _sorted(by_role: Any) -> list[tuple[str, Any]]:
-    order = {role: index for index, role in enumerate(ROLE_ORDER)}
-    return sorted(by_role.items(), key=lambda item: order.get(item[0], len(order)))
+def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> None:
+    for name, side in sides.items():
+        if side["alternatives"]:
+            page.show(_alternatives_table(name, side["alternatives"]))
+            _lines(page, ["lr: by the magnitude argument, beside the rate that suits a model where its formula is 1."])
+    notes = {other["name"]: other["note"] for side in sides.values() for other in side["alternatives"]}
+    _lines(page, [f"{name}: {note}" for name, note in notes.items()])
+    page.say("Why:")
+    for step, line in enumerate(why, start=1):
+        _lines(page, [f"{step:3}. {line}"], style="none", indent=5)
 
 
-def _alternative(member: Any, number: Any) -> dict[str, Any]:
-    from theory.rules.magnitude import compact
+def _lines(page: Page, lines: Iterable[str], style: str = "dim", indent: int = 2) -> None:
+    """Each within the width, its later lines indented."""
+    for line in lines:
+        for piece in wrap(line, min(page.console.width, _WIDEST), subsequent_indent=" " * indent):
+            page.say_where(piece, style)
 
-    gain = member.init_gain
-    return {
-        "name": member.name,
-        "residual_weight": number(member.residual_weight),
-        "branch_weight": number(member.branch_weight),
-        "init_gain": None if gain is None else number(gain),
-        "lr_multiplier": number(member.lr_multiplier),
-        "formula": {
-            "residual_weight": compact(member.residual_weight),
-            "branch_weight": compact(member.branch_weight),
-            "init_gain": None if gain is None else compact(gain),
-            "lr_multiplier": compact(member.lr_multiplier),
-        },
-        "update_order": compact(member.update),
-        "relative_update_order": compact(member.relative_update),
-        "note": member.note,
-    }
+
+def _rule_table(title: str, select: str, side: Found) -> Table:
+    heads, formula = ("what", "value", "formula"), side["formula"]
+    rows = [
+        (name.replace("_", " "), f"{side[name]:.6g}", formula[name]) for name in ("residual_weight", "branch_weight")
+    ]
+    gains = side["init_gain"] or {}
+    for value in dict.fromkeys(gains.values()):
+        roles = ", ".join(role for role, gain in gains.items() if gain == value)
+        of_formula = abs(value - 1) > 1e-15 or formula["init_gain"] == "1"
+        rows.append((f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1"))
+    rows += [] if gains else [("init gain", "none", "none helps; use the rate")]
+    if rate := side["rate_left"]:
+        of = rate["formula"] if rate["layers"] is None else "{1} layers beside {0}".format(*_span(rate))
+        rows.append(("learning-rate multiplier", f"{rate['multiplier']:.3g}", of))
+    else:
+        multipliers = ", ".join(f"{m:.6g}" for m in set(side["lr_multiplier"].values()))
+        rows.append(("learning-rate multiplier", multipliers, formula["lr_multiplier"]))
+    return grid(heads, rows, heads, f"{title} (selection {select})")
+
+
+def _span(compared: Found) -> tuple[str, str]:
+    """The layers of the shallow model and of the deep one that are compared."""
+    from paper_checks.lowering.rule_document import layers_text
+
+    few, many = map(layers_text, compared["layers"])
+    return few, many
+
+
+def legend(rule: Rule, name: str, counts: Mapping[str, int]) -> list[str]:
+    """What the words of the table mean, a line each; once, of the first side."""
+    from theory.rules.solve import NORMS as WHERE
+
+    chosen = rule.side(name)
+    if chosen is not rule.sides[0]:
+        return []
+    letters = [f"{one.num_layers}: layers of the {one.name}, here {counts[str(one.num_layers)]}" for one in rule.sides]
+    gain = "none: at gain 1" if chosen.gain is None else "lambda"
+    return [
+        "; ".join(letters) + ".",
+        f"residual weight alpha, branch weight b: {WHERE[rule.norm]}.",
+        f"init gain ({gain}): times Xavier's standard deviation {XAVIER}, as torch.nn.init.xavier_normal_(W, gain) has "
+        "it; q, k and v each by itself. Biases 0, norm gains 1.",
+        f"selection {rule.select}: {chosen.member.note}."
+        + (" --select takes another member of the family." if rule.norm != "sub" else ""),
+        "learning-rate multiplier: of these matrices, beside the rate that suits a shallow model.",
+        "update: what a first step of these matrices changes the output by, per unit learning rate, by the "
+        "magnitude argument; 1: the same at any depth.",
+        "relative update: |Delta theta|/|theta| of a matrix per unit learning rate, over that of a network with "
+        f"alpha = lambda = 1; here {chosen.formula['relative_update_order']}.",
+        "Weight decay and later steps: nothing is said of them; the rule is of a first step, without decay.",
+    ]
+
+
+# ---------------------------------------------------------------- beside the rule
+
+
+def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
+    heads = ("alternative", "residual", "branch", "gain", "lr")
+
+    def line(other: Found) -> list[str]:
+        gain = "none" if other["init_gain"] is None else f"{other['init_gain']:.4g}"
+        numbers = (f"{other[name]:.4g}" for name in ("residual_weight", "branch_weight"))
+        return [other["name"], *numbers, gain, f"{other['lr_multiplier']:.4g}"]
+
+    return grid(heads, map(line, alternatives), heads, f"Other ways to hold it, {name}")
+
+
+def _other_roles(page: Page, others: Found, optimizer: str) -> None:
+    from paper_checks.lowering.predicted_rows import percent
+
+    if others["not_computed"] is not None:
+        return
+    few, many = _span(others)
+    heads = ["role", "update", "exponent", "lr x", *(["share"] if others["d_model"] is not None else [])]
+
+    def line(role: str, one: Found) -> list[str]:
+        share = "" if one.get("share") is None else percent(one["share"])
+        cells = [role, f"x {one['growth']:.3g}", f"{one['exponent']:z.2f}", f"{one['lr_multiplier']:.3g}", share]
+        return cells[: len(heads)]
+
+    rows = {"the rule's matrices": others["matrices"], **others["roles"]}
+    shown = (line(role, one) for role, one in rows.items() if one is not None)
+    page.show(grid(heads, shown, heads, f"What the rule leaves open, from {few} to {many} layers"))
+    _lines(page, _notes(others, optimizer))
+
+
+def _notes(others: Found, optimizer: str) -> Iterator[str]:
+    """What the table of the other roles does not say itself."""
+    from paper_checks.lowering.rule_document import layers_text
+
+    few, many = _span(others)
+    asked = layers_text(others["asked"])
+    if asked != many:
+        yield (
+            f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: "
+            f"growth times (layers/{many})^exponent, and lr x over it."
+        )
+    share = f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
+    yield (
+        f"lr x: what undoes it, beside the rate that suits {few} layers. Predicted for this rule: {others['network']}; "
+        f"quasi-random error {others['error']:.1%} at most. With more tokens biases and the embedding can grow more "
+        "slowly, by more than that error." + ("" if others["d_model"] is None else share)
+    )
+    if others["unmoved"]:
+        like = "SGD" if optimizer == "lars" else "Adam"
+        yield (
+            f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is "
+            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
+        )
+
+
+def _pointers(page: Page, others: Found) -> None:
+    """Where to go on."""
+    if others["command"] is not None:
+        same = f"the scheme {others['scheme']}" if others["scheme"] else "no named scheme, so its power laws are given"
+        _lines(page, [f"This rule is {same}. Role by role, at 16 tokens, or with your own sizes:"], style="none")
+        page.say_where(f"  {others['command']}")
+    _lines(page, [f"With your own model's sizes, step by step: {NOTEBOOK}"], style="none")
+
+
+def _without_table(rows: list[dict[str, Any]]) -> Table:
+    few, many = rows[0]["layers"]
+    heads = ["scheme", "update grows as", *([f"{few} to {many} layers"] if few != many else [])]
+    names = ["this rule", *(row["scheme"] for row in rows[1:])]
+    lines = ([name, row["update_order"] or "not decided", _factor(row)] for name, row in zip(names, rows, strict=True))
+    return grid(heads, (line[: len(heads)] for line in lines), heads, "With the rule, and without")
+
+
+def _factor(row: Found) -> str:
+    """Beyond the floats as a power of ten."""
+    if row["growth"] is not None and row["growth"] < 1e6:
+        return f"x {row['growth']:.3g}"
+    return "-" if row["log10_growth"] is None else f"x 10^{row['log10_growth']:.3g}"

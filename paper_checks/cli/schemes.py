@@ -1,23 +1,30 @@
-"""``depthlaw schemes``: the named schemes, as ``theory.schemes`` has them, in a table or one of them in words."""
+"""``depthlaw schemes``: the named schemes and the recipes of published models, in tables or one of them in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paper_checks.cli.choices import lowered, one_scheme
-from paper_checks.cli.inputs import refusing
-from paper_checks.cli.options import Json
-from paper_checks.cli.output import print_json, print_whole
+from paper_checks.cli.options import Json, refusing
+from paper_checks.cli.options import schemes as known_schemes
+from paper_checks.cli.output import Page, print_json
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from sympy import Expr
 
+    from paper_checks.recipes.recipe import Recipe
     from theory.schemes import Scheme
 
+EXAMPLES = (
+    "schemes deepnorm",
+    "schemes su-adam",
+    "schemes gpt2 --json",
+    "schemes llama-3",
+)
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
 _NORMS = {
     "pre": "before the branch",
@@ -33,27 +40,88 @@ def run(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One scheme, said in words; all by default.",
+            help="One scheme or recipe, said in words; all by default.",
             metavar="[NAME]",
-            autocompletion=one_scheme,
-            callback=lowered,
+            autocompletion=known_schemes,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The named schemes: where the norms stand, the residual weight, the init gains, and who published each."""
+    """What can be asked about by name: schemes and recipes.
+
+    A scheme says where norms stand, what the residual weight and the init gains
+    are, and who published it. A recipe is a published model as it is built and
+    initialised: block, standard deviations, input, with its source.
+    """
+    from paper_checks.recipes.catalogue import RECIPES
     from theory.schemes import SCHEMES, scheme
 
+    wanted = None if name is None else name.lower()
+    names = list(SCHEMES) if wanted is None else [] if wanted in RECIPES and wanted not in SCHEMES else [wanted]
     with refusing():
-        chosen = [scheme(name)] if name is not None else list(SCHEMES.values())
-    found = [entry(one) for one in chosen]
+        schemes = [entry(scheme(each)) for each in names]
+    recipes = [recipe_entry(recipe) for recipe in RECIPES.values() if wanted in (None, recipe.name)]
     if as_json:
-        print_json(document(schemes=found))
-    elif name is None:
-        _show_all(found)
+        print_json(document(schemes=schemes, recipes=recipes))
+    elif wanted is None:
+        _show_all(schemes)
+        _show_recipes(recipes)
     else:
-        for line in told(found[0]):
-            print(line)
+        several = [*map(told, schemes), *map(told_recipe, recipes)]
+        print("\n\n".join("\n".join(lines) for lines in several))
+
+
+def recipe_entry(recipe: Recipe) -> dict[str, Any]:
+    """One recipe as other programs read it. Laws are texts that sympy reads, in the letters of ``recipes.recipe``."""
+    laws = ("hidden", "attention_scale", "residual_weight", "branch_weight", "input_scale", "layer_scale")
+    laws += ("embedding_std", "position_std", "embedding_multiplier")
+    head = recipe.embedding_std if recipe.head is None else recipe.head
+    norms = [
+        {"up_to": str(norms.up_to)} | {kind: sorted(getattr(norms, kind)) for kind in ("attention", "ffn", "cross")}
+        for norms in recipe.norms
+    ]
+    plain = ("name", "says", "source", "arch", "norm_kind", "activation", "queries_per_key", "head_size", "rotary_base")
+    plain += ("rotary_share", "logit_softcap", "is_parallel", "has_bias", "has_final")
+    return {
+        **{name: getattr(recipe, name) for name in plain},
+        "norms": norms,
+        **{name: None if (law := getattr(recipe, name)) is None else str(law) for name in laws},
+        "std": {role: str(law) for role, law in recipe.std.items()} | {"head": str(head)},
+        "size": dict(recipe.size),
+    }
+
+
+def told_recipe(recipe: dict[str, Any]) -> Iterator[str]:
+    """One recipe in words, a line for each fact."""
+    yield from wrap(f"{recipe['name']}: {recipe['says']}.", 79, subsequent_indent="  ")
+    yield from wrap(f"  source:          {recipe['source']}", 79, subsequent_indent=" " * 19)
+    for norms in recipe["norms"]:
+        places = "; ".join(f"{kind}: {', '.join(norms[kind]) or 'none'}" for kind in ("attention", "ffn"))
+        where = "" if norms["up_to"] == "1" else f" (up to {norms['up_to']} of the layers)"
+        yield f"  {recipe['norm_kind'] + ':':<16} {places}{where}"
+    yield f"  activation:      {recipe['activation']}, hidden width F = {recipe['hidden']}"
+    for law in dict.fromkeys(recipe["std"].values()):
+        roles = ", ".join(role for role, value in recipe["std"].items() if value == law)
+        yield f"  std:             {law} of {roles}"
+    yield f"  input:           std {recipe['embedding_std']}, times {recipe['embedding_multiplier']}"
+    for name in ("residual_weight", "branch_weight", "input_scale", "layer_scale"):
+        if recipe[name] not in (None, "1"):
+            yield f"  {name.replace('_', ' ') + ':':<16} {recipe[name]}"
+    yield "N layers, of which l is one; d: d_model, F: hidden width, K: head size, H heads."
+    size, sides = recipe["size"], ""
+    if recipe["arch"] == "encoder-decoder":
+        sides = f" --arch encoder-decoder --decoder-layers {size['num_layers']}"
+    yield f"  depthlaw predict --recipe {recipe['name']} --attention \\"
+    yield from [f"   {sides} \\"] if sides else []
+    yield f"    --layers {size['num_layers']} --width {size['d_model']} --heads {size['num_heads']} \\"
+    yield "    --optimizer adamw --roles"
+
+
+def _show_recipes(recipes: list[dict[str, Any]]) -> None:
+    """Their names; one by one they are told in words."""
+    page = Page()
+    page.say(f"\nRecipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.")
+    page.say("`depthlaw schemes NAME` tells of one; predict --recipe NAME and measure --recipe NAME ask about it.")
 
 
 def entry(scheme: Scheme) -> dict[str, Any]:
@@ -135,7 +203,6 @@ def told(found: dict[str, Any]) -> Iterator[str]:
 
 def _show_all(found: list[dict[str, Any]]) -> None:
     """With sources where the terminal is wide enough."""
-    from rich.console import Console
     from rich.table import Table
 
     rows = [(one["name"], ", ".join(one["norms"]) or "none", _differing(one), one["source"]) for one in found]
@@ -144,13 +211,11 @@ def _show_all(found: list[dict[str, Any]]) -> None:
         tables.append(Table(*heads, box=None, padding=(0, 1)))
         for row in rows:
             tables[-1].add_row(*row[: len(heads)])
-    console = Console()
-    print_whole(console, *([table] for table in tables))
-    console.print(
+    page = Page()
+    page.show_whole(*([table] for table in tables))
+    page.say(
         "a: residual weight; b: branch weight; c: input scale; gains: v, out, fc1, fc2.\n"
         "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.",
-        markup=False,
-        highlight=False,
     )
 
 

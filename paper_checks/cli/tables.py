@@ -8,13 +8,17 @@ import io
 import sys
 from typing import Annotated, Any
 
-from paper_checks.cli.choices import ACTIVATIONS, NORM_KINDS, one_table
-from paper_checks.cli.inputs import BadInputError
-from paper_checks.cli.options import Json, flag, named, option
-from paper_checks.cli.output import print_json
+from paper_checks.cli.options import ACTIVATIONS, NORM_KINDS, BadInputError, Json, flag, named, one_table, option
+from paper_checks.cli.output import Page, print_json, progress
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
+EXAMPLES = (
+    "tables --only cross --activation gelu",
+    "tables --only deepnet --markdown",
+    "tables --only su-optimizers --latex",
+    "tables --derive --json",
+)
 Table = dict[str, Any]
 SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 """One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
@@ -67,11 +71,10 @@ def run(
 
 def derive_with_progress() -> list[Table]:
     """Derive all tables, with a bar on standard error where a person looks at it."""
-    from paper_checks.cli.verify import bar
     from paper_checks.verify import tables_file
 
-    with telling("nothing was written"), bar() as progress:
-        return tables_file.derive(functools.partial(progress, "deriving the tables"))
+    with telling("nothing was written"), progress() as tell:
+        return tables_file.derive(functools.partial(tell, "deriving the tables"))
 
 
 def markdown(table: Table) -> str:
@@ -141,25 +144,21 @@ def _is_long(table: Table) -> bool:
 
 @functools.cache  # a few hundred different cells in thousands of rows
 def _latex_cell(text: str | None) -> str:
-    from paper_checks.notation.formulas import NotAFormulaError, formula, with_whole_powers
-    from paper_checks.notation.latex import latex as typeset
+    from paper_checks.notation.signs import is_formula
+    from paper_checks.notation.signs import latex as of_cell
 
     if text is None:
         return "--"
-    try:
-        whole = with_whole_powers(text.removeprefix("faster than any power, "))
-        return f"${typeset(formula(whole), is_stacked=False)}$"
-    except NotAFormulaError:
-        return text.translate(_ESCAPES)
+    formula = text.removeprefix("faster than any power, ")
+    return f"${of_cell(formula)}$" if is_formula(formula) else text.translate(_ESCAPES)
 
 
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
     """Tables for people; the long cross table as a matrix of one activation and norm kind."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table as RichTable
 
-    console = Console()
+    page = Page()
     for table in tables:
         rows = table["rows"]
         is_cross = table["id"] == "cross"
@@ -173,14 +172,13 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
         for row in rows:
             cells = ("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values())
             shown.add_row(*(_broken(cell) for cell in cells) if is_cross else cells)
-        console.print(shown)
-        if table["id"] == "cross":
-            console.print(
+        page.show(shown)
+        if is_cross:
+            page.say(
                 f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "
                 "momentum as sgd, adafactor as lamb; depth-mup scales its learning rate under the sign-type ones only. "
                 "--json has every activation, the coefficients' derivations and all twelve optimizers.",
-                style="dim",
-                markup=False,
+                "dim",
             )
 
 
@@ -192,10 +190,6 @@ def _broken(cell: str) -> str:
 
 def matrix(rows: list[dict[str, Any]], activation: str, norm_kind: str) -> list[dict[str, Any]]:
     """The approximate orders of one activation and norm kind, scheme by optimizer."""
-    for name, given in (("activation", activation), ("norm_kind", norm_kind)):
-        known = list(dict.fromkeys(row[name] for row in rows))
-        if given not in known:
-            raise BadInputError(f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {given!r}")
     chosen = [row for row in rows if row["activation"] == activation and row["norm_kind"] == norm_kind]
     schemes = dict.fromkeys(row["scheme"] for row in chosen)
     cells = {(row["scheme"], row["optimizer"]): row["approximate"] or "not decided" for row in chosen}

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from paper_checks.cli.choices import one_claim, one_source
-from paper_checks.cli.inputs import BadInputError, writable
-from paper_checks.cli.options import Json, flag, option
-from paper_checks.cli.output import print_json
+from paper_checks.cli.options import BadInputError, Json, flag, one_claim, one_source, option, written_file
+from paper_checks.cli.output import print_json, progress, wide_console
 from paper_checks.system.files import as_text, write_atomically
 from paper_checks.system.places import RESULTS, ROOT
 from paper_checks.system.stopping import telling
 
+EXAMPLES = (
+    "verify LI-05 S1-34",
+    "verify LI-05 --mutants",
+    "verify --source deepnet --quick",
+    "verify --quick --full",
+    "verify --out out/verify.json",
+)
 Found = dict[str, Any]
 CLAIMS_FILE, README_FILE = RESULTS / "CLAIMS.md", ROOT / "README.md"
-PIPED_WIDTH = 120
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
 
@@ -34,7 +36,7 @@ def run(
     source: Annotated[str | None, option("The claims of one source only.", "KEY", complete=one_source)] = None,
     quick: Annotated[bool, flag("--quick", "Use the generated tables; measure nothing.")] = False,
     mutants: Annotated[bool, flag("--mutants", "Also break each claim on purpose and see red.")] = False,
-    out: Annotated[str | None, option("Write the JSON document to this file too.", "FILE")] = None,
+    out: Annotated[Path | None, option("Write the JSON document to this file too.", "FILE", read=written_file)] = None,
     full: Annotated[bool, flag("--full", "Also print each reason and each compared cell.")] = False,
     write_claims: Annotated[bool, flag("--write-claims", "Rewrite CLAIMS.md and README's list.")] = False,
     as_json: Json = False,
@@ -46,25 +48,24 @@ def run(
 
     chosen = chosen_ids(ids or [], source)
     is_whole = len(chosen) == len(claims())
-    target = None if out is None else writable(Path(out), "--out")
     if write_claims and not is_whole:
         raise BadInputError("--write-claims needs all claims: give neither ids nor --source")
     is_full = is_whole and not quick
     if is_full and not sys.stderr.isatty():
         print(f"depthlaw: {len(chosen)} claims, each broken on purpose too, and every table: minutes", file=sys.stderr)
-    with telling("nothing was written"), bar() as progress:
+    with telling("nothing was written"), progress() as tell:
         is_short = quick and not write_claims
-        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=progress)
+        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=tell)
         text = as_text(found)
-    if target is not None:
-        _write(target, text, "--out")
+    if out is not None:
+        _write(out, text, "--out")
     if write_claims:
         _write(CLAIMS_FILE, claims_markdown(found), "--write-claims")
         _write(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found), "--write-claims")
     if as_json:
         print_json(found)
     else:
-        show(found, target, is_whole=is_whole, is_full=full or not is_whole)
+        show(found, out, is_whole=is_whole, is_full=full or not is_whole)
     if write_claims:
         print(f"depthlaw: wrote {CLAIMS_FILE.name} and the findings in {README_FILE.name}", file=sys.stderr)
     return exit_code(found)
@@ -126,34 +127,7 @@ def _write(path: Path, text: str, option: str) -> None:
         raise BadInputError(f"{option}: cannot write {path}: {error.strerror}") from error
 
 
-@contextmanager
-def bar() -> Iterator[Any]:
-    """A bar on standard error where a person looks at it; it draws when told, so no thread runs beside the workers."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    shown = Progress(console=console, transient=True, auto_refresh=False, disable=not sys.stderr.isatty())
-    with shown:
-        tasks: dict[str, Any] = {}
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=total)
-            shown.update(tasks[what], completed=done, total=total, refresh=True)
-
-        yield progress
-
-
 # ---------------------------------------------------------------- for people
-
-
-def console_of_people() -> Any:
-    """As wide as the terminal; where there is none, wide enough for the tables."""
-    from rich.console import Console
-
-    is_fixed = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if is_fixed else PIPED_WIDTH)
 
 
 def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) -> None:
@@ -166,13 +140,16 @@ def show(found: Found, target: Path | None, *, is_whole: bool, is_full: bool) ->
     from paper_checks.claims.claim import Verdict
     from paper_checks.verify.document import why_unexpected
 
-    console = console_of_people()
+    console = wide_console()
     summary = found["summary"]
     verdicts = ", ".join(
         f"[{Verdict(verdict).colour}]{number} {verdict}[/]" for verdict, number in summary["verdicts"].items() if number
     )
     console.print(f"{summary['coverage']}: {verdicts}", highlight=False)
     if is_whole:
+        from paper_checks.pages.claims import results_line
+
+        console.print(results_line(found), highlight=False)
         console.print(_findings(found))
     if is_full:
         if any(entry["verdict"] != "CONFIRMED" for entry in found["claims"]):

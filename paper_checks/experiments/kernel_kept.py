@@ -81,7 +81,7 @@ def digest_of(network: Network, optimizer: str) -> str:
     from paper_checks.lowering.lower import digest_of_numbers
 
     asked = as_transformer(network.config(optimizer), head_size=network.predicted_head_size)
-    return digest_of_numbers(asked, as_inputs(network.task))
+    return digest_of_numbers(asked, as_inputs(network.task, network.config(optimizer)))
 
 
 # ---------------------------------------------------------------- the file
@@ -166,7 +166,12 @@ def ask(question: Question) -> Answer:
 
     network = question.network
     asked = as_transformer(network.config(question.optimizers[0]), head_size=network.predicted_head_size)
-    found = predict_kernel(asked, as_inputs(network.task), question.optimizers, effort=question.effort)
+    found = predict_kernel(
+        asked,
+        as_inputs(network.task, network.config(question.optimizers[0])),
+        question.optimizers,
+        effort=question.effort,
+    )
     by_optimizer = {}
     for optimizer, one in found.items():
         values = {"update": one.update, **one.roles}

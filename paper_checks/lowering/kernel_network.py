@@ -6,6 +6,7 @@ read them. Of the width the kernel rung needs ratios alone: the FFN's width to d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from paper_checks.lowering.lower import KINDS
@@ -13,6 +14,7 @@ from paper_checks.lowering.predicted_rows import KernelPrediction
 from sims.model import BRANCH_ROLES, OTHER_ROLES, ModelConfig, SublayerConfig
 from sims.update import Task
 from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel.setting import Heads
 
 _KINDS = {name: kind for kind, name in KINDS.items()}
 
@@ -23,41 +25,57 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
     ValueError, in one line, for what the kernel rung does not know. It predicts the roles of norms' gains and biases
     and of linear biases whether the config trains them or not; at init they are 1 and 0 either way.
     """
-    if config.activation == "swiglu":
-        raise ValueError("the kernel rung knows activations of one input, and swiglu has two")
-    unknown = {
-        "norms of q and k": config.has_qk_norm,
-        "an attention_scale of one's own": config.attention_scale is not None,
-        "a norm_eps": config.norm_eps != 0,
-    }
-    if found := [what for what, is_there in unknown.items() if is_there]:
-        raise ValueError(f"the kernel rung does not know {' or '.join(found)}")
+    if config.norm_eps:
+        raise ValueError("the kernel rung does not know a norm_eps")
+    size = config.size_of_head
     return Transformer(
-        encoder=tuple(map(_sublayer, config.encoder)),
-        decoder=tuple(map(_sublayer, config.decoder)),
+        encoder=tuple(_sublayer(config, sublayer) for sublayer in config.encoder),
+        decoder=tuple(_sublayer(config, sublayer) for sublayer in config.decoder),
         placement=config.placement,
         norm_kind=config.norm_kind,
+        norm_scale=config.norm_scale,
+        has_final=config.has_final,
         activation=config.activation,
         ffn_ratio=config.hidden / config.d_model,
         is_causal=config.is_causal,
         head_size=head_size,
+        heads=Heads(
+            number=config.num_heads if _has_norms_of_heads(config) else 0,
+            queries_per_key=config.num_heads // config.key_heads,
+            width_ratio=config.num_heads * size / config.d_model,
+            rotary_base=config.rotary_base,
+            rotary_share=config.rotary_share,
+            logit_scale=1.0 if config.attention_scale is None else config.attention_scale * math.sqrt(size),
+            logit_softcap=config.logit_softcap,
+            has_wide_norm=config.has_wide_norms,
+        ),
     )
 
 
-def _sublayer(one: SublayerConfig) -> Sublayer:
+def _has_norms_of_heads(config: ModelConfig) -> bool:
+    """Whose gains are as many as a head has numbers: only of these does the number of heads matter."""
+    return any(config.places(sublayer) & {"q", "k", "v"} for sublayer in (*config.encoder, *config.decoder))
+
+
+def _sublayer(config: ModelConfig, sublayer: SublayerConfig) -> Sublayer:
     return Sublayer(
-        kind=_KINDS[one.kind],
-        residual_weight=one.residual_weight,
-        branch_weight=one.branch_weight,
-        input_scale=one.input_scale,
-        gains=one.gains,
-        lr_multipliers=one.lr_multipliers,
-        trains_branch_weight=one.trains_branch_weight,
+        kind=_KINDS[sublayer.kind],
+        residual_weight=sublayer.residual_weight,
+        branch_weight=sublayer.branch_weight,
+        input_scale=sublayer.input_scale,
+        gains=sublayer.gains,
+        lr_multipliers=sublayer.lr_multipliers,
+        trains_branch_weight=sublayer.trains_branch_weight,
+        has_layer_scale=sublayer.has_layer_scale,
+        norms=config.places(sublayer) if config.has_qk_norm else sublayer.norms,
     )
 
 
-def as_inputs(task: Task) -> Inputs:
+def as_inputs(task: Task, config: ModelConfig) -> Inputs:
     return Inputs(
+        embedding_std=config.embedding_std,
+        embedding_multiplier=config.embedding_multiplier,
+        head_gain=config.head_gain,
         num_tokens=task.num_tokens,
         batch_size=task.batch_size,
         correlation=task.correlation,

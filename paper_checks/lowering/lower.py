@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from sims.model import ModelConfig, SublayerConfig
 from theory.asymptotics.evaluate import evaluate
+from theory.kernel.setting import GATED
 from theory.meanfield.recursion import Letters, letters_of
 from theory.meanfield.update import check_gains, check_letters, check_num_sublayers
 from theory.moments import Kind, activation, numeric
@@ -34,7 +35,12 @@ from theory.schemes import scheme as scheme_named
 from theory.stack import ARCHITECTURES, NO_NORM, PLACEMENTS, SCALED_ROLES, UNSCALED_ROLES, Placement, SublayerKind
 from theory.symbols import L
 
-KINDS: Final = {SublayerKind.SELF: "attention", SublayerKind.CROSS: "cross", SublayerKind.FFN: "ffn"}
+KINDS: Final = {
+    SublayerKind.SELF: "attention",
+    SublayerKind.CROSS: "cross",
+    SublayerKind.FFN: "ffn",
+    SublayerKind.PARALLEL: "parallel",
+}
 """What sims call theory's kinds of sublayer."""
 _PLACEMENT_NAMES: Final[dict[Placement, str]] = {NO_NORM: "none", **{where: name for name, where in PLACEMENTS.items()}}
 _COUPLED: Final[dict[str, tuple[str, str | None]]] = {"deepnorm": ("post", "deepnet"), "sub-ln-gamma": ("sub", None)}
@@ -65,6 +71,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case Mapping():
             return {str(name): _plain(part) for name, part in value.items()}
+        case frozenset():
+            return sorted(value)
         case tuple() | list():
             return [_plain(part) for part in value]
         case bool() | None | str():
@@ -251,16 +259,16 @@ def _sublayers(
 def branch_second(kind: SublayerKind, w: float, v: float, shape: ModelConfig) -> float:
     """E f^2 of a branch at an input of second moment 1, its matrices Xavier normal times w and v.
 
-    FFN, hidden width H: fc1 gives w^2 2d/(d + H) before the activation, fc2 multiplies E phi^2 by v^2 2H/(d + H).
+    FFN, hidden width H: fc1 gives w^2 2d/(d + H) before the activation, fc2 multiplies E phi^2 by v^2 2H/(d + H). In a
+    gated one fc3, of gain 1, multiplies E phi^2 by 2d/(d + H) besides.
     Attention: both matrices are square, and the softmax is over equal tokens.
     """
     if kind is not SublayerKind.FFN:
         return (w * v) ** 2
     xavier = 2 / (shape.d_model + shape.hidden)
     scale = w * math.sqrt(shape.d_model * xavier)
-    is_gated = shape.activation == "swiglu"
-    second = numeric(activation("silu" if is_gated else shape.activation), Kind.SECOND, scale)
-    return v**2 * shape.hidden * xavier * second * (scale**2 if is_gated else 1)
+    second = numeric(activation(GATED.get(shape.activation, shape.activation)), Kind.SECOND, scale)
+    return v**2 * shape.hidden * xavier * second * (shape.d_model * xavier if shape.activation in GATED else 1)
 
 
 def _lr_multiplier(scheme: Scheme, optimizer: str, num_sublayers: int) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from paper_checks.lowering.block import Block
 from theory.moments import ACTIVATIONS
 from theory.schemes import Scheme
 
@@ -19,6 +20,18 @@ FFN = "ffn"
 ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
 
 
+class Published(Protocol):
+    """A published model, whose network has laws of its own in a scheme's place (``paper_checks.recipes``)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def head_size(self) -> int | None: ...
+
+    def config(self, num_layers: int, d_model: int, num_heads: int, *, optimizer: str) -> ModelConfig: ...
+
+
 class NoTheoryError(ValueError):
     """No theory of this network is there; the text says of what, in one line."""
 
@@ -29,8 +42,10 @@ class Network:
 
     laws: of a scheme of one's own, the text of each C,P. num_sublayers: of the single stack. num_layers: (encoder,
     decoder) of an encoder-decoder. w, v: gains by sublayer in place of the scheme's. arch: ``FFN`` or one of
-    ``ARCHITECTURES``; all fields below it are of these alone. has_wide_heads: predicted with infinitely large heads,
-    and not with those that are built. ValueError for an unknown arch, and for counts that do not go with it.
+    ``ARCHITECTURES``; all fields below it are of these alone. block: what the block has beyond the papers'. recipe: a
+    published model, whose laws stand in place of the scheme's, activation's and norms'. has_wide_heads: predicted with
+    infinitely large heads, and not with those that are built. ValueError for an unknown arch, and for counts that do
+    not go with it.
 
     >>> from paper_checks.lowering.networks import Network
     >>> from theory.schemes import scheme
@@ -59,6 +74,8 @@ class Network:
     readout: str = "last"
     loss: str = "logit"
     num_classes: int = 16
+    block: Block = field(default_factory=Block)
+    recipe: Published | None = None
 
     def __post_init__(self) -> None:
         if self.arch not in (FFN, *ARCHITECTURES):
@@ -80,7 +97,8 @@ class Network:
     @property
     def predicted_head_size(self) -> int | None:
         """None for infinite."""
-        return None if self.has_wide_heads else self.d_model // self.num_heads
+        of_recipe = None if self.recipe is None else self.recipe.head_size
+        return None if self.has_wide_heads else of_recipe or self.d_model // self.num_heads
 
     def config(self, optimizer: str) -> ModelConfig:
         """Plain numbers. The optimizer matters where the scheme has learning rates of its own for it."""
@@ -88,6 +106,8 @@ class Network:
 
         # 24 bits are far more than what one network's scatter shows, and drawing takes most of the time
         norms: dict[str, Any] = {"activation": self.activation, "norm_kind": self.norm_kind, "has_short_draws": True}
+        if self.recipe is not None:
+            return self.block.on(self._published(self.recipe, optimizer))
         stack = (self.scheme, optimizer, self.num_sublayers, self.d_model)
         if self.arch == FFN:
             return lower_ffn(*stack, w=self.w, v=self.v, **norms)
@@ -95,9 +115,17 @@ class Network:
         rest = {**norms, "num_heads": self.num_heads, "ffn_ratio": self.ffn_ratio}
         rest |= {"has_affine": True, "has_bias": True}
         if self.num_layers is not None:
-            return lower_encoder_decoder(self.scheme, optimizer, *self.num_layers, self.d_model, **rest)
+            sides = lower_encoder_decoder(self.scheme, optimizer, *self.num_layers, self.d_model, **rest)
+            return self.block.on(sides)
         rest["is_causal"] = self.is_causal or self.arch == "decoder"
-        return lower_transformer(*stack, w=self.w, v=self.v, **rest)
+        return self.block.on(lower_transformer(*stack, w=self.w, v=self.v, **rest))
+
+    def _published(self, recipe: Published, optimizer: str) -> ModelConfig:
+        """The recipe at this size. ValueError, in one line, for a depth that it has not."""
+        first, *others = self.num_layers or (self.num_sublayers / 2,)
+        if first != round(first) or any(other != first for other in others):
+            raise ValueError(f"{recipe.name} has whole layers, of attention and FFN, and as many on either side")
+        return recipe.config(round(first), self.d_model, self.num_heads, optimizer=optimizer)
 
     @property
     def task(self) -> Task:
@@ -135,7 +163,7 @@ class Network:
         from theory.meanfield.update import predict_setting
 
         if self.activation not in ACTIVATIONS:
-            raise NoTheoryError(f"there is no theory of {self.activation}, an activation of two inputs")
+            raise NoTheoryError(f"there is no theory of a stack of gated FFNs ({self.activation}); --attention has it")
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
@@ -149,7 +177,7 @@ class Network:
             raise NoTheoryError(text)
         try:
             network = as_transformer(config, head_size=self.predicted_head_size)
-            return predict(network, as_inputs(self.task), optimizer, advance)
+            return predict(network, as_inputs(self.task, config), optimizer, advance)
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error
 
@@ -187,4 +215,7 @@ class Network:
         names = ("is_causal", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss")
         values = (self.is_causal, self.num_heads, self.ffn_ratio, self.num_tokens, self.batch_size, self.correlation)
         found |= dict(zip(names, (*values, self.readout, self.loss), strict=True))
-        return found | ({"num_classes": self.num_classes} if self.loss == "ce" else {})
+        found |= {"num_classes": self.num_classes} if self.loss == "ce" else {}
+        if self.recipe is not None:  # which says these itself
+            found = {name: value for name, value in found.items() if name not in ("is_causal", "ffn_ratio")}
+        return found | self.block.options

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import linear_regression
 from typing import Any
 
-from theory.meanfield.setting import Prediction
+from theory.meanfield.setting import Prediction, Setting
 
 BENT = 1.2
 """What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
@@ -35,6 +35,25 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
     if isinstance(prediction, KernelPrediction):
         found["error"] = {role: finite(value) for role, value in prediction.error.items()}
     return found
+
+
+def leading_order(setting: Setting) -> dict[str, Any]:
+    """The leading order in L as exact text; all None, with the reason in ``shown_by``, where none is decided."""
+    from theory.asymptotics.expansion import BeyondScaleError
+    from theory.meanfield.growth import update_order
+    from theory.tables import expression_cell, order_cells
+
+    try:
+        order = update_order(setting)
+    except BeyondScaleError as reason:
+        names = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
+        return {**dict.fromkeys(names), "shown_by": f"not decided: {reason}"}
+    cells: dict[str, Any] = {**order_cells(order)}
+    next_term = order.next_term if order.next_term is not None else order.remainder
+    del cells["approximate"]
+    cells["next_term"] = None if next_term is None else expression_cell(next_term)
+    cells["next_term_is"] = "relative correction" if order.next_term is not None else "relative correction, to order"
+    return cells
 
 
 def finite(value: float) -> float | None:
@@ -103,6 +122,15 @@ def shares(
         for role, values in by_role(rows).items()
         if role != "update"
     }
+
+
+def percent(value: float | None) -> str:
+    """A share, in two digits where it is small."""
+    if value is None:
+        return "-"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
 def lr_multipliers(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:

@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import ValidationError
+
 from paper_checks.lowering.trials import Trial
+from sims.records.record import in_one_line, rounded
 from sims.stats import estimate
+from sims.training.data import load
 from sims.training.outcomes import share
+from sims.training.store import Store, key
 from sims.training.train import OUTCOMES, Look, TrainResult
 
 Runs = Mapping[Trial, TrainResult | None]
 """None: not run, or failed."""
+
+
+def kept_results(kept: Store, configs: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:
+    """What a store has of these runs. ValueError, in one line with file and key, for a row that does not fit."""
+    return {trial: _kept_result(kept, config) for trial, config in configs.items()}
+
+
+def _kept_result(kept: Store, config: Mapping[str, Any]) -> TrainResult | None:
+    with _naming(kept, config):
+        result = kept.find(config)
+        return None if result is None else TrainResult.model_validate(result)
+
+
+def check_rows(kept: Store) -> None:
+    """ValueError, in one line, unless every run there is one of a ``Trial``, whatever wrote it."""
+    for row in kept.rows():
+        with _naming(kept, row.config):
+            TrainResult.model_validate(row.result)
+            Trial.of(row.config).named()
+
+
+@contextmanager
+def _naming(kept: Store, config: Mapping[str, Any]) -> Iterator[None]:
+    """What does not fit, with its file and key."""
+    where = f"{kept.path}: run {key(config)[:12]} does not fit"
+    try:
+        yield
+    except ValidationError as error:
+        raise ValueError(f"{where}: {in_one_line(error)}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def about_data(trial: Trial) -> dict[str, Any]:
+    """guess: nats without looking at the input; uniform: by chance alone."""
+    data = load(trial.lower().data)
+    numbers = {"guess": rounded(data.guess), "uniform": rounded(math.log(data.num_classes))}
+    return {"about": data.about, "digest": data.digest, "num_classes": data.num_classes, **numbers}
 
 
 def place(trial: Trial) -> dict[str, Any]:

@@ -3,6 +3,7 @@ parsed and checked tree, so that no LaTeX, whoever wrote it, brings markup of it
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -10,52 +11,12 @@ from xml.etree import ElementTree
 from latex2mathml.converter import convert
 
 _NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
-_ELEMENTS = frozenset(
-    [
-        "math",
-        "mrow",
-        "mi",
-        "mn",
-        "mo",
-        "mtext",
-        "mspace",
-        "mfrac",
-        "msqrt",
-        "mroot",
-        "msub",
-        "msup",
-        "msubsup",
-        "munder",
-        "mover",
-        "munderover",
-        "mstyle",
-        "mtable",
-        "mtr",
-        "mtd",
-        "mpadded",
-        "mphantom",
-    ]
+_ELEMENT = re.compile(
+    "m(?:ath|row|i|n|o|text|space|frac|sqrt|root|sub|sup|subsup|under|over|underover|style|table|tr|td|padded|phantom)"
 )
-_ATTRIBUTES = frozenset(
-    [
-        "display",
-        "mathvariant",
-        "stretchy",
-        "fence",
-        "form",
-        "width",
-        "lspace",
-        "rspace",
-        "scriptlevel",
-        "displaystyle",
-        "linethickness",
-        "accent",
-        "columnalign",
-        "minsize",
-        "maxsize",
-        "separator",
-        "movablelimits",
-    ]
+_ATTRIBUTE = re.compile(
+    "display|mathvariant|stretchy|fence|form|width|[lr]space|scriptlevel|displaystyle|linethickness|accent|columnalign|"
+    "minsize|maxsize|separator|movablelimits"
 )
 _NUM_PARTS = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 _CAPITALS = frozenset("ΓΔΘΛΞΠΣΦΨΩ")
@@ -82,7 +43,7 @@ def mathml(latex: str, *, is_display: bool = False) -> str:
         raise NoMathError(f"{type(error).__name__}: {latex}") from error
     for element in tree.iter():
         element.tag = element.tag.removeprefix(_NAMESPACE)
-        if element.tag not in _ELEMENTS or not _ATTRIBUTES.issuperset(element.attrib):
+        if not (_ELEMENT.fullmatch(element.tag) and all(map(_ATTRIBUTE.fullmatch, element.attrib))):
             raise NoMathError(f"<{element.tag}> from {latex}")
         if len(element) != _NUM_PARTS.get(element.tag, len(element)):
             raise NoMathError(f"<{element.tag}> with {len(element)} parts from {latex}")
@@ -98,9 +59,9 @@ def mathml(latex: str, *, is_display: bool = False) -> str:
 
 
 def _mend(element: ElementTree.Element) -> None:
-    """As TeX has it: no space about a slash or infinity, Greek capitals upright, limits above, names no operators."""
+    """As TeX has it: no space about slashes and brackets, Greek capitals upright, limits above, names no operators."""
     text = element.text or ""
-    if element.tag == "mo" and text == "/":
+    if element.tag == "mo" and (text == "/" or element.get("fence")):
         element.attrib |= {"lspace": "0", "rspace": "0"}
     elif element.tag == "mo" and text.isalpha() and len(text) > 1 and text != "mod":
         element.tag = "mi"
@@ -144,7 +105,8 @@ def _is_function(element: ElementTree.Element) -> bool:
 
 
 def _is_operator(element: ElementTree.Element) -> bool:
-    return element.tag == "mo" and element.text != ")"
+    first = next(element.iter("mo"), None) if element.tag == "mrow" else element
+    return first is not None and first.tag == "mo" and first.text != ")"
 
 
 def _thin_space() -> ElementTree.Element:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from paper_checks.claims.claim import Verdict
+from paper_checks.claims.claim import Kind, Route, Verdict
 from paper_checks.claims.sources import sources
 from paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
 from paper_checks.verify.document import reasons
@@ -74,6 +74,8 @@ def claims_markdown(found: Found) -> str:
         "second moments, nothing fitted. A part in a real Transformer is of softmax attention and FFN in turn.",
         "",
     ]
+    with _section(lines, Kind.RESULT.title):
+        lines += [f"{results_line(found)} {_ASSURED}", "", *_result_lines(found)]
     with _section(lines, "Findings"):
         lines += [
             "The most consequential first; a sentence speaks for all claims before it.",
@@ -81,11 +83,15 @@ def claims_markdown(found: Found) -> str:
             *_finding_lines(found),
         ]
     with _section(lines, "What is not confirmed"):
-        for entry in found["claims"]:
-            if entry["verdict"] != Verdict.CONFIRMED.value:
+        for kind in Kind:
+            open_ones = [entry for entry in _of_kind(found, kind) if entry["verdict"] != Verdict.CONFIRMED.value]
+            lines += [f"{kind.title} ({kind.meaning}):", ""]
+            for entry in open_ones:
                 lines.append(f"- **{entry['id']}** {entry['verdict']}: {_plain(entry['statement'])}")
-                lines += [f"    - {_plain(text)}" for text in reasons(entry)]
-                lines += [f"    - {_plain(text)}" for text in _what_holds(entry)]
+                lines += [f"    - {_plain(text)}" for text in (*reasons(entry), *_what_holds(entry))]
+                lines += [f"    - {text}" for text in [resting(entry, found)] if text and kind is not Kind.RESULT]
+            lines.append("")
+        lines.pop()
     with _section(lines, "Printed beside derived"):
         lines += [
             "| table | row | column | printed | derived | claim | |",
@@ -112,6 +118,59 @@ def claims_markdown(found: Found) -> str:
                 if entry["source"] == key:
                     lines += _claim_lines(entry)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _of_kind(found: Found, kind: Kind) -> list[Found]:
+    return [entry for entry in found["claims"] if entry["kind"] == kind.value]
+
+
+def results_line(found: Found) -> str:
+    """How many of the results that people use hold."""
+    counts = found["summary"]["results"]
+    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
+    return f"{sum(counts.values())} results that people use: {said}."
+
+
+_ASSURED = (
+    "How far each is assured: the statements that were proved (for all depths), the cases that were searched or "
+    "computed, the comparisons with the exact mean field and with the kernel of a real Transformer at infinite width, "
+    "and those with real networks; a verdict against a result rests on the same numbers."
+)
+_WAYS = {
+    "proved": (Route.PROOF,),
+    "searched": (Route.PROPERTY, Route.NUMERIC, Route.ARITHMETIC, Route.CITATION),
+    "infinite width": (Route.MEANFIELD, Route.KERNEL),
+    "real networks": (Route.MEASURED,),
+}
+
+
+def assured(entry: Mapping[str, Any]) -> dict[str, int]:
+    """How many statements or cases of a claim each way has decided."""
+    decided = [item for item in entry["evidence"] if item["verdict"] != Verdict.UNDECIDED.value]
+    return {
+        way: sum(item["num_effective"] for item in decided if Route(item["route"]) in routes)
+        for way, routes in _WAYS.items()
+    }
+
+
+def _result_lines(found: Found) -> Iterator[str]:
+    yield f"| claim | statement | verdict | {' | '.join(_WAYS)} |"
+    yield "| --- | --- | --- |" + " --- |" * len(_WAYS)
+    for entry in _of_kind(found, Kind.RESULT):
+        numbers = [f"{number:,}" if number else "" for number in assured(entry).values()]
+        cells = (entry["id"], _plain(entry["statement"]), f"**{entry['verdict']}**", *numbers)
+        yield f"| {' | '.join(cells)} |"
+
+
+def resting(entry: Mapping[str, Any], found: Found) -> str:
+    """Of a claim that does not hold as printed: what became of the results that rest on it; empty where none does."""
+    verdicts = {other["id"]: other["verdict"] for other in found["claims"]}
+    rests = [id_ for id_ in entry["results"] if id_ in verdicts]
+    standing = [id_ for id_ in rests if verdicts[id_] == Verdict.CONFIRMED.value]
+    fallen = [f"{id_} ({verdicts[id_]})" for id_ in rests if id_ not in standing]
+    said = [f"{', '.join(standing)} stand by their own evidence"] if standing else []
+    said += [f"{', '.join(fallen)} do not stand as printed"] if fallen else []
+    return f"Results that rest on it: {'; '.join(said)}" if said else ""
 
 
 def _counts(summary: Mapping[str, Any]) -> str:

@@ -1,61 +1,183 @@
-"""Small logarithmic plots as inline SVG: lines, points with intervals, labels at the curves.
+"""All that is drawn, but the graph of claims: a page says which curves, points and words, this module where.
 
-A page has hundreds of panels. Matplotlib takes 0.1 s and 8 kB for one; these take a millisecond and 2 kB, and their
-colours are the page's own (CSS variables), so that they follow its light and dark theme.
+A ``Drawing`` is panels of curves. It becomes shapes at places in pixels, and these become
+
+- SVG inside a page (``inline``), in the page's own colours, so that it follows the light and the dark theme;
+- an SVG file (``svg``), in the light colours;
+- a figure of matplotlib (``canvas``), which writes PNG and PDF and is shown by notebooks.
+
+SVG is written here, as a site has a thousand panels: they take half a millisecond each, and 0.1 s by matplotlib. There
+is no second layout: matplotlib paints the shapes where they stand. One style: each curve is named at its end, ticks are
+few, no boxes, no legends.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+Place = tuple[float, float]
 Interval = tuple[float, float, float | None, float | None]
 """x, mean, low and high; neither end where nothing is known of the error."""
-DASHES = {"solid": "", "dashed": "6 4", "dotted": "1.5 3"}
-MARKS = ("circle", "square", "triangle")
+Kind = Literal["log", "rates", "depths", "linear", "places"]
+"""Of an axis: logarithmic, with ticks as numbers, as learning rates (1e-3, 3e-3) or at the values themselves; linear;
+or the values one after another."""
+SUFFIXES = (".png", ".svg", ".pdf")
+COLOURS = {
+    "--ink": "#1d2327",
+    "--muted": "#586069",
+    "--line": "#d9dde1",
+    "--paper": "#ffffff",
+    "--c1": "#1f5fa8",
+    "--c2": "#c2410c",
+    "--c3": "#15803d",
+    "--c4": "#a21caf",
+    "--c5": "#a16207",
+    "--c6": "#0e7490",
+    "--c7": "#be123c",
+    "--c8": "#57534e",
+}
+"""The light theme of the site's style sheet: words in these colours can be read on white."""
+LOOKS = {
+    "post-ln": ("--c2", "o"),
+    "pre-ln": ("--c1", "s"),
+    "sub-ln-gamma": ("--c3", "^"),
+    "deepnorm": ("--ink", "v"),
+    "su-adam": ("--c4", "P"),
+    "normformer": ("--c6", "D"),
+    "admin": ("--c5", "s"),
+    "post-ln-init": ("--c7", "^"),
+    "gpt2": ("--c8", "v"),
+    "completep": ("--c7", "D"),
+    "rezero": ("--muted", "o"),
+    "su-sgd": ("--c1", "P"),
+    "su-lamb": ("--c5", "P"),
+}
+"""By scheme, its colour and mark wherever several schemes are drawn."""
+STYLES = {scheme: (COLOURS[colour], mark) for scheme, (colour, mark) in LOOKS.items()}
+"""The same for who draws with matplotlib alone, as notebooks do."""
+MARKS: dict[str, Sequence[Place]] = {
+    "o": (),
+    "s": ((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8)),
+    "^": ((0, -1.1), (1.05, 0.8), (-1.05, 0.8)),
+    "v": ((0, 1.1), (1.05, -0.8), (-1.05, -0.8)),
+    "D": ((0, -1.15), (1.15, 0), (0, 1.15), (-1.15, 0)),
+    "P": tuple(
+        (x * s, y * s)
+        for s in (1, -1)
+        for x, y in ((-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4))
+    ),
+}
+"""By matplotlib's letter, the corners of a mark; a circle has none."""
+DASHES = {"solid": (), "dashed": (6, 4), "dotted": (1.5, 3)}
 _LEAST_SPAN = 10.0
-"""Of a vertical axis, top over bottom: what is flat looks flat."""
+"""Of a logarithmic vertical axis, top over bottom: what is flat looks flat."""
 _ROOM = 1.3
-_MANY = 200.0
-"""A span from which on labels at powers of ten are enough."""
-_WIDTH, _HEIGHT = 350, 225
-_LEFT, _TOP, _BOTTOM = 58.0, 28.0, 38.0
-_LINE = 13.0
-"""Of text, in pixels."""
-_LETTER = 7.2
 _MOST_TICKS = 6
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LINE, _LETTER = 13.0, 7.2
+"""Height and width of a letter, in pixels."""
+_APART = 34.0
+"""Pixels between the ticks of a horizontal axis."""
+_GUTTER = 8.0
+"""Between a panel and the names at its right."""
+_LEAST_COLUMN = 328
+"""Of a page, in pixels: wider panels shrink to it before they go one below the other."""
+_FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+_RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+# ---------------------------------------------------------------- what is drawn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """line: x and y; beyond: where it goes on, dotted. points: with their intervals. label: at its right end.
+    """label: at its right end, in lines; with is_beside, at its last point, where there is room.
 
-    colour: a CSS variable. line_style: one of ``DASHES``; mark: one of ``MARKS``: no two curves of a panel differ in
-    colour alone.
+    line: x and y; beyond: where it goes on, dotted. points: with their intervals; ends: of each point, 1 or -1 where
+    the true one may lie above or below. faint: single seeds; band: x, lowest and highest. What lies outside the panel
+    is cut off, and a point there is an arrow at its edge.
     """
 
-    label: str
-    line: Sequence[tuple[float, float]] = ()
-    beyond: Sequence[tuple[float, float]] = ()
+    label: str = ""
+    line: Sequence[Place] = ()
+    beyond: Sequence[Place] = ()
     points: Sequence[Interval] = ()
+    ends: Sequence[int] = ()
+    faint: Sequence[Place] = ()
+    band: Sequence[tuple[float, float, float]] = ()
     colour: str = "--c1"
     line_style: str = "solid"
-    mark: str = "circle"
+    mark: str = "o"
+    width: float = 1.6
+    is_beside: bool = False
 
     @property
     def xs(self) -> list[float]:
-        return [x for x, *_ in (*self.line, *self.beyond, *self.points)]
+        return [x for x, *_ in (*self.line, *self.beyond, *self.points, *self.faint, *self.band)]
 
     @property
     def ys(self) -> list[float]:
         """What an axis has to show: not the foot of an interval far below its mean."""
         ends = [end for _, mean, low, high in self.points for end in (low, high) if end and end > mean / 10]
-        return [y for _, y in (*self.line, *self.beyond)] + [mean for _, mean, *_ in self.points] + ends
+        seeds = [y for _, *ys in (*self.faint, *self.band) for y in ys]
+        return [y for _, y in (*self.line, *self.beyond)] + [mean for _, mean, *_ in self.points] + ends + seeds
+
+    @property
+    def last(self) -> Place:
+        x, y, *_ = max((*self.line, *self.beyond) or self.points)
+        return x, y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """title: above it, and below that what its vertical axis shows (y). about: for who cannot see it. note: in the
+    middle of one without curves. y_range: where it is not that of the curves. shaded: between two heights."""
+
+    title: str = ""
+    about: str = ""
+    curves: Sequence[Curve] = ()
+    x: str = ""
+    y: str = ""
+    note: str = ""
+    x_kind: Kind = "log"
+    y_kind: Kind = "log"
+    y_range: Place | None = None
+    shaded: Place | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
+
+    scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
+    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
+    below the panels of a file.
+    """
+
+    panels: Sequence[Panel]
+    title: str = ""
+    caption: str = ""
+    heading: str = ""
+    note: str = ""
+    columns: int = 1
+    width: float = 350
+    height: float = 225
+    scale: Literal["own", "slopes", "shared"] = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,100 +190,59 @@ class Figure:
     rows: list[dict[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """title: above it. about: for who cannot see it. note: in the middle of one without curves."""
-
-    title: str
-    about: str
-    curves: Sequence[Curve]
-    x: str = ""
-    y: str = ""
-    note: str = ""
-
-
-def figure(panels: Sequence[Panel], *, has_equal_slopes: bool = True) -> Markup:
-    """The panels in a grid, all of one size; where the page puts it they share a row as far as they fit.
-
-    has_equal_slopes: every vertical axis gets as many decades as the panel that needs most.
-    """
-    spans = [_span(y for curve in panel.curves for y in curve.ys) for panel in panels]
-    most = max(high / low for low, high in spans) if has_equal_slopes else 0.0
-    longest = max((len(curve.label) for panel in panels for curve in panel.curves), default=0)
-    right = _WIDTH - 10 - _LETTER * longest
-    drawn = [_panel(one, _widened(span, most), right) for one, span in zip(panels, spans, strict=True)]
-    return Markup('<div class="panels">{}</div>').format(Markup("").join(drawn))
-
-
-def _span(values: Iterable[float]) -> tuple[float, float]:
-    found = list(values) or [1.0]
-    return min(found) / _ROOM, max(found) * _ROOM
-
-
-def _widened(span: tuple[float, float], most: float) -> tuple[float, float]:
-    factor = max(_LEAST_SPAN, most, span[1] / span[0])
-    middle = math.sqrt(span[0]) * math.sqrt(span[1])
-    return middle / math.sqrt(factor), middle * math.sqrt(factor)
+# ---------------------------------------------------------------- scales
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """From values, by their logarithms, to pixels."""
+class _Scale:
+    """values: all that it has to show, rising."""
 
+    kind: Kind
     low: float
     high: float
-    start: float
-    end: float
+    values: Sequence[float]
 
-    def __call__(self, value: float) -> float:
-        share = math.log(value / self.low) / math.log(self.high / self.low)
-        return self.start + share * (self.end - self.start)
+    @classmethod
+    def across(cls, kind: Kind, values: Iterable[float]) -> _Scale:
+        """Of a horizontal axis."""
+        found = sorted(set(values)) or [1.0]
+        if kind in ("linear", "places"):
+            return cls(kind, found[0], found[-1] if found[-1] > found[0] else found[0] + 1, found)
+        room = 1.05 * (found[-1] / found[0]) ** 0.02
+        return cls(kind, found[0] / room, found[-1] * room, found)
 
-    @property
-    def ticks(self) -> list[float]:
+    def share(self, value: float) -> float:
+        """0 at the low end, 1 at the high one."""
+        if self.kind == "places":
+            return (self.values.index(value) + 0.5) / len(self.values)
+        if self.kind == "linear":
+            return (value - self.low) / (self.high - self.low)
+        return math.log(max(value, self.low / 1e9) / self.low) / math.log(self.high / self.low)
+
+    @cached_property
+    def ticks(self) -> Sequence[float]:
+        """A few; of depths and places all, of which there may be no room for some."""
+        if self.kind in ("places", "depths"):
+            return self.values
+        if self.kind == "linear":
+            return _even(self.low, self.high)
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        steps = (1, 2, 5) if self.high < _MANY * self.low else (1,)
-        found = [step * 10.0**k for k in decades for step in steps if self.low <= step * 10.0**k <= self.high]
-        return found[:: -(-len(found) // _MOST_TICKS)] if len(steps) == 1 else found
+        every = [(step, step * 10.0**k) for k in decades for step in ((1, 3) if self.kind == "rates" else (1, 2, 5))]
+        found = [(step, value) for step, value in every if self.low <= value <= self.high]
+        if len(found) > _MOST_TICKS:
+            found = [(step, value) for step, value in found if step == 1]
+        return [value for _, value in found[:: -(-len(found) // _MOST_TICKS) or 1]]
+
+    def label(self, value: float) -> str:
+        if self.kind == "rates" and value < 0.1:
+            return f"{value:.0e}".replace("e-0", "e-")
+        return f"{value:,.10g}" if self.kind in ("linear", "places", "depths") else tick_label(value)
 
 
-def _panel(panel: Panel, span: tuple[float, float], right: float) -> Markup:
-    """right: where its horizontal axis ends; labels stand beyond."""
-    places = [x for curve in panel.curves for x in curve.xs] or [1.0]
-    xs = _Axis(min(places) / 1.15, max(places) * 1.15, _LEFT, right)
-    ys = _Axis(*span, _HEIGHT - _BOTTOM, _TOP)
-    parts = [_text(4, _TOP - 12, panel.title, "start", "fill:var(--ink);font-weight:600")]
-    if panel.curves:
-        parts += [_grid(xs, ys), *_axis_titles(panel, xs), *(_curve(curve, xs, ys) for curve in panel.curves)]
-        parts.append(_labels(panel.curves, xs, ys))
-    else:
-        parts.append(_text(_WIDTH / 2, _HEIGHT / 2, panel.note, "middle"))
-    return Markup('<svg class="plot" role="img" viewBox="0 0 {} {}"><title>{}</title>{}{}</svg>').format(
-        _WIDTH,
-        _HEIGHT,
-        panel.title,
-        Markup("<desc>{}</desc>").format(panel.about) if panel.about else "",
-        Markup("").join(parts),
-    )
-
-
-def _text(x: float, y: float, text: str, anchor: str, style: str = "fill:var(--muted)") -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="{}" style="{}">{}</text>').format(
-        _short(x), _short(y), anchor, style, text
-    )
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def _grid(xs: _Axis, ys: _Axis) -> Markup:
-    lines = [f"M{_short(xs(x))} {_short(ys.start)}V{_short(ys.end)}" for x in xs.ticks]
-    lines += [f"M{_short(xs.start)} {_short(ys(y))}H{_short(xs.end)}" for y in ys.ticks]
-    texts = [_text(xs(x), ys.start + 14, tick_label(x), "middle") for x in xs.ticks]
-    texts += [_text(xs.start - 4, ys(y) + 4, tick_label(y), "end") for y in ys.ticks]
-    grid = Markup('<path d="{}" style="stroke:var(--line);fill:none"/>').format("".join(lines))
-    return grid + Markup("").join(texts)
+def _even(low: float, high: float) -> list[float]:
+    step = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step *= next(factor for factor in (0.5, 1, 2, 5) if (high - low) / (step * factor) <= _MOST_TICKS - 1)
+    return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def tick_label(value: float) -> str:
@@ -173,70 +254,420 @@ def tick_label(value: float) -> str:
     return (f"{digits}·" if digits > 1 else "") + f"10{str(math.floor(power + 1e-9)).translate(_RAISED)}"
 
 
-def _axis_titles(panel: Panel, xs: _Axis) -> list[Markup]:
-    middle = (xs.start + xs.end) / 2
-    titles = [_text(middle, _HEIGHT - 6, panel.x, "middle")] if panel.x else []
-    if panel.y:
-        height = (_HEIGHT - _BOTTOM + _TOP) / 2
-        turned = Markup('<text transform="translate(10 {}) rotate(-90)" text-anchor="middle" style="{}">{}</text>')
-        titles.append(turned.format(_short(height), "fill:var(--muted)", panel.y))
-    return titles
+def raised(text: str) -> str:
+    """N^0.49 with its exponent above the line, as no picture has MathML."""
+    return re.sub(r"\^(-?[\d.]*\d)", lambda match: match[1].translate(_RAISED), text)
 
 
-def _curve(curve: Curve, xs: _Axis, ys: _Axis) -> Markup:
-    parts = []
-    for line, line_style in ((curve.beyond, "dotted"), (curve.line, curve.line_style)):
-        path = "L".join(f"{_short(xs(x))} {_short(_kept(ys, y))}" for x, y in line)
-        dashes = f";stroke-dasharray:{DASHES[line_style]}" if DASHES[line_style] else ""
-        parts.append(
-            _path(f"M{path}" if path else "", f"stroke:var({curve.colour});fill:none;stroke-width:1.6{dashes}")
+def _upright(drawing: Drawing) -> list[_Scale]:
+    """The vertical scale of each panel."""
+    spans = [_span(panel) for panel in drawing.panels]
+    if drawing.scale == "shared":
+        spans = [(min(low for low, _ in spans), max(high for _, high in spans))] * len(spans)
+    most = max((high / low for low, high in spans if low > 0), default=1.0) if drawing.scale == "slopes" else 1.0
+    scales = []
+    for panel, (low, high) in zip(drawing.panels, spans, strict=True):
+        if panel.y_range is None and panel.y_kind != "linear":
+            missing = max(_LEAST_SPAN, most, high / low) / (high / low)
+            ends = low / math.sqrt(missing), high * math.sqrt(missing)
+        else:
+            ends = low, high
+        scales.append(_Scale(panel.y_kind, *ends, ()))
+    return scales
+
+
+def _span(panel: Panel) -> Place:
+    if panel.y_range is not None:
+        return panel.y_range
+    values = [y for curve in panel.curves for y in curve.ys]
+    if panel.y_kind == "linear":
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        room = 0.05 * (high - low) or 0.5
+        return low - room, high + room
+    known = [y for y in values if y > 0] or [1.0]
+    return min(known) / _ROOM, max(known) * _ROOM
+
+
+# ---------------------------------------------------------------- shapes
+
+
+@dataclass(frozen=True)
+class Strokes:
+    lines: Sequence[Sequence[Place]]
+    colour: str
+    width: float = 1.0
+    dashes: Sequence[float] = ()
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Area:
+    corners: Sequence[Place]
+    colour: str
+    opacity: float
+
+
+@dataclass(frozen=True)
+class Marks:
+    """size: half of a mark's width."""
+
+    places: Sequence[Place]
+    mark: str
+    colour: str
+    size: float = 3.3
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """x, y: of the base line. anchor: start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    colour: str = "--muted"
+    is_bold: bool = False
+
+
+Shape = Strokes | Area | Marks | Words
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where a panel's axes are, and what is where on them."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    xs: _Scale
+    ys: _Scale
+
+    def at(self, x: float, y: float) -> Place:
+        return self.x(x), self.bottom - self.ys.share(y) * (self.bottom - self.top)
+
+    def x(self, x: float) -> float:
+        return self.left + self.xs.share(x) * (self.right - self.left)
+
+    def kept(self, x: float, y: float) -> Place:
+        """At the edge where it lies outside."""
+        across, down = self.at(x, y)
+        return across, min(max(down, self.top), self.bottom)
+
+    def outside(self, y: float) -> int:
+        """1 above, -1 below, 0 within."""
+        share = self.ys.share(y)
+        return (share > 1 + 1e-9) - (share < -1e-9)
+
+
+def shapes(drawing: Drawing) -> list[list[Shape]]:
+    """Of each panel, from its upper left corner."""
+    panels, upright = drawing.panels, _upright(drawing)
+    ends = [curve.label for panel in panels for curve in panel.curves if not curve.is_beside]
+    longest = max((len(line) for label in ends for line in label.split("\n")), default=0)
+    right = drawing.width - 10 - _LETTER * longest - _GUTTER * bool(longest)
+    ticks = [scale.label(tick) for scale in upright for tick in scale.ticks]
+    left = 10 + _LETTER * max(map(len, ticks), default=0)
+    top = 12 + 18 * any(panel.title for panel in panels) + 15 * any(panel.y for panel in panels)
+    found = []
+    for panel, ys in zip(panels, upright, strict=True):
+        xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs))
+        found.append(_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing))
+    return found
+
+
+def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> list[Shape]:
+    found: list[Shape] = [Words(4, 14, panel.title, colour="--ink", is_bold=True)] if panel.title else []
+    if not panel.curves:
+        return [*found, Words(drawing.width / 2, drawing.height / 2, panel.note, "middle")]
+    found += [Words(4, frame.top - 11, panel.y)] if panel.y else []
+    found += [Words((frame.left + frame.right) / 2, drawing.height - 6, panel.x, "middle")] if panel.x else []
+    if panel.shaded is not None:
+        (_, low), (_, high) = (frame.kept(frame.xs.values[0], y) for y in panel.shaded)
+        box = ((frame.left, low), (frame.right, low), (frame.right, high), (frame.left, high))
+        found.append(Area(box, "--line", 0.5))
+    found += _grid(frame)
+    for curve in panel.curves:
+        found += _curve(curve, frame)
+    return [*found, *_labels(panel.curves, frame), *_beside(panel.curves, frame)]
+
+
+def _grid(frame: _Frame) -> Iterator[Shape]:
+    across: list[float] = []
+    for tick in reversed(frame.xs.ticks):  # the deepest is always named
+        if not across or frame.x(across[-1]) - frame.x(tick) >= _APART:
+            across.append(tick)
+    heights = [(frame.at(frame.xs.values[0], tick)[1], tick) for tick in frame.ys.ticks]
+    lines = [((frame.x(tick), frame.bottom), (frame.x(tick), frame.top)) for tick in across]
+    yield Strokes([*lines, *(((frame.left, y), (frame.right, y)) for y, _ in heights)], "--line")
+    yield from (Words(frame.x(tick), frame.bottom + 15, frame.xs.label(tick), "middle") for tick in across)
+    yield from (Words(frame.left - 5, y + 4, frame.ys.label(tick), "end") for y, tick in heights)
+
+
+def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
+    if curve.band:
+        edge = [frame.kept(x, high) for x, _, high in curve.band]
+        edge += [frame.kept(x, low) for x, low, _ in reversed(curve.band)]
+        yield Area(edge, curve.colour, 0.13)
+    for line, style in ((curve.beyond, "dotted"), (curve.line, curve.line_style)):
+        inside = _inside([frame.at(*place) for place in line], frame)
+        if inside:
+            yield Strokes(inside, curve.colour, curve.width, DASHES[style])
+    if curve.faint:
+        yield Marks([frame.kept(*place) for place in curve.faint], curve.mark, curve.colour, 2.2, 0.35)
+    bars = [
+        (frame.kept(x, max(low, mean / 1000)), frame.kept(x, high))
+        for x, mean, low, high in curve.points
+        if low is not None and high is not None and low < high
+    ]
+    if bars:
+        yield Strokes(bars, curve.colour, 1.2)
+    within = [(x, y) for x, y, *_ in curve.points if not frame.outside(y)]
+    if within:
+        yield Marks([frame.at(*place) for place in within], curve.mark, curve.colour)
+    for (x, y, *_), end in zip(curve.points, curve.ends or [0] * len(curve.points), strict=True):
+        if (way := frame.outside(y) or end) != 0:
+            across, down = frame.kept(x, y)
+            yield Strokes([((across, down), (across, down - 11 * way))], curve.colour, 1.2)
+            yield Marks([(across, down - 11 * way)], "^" if way > 0 else "v", curve.colour)
+
+
+def _inside(line: Sequence[Place], frame: _Frame) -> list[list[Place]]:
+    """What of it is between the upper and the lower edge."""
+    parts: list[list[Place]] = []
+    is_whole = False
+    for (ax, ay), (bx, by) in pairwise(line):
+        if ay == by:
+            first, last = (0.0, 1.0) if frame.top <= ay <= frame.bottom else (1.0, 0.0)
+        else:
+            one, other = sorted(((frame.top - ay) / (by - ay), (frame.bottom - ay) / (by - ay)))
+            first, last = max(0.0, one), min(1.0, other)
+        if first <= last:
+            start, end = ((ax + t * (bx - ax), ay + t * (by - ay)) for t in (first, last))
+            parts = parts if is_whole and first == 0 else [*parts, [start]]
+            parts[-1].append(end)
+        is_whole = first <= last == 1
+    return parts
+
+
+# ---------------------------------------------------------------- names of curves
+
+
+def _labels(curves: Sequence[Curve], frame: _Frame) -> Iterator[Shape]:
+    """Each at the right end of its curve; those that would meet are moved apart, and a thin line leads to them."""
+    named = [(frame.kept(*curve.last), curve) for curve in curves if curve.label and not curve.is_beside]
+    named.sort(key=lambda pair: pair[0][1])
+    sizes = [_LINE * len(curve.label.split("\n")) for _, curve in named]
+    heights = spread([y for (_, y), _ in named], sizes, frame.top, frame.bottom)
+    for ((x, y), curve), size, height in zip(named, sizes, heights, strict=True):
+        if abs(height - y) > _LINE / 2 or frame.right - x > 3 * _LINE:
+            yield Strokes([((x + 4, y), (frame.right + _GUTTER + 2, height))], curve.colour, 0.7, opacity=0.6)
+        for i, line in enumerate(curve.label.split("\n")):
+            yield Words(frame.right + _GUTTER + 4, height - size / 2 + _LINE * i + 10.5, line, colour=curve.colour)
+
+
+def spread(places: Sequence[float], sizes: Sequence[float], first: float, last: float) -> list[float]:
+    """Rising middles of things of these sizes, moved as little as keeps them apart and, where there is room, within."""
+    from scipy.optimize import isotonic_regression
+
+    offsets = [0.0]
+    for one, other in pairwise(sizes):
+        offsets.append(offsets[-1] + (one + other) / 2)
+    if not places:
+        return []
+    free = isotonic_regression([place - off for place, off in zip(places, offsets, strict=True)]).x
+    low, high = first + sizes[0] / 2, last - sizes[-1] / 2 - offsets[-1]
+    return [max(min(float(x), high), low) + off for x, off in zip(free, offsets, strict=True)]
+
+
+_AROUND = (
+    (8, 4, "start"),
+    (-8, 4, "end"),
+    (0, -8, "middle"),
+    (0, 17, "middle"),
+    (7, -7, "start"),
+    (7, 15, "start"),
+    (-7, -7, "end"),
+    (-7, 15, "end"),
+)
+"""Where a name may stand beside its point, the best place first."""
+
+
+def _beside(curves: Sequence[Curve], frame: _Frame) -> Iterator[Shape]:
+    """Each where it meets the fewest marks and names."""
+    marks = [frame.kept(x, y) for curve in curves for x, y, *_ in curve.points]
+    taken = [(x - 11, y - 6, x + 11, y + 6) for x, y in marks]
+    for curve in curves:
+        if not curve.label or not curve.is_beside:
+            continue
+        x, y = frame.kept(*curve.last)
+        taken.remove((x - 11, y - 6, x + 11, y + 6))
+        boxes = []
+        for dx, dy, anchor in _AROUND:
+            size = _LETTER * len(curve.label)
+            left = x + dx - {"start": 0, "middle": size / 2, "end": size}[anchor]
+            box = (left, y + dy - 10, left + size, y + dy + 2)
+            cost = sum(box[0] < r and left_ < box[2] and box[1] < b and t < box[3] for left_, t, r, b in taken)
+            cost += 3 * (
+                box[0] < frame.left or box[2] > frame.right + 8 or box[1] < frame.top - 12 or box[3] > frame.bottom + 2
+            )
+            boxes.append((cost, len(boxes), box, Words(x + dx, y + dy, curve.label, anchor, curve.colour)))
+        *_, box, words = min(boxes, key=lambda one: one[:2])
+        taken += [box, (x - 5, y - 6, x + 5, y + 6)]
+        yield words
+
+
+# ---------------------------------------------------------------- SVG
+
+
+def inline(drawing: Drawing) -> Markup:
+    """The panels for a page, each an SVG; they share a row as far as they fit."""
+    parts = [
+        Markup(
+            '<svg class="plot" role="img" viewBox="0 0 {0:g} {1:g}" style="max-width:{0:g}px"><title>{2}</title>{3}{4}'
+            "</svg>"
+        ).format(
+            drawing.width,
+            drawing.height,
+            panel.title or drawing.title,
+            Markup("<desc>{}</desc>").format(panel.about) if panel.about else "",
+            _elements(found),
         )
-    if curve.points:
-        bars = "".join(
-            f"M{_short(xs(x))} {_short(_kept(ys, max(low, mean / 1000)))}V{_short(_kept(ys, high))}"
-            for x, mean, low, high in curve.points
-            if low is not None and high is not None
+        for panel, found in zip(drawing.panels, shapes(drawing), strict=True)
+    ]
+    columns = f"repeat(auto-fill,minmax(min(100%,{min(drawing.width, _LEAST_COLUMN):g}px),1fr))"
+    return Markup('<div class="panels" style="grid-template-columns:{}">{}</div>').format(columns, Markup().join(parts))
+
+
+def svg(drawing: Drawing) -> str:
+    """A file: the same bytes from the same numbers, on a white ground."""
+    width, height, placed = _sheet(drawing)
+    groups = [
+        Markup('<g transform="translate({} {})">{}</g>\n').format(_short(x), _short(y), _elements(found))
+        for x, y, found in placed
+    ]
+    text = Markup(
+        '<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" '
+        'viewBox="0 0 {0} {1}" font-family="{2}" font-size="12" role="img">\n<title>{3}</title>\n'
+        '<rect width="{0}" height="{1}" style="fill:var(--paper)"/>\n{4}</svg>\n'
+    ).format(_short(width), _short(height), _FONT, drawing.title or drawing.heading, Markup().join(groups))
+    return re.sub(r"var\((--\w+)\)", lambda match: COLOURS[match[1]], text)
+
+
+def _sheet(drawing: Drawing) -> tuple[float, float, list[tuple[float, float, list[Shape]]]]:
+    """Its size, and what is where: the heading, the panels row by row, the note."""
+    columns, margin = min(drawing.columns, len(drawing.panels)), 14
+    width = columns * drawing.width + (columns + 1) * margin
+    above, below = (wrap(text, int((width - 2 * margin) / _LETTER)) for text in (drawing.heading, drawing.note))
+    start = margin + 18 * len(above)
+    placed: list[tuple[float, float, list[Shape]]] = []
+    for i, found in enumerate(shapes(drawing)):
+        row, column = divmod(i, columns)
+        x, y = margin + column * (drawing.width + margin), start + row * (drawing.height + margin)
+        placed.append((x, y, found))
+    end = start + -(-len(drawing.panels) // columns) * (drawing.height + margin)
+    lines: list[Shape] = [Words(margin, 8 + 18 * (i + 1), line, colour="--ink") for i, line in enumerate(above)]
+    lines += [Words(margin, end + 16 * (i + 1) - 4, line) for i, line in enumerate(below)]
+    return width, end + 16 * len(below) + 6 * bool(below), [*placed, (0, 0, lines)]
+
+
+def _elements(found: Iterable[Shape]) -> Markup:
+    return Markup().join(_element(shape) for shape in found)
+
+
+def _element(shape: Shape) -> Markup:
+    if isinstance(shape, Words):
+        bold = ";font-weight:600" if shape.is_bold else ""
+        return Markup('<text x="{}" y="{}" text-anchor="{}" style="fill:var({}){}">{}</text>').format(
+            _short(shape.x), _short(shape.y), shape.anchor, shape.colour, bold, shape.text
         )
-        parts.append(_path(bars, f"stroke:var({curve.colour});stroke-width:1.2"))
-        parts.append(_marks(curve, [(xs(x), ys(mean)) for x, mean, *_ in curve.points]))
-    return Markup("").join(parts)
-
-
-def _kept(axis: _Axis, value: float) -> float:
-    """Within the panel: an interval that comes near 0 runs off its lower edge."""
-    return axis(min(max(value, axis.low), axis.high))
-
-
-def _path(path: str, style: str) -> Markup:
-    return Markup('<path d="{}" style="{}"/>').format(path, style) if path else Markup("")
-
-
-def _marks(curve: Curve, places: Sequence[tuple[float, float]]) -> Markup:
-    """A line of no length with a cap is a dot: all points of a curve are one element."""
-    if curve.mark == "triangle":
-        path = "".join(f"M{_short(x)} {_short(y - 4)}l4 7h-8z" for x, y in places)
-        return _path(path, f"fill:var({curve.colour})")
-    path = "".join(f"M{_short(x)} {_short(y)}h0" for x, y in places)
-    cap, size = ("round", 6.5) if curve.mark == "circle" else ("square", 5)
-    return _path(path, f"stroke:var({curve.colour});stroke-width:{size};stroke-linecap:{cap}")
-
-
-def _labels(curves: Sequence[Curve], xs: _Axis, ys: _Axis) -> Markup:
-    """Each at the right end of its curve, those that would meet moved apart."""
-    named = [curve for curve in curves if curve.label]
-    last = {id(curve): _kept(ys, max((*curve.line, *curve.beyond) or curve.points)[1]) for curve in named}
-    named.sort(key=lambda curve: last[id(curve)])
-    heights = spread([last[id(curve)] for curve in named], _LINE, ys.start)
-    return Markup("").join(
-        _text(xs.end + 4, height + 4, curve.label, "start", f"fill:var({curve.colour})")
-        for curve, height in zip(named, heights, strict=True)
+    if isinstance(shape, Area):
+        return _path(f"M{_corners(shape.corners)}z", f"fill:var({shape.colour})", shape.opacity)
+    if isinstance(shape, Strokes):
+        dashes = f";stroke-dasharray:{' '.join(map(_short, shape.dashes))}" if shape.dashes else ""
+        style = f"stroke:var({shape.colour});fill:none;stroke-width:{shape.width:g}{dashes}"
+        return _path("".join(f"M{_corners(line)}" for line in shape.lines), style, shape.opacity)
+    if shape.mark == "o":  # a line of no length with a round cap is a dot: all points of a curve are one element
+        style = f"stroke:var({shape.colour});stroke-width:{2 * shape.size:g};stroke-linecap:round"
+        return _path("".join(f"M{_short(x)} {_short(y)}h0" for x, y in shape.places), style, shape.opacity)
+    marks = (
+        _corners([(x + shape.size * a, y + shape.size * b) for a, b in MARKS[shape.mark]]) for x, y in shape.places
     )
+    return _path("".join(f"M{mark}z" for mark in marks), f"fill:var({shape.colour})", shape.opacity)
 
 
-def spread(places: Sequence[float], least: float, last: float) -> list[float]:
-    """Rising places at least so far apart, none beyond the last that is allowed."""
-    found = list(accumulate(places, lambda before, place: max(place, before + least)))
-    if found:
-        found[-1] = min(found[-1], last)
-    backwards = accumulate(reversed(found), lambda after, place: min(place, after - least))
-    return list(reversed(list(backwards)))
+def _path(path: str, style: str, opacity: float) -> Markup:
+    return Markup('<path d="{}" style="{}"/>').format(path, style + (f";opacity:{opacity:g}" if opacity < 1 else ""))
+
+
+def _corners(line: Sequence[Place]) -> str:
+    return "L".join(f"{_short(x)} {_short(y)}" for x, y in line)
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+# ---------------------------------------------------------------- files, and matplotlib's canvas
+
+
+def save(drawing: Drawing, path: Path) -> None:
+    """Of the kind that the suffix says; a reader sees the whole picture or the old one."""
+    if path.suffix.lower() == ".svg":
+        content = svg(drawing).encode()
+    else:
+        file = io.BytesIO()
+        canvas(drawing).savefig(file, format=path.suffix[1:].lower(), dpi=192)
+        content = file.getvalue()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def canvas(drawing: Drawing) -> Canvas:
+    """A figure of matplotlib that shows the same."""
+    from matplotlib.figure import Figure
+
+    width, height, placed = _sheet(drawing)
+    figure = Figure(figsize=(width / 96, height / 96), facecolor=COLOURS["--paper"])
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    for x, y, found in placed:
+        for shape in found:
+            _paint(axes, shape, x, y)
+    return figure
+
+
+def _paint(axes: Axes, shape: Shape, x: float, y: float) -> None:
+    """At this place. A pixel is three quarters of matplotlib's point."""
+    from matplotlib.collections import LineCollection
+
+    colour = COLOURS[shape.colour]
+    if isinstance(shape, Words):
+        weight, place = "bold" if shape.is_bold else "normal", {"start": "left", "middle": "center", "end": "right"}
+        options = {"fontsize": 9, "color": colour, "weight": weight, "ha": place[shape.anchor], "parse_math": False}
+        axes.text(x + shape.x, y + shape.y, shape.text, va="baseline", **options)
+    elif isinstance(shape, Area):
+        axes.fill(*zip(*_moved(shape.corners, x, y), strict=True), color=colour, alpha=shape.opacity, linewidth=0)
+    elif isinstance(shape, Strokes):
+        dashes = (0, tuple(dash / shape.width for dash in shape.dashes)) if shape.dashes else "solid"
+        lines = [_moved(line, x, y) for line in shape.lines]
+        axes.add_collection(
+            LineCollection(
+                lines, colors=colour, linewidths=0.75 * shape.width, linestyles=[dashes], alpha=shape.opacity
+            ),
+            autolim=False,
+        )
+    else:
+        places = zip(*_moved(shape.places, x, y), strict=True)
+        look = {"marker": shape.mark, "markersize": 1.5 * shape.size, "markeredgewidth": 0, "linestyle": "none"}
+        axes.plot(*places, color=colour, alpha=shape.opacity, clip_on=False, **look)
+
+
+def _moved(places: Sequence[Place], x: float, y: float) -> list[Place]:
+    return [(x + a, y + b) for a, b in places]

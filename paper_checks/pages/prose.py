@@ -123,16 +123,15 @@ def plain(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    r"""A claim's text as Markdown: what reads as a formula in it is LaTeX, the rest plain.
+    r"""A claim's text as Markdown, with the signs of mathematics.
 
     >>> from paper_checks.pages.prose import typeset
     >>> print(typeset("Theta(L^(1/2)) at gains 1"))
-    $\Theta(L^{1/2})$ at gains 1
+    Θ(L^(1/2)) at gains 1
     """
-    from paper_checks.notation.formulas import pieces
-    from paper_checks.notation.latex import latex as of_node
+    from paper_checks.notation.signs import signs
 
-    return "".join(plain(piece) if isinstance(piece, str) else f"${of_node(piece)}$" for piece in pieces(text))
+    return plain(signs(text))
 
 
 def style() -> None:

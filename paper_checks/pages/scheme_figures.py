@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from markupsafe import Markup
+
 from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import Law
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import DASHES, MARKS, Curve, Figure, Interval, Panel, figure
+from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline
 from paper_checks.pages.measured import Index
 from paper_checks.pages.transformers.cells import ROLES, Cell, Name, cell
+from paper_checks.pages.transformers.figures import measured_point
 from paper_checks.pages.transformers.growth import Laws, last_exponent
 from paper_checks.pages.transformers.page import study
 from paper_checks.pages.transformers.text import LAYERS, WIDE, interval
@@ -38,7 +41,7 @@ GROUPS = (
 )
 """Roles that share a panel."""
 UPDATE = "update"
-_COLOURS = ("--c1", "--c2", "--c3")
+_COLOURS, _MARKS = ("--c1", "--c2", "--c3"), "os^"
 _EXACTLY_0 = "U is exactly 0"
 
 
@@ -63,13 +66,8 @@ class Beside:
 
     def points(self, role: str) -> list[Interval]:
         """At these depths, the mean and its 95 % interval."""
-        found = []
-        for depth, one in self.cells.items():
-            ratio, predicted = one.estimates.get(role), one.predicted.get(role)
-            if ratio is not None and predicted is not None:
-                ends = (None if end is None else end * predicted.value for end in (ratio.low, ratio.high))
-                found.append((float(depth), ratio.mean * predicted.value, *ends))
-        return found
+        found = [measured_point(float(depth), one, role) for depth, one in self.cells.items()]
+        return [point for point in found if point is not None]
 
     @property
     def roles(self) -> list[str]:
@@ -143,7 +141,7 @@ def _of_transformers(name: str, optimizer: str) -> Figure:
     slope = last_exponent(found.law)
     deep = "" if slope is None else f" From 500 to 1,000 layers it goes as N^{_power(slope)}."
     return Figure(
-        svg=figure(list(_panels(found, "layers N", lambda role: unit_power(optimizer, role)))),
+        svg=_drawn(found, "layers N", lambda role: unit_power(optimizer, role)),
         title=f"{name} under {optimizer}: a Transformer encoder",
         caption=(
             f"Update U against layers N. Lines: predicted, no fitted constant; solid with heads of the size that is "
@@ -157,7 +155,7 @@ def _of_transformers(name: str, optimizer: str) -> Figure:
 def _of_stacks(name: str, optimizer: str) -> Figure:
     found = stacks(name, optimizer)
     return Figure(
-        svg=figure(list(_panels(found, "sublayers L", lambda _: 0.0))),
+        svg=_drawn(found, "sublayers L", lambda _: 0.0),
         title=f"{name} under {optimizer}: an FFN-only stack",
         caption=(
             f"Update U against sublayers L. Line: predicted, exact at infinite width, no fitted constant. Points: "
@@ -188,6 +186,10 @@ def _said(found: Beside, letter: str) -> str:
         return "The update is not measured."
     depth, worst = max(ratios, key=lambda pair: abs(pair[1].mean - 1))
     return f"Measured over predicted, farthest from 1: {interval(worst)} at {letter} = {depth}."
+
+
+def _drawn(found: Beside, x: str, unit: Callable[[str], float]) -> Markup:
+    return inline(Drawing(panels=list(_panels(found, x, unit)), scale="slopes"))
 
 
 def _panels(found: Beside, x: str, unit: Callable[[str], float]) -> Iterator[Panel]:
@@ -237,8 +239,8 @@ def _of_role(found: Beside, role: str, place: int) -> Curve:
         beyond=beyond,
         points=found.points(role),
         colour=_COLOURS[place],
-        line_style=tuple(DASHES)[min(place, 1)],
-        mark=MARKS[place],
+        line_style="dashed" if place else "solid",
+        mark=_MARKS[place],
     )
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pkgutil import walk_packages
 
 from paper_checks import papers
-from paper_checks.claims.claim import Claim
+from paper_checks.claims.claim import Claim, Kind
 from paper_checks.claims.sources import sources
 
 
@@ -78,3 +78,20 @@ def load_bearing() -> set[str]:
     """
     used = {id_ for claim in claims().values() for id_ in claim.uses}
     return used | {claim.id for claim in claims().values() if claim.cells}
+
+
+def results_of(id_: str) -> list[str]:
+    """The results that people use which rest on a claim, straight or by way of others, in the order of the sources.
+
+    >>> from paper_checks.papers.registry import results_of
+    >>> "S1-25" in results_of("S1-22"), results_of("S1-25")
+    (True, [])
+    """
+    return [other for other, claim in claims().items() if claim.kind is Kind.RESULT and id_ in rests_on(other)]
+
+
+@cache
+def rests_on(id_: str) -> frozenset[str]:
+    """The claims that a claim rests on, straight or by way of others."""
+    uses = claims()[id_].uses
+    return frozenset(uses).union(*map(rests_on, uses))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,18 +16,15 @@ from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages.drawing import Curve, Figure, Interval, Panel, figure, tick_label
+from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline, tick_label
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
-from paper_checks.pages.training.drawing import Drawing
 from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.page import study as training_study
 from paper_checks.papers.magneto.inequality import Inequality
 from paper_checks.papers.magneto.parts import LETTERS
 from paper_checks.papers.registry import claims
-from paper_checks.report.themed import themed
 from paper_checks.routes import algebra
 from paper_checks.routes.kernel import InTransformer, law
-from paper_checks.system.places import FIGURES
 from theory.asymptotics.evaluate import evaluate
 from theory.meanfield.setting import Setting
 from theory.meanfield.update import predict_setting
@@ -125,7 +121,7 @@ def _growth_figure(printed: Sequence[_Printed], what: str) -> Figure:
     has_points = any(one.points for one in printed)
     points = " Points: measured, 95 % intervals." if has_points else ""
     return Figure(
-        svg=figure([_growth_panel(one) for one in printed], has_equal_slopes=False),
+        svg=inline(Drawing(panels=[_growth_panel(one) for one in printed])),
         title=f"Printed order and exact update: {what}",
         caption=(
             "Update against sublayers L. Solid: predicted at infinite width, no fitted constant; dashed: the printed "
@@ -205,7 +201,7 @@ def _bounds(found: Claim) -> Iterator[Figure]:
             }
         )
     yield Figure(
-        svg=figure(panels, has_equal_slopes=False),
+        svg=inline(Drawing(panels=panels)),
         title="Printed bound and exact update",
         caption=(
             "Update over eta d and its printed bound, dashed, against sublayers L, at infinite width and the gains "
@@ -297,25 +293,21 @@ def _of_statement(statement: object) -> tuple[str, ...]:
 @cache
 def training() -> dict[str, Figure]:
     """The figures of TRAINING.md, by file name."""
-    found = {}
-    for name, drawing in drawings(training_study().records).items():
-        text = (FIGURES / f"{name}.svg").read_text(encoding="utf-8")
-        svg = themed(text, name, title=drawing.title)
-        found[name] = Figure(svg=svg, title=drawing.title, caption=drawing.caption, rows=_training_rows(drawing))
-    return found
+    return {
+        name: Figure(svg=inline(one), title=one.title, caption=one.caption, rows=_training_rows(one))
+        for name, one in drawings(training_study().records).items()
+    }
 
 
 def _training_rows(drawing: Drawing) -> list[dict[str, str]]:
-    """The ends of each curve."""
+    """The ends of each curve that is named, or has points."""
     rows = []
     for panel in drawing.panels:
         for curve in panel.curves:
-            there = [(x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if y is not None and math.isfinite(y)]
-            if there:
-                row = {"panel": panel.title} if len(drawing.panels) > 1 else {}
-                row |= {"curve": curve.label, "x": panel.x, "y": panel.y}
-                row |= {"first": _ends(there[0]), "last": _ends(there[-1])}
-                rows.append(row)
+            if curve.label or curve.points:
+                places = [(x, y) for x, y, *_ in curve.line or curve.points]
+                row = {"panel": panel.title, "curve": curve.label or panel.title, "x": panel.x, "y": panel.y}
+                rows.append(row | {"first": _ends(places[0]), "last": _ends(places[-1])})
     return rows
 
 

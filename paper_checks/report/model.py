@@ -5,7 +5,8 @@ Ids and keys of sources become names of files and anchors, so they are letters a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -95,6 +96,7 @@ class Claim(_Read):
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
     verdict: Verdict
     expected: Verdict
+    kind: Literal["result", "step", "remark"] = "result"
     uses: tuple[ClaimId, ...]
     mutants: tuple[Mutant, ...] | None
 
@@ -107,6 +109,12 @@ class Claim(_Read):
     @property
     def num_evidence(self) -> int:
         return sum(len(part.evidence) for part in self.parts)
+
+
+def counts(claims: Iterable[Claim]) -> dict[Verdict, int]:
+    """How many of them have each verdict, the best first."""
+    verdicts = [claim.verdict for claim in claims]
+    return {verdict: verdicts.count(verdict) for verdict in reversed(Verdict)}
 
 
 class TableRow(_Read):
@@ -194,8 +202,13 @@ class Document(_Read):
     @property
     def counts(self) -> dict[Verdict, int]:
         """How many claims have each verdict, the best first."""
-        found = [claim.verdict for claim in self.claims]
-        return {verdict: found.count(verdict) for verdict in reversed(Verdict)}
+        return counts(self.claims)
+
+    @property
+    def by_kind(self) -> dict[str, list[Claim]]:
+        """The claims of each kind that has any: results, which people use, then steps to them, then remarks."""
+        found = {kind: [claim for claim in self.claims if claim.kind == kind] for kind in ("result", "step", "remark")}
+        return {kind: several for kind, several in found.items() if several}
 
     @property
     def by_source(self) -> dict[str, list[Claim]]:
@@ -218,21 +231,12 @@ def parse(content: bytes | Mapping[str, Any]) -> Document:
 
 def _why(error: ValidationError) -> str:
     """One line: the most telling of what pydantic found."""
-    found = error.errors(include_url=False)
-    for one in found:
-        if one["type"] == "json_invalid":
+    faults = error.errors(include_url=False)
+    for fault in faults:
+        if fault["type"] == "json_invalid":
             return "it is not JSON"
-        if one["loc"] == ("schema_version",) and one["type"] != "missing":
-            return f"its schema_version is {_short(one['input'])}, and this version reads {SCHEMA_VERSION}"
-    return f"it is no document of `depthlaw verify`: {'; '.join(_lines(found[:1]))}"
-
-
-def _lines(found: list[Any]) -> Iterator[str]:
-    for one in found:
-        place = ".".join(map(str, one["loc"]))
-        yield f"{place}: {one['msg']}" if place else one["msg"]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+        if fault["loc"] == ("schema_version",) and fault["type"] != "missing":
+            version = textwrap.shorten(repr(fault["input"]), _SHOWN)
+            return f"its schema_version is {version}, and this version reads {SCHEMA_VERSION}"
+    place, said = ".".join(map(str, faults[0]["loc"])), faults[0]["msg"]
+    return f"it is no document of `depthlaw verify`: {f'{place}: ' if place else ''}{said}"

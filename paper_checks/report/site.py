@@ -11,11 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from paper_checks.claims.claim import Route, Verdict
+from paper_checks.notation.signs import signs
 from paper_checks.pages.claims import LEGEND, LETTERS
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
-from paper_checks.report.model import Claim, Document
-from paper_checks.report.plain import heading, plain
+from paper_checks.report.model import Claim, Document, counts
 from paper_checks.verify.document import seen_by
 from paper_checks.verify.findings import FIRST, findings
 
@@ -110,8 +110,7 @@ def environment(document: Document) -> Environment:
         prose=typeset.prose,
         cell=typeset.cell,
         label=typeset.label,
-        plain=plain,
-        heading=heading,
+        signs=signs,
         quoted=views.quoted,
         linked=partial(views.linked, claims=claims),
     )
@@ -122,6 +121,9 @@ def environment(document: Document) -> Environment:
         routes=tuple(Route),
         short={key: views.SHORT.get(key, source.title) for key, source in document.sources.items()},
         marks=views.MARKS,
+        kinds=views.KINDS,
+        counts=counts,
+        held=views.held,
         legend=LEGEND,
         letters=LETTERS,
         found=found,
@@ -161,7 +163,9 @@ def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:
     verdicts = [(one.value, f"{one.symbol} {one.value}") for one, number in document.counts.items() if number]
     keys = [(key, views.SHORT.get(key, document.sources[key].title)) for key in document.by_source]
     names = [(route.value, route.value) for route in Route if route.value in routes]
-    return [("verdict", "Verdict", verdicts), ("source", "Source", keys), ("route", "Route", names)]
+    kinds = [(kind, views.KINDS[kind]) for kind in document.by_kind]
+    groups = [("kind", "Kind", kinds), ("verdict", "Verdict", verdicts), ("source", "Source", keys)]
+    return [*groups, ("route", "Route", names)]
 
 
 def _measured() -> list[figures.SchemeFigures] | str:

@@ -10,9 +10,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from paper_checks.notation.signs import signs
 from paper_checks.pages.training.page import PAGE
 from paper_checks.report import typeset
-from paper_checks.report.plain import plain
 
 Draw = Callable[[str], Markup]
 """The figure of that name, with its caption."""
@@ -109,7 +109,7 @@ def _typeset(inline: Token, *, is_heading: bool) -> None:
     """2^-6.5 and its like as formulas, in the heads of columns as characters; code stays code."""
     for child in inline.children or []:
         if child.type == "text" and is_heading:
-            child.content = plain(child.content)
+            child.content = signs(child.content)
         elif child.type == "text":
             child.type, child.content = "html_inline", str(typeset.prose(child.content))
 

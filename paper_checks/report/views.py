@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 from markupsafe import Markup, escape
 
+from paper_checks.claims.claim import Verdict
+from paper_checks.notation.signs import signs
 from paper_checks.pages.claims import merged
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import typeset
-from paper_checks.report.model import Claim, Document, Part
+from paper_checks.report.model import Claim, Document, Part, counts
 from paper_checks.verify import tables_file
 from paper_checks.verify.document import small_tables, why_unexpected
 from theory.schemes import SCHEMES, Scheme
@@ -21,6 +24,7 @@ from theory.tables import CROSS_ACTIVATIONS
 
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
+KINDS = {"result": "Results that people use", "step": "Steps on the way to them", "remark": "Remarks"}
 MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
 _DIGITS = 6
 _FEW = 4
@@ -123,10 +127,25 @@ def contents_of(claim: Claim, figures: Sequence[Any]) -> str:
 
 
 def searched(claim: Claim, told: Mapping[str, str]) -> str:
-    """What the search box looks through, in small letters."""
+    """What the search box looks through, in small letters: each sign and its name, λ and lambda."""
     parts = (text for part in claim.parts for text in (part.name, part.statement))
-    texts = (claim.id, claim.statement, claim.locator, claim.quote, told.get(claim.id, ""), *parts)
-    return " ".join(" ".join(texts).lower().split())
+    text = " ".join((claim.id, claim.statement, claim.locator, claim.quote, told.get(claim.id, ""), *parts))
+    return " ".join(normalize("NFKC", f"{text} {signs(text)}").lower().split())
+
+
+def held(several: Sequence[Claim]) -> str:
+    """How many there are, and how many of them hold.
+
+    >>> from types import SimpleNamespace
+    >>> from paper_checks.claims.claim import Verdict
+    >>> from paper_checks.report.views import held
+    >>> held([SimpleNamespace(verdict=verdict) for verdict in Verdict])
+    '5, of which 1 holds as printed and 1 under a condition'
+    """
+    number = counts(several)
+    holds = number[Verdict.CONFIRMED]
+    under = f" and {number[Verdict.CONDITIONAL]} under a condition" if number[Verdict.CONDITIONAL] else ""
+    return f"{len(several)}, of which {holds} {'holds' if holds == 1 else 'hold'} as printed{under}"
 
 
 def statement_of(claim: Claim, part: Part) -> Markup:

@@ -6,7 +6,6 @@ Nothing here reads ``theory``. Letters: T and S tokens, D width, R runs (seeds).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -14,15 +13,13 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 
-from paper_checks.claims.claim import Check, Evidence, Route
-from paper_checks.routes.attention import draws, together
-from paper_checks.routes.checks import check, outcome
+from paper_checks.claims.claim import Check, Route
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
 
-LENGTHS = (8, 48, 304)
-"""Tokens of the real attention layers, under their width of 320."""
-_RUNS = 6
+_WIDTH, _RUNS = 320, 6
+"""Of the real attention layers, and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,37 +136,28 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
     return square, float((x_TD @ x_TD.T).min()) / length, int(p_T.sum()) ** 2 / int(p_T @ p_T)
 
 
-def _search(case_command: str) -> Callable[[Any], Evidence]:
-    def run(statement: Average) -> Evidence:
+def average_checks(id_: str) -> tuple[Check, ...]:
+    """By an identity in the cosines; by a search over exact tokens, whose counterexample ``explain ID`` shows."""
+
+    def searched(s: Average) -> Answers:
         def holds(case: Case) -> bool | None:
             square, cosine, num_effective = _facts(case)
-            return statement.allows(square) if statement.meets(cosine, num_effective) else None
+            return s.allows(square) if s.meets(cosine, num_effective) else None
 
-        found = search(_cases(), holds, max_examples=50)
-        shown: dict[str, Any] | None = None
-        if found.found is not None:
-            case: Case = found.found
-            square = _facts(case)[0]
-            shown = {
-                "printed": statement.text,
-                "found": f"|sum p_j x_j|^2 / |x|^2 = {square} of {len(case.rows)} tokens of mean 0 and variance 1",
+        result = search(_cases(), holds, max_examples=50)
+        example: dict[str, Any] | None = None
+        if result.found is not None:
+            case: Case = result.found
+            example = {
+                "printed": s.text,
+                "found": f"|sum p_j x_j|^2 / |x|^2 = {_facts(case)[0]} of {len(case.rows)} tokens of mean 0 and "
+                "variance 1",
                 "tokens": case.tokens()[:4],
                 "weights": [str(Fraction(weight, sum(case.weights))) for weight in case.weights][:4],
-                "command": case_command,
+                "command": f"depthlaw explain {id_}",
             }
-        return Evidence(
-            route=Route.PROPERTY,
-            num_effective=found.num_effective,
-            verdict=outcome(found.found is None),
-            detail="tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly",
-            counterexample=shown,
-        )
+        return Answers(holds=[result.found is None], num_effective=result.num_effective, counterexample=example)
 
-    return run
-
-
-def average_checks(id_: str) -> tuple[Check, ...]:
-    """By an identity in the cosines; by a search over exact tokens; and by real attention over orthogonal tokens."""
     return (
         check(
             Route.PROOF,
@@ -178,51 +166,33 @@ def average_checks(id_: str) -> tuple[Check, ...]:
             is_direct=True,
             steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
         ),
-        Check(route=Route.PROPERTY, run=_search(f"depthlaw explain {id_}"), is_direct=True),
+        check(
+            Route.PROPERTY,
+            "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly",
+            searched,
+            is_direct=True,
+        ),
     )
 
 
 @cache
-def _one_attention(width: int) -> tuple[Any, dict[str, Any]]:
-    """Real attention layers that tell their weights."""
-    from sims.model import ModelConfig, SublayerConfig, Transformer
-
-    class Watched(Transformer):
-        def attend(self, scores_BHTS: Any) -> Any:
-            self.seen = super().attend(scores_BHTS)
-            return self.seen
-
-    def weights(model: Watched, x_TD: Any) -> Any:
-        model(x_TD[None])
-        return model.seen[0, 0]
-
-    config = ModelConfig(encoder=(SublayerConfig(kind="attention"),), placement="none", d_model=width)
-    models = [Watched(config, seed) for seed in range(_RUNS)]
-    return together(models[0], weights), draws(models)
-
-
-@cache
-def softmax_average(num_tokens: int, width: int = 320) -> tuple[Interval, float]:
-    """|sum p_j x_j|^2/|x|^2 of real attention over orthogonal tokens of mean 0; the largest 1/sum p_j^2 of a query."""
+def _softmax_average(num_tokens: int) -> tuple[Interval, float]:
+    """|sum p_j x_j|^2/|x|^2 of attention over orthogonal tokens of mean 0; the largest 1/sum p_j^2 of a query."""
+    import numpy as np
     import torch
 
     frequency_T1 = torch.arange(1, num_tokens + 1, dtype=torch.float64)[:, None]
-    place_D = torch.arange(width, dtype=torch.float64) + 0.5
-    x_TD = math.sqrt(2) * torch.cos(math.pi / width * frequency_T1 * place_D)
-    run, stacked = _one_attention(width)
-    with torch.no_grad():
-        p_RTS = run(stacked, x_TD.expand(_RUNS, -1, -1))
-        squares = (p_RTS @ x_TD).square().sum(-1).mean(-1) / width
-    return interval(squares.tolist()), float((1 / p_RTS.square().sum(-1)).max())
+    place_D = torch.arange(_WIDTH, dtype=torch.float64) + 0.5
+    x_TD = math.sqrt(2) * torch.cos(math.pi / _WIDTH * frequency_T1 * place_D)
+    draws = np.random.default_rng(num_tokens).standard_normal((2, _RUNS, _WIDTH, _WIDTH))
+    q_RDD, k_RDD = torch.from_numpy(draws) / math.sqrt(_WIDTH)
+    p_RTS = (x_TD @ q_RDD @ (x_TD @ k_RDD).mT / math.sqrt(_WIDTH)).softmax(-1)
+    squares_R = (p_RTS @ x_TD).square().sum(-1).mean(-1) / _WIDTH
+    return interval(squares_R.tolist()), float((1 / p_RTS.square().sum(-1)).max())
 
 
 def by_softmax(s: Average) -> list[bool | None]:
-    """Orthogonal tokens: cosine 0; None where the statement excludes them."""
-    answers: list[bool | None] = []
-    for num_tokens in LENGTHS:
-        found, effective = softmax_average(num_tokens)
-        if not s.meets(0.0, effective):
-            continue
-        low = 0.0 if s.low is None else float(s.low)
-        answers.append(found.within(low, float(s.high)))
-    return answers
+    """Real attention over orthogonal tokens: cosine 0. None where the statement excludes them."""
+    averages = [_softmax_average(num_tokens) for num_tokens in (8, 48, 304)]
+    low = 0.0 if s.low is None else float(s.low)
+    return [square.within(low, float(s.high)) for square, effective in averages if s.meets(0.0, effective)]

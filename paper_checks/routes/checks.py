@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sympy import Expr, S, lambdify, log, sympify
@@ -28,29 +29,62 @@ def all_of(found: Sequence[bool | None]) -> bool | None:
     return None if None in found or not found else True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What a route says of a statement, case by case, and what people may want to see of it.
+
+    holds: by case, None where it was not decided. num_effective: how many cases were tried, where ``holds`` has one
+    answer for many. numbers, steps and counterexample: as in ``Evidence``.
+    """
+
+    holds: Sequence[bool | None]
+    num_effective: int | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[str] = ()
+    counterexample: Mapping[str, Any] | None = None
+
+
 def check(
     route: Route,
     detail: str,
-    decide: Callable[[Any], Sequence[bool | None]],
+    decide: Callable[[Any], Sequence[bool | None] | Answers],
     *,
     is_direct: bool = False,
+    is_slow: bool = False,
     numbers: Mapping[str, Any] | None = None,
     steps: Callable[[], Sequence[str]] | None = None,
 ) -> Check:
-    """A check from a function that answers for each statement or case in turn."""
+    """A check from a function that answers for each case in turn.
+
+    detail: what is done, in one line. decide: gets the statement. numbers, steps: where they do not depend on the
+    statement; else ``decide`` returns them in ``Answers``.
+
+    >>> from paper_checks.claims.claim import Route, perform
+    >>> from paper_checks.claims.statements import Values
+    >>> from paper_checks.routes.checks import Answers, check
+    >>> def decide(statement):
+    ...     return Answers(holds=[statement["x"] < 1], numbers={"x": int(statement["x"])})
+    >>> is_small = check(Route.ARITHMETIC, "the printed number, below 1", decide, is_direct=True)
+    >>> [(told.verdict.value, told.numbers) for told in (perform(is_small, Values.of(x=x)) for x in (0, 2))]
+    [('CONFIRMED', {'x': 0}), ('REFUTED', {'x': 2})]
+    """
 
     def run(statement: Any) -> Evidence:
-        found = list(decide(statement))
+        told = decide(statement)
+        if not isinstance(told, Answers):
+            told = Answers(holds=list(told), numbers=numbers or {}, steps=steps() if steps is not None else ())
+        decided = sum(answer is not None for answer in told.holds)
         return Evidence(
             route=route,
-            num_effective=sum(answer is not None for answer in found),
-            verdict=outcome(all_of(found)),
+            num_effective=decided if told.num_effective is None else told.num_effective,
+            verdict=outcome(all_of(told.holds)),
             detail=detail,
-            numbers=dict(numbers or {}),
-            steps=tuple(steps()) if steps is not None else (),
+            numbers=dict(told.numbers),
+            steps=tuple(told.steps),
+            counterexample=told.counterexample,
         )
 
-    return Check(route=route, run=run, is_direct=is_direct)
+    return Check(route=route, run=run, is_direct=is_direct, is_slow=is_slow)
 
 
 def awaits(what: str) -> Check:
@@ -72,19 +106,15 @@ def derived(
 ) -> Check:
     """Each printed value against the derived one of that name, by ``algebra.equal``."""
 
-    def run(statement: Values) -> Evidence:
-        found = values()
-        answers = {name: algebra.equal(statement[name], expr) for name, expr in found.items()}
-        return Evidence(
-            route=route,
-            num_effective=sum(answer is not None for answer in answers.values()),
-            verdict=outcome(all_of(list(answers.values()))),
-            detail=detail,
-            numbers={name: str(expr) for name, expr in found.items()},
-            steps=tuple(steps()) if steps is not None else (),
+    def decide(statement: Values) -> Answers:
+        expected = values()
+        return Answers(
+            holds=[algebra.equal(statement[name], expr) for name, expr in expected.items()],
+            numbers={name: str(expr) for name, expr in expected.items()},
+            steps=steps() if steps is not None else (),
         )
 
-    return Check(route=route, run=run, is_direct=is_direct)
+    return check(route, detail, decide, is_direct=is_direct)
 
 
 # ---------------------------------------------------------------- growth laws

@@ -10,8 +10,9 @@ from sims.stats import Estimate, difference, estimate, ratio
 
 LEVEL = 0.9999
 """How often an interval holds the mean, two-sided: a check of many intervals must not fail by chance."""
-OF_FEW = 0.995
-"""The same where networks are too few, or scatter too much, for an interval at ``LEVEL`` to say anything."""
+OF_FEW = 0.9973
+"""The level of three standard errors of a normal mean, which claims with few networks were planned for. Student's
+interval of few values is wider than three of their standard errors."""
 
 
 class Interval(NamedTuple):

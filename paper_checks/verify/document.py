@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from paper_checks.claims.claim import Claim, Evidence, PartResult, Verdict, judge, try_mutants
+from sympy import Expr
+
+from paper_checks.claims.claim import (
+    Claim,
+    Evidence,
+    Fill,
+    Kind,
+    Number,
+    PartResult,
+    Sentence,
+    Verdict,
+    judge,
+    try_mutants,
+)
 from paper_checks.claims.sources import sources
-from paper_checks.papers.registry import claims
+from paper_checks.papers.registry import claims, results_of
 from paper_checks.routes.printed_tables import TABLES, side_by_side
 from paper_checks.system.files import document
 from paper_checks.system.processes import Workers
@@ -43,7 +57,7 @@ def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
 def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
     """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
 
-    >>> from paper_checks.papers.registry import claims
+    >>> from paper_checks.papers.registry import claims, results_of
     >>> from paper_checks.verify.document import check
     >>> entry = check(claims()["LI-05"], with_mutants=False)
     >>> entry["verdict"], entry["expected"], entry["mutants"]
@@ -53,9 +67,13 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callab
     """
     verdict, results = judge(claim, quick=quick, advance=advance)
     parts = [_part(result) for result in results]
+    for part in parts:
+        for key in ("condition", "correction", "open"):
+            part[key] = say(part[key], parts)
     evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
     return {
         "id": claim.id,
+        "kind": claim.kind.value,
         "source": claim.source,
         "locator": claim.locator,
         "quote": claim.quote,
@@ -68,9 +86,73 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callab
         "open": _joined(parts, "open"),
         "counterexample": next((part["counterexample"] for part in parts if part["counterexample"]), None),
         "uses": list(claim.uses),
+        "results": results_of(claim.id),
         "evidence": evidence,
         "mutants": [_mutant(found) for part in claim.parts for found in try_mutants(part)] if with_mutants else None,
     }
+
+
+# ---------------------------------------------------------------- sentences with numbers of the evidence
+
+
+def say(sentence: str | Sentence | None, parts: Sequence[Found]) -> str | None:
+    """The sentence as people read it, its numbers looked up in these parts of the claim's entry.
+
+    A number that the evidence lacks, as where a check gave up, is "(not found)". ValueError where a number's part is
+    not among them, or is more than one.
+
+    >>> from paper_checks.claims.claim import number, told
+    >>> from paper_checks.verify.document import say
+    >>> part = {"name": "relu", "counterexample": {"update": 0.912}, "evidence": []}
+    >>> say(told("it is {update:.2f}", update=number("relu", "update")), [part])
+    'it is 0.91'
+    """
+    if not isinstance(sentence, Sentence):
+        return sentence
+    return sentence.text.format(**{name: _Field(_value(where, parts)) for name, where in sentence.numbers.items()})
+
+
+@dataclass(frozen=True)
+class _Field:
+    value: Any
+
+    def __format__(self, spec: str) -> str:
+        try:
+            return "(not found)" if self.value is None else format(self.value, spec)
+        except (TypeError, ValueError):
+            return "(not found)"
+
+
+def _value(number: Fill, parts: Sequence[Found]) -> Any:
+    if callable(number):
+        return number()
+    if not isinstance(number, Number):
+        return float(number) if isinstance(number, Expr) else number
+    (part,) = (part for part in parts if part["name"].startswith(number.part))
+    evidence = sorted(part["evidence"], key=lambda item: item["of"] != "printed")
+    for numbers in (part["counterexample"] or {}, *(item["numbers"] for item in evidence)):
+        value: Any = numbers
+        for key in number.keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            return _read(value)
+    return None
+
+
+def _read(value: Any) -> Any:
+    """A number; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    try:
+        ends = [float(end) for end in value.split(" to ")]
+    except ValueError:
+        return value
+    return sum(ends) / len(ends)
+
+
+# ---------------------------------------------------------------- the entry of a part
 
 
 def _joined(parts: Sequence[Found], key: str) -> str | None:
@@ -231,13 +313,13 @@ def assemble(
     # A cell may differ where its claim says so; where its claim is confirmed, one of the two is wrong.
     faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
     strange = [one["topic"] for one in beside if one["agree"] is not one["expected"]]
-    counts = Counter(entry["verdict"] for entry in entries)
     summary = {
         "coverage": "1 claim" if len(entries) == 1 else f"{len(entries)} claims",
         "num_claims": len(entries),
         "num_parts": sum(len(entry["parts"]) for entry in entries),
         "num_evidence": sum(len(entry["evidence"]) for entry in entries),
-        "verdicts": {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)},
+        "verdicts": _counts(entries),
+        "results": _counts(entry for entry in entries if entry["kind"] == Kind.RESULT.value),
         "sources": {key: sources()[key].version for key in dict.fromkeys(entry["source"] for entry in entries)},
         "unexpected": unexpected,
         "mutants": {"tried": len(mutants), "killed": len(mutants) - len(survived), "survived": survived}
@@ -256,6 +338,11 @@ def assemble(
     pinned = {key: sources()[key].model_dump() for key in summary["sources"]}
     parts = {"claims": list(entries), "tables": list(rows), "sources_beside": list(beside), "sources": pinned}
     return document(**parts, summary=summary)
+
+
+def _counts(entries: Iterable[Found]) -> dict[str, int]:
+    counts = Counter(entry["verdict"] for entry in entries)
+    return {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)}
 
 
 def _is_expected(entry: Mapping[str, Any]) -> bool:

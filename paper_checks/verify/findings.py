@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Expr
-
 from paper_checks.claims.claim import Claim, Number
 from paper_checks.papers.registry import claims
-from paper_checks.verify.document import check
+from paper_checks.verify.document import check, say
 
 Found = dict[str, Any]
 FIRST = 5
@@ -61,54 +59,15 @@ def finding_of(id_: str) -> Told:
 
 def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
     assert claim.finding is not None
-    numbers = {name: _Field(_value(claim, one, by_id)) for name, one in claim.finding.numbers.items()}
-    return claim.finding.text.format(**numbers)
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A number as it is printed. It is missing where the evidence has none, as where a check gave up."""
-
-    value: Any
-
-    def __format__(self, spec: str) -> str:
-        try:
-            return "(not found)" if self.value is None else format(self.value, spec)
-        except (TypeError, ValueError):
-            return "(not found)"
-
-
-def _value(claim: Claim, number: Number | Expr | int, by_id: Mapping[str, Found]) -> Any:
-    if not isinstance(number, Number):
-        return float(number) if isinstance(number, Expr) else number
-    part = _part(claim, number, by_id)
-    evidence = (item["numbers"] for item in part["evidence"] if item["of"] == "printed")
-    for numbers in (part["counterexample"] or {}, *evidence):
-        found: Any = numbers
-        for key in number.keys:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if found is not None:
-            return _read(found)
-    return None
-
-
-def _part(claim: Claim, number: Number, by_id: Mapping[str, Found]) -> Found:
-    """The part as the document has it, or judged now where the document lacks it. ValueError for no one part."""
-    (part,) = (part for part in claim.parts if part.name.startswith(number.part))
     there = by_id.get(claim.id, {"parts": ()})["parts"]
+    named = {number.part for number in claim.finding.numbers.values() if isinstance(number, Number)}
+    parts = [_part(claim, name, there) for name in sorted(named)]
+    return say(claim.finding, list({part["name"]: part for part in parts}.values())) or ""
+
+
+def _part(claim: Claim, name: str, there: Sequence[Found]) -> Found:
+    """The part as the document has it, or judged now where the document lacks it. ValueError for no one part."""
+    (part,) = (part for part in claim.parts if part.name.startswith(name))
     alone = replace(claim, parts=(part,), expected=part.expected)
-    kept = (found for found in there if found["name"] == part.name)
+    kept = (entry for entry in there if entry["name"] == part.name)
     return next(kept, None) or check(alone, with_mutants=False, quick=True)["parts"][0]
-
-
-def _read(value: Any) -> Any:
-    """A number; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if not isinstance(value, str):
-        return value
-    try:
-        ends = [float(end) for end in value.split(" to ")]
-    except ValueError:
-        return value
-    return sum(ends) / len(ends)

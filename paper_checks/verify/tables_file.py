@@ -36,6 +36,8 @@ def code(source: str) -> str:
     >>> from paper_checks.verify.tables_file import code
     >>> code("from a import f\\nx = f(1)  # of a") == code("from b import f\\nx = f( 1 )")
     True
+    >>> code("x = f(1)") == code("x = f(2)")
+    False
     """
     return ast.dump(_WithoutWords().visit(ast.parse(source)))
 

@@ -126,7 +126,7 @@ def check_by_seed(seeds: Sequence[int], values: Values) -> None:
 
 
 def in_one_line(error: ValidationError) -> str:
-    """The first thing that is wrong, and where."""
+    """The first error of a validation: what is wrong, and where."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return f"{f'{place}: ' if place else ''}{first['msg']}"
@@ -195,7 +195,7 @@ def plain(config: Mapping[str, Any]) -> dict[str, JsonValue]:
 
 
 def _version(package: str) -> str:
-    """Without the part that says what it was built for: the device is recorded by itself."""
+    """The version of a package, without the part that names its build: the device is recorded by itself."""
     return version(package).partition("+")[0]
 
 

@@ -134,9 +134,9 @@ def bytecode_pairs(source: bytes) -> Iterator[Pair]:
         for start, stop, line in code.co_lines():
             if line:
                 operations[line] += [index[byte] for byte in code.co_code[start:stop:2] if byte != cache_entry]
-    for line, found in sorted(operations.items()):
-        if line <= len(lines) and found:
-            yield lines[line - 1].strip(), bytes(found)
+    for line, of_line in sorted(operations.items()):
+        if line <= len(lines) and of_line:
+            yield lines[line - 1].strip(), bytes(of_line)
 
 
 @cache
@@ -169,8 +169,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's digits: images (N, 8, 8) of whole numbers 0 to 16, and which digit each is (N,)."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    return found.images, found.target
+    loaded = load_digits()
+    return loaded.images, loaded.target
 
 
 NUM_PHONES = 16

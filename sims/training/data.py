@@ -148,7 +148,7 @@ class Data:
 
 
 def entropy(labels: Tensor) -> float:
-    """Of the frequencies of the labels that are asked for, in nats."""
+    """The entropy, in nats, of the frequencies of the labels that are asked for."""
     counts = torch.bincount(labels[labels != IGNORED]).double()
     return float(torch.special.entr(counts / counts.sum()).sum())
 
@@ -196,7 +196,7 @@ def mask_bytes(tokens: np.ndarray, rng: np.random.Generator) -> Batch:
 
 
 def text(config: DataConfig) -> Data:
-    """causal and masked."""
+    """The tasks causal and masked, of a text."""
     if config.text is None:
         pieces = corpora.standard_library()
         source = (
@@ -206,10 +206,10 @@ def text(config: DataConfig) -> Data:
         pieces = corpora.blocks(corpora.read(config.text, corpora.MAX_TEXT_BYTES))
         source = f"bytes of {config.text}, split by blocks of {corpora.BLOCK}, of the first {corpora.MAX_TEXT_BYTES}"
     training, held_out = corpora.sides(pieces)
-    for side, found in (("training", training), ("held-out", held_out)):
-        if len(found) <= config.num_tokens:
+    for side, side_text in (("training", training), ("held-out", held_out)):
+        if len(side_text) <= config.num_tokens:
             raise ValueError(
-                f"{config.text or 'the standard library'} is too short: its {side} part has {len(found)} bytes, "
+                f"{config.text or 'the standard library'} is too short: its {side} part has {len(side_text)} bytes, "
                 f"and num_tokens {config.num_tokens} needs {config.num_tokens + 1} or more (of a text, a tenth of its "
                 f"blocks of {corpora.BLOCK} bytes is held out, by their hash: {20 * corpora.BLOCK} bytes mostly do)"
             )
@@ -267,8 +267,8 @@ def translation(config: DataConfig) -> Data:
     fitting = [pair for pair in pairs if len(pair[0]) <= num_tokens and len(pair[1]) < num_tokens]
     training = [pair for pair in fitting if not is_held_out(pair[0])]
     held_out = [pair for pair in fitting if is_held_out(pair[0])]
-    for side, found in (("train on", training), ("hold out", held_out)):
-        if not found:
+    for side, pairs_of_side in (("train on", training), ("hold out", held_out)):
+        if not pairs_of_side:
             middle = sorted(max(len(one), len(other) + 1) for one, other in pairs)[len(pairs) // 2]
             raise ValueError(
                 f"{source}: no pair to {side}: {len(fitting)} of {len(pairs)} fit into num_tokens {num_tokens} "
@@ -356,18 +356,18 @@ def patches(name: str) -> Data:
 
 
 def spoken(numbers: Sequence[int], num_tokens: int) -> Examples:
-    """The utterances of these numbers."""
+    """The utterances with these numbers, as examples."""
 
     def take(indices: np.ndarray, rng: np.random.Generator) -> Batch:
-        found = [corpora.utterance(numbers[index], num_tokens) for index in indices]
-        frames, labels = (np.stack(column) for column in zip(*found, strict=True))
+        utterances = [corpora.utterance(numbers[index], num_tokens) for index in indices]
+        frames, labels = (np.stack(column) for column in zip(*utterances, strict=True))
         return Batch(torch.from_numpy(frames.astype(np.float32)), None, torch.from_numpy(labels.astype(np.int64)))
 
     return Examples(len(numbers), take)
 
 
 def speech(num_tokens: int) -> Data:
-    """Synthesised, split by speaker."""
+    """The task speech: synthesised utterances, split by speaker."""
     sides: tuple[list[int], list[int]] = ([], [])
     for number in range(NUM_UTTERANCES):
         sides[is_held_out(b"speaker %d" % (number % corpora.NUM_SPEAKERS))].append(number)

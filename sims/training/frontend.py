@@ -120,12 +120,12 @@ class Network(nn.Module):
 
     def as_ensemble(self) -> Ensemble:
         """The Transformer and its head as they are now, alone and in float64: for ``sims.update``."""
-        found = Ensemble([Member(self.config, self._seed)], device=self.tables["positions"].device)
+        ensemble = Ensemble([Member(self.config, self._seed)], device=self.tables["positions"].device)
         there = dict(self.core.named_parameters())
         with torch.no_grad():
-            for name, parameter in found.named_parameters():
+            for name, parameter in ensemble.named_parameters():
                 parameter.copy_(there[name][None])
-        return found
+        return ensemble
 
 
 class _Fused(Transformer):

@@ -25,7 +25,7 @@ FIRST, SECOND, OPEN = "first larger", "second larger", "open"
 
 
 def verdict(low: float | None, high: float | None) -> str:
-    """What the interval of first - second says of its sign."""
+    """The sign of first - second, as far as its interval decides it."""
     if low is not None and low > 0:
         return FIRST
     return SECOND if high is not None and high < 0 else OPEN
@@ -145,7 +145,7 @@ def next_rate(grid: Sequence[float], outcomes: Mapping[float, bool], start: floa
 
 
 def edge(grid: Sequence[float], outcomes: Mapping[float, bool]) -> Edge:
-    """What ``next_rate`` found. ValueError where it is not done.
+    """The edge that the outcomes show. ValueError where ``next_rate`` still has a rate to try.
 
     >>> from sims.training.outcomes import edge
     >>> edge([0.1, 0.2, 0.4], {0.2: True, 0.4: True})
@@ -230,12 +230,12 @@ def compare_edges(
     return EdgeComparison(octaves, more, less, len(places) - more - less, censored)
 
 
-def _place(found: Edge, grid: Sequence[float]) -> int:
-    if found.rate is None:
+def _place(largest: Edge, grid: Sequence[float]) -> int:
+    if largest.rate is None:
         return -1
-    if found.rate not in grid:
-        raise ValueError(f"an edge at {found.rate:g}, which is not in the grid")
-    return list(grid).index(found.rate)
+    if largest.rate not in grid:
+        raise ValueError(f"an edge at {largest.rate:g}, which is not in the grid")
+    return list(grid).index(largest.rate)
 
 
 # ---------------------------------------------------------------- rank correlation
@@ -323,9 +323,9 @@ def rank_correlation_over_seeds(
         raise ValueError("y has a row for each case, of one number for each seed")
     ranks = _ranks("x", x_by_case)
     values = [_correlation(ranks, _ranks(f"y of seed {seed}", column)) for seed, column in enumerate(y.T)]
-    found = estimate(values, level)
-    low, high = (None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high))
-    return Estimate(found.mean, found.standard_error, low, high, found.num)
+    over_seeds = estimate(values, level)
+    low, high = (None if end is None else min(max(end, -1.0), 1.0) for end in (over_seeds.low, over_seeds.high))
+    return Estimate(over_seeds.mean, over_seeds.standard_error, low, high, over_seeds.num)
 
 
 def _ranks(name: str, values: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ MAX_SEEDS_OF_SHARES = 60  # the exact test's power costs its rejection region at
 
 
 def largest_sd(values: Sequence[float | None], level: float = 0.8) -> float:
-    """What the standard deviation does not exceed, at one-sided `level`: a pilot's own is too low as often as not.
+    """An upper bound on the standard deviation, at one-sided `level`: a pilot's own is too low as often as not.
 
     Normal values. With 3 seeds and 0.8 it is 2.1 times the pilot's, with 10 seeds 1.3 times. ValueError for one value.
 
@@ -26,11 +26,11 @@ def largest_sd(values: Sequence[float | None], level: float = 0.8) -> float:
     >>> round(largest_sd([1.0, 2.0, 3.0]), 2)
     2.12
     """
-    found = estimate(values, level)
-    if found.standard_error is None:
+    pilot = estimate(values, level)
+    if pilot.standard_error is None:
         raise ValueError("a standard deviation needs two values")
-    sd = found.standard_error * math.sqrt(found.num)
-    return sd * math.sqrt((found.num - 1) / float(tests.chi2.ppf(1 - level, found.num - 1)))
+    sd = pilot.standard_error * math.sqrt(pilot.num)
+    return sd * math.sqrt((pilot.num - 1) / float(tests.chi2.ppf(1 - level, pilot.num - 1)))
 
 
 def seeds_for_difference(
@@ -108,12 +108,12 @@ def _least_larger(num: int, level: float) -> tuple[int, ...]:
     The p-value falls with the larger count and grows with the smaller one, so one walk along the border finds them.
     The two-sided p-value is twice the smaller side's.
     """
-    least, found = 0, []
+    least, least_of = 0, []
     for count in range(num + 1):
         while least <= num:
             table = [[least, count], [num - least, num - count]]
             if 2 * float(tests.boschloo_exact(table, alternative="greater").pvalue) <= 1 - level:
                 break
             least += 1
-        found.append(least)
-    return tuple(found)
+        least_of.append(least)
+    return tuple(least_of)

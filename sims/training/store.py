@@ -211,13 +211,13 @@ class Store:
     # ------------------------------------------------------------ runs
 
     def keys(self) -> set[str]:
-        """Of the finished runs."""
+        """The keys of the finished runs."""
         return {name for (name,) in self._database.execute("SELECT key FROM runs")}
 
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The result of the finished run of this configuration."""
-        found = self._database.execute("SELECT result FROM runs WHERE key = ?", (key(config),)).fetchone()
-        return None if found is None else json.loads(found[0])
+        row = self._database.execute("SELECT result FROM runs WHERE key = ?", (key(config),)).fetchone()
+        return None if row is None else json.loads(row[0])
 
     def add(
         self, config: Mapping[str, Any], result: Mapping[str, Any], *, device: str = "cpu", seconds: float = 0.0
@@ -273,8 +273,8 @@ class Store:
             if self._database.execute("SELECT 1 FROM runs WHERE key = ?", (name,)).fetchone():
                 return False
             query = "SELECT owner, host, pid, started, beat FROM claims WHERE key = ?"
-            found = self._database.execute(query, (name,)).fetchone()
-            if found and found[0] != self._owner and _is_alive(*found):
+            claimed = self._database.execute(query, (name,)).fetchone()
+            if claimed and claimed[0] != self._owner and _is_alive(*claimed):
                 return False
             claim = (name, self._owner, _host(), os.getpid(), _started(os.getpid()), time.time())
             self._database.execute("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", claim)
@@ -298,7 +298,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Locked for writing from the beginning: a lock that is asked for later may be refused without a wait."""
+        """A transaction, locked for writing from its beginning: a lock asked for later may be refused at once."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             yield
@@ -412,6 +412,6 @@ def import_(store: Store, path: Path) -> int:
 
 
 def read(path: Path) -> list[Row]:
-    """The runs of such a file. Errors as ``import_``."""
+    """The runs of a file that ``export`` wrote. Raises the errors of ``import_``."""
     with path.open("rb") as file:
         return [_row(line, f"{path}, line {number}") for number, line in enumerate(file, start=1)]

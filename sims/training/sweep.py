@@ -37,7 +37,7 @@ POLL = 0.5
 
 @dataclass
 class Report:
-    """What a sweep came to.
+    """The outcome of a sweep.
 
     done: runs that this sweep made. found: that were there, or that another process made meanwhile. failed: by key,
     what went wrong, in a line. left: runs that the deadline left out.
@@ -281,7 +281,7 @@ def _execute(execute: Execute, config: Config, begin_before: float) -> _Ended:
 
 
 def _in_one_line(error: BaseException) -> str:
-    """What kind, what it says, and the line of code that it comes from."""
+    """An error in one line: its kind, its message, and the line of code that raised it."""
     said, trace = " ".join(str(error).split()), extract_tb(error.__traceback__)
     place = f" ({os.path.basename(trace[-1].filename)}, line {trace[-1].lineno})" if trace else ""
     return f"{type(error).__name__}{': ' if said else ''}{said}{place}"

@@ -134,7 +134,7 @@ class TrainConfig:
             raise ValueError(f"optimizer_options are those that have no field of their own here, not {odd[0]}")
 
     def rate_at(self, step: int) -> float:
-        """What step (from 0) multiplies learning_rate by."""
+        """The factor of ``learning_rate`` at a step, counted from 0."""
         if step < self.warmup_steps:
             return self.warmup_from + (1 - self.warmup_from) * (step + 1) / self.warmup_steps
         if self.schedule == "constant":
@@ -146,7 +146,7 @@ class TrainConfig:
 
     @property
     def digest(self) -> str:
-        """Of everything above: a checkpoint is of exactly one run."""
+        """A digest of all settings, by which a checkpoint belongs to exactly one run."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
@@ -154,7 +154,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Look(BaseModel):
-    """At a network on the way, after ``step`` steps. Numbers that were not finite are None.
+    """A measurement of the network after ``step`` steps of training. Numbers that were not finite are None.
 
     update: by role and "update", of one logit. gradient_norms: of the training loss, by side, of each sublayer's
     matrices in turn (of a deep one, the first and the last sublayer alone).
@@ -317,8 +317,8 @@ class _Run:
         vectors = Inputs(x[None].double(), None if y is None else y[None].double(), self._probe.labels[None])
         task = Task(num_tokens=x.shape[1], trains_inputs=True)
         core = self.network.as_ensemble()
-        found = first_order(core, vectors, task, [self.config.optimizer])
-        roles = roles_of(core, found.functionals[self.config.optimizer])
+        order = first_order(core, vectors, task, [self.config.optimizer])
+        roles = roles_of(core, order.functionals[self.config.optimizer])
         return {
             "step": self.step,
             "update": {role: float(value) for role, value in roles.items()},
@@ -357,7 +357,7 @@ class _Run:
     # ---------------------------------------------------------------- checkpoints
 
     def save(self, path: Path) -> None:
-        """Beside the target, then renamed."""
+        """Write a checkpoint: to a file beside the target, which is then renamed."""
         content = {
             "digest": self.config.digest,
             "data": self.data.digest,
@@ -382,7 +382,7 @@ class _Run:
             beside.unlink(missing_ok=True)
 
     def restore(self, path: Path) -> None:
-        """ValueError, in one line, where the file is no checkpoint, or one of another run."""
+        """Go on from a checkpoint. ValueError, in one line, where the file is none, or belongs to another run."""
         try:
             content = torch.load(path, map_location=self.device, weights_only=True)
             digest, data = content["digest"], content["data"]
@@ -403,7 +403,7 @@ class _Run:
 
 
 def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
-    """A group for each learning-rate multiplier, and for what has weight decay and what not."""
+    """The optimizer of a run. Its parameter groups differ in learning-rate multiplier and in weight decay."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for _, parameter, _, multiplier in network.tagged():
         decay = config.weight_decay if parameter.dim() == 2 else 0.0
@@ -421,8 +421,8 @@ def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
 
 
 def _gradient_norms(network: Network) -> dict[str, list[float]]:
-    """By side, of each sublayer's matrices; of more than ``_LARGEST_BY_SUBLAYER`` the first and the last."""
-    found: dict[str, list[float]] = {}
+    """Gradient norms of each sublayer's matrices, by side; above ``_LARGEST_BY_SUBLAYER`` the first and last alone."""
+    by_side: dict[str, list[float]] = {}
     for side, sublayers in network.config.sides:
         squares = [0.0] * len(sublayers)
         for name, parameter in network.core.named_parameters():
@@ -430,8 +430,8 @@ def _gradient_norms(network: Network) -> dict[str, list[float]]:
             if parameter.dim() == 2 and parameter.grad is not None and parts[0] == side and parts[1].isdigit():
                 squares[int(parts[1])] += float(parameter.grad.double().square().sum())
         norms = [math.sqrt(square) for square in squares]
-        found[side] = norms if len(norms) <= _LARGEST_BY_SUBLAYER else [norms[0], norms[-1]]
-    return found
+        by_side[side] = norms if len(norms) <= _LARGEST_BY_SUBLAYER else [norms[0], norms[-1]]
+    return by_side
 
 
 def _parts(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -451,9 +451,9 @@ def _finite(x: float) -> float | None:
     return rounded(x) if math.isfinite(x) else None
 
 
-def _all_finite(found: Any) -> Any:
-    if isinstance(found, float):
-        return _finite(found)
-    if isinstance(found, dict):
-        return {name: _all_finite(value) for name, value in found.items()}
-    return [_all_finite(value) for value in found] if isinstance(found, list) else found
+def _all_finite(look: Any) -> Any:
+    if isinstance(look, float):
+        return _finite(look)
+    if isinstance(look, dict):
+        return {name: _all_finite(value) for name, value in look.items()}
+    return [_all_finite(value) for value in look] if isinstance(look, list) else look

@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
-from paper_checks.cli.rule import NORMS
 from paper_checks.lowering.networks import Network
 from paper_checks.lowering.predicted_rows import exponents, predicted_row
+from paper_checks.lowering.rule_document import NORMS
 from paper_checks.pages.transformers.growth import FLAT
 from tests.notebooks.here import code, shown
 from theory.moments import ACTIVATIONS

@@ -16,7 +16,6 @@ import torch
 
 from paper_checks.claims.claim import PartResult
 from paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
-from paper_checks.pages.prose import typeset
 from tests.notebooks.here import code, shown
 
 MOST_BYTES = 1_000_000
@@ -387,9 +386,3 @@ def test_a_runner_that_does_not_look_is_seen(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("paper_checks.pages.notebooks.refuse_edited", lambda name: None)
     assert main(["00_small"]) == 0
     assert "LAYERS = 96" not in path.read_text(encoding="utf-8")
-
-
-def test_an_expectation_is_not_torn_from_what_it_is_of() -> None:
-    """Once E phi'^2 / E phi^2 was read as a product, with phi^2 above the line."""
-    shown = typeset("kappa = E phi'^2 / E phi^2")
-    assert shown == r"$\kappa = \frac{\operatorname{E} \phi'^{2}}{\operatorname{E} \phi^{2}}$"

@@ -111,11 +111,10 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """``depthlaw rule`` without what is most of its time, where neither the number of tokens nor gelu that nobody asked
     for is looked at; and its text asks theory nothing that its document has asked."""
-    from paper_checks.cli import rule
-    from paper_checks.lowering import rule_roles
+    from paper_checks.lowering import rule_document, rule_roles
 
     monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
-    monkeypatch.setattr(rule, "CHECKED_ACTIVATIONS", ("relu",))
+    monkeypatch.setattr(rule_document, "CHECKED_ACTIVATIONS", ("relu",))
     for module, name in _THEORY:
         monkeypatch.setattr(f"theory.{module}.{name}", _remembering(module, name))
 

@@ -133,7 +133,7 @@ def test_evidence_counts_in_whole_numbers(number: Any) -> None:
 
 
 def test_claims_that_cannot_be() -> None:
-    text: dict[str, Any] = {"id": "X-1", "source": "su", "locator": "", "quote": "", "summary": ""}
+    text: dict[str, Any] = {"id": "X-1", "kind": c.Kind.STEP, "source": "su", "locator": "", "quote": "", "summary": ""}
     opened: dict[str, Any] = {"expected": UNDECIDED, "open": "runs"}
     with pytest.raises(ValueError, match="0 mutants"):
         Part(name="it", statement=ONE, checks=(says(CONFIRMED),), mutants=())

@@ -94,10 +94,10 @@ def test_DN_02_gelu_at_alpha_one(width: int) -> None:
     post, found = realnet.SCHEMES["post-ln"](150), {}
     for activation in ("gelu", "relu"):
         stack = realnet.Stack(**as_stack(post), activation=activation)
-        update = realnet.measure(stack, width, width // 64, seed=width)["square", "update"] / (2 * 150)
+        update = realnet.measure(stack, width, width // 32, seed=width)["square", "update"] / (2 * 150)
         found[activation] = interval(update.tolist())
-    assert found["gelu"].low > 1.2
-    assert found["relu"].high < 0.6
+    assert found["gelu"].low > 1
+    assert found["relu"].high < 1
 
 
 def as_stack(scheme: dict) -> dict:
@@ -260,7 +260,7 @@ def one_step(d: int, num_layers: int, seed: int) -> tuple[float, float]:
     return whole, matrices
 
 
-@pytest.mark.parametrize(("d", "num_seeds"), [(16, 12), pytest.param(64, 6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("d", "num_seeds"), [(16, 24), pytest.param(64, 12, marks=pytest.mark.slow)])
 def test_DN_10_norms_and_biases_move_more_with_depth(d: int, num_seeds: int) -> None:
     """From 2 to 24 layers: the matrices' share stays, the step of all parameters grows as c d + 2L."""
     low, high = ([one_step(d, n, seed) for seed in range(num_seeds)] for n in (2, 24))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paper_checks.experiments import NAMES, base, experiment, stable_rates, warmup
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan, run
 from paper_checks.experiments.scale import LARGE, SMALL
-from paper_checks.lowering import trials
+from paper_checks.lowering import lower
 from paper_checks.lowering.trials import Trial
 from paper_checks.routes.forecast import SmallerIsStabler
 from paper_checks.routes.questions import QUESTIONS
@@ -346,7 +346,7 @@ def without_failures(*parts: Any, **rest: Any) -> sweep.Report:
 
 MUTANTS_OF_RUNNING: dict[str, tuple[Any, str, Any, Callable[[Bench], None]]] = {
     "no deadline": (sweep, "sweep", without_deadline, check_deadline),
-    "a name that changes": (trials, "_digest", lambda model: str(next(_NUMBERS)), check_deadline),
+    "a name that changes": (lower, "digest_of_numbers", lambda model: str(next(_NUMBERS)), check_deadline),
     "failures that nobody tells": (sweep, "sweep", without_failures, check_failure),
     "a book of all there is": (base, "there", lambda kept: Book.of(kept.rows()), check_there),
 }

@@ -133,7 +133,7 @@ def test_it_is_said_at_once_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
         assert told == [("checking S2-16 ...", 0, 1)], "before the claims are imported"
         return real(*asked)
 
-    monkeypatch.setattr(command, "bar", bar)
+    monkeypatch.setattr(command, "progress", bar)
     monkeypatch.setattr(command, "chosen_ids", chosen_ids)
     assert said("s2-16")
     assert told[1:] == [("checking S2-16 ...", 1, 2), ("checking S2-16 ...", 2, 2)]

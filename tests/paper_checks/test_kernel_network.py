@@ -13,6 +13,7 @@ from paper_checks.lowering.lower import KINDS, lower_encoder_decoder, lower_tran
 from sims.model import ModelConfig, SublayerConfig
 from sims.update import Task
 from theory.kernel import predict
+from theory.kernel.setting import Heads
 from theory.schemes import SCHEMES
 from theory.stack import SublayerKind
 
@@ -23,12 +24,11 @@ CONFIGS: dict[str, ModelConfig] = {
     "uneven": lower_transformer("gpt2", "sgd", 3, 8, w=[1.0, 2.0, 3.0], ffn_width=12),
 }
 PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
-REFUSED: dict[str, ModelConfig] = {
-    "has_qk_norm": replace(PLAIN, has_qk_norm=True),
-    "attention_scale": replace(PLAIN, attention_scale=0.5),
-    "norm_eps": replace(PLAIN, norm_eps=1e-5),
-}
+REFUSED: dict[str, ModelConfig] = {"norm_eps": replace(PLAIN, norm_eps=1e-5)}
 HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
+HEARD |= {"has_qk_norm", "has_wide_norms", "num_kv_heads", "head_size", "rotary_base", "rotary_share"}
+HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "has_final"}
+HEARD |= {"embedding_std", "embedding_multiplier", "head_gain"}
 NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
 
@@ -37,7 +37,7 @@ def check_numbers() -> None:
     """Each field, by its name."""
     for config in CONFIGS.values():
         found = kernel_network.as_transformer(config, head_size=4)
-        for name in ("placement", "norm_kind", "activation", "is_causal"):
+        for name in ("placement", "norm_kind", "norm_scale", "has_final", "activation", "is_causal"):
             assert vars(found)[name] == vars(config)[name]
         assert found.ffn_ratio * config.d_model == config.hidden
         assert found.head_size == 4
@@ -47,8 +47,27 @@ def check_numbers() -> None:
 
 def check_task() -> None:
     task = Task(num_tokens=3, batch_size=2, correlation=0.25, readout="sum", objective="ce", num_classes=5)
-    found = vars(kernel_network.as_inputs(task))
-    assert found == {name: value for name, value in vars(task).items() if name in found} | {"loss": "ce"}
+    of_input = {"embedding_std": 0.3, "embedding_multiplier": 2.0, "head_gain": 0.5}
+    found = vars(kernel_network.as_inputs(task, replace(PLAIN, **of_input)))
+    assert found == {name: value for name, value in vars(task).items() if name in found} | {"loss": "ce"} | of_input
+
+
+def check_heads() -> None:
+    """Each number of the heads, from the fields that say it."""
+    config = replace(PLAIN, d_model=48, num_heads=6, num_kv_heads=2, head_size=16, rotary_base=100.0, rotary_share=0.5)
+    config = replace(config, attention_scale=0.5, logit_softcap=3.0, has_wide_norms=True, has_qk_norm=True)
+    network = kernel_network.as_transformer(config, head_size=16)
+    assert network.heads == Heads(
+        number=6,
+        queries_per_key=3,
+        width_ratio=2.0,
+        rotary_base=100.0,
+        rotary_share=0.5,
+        logit_scale=2.0,
+        logit_softcap=3.0,
+        has_wide_norm=True,
+    )
+    assert network.places(network.encoder[0]) == {"post", "q", "k"}
 
 
 def check_fields() -> None:
@@ -58,9 +77,9 @@ def check_fields() -> None:
     assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *refused, *NO_MATTER}
 
 
-def check_swiglu() -> None:
-    assert is_refused(replace(PLAIN, activation="swiglu"))
+def check_plain() -> None:
     assert not is_refused(PLAIN)
+    assert not is_refused(replace(PLAIN, activation="swiglu"))
 
 
 def is_refused(config: ModelConfig) -> bool:
@@ -73,7 +92,7 @@ def is_refused(config: ModelConfig) -> bool:
 
 
 CHECKS: dict[str, Callable[[], None]] = {
-    check.__name__: check for check in (check_numbers, check_task, check_fields, check_swiglu)
+    check.__name__: check for check in (check_numbers, check_task, check_heads, check_fields, check_plain)
 }
 
 
@@ -91,12 +110,14 @@ WRONG: dict[str, Any] = {
     "gains": {},
     "lr_multipliers": {},
     "trains_branch_weight": None,
+    "has_layer_scale": None,
+    "norms": frozenset({"pre", "post"}),
 }
 
 
 @pytest.mark.parametrize("field", [one.name for one in fields(predict.Sublayer)])
 def test_a_number_of_a_sublayer_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_network, "_sublayer", lambda one: replace(_sublayer(one), **{field: WRONG[field]}))
+    monkeypatch.setattr(kernel_network, "_sublayer", lambda *of: replace(_sublayer(*of), **{field: WRONG[field]}))
     with pytest.raises((AssertionError, ValueError)):
         check_numbers()
 
@@ -104,12 +125,12 @@ def test_a_number_of_a_sublayer_that_is_lost_is_found(field: str, monkeypatch: p
 @pytest.mark.parametrize("field", [one.name for one in fields(predict.Inputs)])
 def test_a_number_of_the_task_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = vars(predict.Inputs())
-    monkeypatch.setattr(kernel_network, "as_inputs", lambda task: replace(_inputs(task), **{field: bare[field]}))
+    monkeypatch.setattr(kernel_network, "as_inputs", lambda *of: replace(_inputs(*of), **{field: bare[field]}))
     with pytest.raises(AssertionError):
         check_task()
 
 
-@pytest.mark.parametrize("check", ["check_fields", "check_swiglu"])
+@pytest.mark.parametrize("check", ["check_fields"])
 def test_what_is_not_refused_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_network, "as_transformer", lambda config, *, head_size: None)
     with pytest.raises(AssertionError):

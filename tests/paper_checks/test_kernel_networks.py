@@ -113,8 +113,9 @@ CASES = {
 
 
 def predicted(of: Case, scale: Scale) -> dict[str, KernelUpdate]:
-    network = as_transformer(of.config(scale.widths[0]), head_size=HEAD_SIZE)
-    return predict_kernel(network, as_inputs(of.task), of.optimizers, effort=scale.effort)
+    config = of.config(scale.widths[0])
+    network = as_transformer(config, head_size=HEAD_SIZE)
+    return predict_kernel(network, as_inputs(of.task, config), of.optimizers, effort=scale.effort)
 
 
 @cache

@@ -1,11 +1,10 @@
-"""Figures of training: curves are the runs, a run that diverged ends in a cross, and colours are of schemes."""
+"""Figures of training: curves are the runs, a run that diverged ends in an arrow, and colours are of schemes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from paper_checks.lowering.trials import Trial
@@ -40,19 +39,18 @@ RUNS: dict[Trial, TrainResult | None] = {
 
 
 def check_curves() -> None:
-    first, second = loss_plots.figure_of(RUNS, "title", DATA).axes
-    assert [axes.get_title() for axes in (first, second)] == ["4 layers, adam at 0.001", "8 layers, adam at 0.001"]
-    lines = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in first.lines}
-    assert lines["post-ln"] == [[0, 6], [1, 3]], "the mean of the seeds that did not diverge"
-    assert {y for _, y in lines["without the input, 3"]} == {3} and {y for _, y in lines["uniform guess, 5"]} == {5}
-    crosses = [line for line in first.lines if line.get_marker() == "x"]
-    assert [np.asarray(line.get_xydata()).tolist() for line in crosses] == [[[3, pytest.approx(6.9)]]]
-    bottom, top = first.get_ylim()
-    assert (bottom, top) == pytest.approx((1.8, 6.9))
-    thin = [np.asarray(line.get_xydata()).tolist() for line in first.lines if line.get_linewidth() < 1]
-    assert thin == [[[1, 5.5]], [[1, 5]], [[1, 7], [2, 1e9]]]
-    colours = {line.get_label(): line.get_color() for axes in (first, second) for line in axes.lines}
-    assert colours["post-ln"] != colours["deepnorm"]
+    found = loss_plots.drawing_of(RUNS, "title", DATA)
+    first, second = found.panels
+    assert (found.columns, first.title, second.title) == (2, "4 layers, adam at 0.001", "8 layers, adam at 0.001")
+    without, uniform, *thin, mean, diverged = first.curves
+    assert [{y for _, y in one.line} for one in (without, uniform)] == [{3.0}, {5.0}]
+    assert "without the input, 3; dotted: a uniform guess, 5." in found.note
+    assert [list(one.line) for one in thin] == [[(1, 5.5)], [(1, 5)], [(1, 7), (2, 1e9)]]
+    assert (mean.label, list(mean.line)) == ("post-ln", [(0, 6), (1, 3)]), "of the seeds that did not diverge"
+    assert [place[:2] for place in diverged.points] == [(3, pytest.approx(6.9))]
+    assert diverged.ends == [1]
+    assert first.y_range == pytest.approx((1.8, 6.9))
+    assert {one.colour for one in (*thin, mean, diverged)} == {mean.colour} != {second.curves[-1].colour}
 
 
 def test_curves_are_the_runs() -> None:
@@ -65,7 +63,7 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
         "_mean",
         lambda results: _MEAN([result for result in RUNS.values() if result is not None]),
     ),
-    "no crosses": ("_end", lambda result, top: (0, 0.0)),
+    "no arrows": ("_end", lambda result, top: (0, 0.0)),
     "no smoothing, but shifted": ("_smoothed", lambda losses: (list(range(len(losses))), losses)),
     "as high as the highest loss": ("_limits", lambda results, data: (0.0, 1e9)),
 }
@@ -91,10 +89,7 @@ def test_a_figure_has_a_row_for_each_rate_and_a_column_for_each_depth() -> None:
         for rate in (1e-3, 2e-3, 4e-3)
     }
     loss_plots.check_size(list(runs))
-    shown = loss_plots.figure_of(runs, "title", DATA).axes
-    assert [axes.get_title() for axes in shown[:3]] == [
-        "1-1 layers, adam at 0.001",
-        "2-2 layers, adam at 0.001",
-        "1-1 layers, adam at 0.002",
-    ]
-    assert len(shown) == 6
+    found = loss_plots.drawing_of(runs, "title", DATA)
+    titles = [f"{n}-{n} layers, adam at {rate}" for rate in (0.001, 0.002, 0.004) for n in (1, 2)]
+    assert (found.columns, [panel.title for panel in found.panels]) == (2, titles)
+    assert {panel.note for panel in found.panels} == {"not trained"}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -165,26 +164,3 @@ def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
     """In one process: test_train.py."""
     ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
     check(ended, f"{LINE}; what was finished is in")
-
-
-START: dict[str, Any] = {"moment": "typer"}
-MORE = """
-    from contextlib import nullcontext
-    from paper_checks.system import processes, stopping
-"""
-MUTANTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
-    "no handler": (VERIFY, {"moment": "typer", "name": "other"}, ""),
-    "workers hear": (TRAIN, {"moment": "worker"}, "    processes.shielded = nullcontext\n"),
-    "the cursor stays hidden": (VERIFY, START, "    stopping._SHOW_CURSOR = '\\x1b[?25l'\n"),
-    "nothing is said": (VERIFY, START, "    stopping._say = lambda text: None\n"),
-}
-
-
-@pytest.mark.parametrize(
-    "mutant", [pytest.param(name, marks=[pytest.mark.slow] * (name == "workers hear")) for name in MUTANTS]
-)
-def test_a_mutant_is_found(mutant: str, tmp_path: Path) -> None:
-    command, how, patch = MUTANTS[mutant]
-    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), **how, patch=MORE + patch)
-    with pytest.raises(AssertionError):
-        check(ended, "depthlaw: interrupted")

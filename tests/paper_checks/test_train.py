@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import pickle
@@ -11,17 +10,19 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paper_checks.cli import train, train_text
-from paper_checks.lowering import lower, trained_rows, trials
+from paper_checks.lowering import trials
 from paper_checks.pages import loss_plots
+from sims import ensemble
 from sims.stats import estimate
 from sims.training import sweep
 from sims.training.outcomes import share
+from tests.command import told
 from tests.paper_checks.train_command import (
     GRID,
     ONE,
@@ -75,7 +76,7 @@ def trained(trained_once: Command, tmp_path: Path) -> Command:
 # ---------------------------------------------------------------- the grid and the store
 
 
-def check_grid(command: Command, counted: Counted) -> None:
+def test_the_grid_is_of_each_with_each(command: Command, counted: Counted) -> None:
     """Each of the lists with each, once; the first seed of all, then the second."""
     found = command.answer(GRID.replace("post-ln,", "post-ln,post-ln,"))
     places = [(run["scheme"], run["num_layers"], run["learning_rate"], run["seed"]) for run in counted.named]
@@ -84,7 +85,7 @@ def check_grid(command: Command, counted: Counted) -> None:
     assert found["sweep"] == {"done": 16, "found": 0, "failed": {}, "left": 0}
 
 
-def check_resumption(command: Command, counted: Counted) -> None:
+def test_no_run_is_made_twice(command: Command, counted: Counted) -> None:
     """The same command again runs nothing; one that asks for more runs what is new."""
     first = command.answer(ONE)
     assert len(counted.named) == 1
@@ -99,7 +100,7 @@ def check_resumption(command: Command, counted: Counted) -> None:
     assert len(counted.named) == 3
 
 
-def check_budget(command: Command, counted: Counted) -> None:
+def test_a_budget_leaves_the_rest_for_later(command: Command, counted: Counted) -> None:
     """What does not begin is left, and the same command goes on with it."""
     spent = f"{ONE} --seeds 5 --budget 1e-9"
     found = command.answer(spent)
@@ -110,18 +111,6 @@ def check_budget(command: Command, counted: Counted) -> None:
     assert command.answer(f"{ONE} --seeds 5 --budget 60")["rows"][0]["num_runs"] == 5
     assert "Left" not in command.people(spent)
     assert len(counted.named) == 5
-
-
-def test_the_grid_is_of_each_with_each(command: Command, counted: Counted) -> None:
-    check_grid(command, counted)
-
-
-def test_no_run_is_made_twice(command: Command, counted: Counted) -> None:
-    check_resumption(command, counted)
-
-
-def test_a_budget_leaves_the_rest_for_later(command: Command, counted: Counted) -> None:
-    check_budget(command, counted)
 
 
 def test_a_run_that_fails_is_told_and_tried_again(
@@ -190,8 +179,8 @@ def test_workers_are_processes_that_say_nothing(command: Command, capfd: pytest.
 # ---------------------------------------------------------------- the document
 
 
-def check_document(command: Command) -> None:
-    found = command.answer(REAL)
+def test_the_document_has_what_became_of_each_run(trained: Command) -> None:
+    found = trained.answer(REAL)
     assert found["schema_version"] == 1
     assert list(found) == ["schema_version", "config", "seeds", "data", "rows", "sweep", "store", "runs"]
     assert found["seeds"] == [0, 1]
@@ -231,10 +220,6 @@ def check_updates(row: dict[str, Any], results: list[dict[str, Any]]) -> None:
     assert row["updates"][0]["ratio"]["mean"] == 1
 
 
-def test_the_document_has_what_became_of_each_run(trained: Command) -> None:
-    check_document(trained)
-
-
 def test_an_encoder_decoder_has_layers_on_either_side(command: Command, counted: Counted) -> None:
     for name, power in (("source", 2), ("target", 3)):
         (command.folder / name).write_text("\n".join(str(number**power) for number in range(100)), encoding="utf-8")
@@ -254,9 +239,9 @@ def width(text: str) -> int:
     return max(map(len, text.splitlines()[:-1]))
 
 
-def check_people(command: Command) -> None:
-    text = command.people(REAL)
-    found = command.answer(REAL)
+def test_people_read_what_became_of_the_runs(trained: Command) -> None:
+    text = trained.people(REAL)
+    found = trained.answer(REAL)
     assert width(text) <= 80
     assert "…" not in text, "nothing is cut"
     plain = " ".join(text.replace("│", " ").split())
@@ -266,35 +251,21 @@ def check_people(command: Command) -> None:
     assert "trained: the held-out loss ends below" in plain and "for 50 steps running" in plain
     for row in found["rows"]:
         others = f"{row['outcomes']['stuck']} {row['outcomes']['diverged']}"
-        trained = f"{row['trained']['successes']} of 2 [0, 0.84]"
-        assert f"{row['scheme']} {row['num_layers']} {row['learning_rate']:g} {trained} {others}" in plain
+        num_trained = f"{row['trained']['successes']} of 2 [0, 0.84]"
+        assert f"{row['scheme']} {row['num_layers']} {row['learning_rate']:g} {num_trained} {others}" in plain
         for one in row["diverged"]:
             assert f"seed {one['seed']}, diverged after 3 steps: {one['reason']}." in plain
         ratio = row["updates"][-1]["ratio"]
         assert ratio is None or f"{ratio['mean']:.3g}" in plain
-    assert plain.endswith(f"Runs: 0 done now, 8 found. Kept in {command.store}.")
+    assert plain.endswith(f"Runs: 0 done now, 8 found. Kept in {trained.store}.")
 
 
-def test_people_read_what_became_of_the_runs(trained: Command) -> None:
-    check_people(trained)
-
-
-def check_names_are_whole(command: Command) -> None:
+def test_several_optimizers_fit_on_a_screen(command: Command, counted: Counted) -> None:
     """In 80 columns numbers are wrapped before names are."""
     text = command.people(f"{ONE.replace('pre-ln', 'sub-ln-gamma,post-ln-init')} --optimizer sgd,adafactor --seeds 2")
     assert width(text) <= 80 and "…" not in text
     for scheme in ("sub-ln-gamma", "post-ln-init"):
         assert re.search(rf"{scheme} *│sgd *│", text) and re.search(rf"{scheme} *│adafactor│", text)
-
-
-def test_several_optimizers_fit_on_a_screen(command: Command, counted: Counted) -> None:
-    check_names_are_whole(command)
-
-
-def test_names_that_are_cut_are_found(command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_text, "max", lambda lengths: 8, raising=False)
-    with pytest.raises(AssertionError):
-        check_names_are_whole(command)
 
 
 # ---------------------------------------------------------------- the plot
@@ -313,68 +284,56 @@ def test_a_plot_of_too_many_panels_is_refused_before_any_run(command: Command, c
     assert not counted.named
 
 
-# ---------------------------------------------------------------- what the tests find
+# ---------------------------------------------------------------- what is there already
 
-_ROW, _UPDATE, _PRODUCT = trained_rows.row, trained_rows._update, train.product
-_NUMBERS = itertools.count()
-MUTANTS_OF_THE_GRID: dict[str, tuple[Any, str, Any, Callable[[Command, Counted], None]]] = {
-    "the last entry left out": (
-        train,
-        "product",
-        lambda *axes: list(_PRODUCT(*axes))[:-1],
-        check_grid,
-    ),
-    "seeds last": (
-        train,
-        "product",
-        lambda seeds, *axes: [(seed, *rest) for *rest, seed in _PRODUCT(*axes, seeds)],
-        check_grid,
-    ),
-    "a name that changes": (lower, "digest_of_numbers", lambda model: str(next(_NUMBERS)), check_resumption),
-    "no deadline": (
-        train,
-        "deadline",
-        lambda minutes: None,
-        check_budget,
-    ),
-}
-MUTANTS: dict[str, tuple[Any, str, Any, Callable[[Command], None]]] = {
-    "diverged runs in the mean": (
-        trained_rows,
-        "row",
-        lambda trials, results: {**_ROW(trials, results), "held_out": vars(estimate([r.best for r in results]))},
-        check_document,
-    ),
-    "the share of those that are stuck": (
-        trained_rows,
-        "share",
-        lambda successes, num: share(num - successes, num),
-        check_document,
-    ),
-    "the update of another step": (
-        trained_rows,
-        "_update",
-        lambda step, results: {**_UPDATE(0, results), "step": step},
-        check_document,
-    ),
-    "stuck as diverged": (train_text, "_outcomes", lambda answer: "trained diverged", check_people),
-    "a wide table": (train_text, "_layers", lambda row: 30 * "x", check_people),
+
+def test_a_row_that_does_not_fit_is_said_in_one_line(command: Command, counted: Counted) -> None:
+    """Before anything is trained."""
+    command.answer(ONE)
+    with closing(sqlite3.connect(command.store)) as database, database:
+        (name,) = database.execute("SELECT key FROM runs").fetchone()
+        database.execute("UPDATE runs SET result = '{\"outcome\": 1}'")
+    line = command.refusal(f"{ONE} --seeds 2", "--text", command.text)
+    text = f"depthlaw: {command.store}: run {name[:12]} does not fit: outcome: Input should be a valid string"
+    assert line == text and len(counted.named) == 1
+    with closing(sqlite3.connect(command.store)) as database, database:
+        database.execute("UPDATE runs SET result = 'garbage'")
+    line = command.refusal(f"{ONE} --seeds 2", "--text", command.text)
+    assert f"{command.store}: run {name[:12]} does not fit: " in line
+
+
+def test_memory_is_asked_for_what_is_run(command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was trained elsewhere is shown here too."""
+    with monkeypatch.context() as little:
+        little.setattr(ensemble, "available_bytes", lambda device: 1000)
+        command.refusal(ONE, "--text", command.text)
+        assert not counted.named
+    command.answer(ONE)
+    monkeypatch.setattr(ensemble, "available_bytes", lambda device: 1000)
+    command.answer(ONE)
+    assert len(counted.named) == 1
+
+
+PLACES: dict[str, tuple[bytes, bool]] = {
+    "a.png": (b"\x89PNG\r\n", True),
+    "a.pdf": (b"%PDF-1.4", True),
+    "a.svg": (b"\xef\xbb\xbf\n<svg>", True),
+    "b.svg": (b"", True),
+    "b.png": (b"dear diary", False),
+    "b.pdf": (b"<?xml", False),
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_found(mutant: str, trained: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, value, check = MUTANTS[mutant]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(AssertionError):
-        check(trained)
+@pytest.mark.parametrize("name", PLACES)
+def test_a_plot_overwrites_plots_alone(name: str, tmp_path: Path) -> None:
+    content, is_plot = PLACES[name]
+    (tmp_path / name).write_bytes(content)
+    loss_plots.check_place(tmp_path / f"none{Path(name).suffix}")
+    with nullcontext() if is_plot else pytest.raises(ValueError, match="is there and no p"):
+        loss_plots.check_place(tmp_path / name)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS_OF_THE_GRID)
-def test_a_mutant_of_the_grid_is_found(
-    mutant: str, command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, name, value, check = MUTANTS_OF_THE_GRID[mutant]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(AssertionError):
-        check(command, counted)
+def test_help_says_what_sizes_are_of() -> None:
+    text = " ".join(told("train", "--help").replace("│", " ").split())
+    for part in ("a multiple of --heads", "Bytes (or frames) of a sequence", "one that is killed begins again"):
+        assert part in text

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from scipy import stats as scipy_stats
 from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import LENGTHS, Law
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.transformers import figures
+from paper_checks.pages.drawing import svg
 from paper_checks.pages.transformers.cells import Cell, Name, combined, holds, limit, part, width_fit
 from paper_checks.pages.transformers.growth import (
     VECTORS,
@@ -53,11 +52,11 @@ def test_the_page_is_in_step() -> None:
 
 
 def test_the_figures_are_in_step() -> None:
-    for name, (_, curves) in drawings(found()).items():
-        path = FIGURES / f"{name}.svg"
-        assert figures.is_current(curves, path)
-        moved = {**curves, "post-ln": {"update": [(1, 7.0, None, None, None)]}}
-        assert not figures.is_current(moved, path)
+    drawn = {name: svg(one) for name, one in drawings(found().cells).items()}
+    assert drawn == {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("transformers-*.svg")}
+    moved = changed(found().cells, ("post-ln", "sgd", 4, WIDE), "update", 1.1)
+    others = {name: svg(one) for name, one in drawings(moved).items()}
+    assert [name for name, text in drawn.items() if text != others[name]] == ["transformers-sgd"]
 
 
 def test_every_scheme_optimizer_and_depth_is_there() -> None:
@@ -280,13 +279,13 @@ def test_a_variant_says_what_it_is() -> None:
     assert "| causal, batch 4, cross-entropy | pre-ln | sgd | 2 | 1.000 [" in variants([asked])
 
 
-def test_a_figure_has_a_panel_for_each_scheme(tmp_path: Path) -> None:
-    curves = figures.of_schemes(found().cells, "sgd")
-    path = tmp_path / "drawn.svg"
-    figure = figures.draw_schemes(dict(list(curves.items())[:3]), "title")
-    assert [axes.get_title() for axes in figure.axes] == list(curves)[:3]
-    figures.write(figure, curves, path)
-    assert figures.is_current(curves, path)
-    before = path.read_bytes()
-    figures.write(figures.draw_schemes(dict(list(curves.items())[:3]), "title"), curves, path)
-    assert path.read_bytes() == before
+def test_a_figure_has_the_numbers_of_each_scheme() -> None:
+    """Lines through all that is predicted, points at predicted times ratio; nothing where the update is 0."""
+    panels = {panel.title: panel for panel in drawings(found().cells)["transformers-adam"].panels}
+    assert list(panels) == list(SCHEMES)
+    [curve] = panels["deepnorm"].curves
+    cells = {n: found().cells["deepnorm", "adam", n, WIDE] for n in LAYERS}
+    assert dict(curve.line) == {n: cell.predicted["update"].value for n, cell in cells.items()}
+    values = {n: np.mean(values_of(cell.network, "adam", "update")) for n, cell in cells.items()}
+    assert {x: y for x, y, *_ in curve.points} == pytest.approx(values)
+    assert not panels["rezero"].curves

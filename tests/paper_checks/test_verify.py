@@ -14,7 +14,7 @@ import pytest
 
 from paper_checks.claims.claim import Cell, Verdict
 from paper_checks.cli import verify as command
-from paper_checks.cli.inputs import BadInputError
+from paper_checks.cli.options import BadInputError
 from paper_checks.pages import claims as pages
 from paper_checks.papers.registry import claims
 from paper_checks.routes.printed_tables import TABLES, compare, side_by_side
@@ -106,7 +106,7 @@ def test_a_surviving_mutant_is_exit_1() -> None:
     same = replace(one.parts[0], mutants=(replace(one.parts[0].mutants[0], statement=one.parts[0].statement),))
     found = engine.check(replace(one, parts=(same,)), True)
     summary = assembled([found])["summary"]
-    assert summary["mutants"]["survived"][0] == "S1-23, as printed: N in place of 2N"
+    assert summary["mutants"]["survived"][0] == f"S1-23, as printed: {same.mutants[0].name}"
     assert not summary["as_expected"]
 
 
@@ -148,8 +148,8 @@ def test_a_changed_cell_is_a_fault(small: list[dict[str, Any]], table: str, row:
     owners = {found["claim"] for found in rows if found["claim"] and found["equal"] is not True} - {"S1-34", "S2-18"}
     assert owners
     stub = [
-        {"id": id_, "verdict": "CONFIRMED", "expected": "CONFIRMED", "source": "su", "parts": [], "evidence": [],
-         "mutants": None}
+        {"id": id_, "verdict": "CONFIRMED", "expected": "CONFIRMED", "source": "su", "kind": "step", "parts": [],
+         "evidence": [], "mutants": None}
         for id_ in claims()
     ]  # fmt: skip
     summary = assembled(stub, rows)["summary"]
@@ -333,7 +333,7 @@ def test_the_old_document_stays_when_writing_fails(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(BadInputError, match=r"--out: cannot write .*No space left"):
-        command.run(["S1-24"], source=None, quick=True, mutants=False, out=str(out), as_json=False)
+        command.run(["S1-24"], source=None, quick=True, mutants=False, out=out, as_json=False)
     assert out.read_text(encoding="utf-8") == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["verify.json"]
 

@@ -1,4 +1,4 @@
-"""A sweep that tests start, kill and start again: python sweeping.py FOLDER NUM_CONFIGS [MUTANT].
+"""A sweep that tests start, kill and start again: python sweeping.py FOLDER NUM_CONFIGS [SECONDS].
 
 Its runs take a few milliseconds and log what happens to a file that is only appended to. It imports next to nothing, so
 that it can be killed often. It says "ready", and begins when it is sent a line, or has nobody who could send one.
@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,6 @@ def die_at_3(config: dict[str, Any]) -> dict[str, Any]:
     return right(config)
 
 
-def die_at_3_once(config: dict[str, Any]) -> dict[str, Any]:
-    marker = Path(config["folder"]) / "died"
-    if config["n"] == 3 and not marker.exists():
-        marker.touch()
-        os._exit(1)
-    return right(config)
-
-
 def tell_threads(config: dict[str, Any]) -> dict[str, Any]:
     return {"omp": os.environ["OMP_NUM_THREADS"], "has_torch": "torch" in sys.modules}
 
@@ -70,31 +61,10 @@ class Logged(Store):
         log(config["folder"], "kept", config["n"], os.getpid())
 
 
-class Uncommitted(Logged):
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        if not self._database.in_transaction:
-            self._database.execute("BEGIN IMMEDIATE")
-        yield
-
-
-class ClaimsAll(Logged):
-    def claim(self, config: Mapping[str, Any]) -> bool:
-        return True
-
-
-class Ignored(ClaimsAll):
-    def keys(self) -> set[str]:
-        return set()
-
-
-STORES = {"": Logged, "uncommitted": Uncommitted, "claims-all": ClaimsAll, "ignored": Ignored}
-
-
-def main(folder: str, num: str, mutant: str = "", seconds: str = "0.01") -> None:
+def main(folder: str, num: str, seconds: str = "0.01") -> None:
     print("ready", flush=True)
     sys.stdin.readline()
-    with STORES[mutant](Path(folder) / FILE) as store:
+    with Logged(Path(folder) / FILE) as store:
         try:
             report = sweep(configs(folder, int(num), float(seconds)), execute, store, lambda: pool(2), at_once=4)
         except KeyboardInterrupt:

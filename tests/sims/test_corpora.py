@@ -31,19 +31,19 @@ class Empty: pass
 
 
 def test_bytecode_is_that_of_dis() -> None:
-    found = dict(corpora.bytecode_pairs(MODULE))
+    pairs = dict(corpora.bytecode_pairs(MODULE))
     expected: dict[int, list[str]] = {}
     for code in corpora.code_objects(compile(MODULE, "<test>", "exec", dont_inherit=True, optimize=0)):
         for instruction in dis.get_instructions(code):
             line = instruction.positions.lineno if instruction.positions else None
             if line:
                 expected.setdefault(line, []).append(instruction.opname)
-    named = {line: [corpora.OPERATIONS[byte] for byte in operations] for line, operations in found.items()}
+    named = {line: [corpora.OPERATIONS[byte] for byte in operations] for line, operations in pairs.items()}
     lines = MODULE.splitlines()
     assert named == {lines[line - 1].strip(): operations for line, operations in expected.items()}
     assert set(named) == {lines[i].strip() for i in (0, 2, 3, 5)}
     changed = dict(corpora.bytecode_pairs(MODULE.replace(b"2 * value", b"value")))
-    assert set(changed.values()) != set(found.values())
+    assert set(changed.values()) != set(pairs.values())
 
 
 def test_source_is_compiled_and_never_run() -> None:
@@ -77,9 +77,10 @@ def test_equal_blocks_are_on_one_side() -> None:
     assert twice == (once[0] * 2, once[1] * 2)
 
 
-def test_another_process_finds_the_same_examples() -> None:
+def test_another_process_finds_the_same_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 from sims.training import corpora
+corpora.LIBRARY_BYTES = 200_000
 print(corpora.digest_of(*(line for pair in corpora.library_pairs() for line in pair)))
 print(corpora.utterance(7, 50)[1].tolist())
 """
@@ -92,7 +93,9 @@ print(corpora.utterance(7, 50)[1].tolist())
         text=True,
         check=True,
     ).stdout
-    digest = corpora.digest_of(*itertools.chain.from_iterable(corpora.library_pairs()))
+    monkeypatch.setattr(corpora, "LIBRARY_BYTES", 200_000)
+    monkeypatch.setattr(corpora, "standard_library", corpora.standard_library.__wrapped__)
+    digest = corpora.digest_of(*itertools.chain.from_iterable(corpora.library_pairs.__wrapped__()))
     assert said.split("\n")[:2] == [digest, str(corpora.utterance(7, 50)[1].tolist())]
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import itertools
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from sims.training import corpora, data
@@ -61,31 +56,31 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
-    found = task(name, 16)
-    vocab_sizes = found.vocab_size, found.decoder_vocab_size
-    positions = found.num_positions, found.num_decoder_positions
-    assert (*positions, *vocab_sizes, found.num_features, found.num_classes) == SHAPES[name]
-    assert (found.is_causal, found.has_decoder) == (name == "causal", name == "translation")
-    assert "\n" not in found.about
-    assert ("synthesised" in found.about) == (name == "speech")
-    for batch in (found.batch(SIZE, 0, 0), found.held_out(SIZE)):
-        if found.vocab_size:
+    examples = task(name, 16)
+    vocab_sizes = examples.vocab_size, examples.decoder_vocab_size
+    positions = examples.num_positions, examples.num_decoder_positions
+    assert (*positions, *vocab_sizes, examples.num_features, examples.num_classes) == SHAPES[name]
+    assert (examples.is_causal, examples.has_decoder) == (name == "causal", name == "translation")
+    assert "\n" not in examples.about
+    assert ("synthesised" in examples.about) == (name == "speech")
+    for batch in (examples.batch(SIZE, 0, 0), examples.held_out(SIZE)):
+        if examples.vocab_size:
             assert batch.inputs.shape == (SIZE, positions[0])
             assert batch.inputs.dtype == torch.int64
-            assert 0 <= batch.inputs.min() <= batch.inputs.max() < found.vocab_size
+            assert 0 <= batch.inputs.min() <= batch.inputs.max() < examples.vocab_size
         else:
-            assert batch.inputs.shape == (SIZE, positions[0], found.num_features)
+            assert batch.inputs.shape == (SIZE, positions[0], examples.num_features)
             assert batch.inputs.dtype == torch.float32
             assert batch.inputs.isfinite().all()
         assert batch.labels.shape == (SIZE, positions[1] or positions[0])
         assert batch.labels.dtype == torch.int64
         asked = batch.labels[batch.labels != IGNORED]
-        assert 0 <= asked.min() <= asked.max() < found.num_classes
+        assert 0 <= asked.min() <= asked.max() < examples.num_classes
         assert (batch.labels != IGNORED).any(1).all()  # no example asks for nothing
-        assert (batch.decoder_inputs is not None) == found.has_decoder
+        assert (batch.decoder_inputs is not None) == examples.has_decoder
         if batch.decoder_inputs is not None:
             assert batch.decoder_inputs.shape == (SIZE, positions[1])
-            assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < found.decoder_vocab_size
+            assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < examples.decoder_vocab_size
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,15 +96,9 @@ def test_one_token_and_the_most_tokens_are_possible(name: str, num_tokens: int) 
 # --- labels
 
 
-def are_next_bytes(batch: Batch) -> bool:
-    return torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
-
-
 def test_causal_labels_are_the_next_bytes(tmp_path: Path) -> None:
-    assert are_next_bytes(task("causal").batch(SIZE, 0, 0))
-    assert are_next_bytes(task("causal").held_out(SIZE))
-    batch = task("causal").batch(SIZE, 0, 0)
-    assert not are_next_bytes(Batch(batch.inputs, None, batch.inputs))
+    for batch in (task("causal").batch(SIZE, 0, 0), task("causal").held_out(SIZE)):
+        assert torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
     # The last label is the byte that follows in the text itself.
     counting = bytes(range(256)) * 400
     own = load(DataConfig(text=write(tmp_path / "counting", counting + random_text(50_000)), num_tokens=8))
@@ -133,7 +122,7 @@ def shares(shown: Tensor, labels: Tensor, mask: int) -> list[float]:
     return [float(part.sum() / asked.sum()) for part in (is_mask, asked & ~is_mask & ~is_same, is_same)]
 
 
-@pytest.mark.parametrize("num_tokens", [1, 3, 32, 100])
+@pytest.mark.parametrize("num_tokens", [1, 100])
 def test_masked_asks_for_fifteen_percent(num_tokens: int) -> None:
     batch = task("masked", num_tokens).batch(SIZE, 0, 0)
     assert set((batch.labels != IGNORED).sum(1).tolist()) == {max(1, round(0.15 * num_tokens))}
@@ -142,15 +131,9 @@ def test_masked_asks_for_fifteen_percent(num_tokens: int) -> None:
 def test_masked_shows_the_mask_a_random_byte_or_the_byte_80_10_10() -> None:
     num_asked = 15 * 2000
     batch = task("masked", 100).batch(2000, 0, 0)
-    found = shares(batch.inputs, batch.labels, data.MASK)
     expected = [0.8, 0.1 * 255 / 256, 0.1 * 257 / 256]  # a random byte may be the byte itself
-
-    def agrees(expected: list[float]) -> bool:
-        errors = [(p * (1 - p) / num_asked) ** 0.5 for p in expected]
-        return all(abs(a - b) < 5 * error for a, b, error in zip(found, expected, errors, strict=True))
-
-    assert agrees(expected)
-    assert not agrees([0.82, 0.09, 0.09])
+    for share, p in zip(shares(batch.inputs, batch.labels, data.MASK), expected, strict=True):
+        assert abs(share - p) < 5 * (p * (1 - p) / num_asked) ** 0.5
     # What is not asked for is shown as it is: the same windows, unmasked, are those of causal.
     plain = task("causal", 100).batch(2000, 0, 0).inputs
     not_asked = batch.labels == IGNORED
@@ -159,7 +142,7 @@ def test_masked_shows_the_mask_a_random_byte_or_the_byte_80_10_10() -> None:
 
 
 def test_translation_ends_its_targets_and_shifts_them() -> None:
-    found = task("translation")
+    translation = task("translation")
     end, start, pad = range(len(corpora.OPERATIONS), len(corpora.OPERATIONS) + 3)
     pairs = {
         (source, target)
@@ -167,7 +150,7 @@ def test_translation_ends_its_targets_and_shifts_them() -> None:
         if len(source) <= 32 and len(target) <= 31  # the end takes one
     }
     seen = set()
-    for examples in (found.training, found.held_out_examples):
+    for examples in (translation.training, translation.held_out_examples):
         batch = everything(examples)
         assert batch.decoder_inputs is not None
         assert (batch.decoder_inputs[:, 0] == start).all()
@@ -180,20 +163,20 @@ def test_translation_ends_its_targets_and_shifts_them() -> None:
             assert source[len(text) :] == [data.SOURCE_PAD] * (32 - len(text))
             seen.add((bytes(text), bytes(labels[:length])))
     assert seen == pairs
-    assert found.training.num_examples + found.held_out_examples.num_examples == len(pairs)
-    assert f"{len(corpora.library_pairs()) - len(pairs)} longer than 32 tokens" in found.about
+    assert translation.training.num_examples + translation.held_out_examples.num_examples == len(pairs)
+    assert f"{len(corpora.library_pairs()) - len(pairs)} longer than 32 tokens" in translation.about
 
 
 def test_digits_ask_at_the_class_token_only() -> None:
-    found = task("digits")
-    training = everything(found.training)
+    digits = task("digits")
+    training = everything(digits.training)
     assert (training.inputs[:, 0] == 0).all()
     assert (training.labels[:, 1:] == IGNORED).all()
     patches = training.inputs[:, 1:].double()
     rounding = torch.finfo(torch.float32).eps
     assert abs(patches.mean()) < rounding
     assert abs(patches.std(unbiased=False) - 1) < rounding
-    held_out = everything(found.held_out_examples).inputs[:, 1:]
+    held_out = everything(digits.held_out_examples).inputs[:, 1:]
     assert abs(held_out.mean()) > rounding  # standardised by the training images, not by its own
 
 
@@ -218,27 +201,21 @@ def test_masked_patches_hide_what_they_ask_for() -> None:
         for patch, label in zip(plain[first : first + len(labels)].flatten(0, 1), labels.flatten(), strict=True):
             if label != IGNORED:
                 codes.setdefault(patch.numpy().tobytes(), set()).add(int(label))
-    assert all(len(found) == 1 for found in codes.values())
+    assert all(len(of_patch) == 1 for of_patch in codes.values())
     assert set().union(*codes.values()) == set(range(32))
 
 
 # --- the split
 
 
-def sides(found: Data) -> tuple[data.Examples, data.Examples]:
-    return found.training, found.held_out_examples
+def sides(loaded: Data) -> tuple[data.Examples, data.Examples]:
+    return loaded.training, loaded.held_out_examples
 
 
-def shared(found: Data) -> int:
+def shared(loaded: Data) -> int:
     """How many inputs are on both sides of the split."""
-    training, held_out = ({row.numpy().tobytes() for row in everything(side).inputs} for side in sides(found))
+    training, held_out = ({row.numpy().tobytes() for row in everything(side).inputs} for side in sides(loaded))
     return len(training & held_out)
-
-
-def leaky() -> Callable[[bytes], bool]:
-    """A split by turns instead of by hash: which side an example is on depends on when it is asked for."""
-    turns = itertools.count()
-    return lambda key: next(turns) % 3 == 0
 
 
 @pytest.mark.parametrize("name", ["translation", "digits"])
@@ -257,7 +234,9 @@ def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
 def shared_speakers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Speakers on both sides of the split."""
     numbers: list[set[int]] = []
-    monkeypatch.setattr(data, "spoken", lambda found, _: numbers.append({n % corpora.NUM_SPEAKERS for n in found}))
+    monkeypatch.setattr(
+        data, "spoken", lambda speakers, _: numbers.append({n % corpora.NUM_SPEAKERS for n in speakers})
+    )
     data.speech(4)
     training, held_out = numbers
     assert len(training | held_out) == corpora.NUM_SPEAKERS
@@ -266,15 +245,6 @@ def shared_speakers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 def test_no_speaker_is_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not shared_speakers(monkeypatch)
-
-
-def test_a_leaky_split_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = DataConfig(text=write(tmp_path / "text", random_text(60_001)), num_tokens=16)
-    monkeypatch.setattr(data, "is_held_out", leaky())
-    assert shared(data.translation(DataConfig(name="translation"))) > 0
-    assert shared_speakers(monkeypatch)
-    monkeypatch.setattr(corpora, "is_held_out", leaky())
-    assert shared(data.text(text)) > 0
 
 
 def test_a_pair_keeps_its_side_when_others_come(tmp_path: Path) -> None:
@@ -297,27 +267,22 @@ def same(a: Batch, b: Batch) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_is_a_function_of_its_arguments(name: str) -> None:
-    found = task(name)
-    first = found.batch(8, 3, 5)
-    found.batch(8, 3, 6)
-    found.held_out(8)
-    assert same(found.batch(8, 3, 5), first)
-    assert not same(found.batch(8, 3, 6), first)
-    assert not same(found.batch(8, 4, 5), first)
-    assert not same(found.batch(8, 5, 3), first)
+    examples = task(name)
+    first = examples.batch(8, 3, 5)
+    examples.batch(8, 3, 6)
+    examples.held_out(8)
+    assert same(examples.batch(8, 3, 5), first)
+    assert not same(examples.batch(8, 3, 6), first)
+    assert not same(examples.batch(8, 4, 5), first)
+    assert not same(examples.batch(8, 5, 3), first)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_held_out_begins_with_the_same_examples(name: str) -> None:
-    found = task(name)
-    few, many = found.held_out(5), found.held_out(50)
+    examples = task(name)
+    few, many = examples.held_out(5), examples.held_out(50)
     assert same(few, Batch(many.inputs[:5], None, many.labels[:5]))
     assert not same(few, Batch(many.inputs[5:10], None, many.labels[5:10]))
-
-
-def test_held_out_gives_all_where_there_are_fewer() -> None:
-    found = task("digits")
-    assert len(found.held_out(10**6).labels) == found.held_out_examples.num_examples < HELD_OUT
 
 
 def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
@@ -332,58 +297,21 @@ def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
 # --- the guess
 
 
-def loss_of_constant(probabilities: Tensor, shares: Tensor) -> float:
-    return -float(torch.xlogy(shares, probabilities).sum())
-
-
-def is_bound(guess: float, loss: float, asked: Tensor) -> bool:
-    """guess is not above loss, but for the rounding of a mean over what is asked for."""
-    return guess <= loss * (1 + len(asked) * torch.finfo(torch.float64).eps)
-
-
-@cache
-def guess_of(name: str) -> tuple[float, Tensor, Tensor]:
-    """The guess, the labels that are asked for, and their own frequencies."""
-    labels = task(name).held_out(HELD_OUT).labels
-    asked = labels[labels != IGNORED]
-    return task(name).guess, asked, torch.bincount(asked, minlength=task(name).num_classes).double() / len(asked)
-
-
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=settings().max_examples // 3)
-@given(seed=st.integers(0, 2**32), sharpness=st.floats(0, 10))
-def test_no_constant_answer_gets_below_the_guess(name: str, seed: int, sharpness: float) -> None:
-    guess, asked, best = guess_of(name)
-    noise = torch.randn(best.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    near = best.clamp(min=1e-9) * (sharpness * noise).exp()
-    assert is_bound(guess, loss_of_constant(near / near.sum(), best), asked)
-    assert is_bound(guess, loss_of_constant((sharpness * noise).softmax(0), best), asked)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_guess_is_reached_and_nothing_higher_is_a_bound(name: str) -> None:
-    guess, asked, best = guess_of(name)
-    reached = loss_of_constant(best, best)
-    uniform = torch.full_like(best, 1 / len(best))
-    assert is_bound(guess, reached, asked)
-    assert is_bound(reached, guess, asked)
-    assert not is_bound(loss_of_constant(uniform, best), reached, asked)
-    assert not is_bound(loss_of_constant(0.9 * best + 0.1 * uniform, best), reached, asked)
-    # What is not asked for is no label.
+def test_the_guess_is_the_least_loss_of_a_constant_answer(name: str) -> None:
+    """The entropy of the frequencies of the labels that are asked for, by Gibbs' inequality."""
     labels = task(name).held_out(HELD_OUT).labels
-    assert data.entropy(asked) == guess
-    if (labels == IGNORED).any():
-        assert data.entropy(labels.clamp(min=0)) != guess
+    shares = torch.bincount(labels[labels != IGNORED]).double()
+    assert task(name).guess == pytest.approx(float(torch.distributions.Categorical(shares).entropy()), rel=1e-12)
 
 
 # --- the user's own files
 
 
-@pytest.mark.parametrize("name", ["causal", "masked"])
-def test_packed_text_is_the_same_text(tmp_path: Path, name: str) -> None:
+def test_packed_text_is_the_same_text(tmp_path: Path) -> None:
     text = random_text(60_000)
     plain, packed = (write(tmp_path / file, text) for file in ("text", "text.gz"))
-    a, b = (load(DataConfig(name=name, text=path)) for path in (plain, packed))
+    a, b = (load(DataConfig(name="masked", text=path)) for path in (plain, packed))
     assert a.digest == b.digest
     assert same(a.batch(8, 0, 0), b.batch(8, 0, 0))
     assert plain in a.about
@@ -405,9 +333,9 @@ def test_a_pair_fits_when_its_target_leaves_room_for_the_end(tmp_path: Path) -> 
     sources = [b"%08d" % i for i in range(200)]  # 8 bytes: just fit
     targets = [b"7bytes." if i < 100 else b"8 bytes." for i in range(200)]
     files = (write(tmp_path / "a", b"\n".join(sources)), write(tmp_path / "b", b"\n".join(targets)))
-    found = load(DataConfig(name="translation", parallel=files, num_tokens=8))
-    assert sum(side.num_examples for side in sides(found)) == 100
-    assert set(found.batch(SIZE, 0, 0).labels[:, -1].tolist()) == {256}
+    loaded = load(DataConfig(name="translation", parallel=files, num_tokens=8))
+    assert sum(side.num_examples for side in sides(loaded)) == 100
+    assert set(loaded.batch(SIZE, 0, 0).labels[:, -1].tolist()) == {256}
 
 
 def test_only_the_first_of_very_many_lines_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,9 +356,7 @@ def test_json_gives_the_pair_of_files_as_a_list(tmp_path: Path) -> None:
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"name": "images"}, "data is one of causal, masked, .*, not 'images'"),
-    "zero": ({"num_tokens": 0}, "num_tokens is a whole number from 1 to 4096, not 0"),
     "many": ({"num_tokens": 4097}, "num_tokens is a whole number from 1 to 4096, not 4097"),
-    "half": ({"num_tokens": 1.5}, "num_tokens is a whole number .*, not 1.5"),
     "truth": ({"num_tokens": True}, "num_tokens is a whole number .*, not True"),
     "text-digits": ({"name": "digits", "text": "a"}, "a text of your own is for causal and masked, not for digits"),
     "text-pairs": ({"name": "translation", "text": "a"}, "for causal and masked, not for translation"),
@@ -450,10 +376,7 @@ def test_options_that_do_not_fit_are_refused(case: str) -> None:
 
 REFUSED_FILES: dict[str, tuple[str, bytes | None, str]] = {
     "missing": ("text", None, "text cannot be read: No such file or directory"),
-    "missing-gz": ("text.gz", None, "text.gz cannot be read: No such file or directory"),
-    "empty": ("text", b"", "text is empty"),
     "empty-gz": ("text.gz", gzip.compress(b""), "text.gz is empty"),
-    "not-gz": ("text.gz", random_text(60_000), "text.gz is not a whole gzip file: Not a gzipped file"),
     "cut-gz": ("text.gz", gzip.compress(random_text(60_000))[:-9], "text.gz is not a whole gzip file"),
     "broken-gz": ("text.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "text.gz is not a whole gzip file"),
     "short": ("text", b"short", "text is too short: its .* part has 0|5 bytes, and num_tokens 32 needs 33 or more"),

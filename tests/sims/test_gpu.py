@@ -30,10 +30,10 @@ def test_the_same_weights_give_the_same_update(placement: str) -> None:
     on_gpu.load_state_dict(on_cpu.state_dict())  # drawn by each device's own generator
     given = draw_inputs(config, task, range(3), torch.float64, "cpu")
     moved = Inputs(given.x.cuda(), None, given.labels.cuda())
-    found, same = (first_order(model, inputs, task, OPTIMIZERS) for model, inputs in ((on_cpu, given), (on_gpu, moved)))
+    here, there = (first_order(model, inputs, task, OPTIMIZERS) for model, inputs in ((on_cpu, given), (on_gpu, moved)))
     for optimizer in OPTIMIZERS:
-        theirs = roles_of(on_gpu, same.functionals[optimizer])
-        for role, value in roles_of(on_cpu, found.functionals[optimizer]).items():
+        theirs = roles_of(on_gpu, there.functionals[optimizer])
+        for role, value in roles_of(on_cpu, here.functionals[optimizer]).items():
             torch.testing.assert_close(theirs[role].cpu(), value, rtol=1e-9, atol=1e-12)
 
 

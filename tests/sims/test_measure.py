@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -91,7 +90,7 @@ def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPa
     plain = together(asked, range(4))
     need = measure.bytes_of_member(asked.full_config, 32, 32, 8)
     again = measure.bytes_of_member(replace(asked.full_config, recomputes=True), 32, 32, 8)
-    alone, least = (math.ceil(one / MOST) for one in (need, again))
+    alone, least = (math.ceil(size / MOST) for size in (need, again))
     for free, sizes, recomputes in ((4 * need, [2, 2], False), (alone, [1] * 4, False), (least, [1] * 4, True)):
         monkeypatch.setattr("sims.ensemble.available_bytes", lambda _, free=free: free)
         assert measure._chunk(asked, 4) == (sizes[0], recomputes)
@@ -133,19 +132,12 @@ def test_memory_that_is_asked_for_is_enough_and_not_much_more(
     assert taken <= said <= 3 * taken
 
 
-@pytest.mark.slow
-def test_so_it_is_in_all_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    for case in product((1, 16), EXTRAS, ("sgd", "adam lamb", "muon adafactor")):
-        said, taken = said_and_taken(*case, monkeypatch)
-        assert taken <= said <= 3 * taken, case
-
-
 def test_what_does_not_train_does_not_move() -> None:
     frozen = SublayerConfig(kind="ffn", lr_multipliers={"fc1": 0.0})
     config = ModelConfig(encoder=(frozen,) * 2, placement="pre", d_model=8)
     still, moving = (
-        next(run(Question(config=one, learning_rate=1e-3), [1, 2])).values
-        for one in (config, replace(config, encoder=(SublayerConfig(kind="ffn"),) * 2))
+        next(run(Question(config=network, learning_rate=1e-3), [1, 2])).values
+        for network in (config, replace(config, encoder=(SublayerConfig(kind="ffn"),) * 2))
     )
     assert still["sgd/fc1"] == [0, 0]
     assert all(map(math.isfinite, still["sgd/finite/logit"]))
@@ -206,12 +198,12 @@ def diverging(
     inputs = draw_inputs(tame, task, [1, 2], torch.float64, "cpu")
     alone = Ensemble([Member(task.on(tame), 2)])
     own = Inputs(inputs.x[1:], None, inputs.labels[1:])
-    both, one = first_order(pair, inputs, task, optimizers), first_order(alone, own, task, optimizers)
+    both, single = first_order(pair, inputs, task, optimizers), first_order(alone, own, task, optimizers)
     for optimizer in optimizers:
-        expected = roles_of(alone, one.functionals[optimizer])
+        expected = roles_of(alone, single.functionals[optimizer])
         for role, value in roles_of(pair, both.functionals[optimizer]).items():
             torch.testing.assert_close(value[1], expected[role][0])
-    return divergences(both), divergences(one), roles_of(pair, both.functionals["sgd"])["update"][0]
+    return divergences(both), divergences(single), roles_of(pair, both.functionals["sgd"])["update"][0]
 
 
 def test_divergence_is_where_squares_overflow() -> None:
@@ -261,8 +253,8 @@ def test_overflow_inside_a_sublayer_is_seen_before_a_norm_hides_it(
     """Squares of the preactivation overflow; behind the inner norm of "sub" the stream itself stays finite."""
     stack = tuple(SublayerConfig(kind="ffn", gains={"fc1": gain}) for gain in (1.0, 1e200, 1.0))
     asked = Question(config=ModelConfig(encoder=stack, placement=placement, d_model=D, ffn_ratio=1))
-    found = together(asked, range(2))
-    assert found.diverged == dict.fromkeys(range(2), Divergence("encoder", 2, "forward"))
+    result = together(asked, range(2))
+    assert result.diverged == dict.fromkeys(range(2), Divergence("encoder", 2, "forward"))
     monkeypatch.setattr(Ensemble, "on_norm", lambda *_: None)
     assert bool(together(asked, range(2)).diverged) == (placement == "pre")
 
@@ -270,18 +262,18 @@ def test_overflow_inside_a_sublayer_is_seen_before_a_norm_hides_it(
 def test_a_step_that_overflows_leaves_what_was_before_it() -> None:
     stack = tuple(SublayerConfig(kind="ffn") for _ in range(3))
     config = ModelConfig(encoder=stack, placement="none", d_model=D, ffn_ratio=1)
-    found = together(Question(config=config, learning_rate=1e160), range(2))
-    assert found.diverged == dict.fromkeys(range(2), Divergence("encoder", 3, "step"))
-    lost = {name for name, values in found.values.items() if not all(map(math.isfinite, values))}
+    result = together(Question(config=config, learning_rate=1e160), range(2))
+    assert result.diverged == dict.fromkeys(range(2), Divergence("encoder", 3, "step"))
+    lost = {name for name, values in result.values.items() if not all(map(math.isfinite, values))}
     assert lost == {"sgd/finite/logit", "sgd/finite/hidden"}
 
 
 def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(12, residual_weight=1e40, placement="pre", optimizers=("sgd", "muon", "lamb"), has_layers=True)
-    found = together(asked, range(3))
-    assert found.diverged == dict.fromkeys(range(3), Divergence("encoder", 4, "forward"))
-    assert all(len(values) == 3 and all(map(math.isnan, values)) for values in found.values.values())
-    assert found.unreliable == {}
+    result = together(asked, range(3))
+    assert result.diverged == dict.fromkeys(range(3), Divergence("encoder", 4, "forward"))
+    assert all(len(values) == 3 and all(map(math.isnan, values)) for values in result.values.values())
+    assert result.unreliable == {}
     assert not together(question(12, placement="pre"), range(3)).diverged
 
 
@@ -303,7 +295,7 @@ def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dic
         for name, parameter in exact.named_parameters():
             parameter.copy_(own[name])
     inputs = draw_inputs(config, asked.task, seeds, torch.float32, "cpu")
-    found = []
+    measured = []
     for model, x in ((short, inputs.x), (exact, inputs.x.double())):
         order = first_order(model, Inputs(x, None, inputs.labels), asked.task, asked.optimizers)
         values: dict[str, torch.Tensor] = {}
@@ -311,13 +303,11 @@ def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dic
             values |= {f"{optimizer}/{role}": v for role, v in roles_of(model, order.functionals[optimizer]).items()}
             for role, layers in layers_of(model, order.functionals[optimizer]).items():
                 values |= {f"{optimizer}/layer/{role}/{index}": v for index, v in enumerate(layers, start=1)}
-        found.append(values)
-    return found[0], found[1]
+        measured.append(values)
+    return measured[0], measured[1]
 
 
-@pytest.mark.parametrize(
-    ("num_sublayers", "some"), [(12, False), (60, True), pytest.param(100, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("num_sublayers", "some"), [(12, False), (60, True)])
 def test_what_rounding_decides_is_found_and_nothing_else(num_sublayers: int, some: bool) -> None:
     """Against the truth: float64 with float32's weights. Tokens differ by less and less, and q's and k's gradients are
     1 % off where 1 - correlation comes to about 10 units in the last place."""
@@ -347,13 +337,6 @@ def test_what_rounding_decides_is_found_and_nothing_else(num_sublayers: int, som
         assert all((errors[f"{optimizer}/{role}"] < 1e-3).all() for role in ("q", "k", "update"))
 
 
-def test_a_comparison_without_noise_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = question(60, task=Task(num_tokens=8), dtype="float32", has_layers=True)
-    assert probed(asked, range(2))
-    monkeypatch.setattr(Ensemble, "on_stream", lambda self, side, index, x: x)
-    assert not probed(asked, range(2))
-
-
 @pytest.mark.parametrize(
     ("correlation", "dtype", "lost"),
     [(0.0, "float32", False), (1 - 1e-3, "float32", False), (1 - 1e-13, "float32", True), (1 - 1e-9, "float64", False)],
@@ -366,11 +349,11 @@ def test_tokens_that_differ_by_rounding_alone_lose_q_and_k_altogether(
 
 def loses_q_and_k(task: Task, dtype: str, lost: bool) -> None:
     asked = question(8, task=task, optimizers=("sgd", "adam"), dtype=dtype, has_layers=True)
-    found = together(asked, range(3))
-    roles = {name for name in found.unreliable if "/layer/" not in name}
+    result = together(asked, range(3))
+    roles = {name for name in result.unreliable if "/layer/" not in name}
     assert roles == ({f"{optimizer}/{role}" for optimizer in ("sgd", "adam") for role in "qk"} if lost else set())
-    assert {"sgd/v", "sgd/out", "sgd/fc1", "sgd/fc2", "sgd/update"} <= found.values.keys()
-    assert any(name.startswith("sgd/layer/q") for name in found.values) is not lost
+    assert {"sgd/v", "sgd/out", "sgd/fc1", "sgd/fc2", "sgd/update"} <= result.values.keys()
+    assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
 
 
 def test_so_do_tokens_of_float64_that_are_a_unit_in_the_last_place_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,13 +371,13 @@ def test_q_and_k_of_tokens_that_are_the_same_are_0_or_lost(num_tokens: int) -> N
     """Their gradients are 0. Where the processor computes equal rows alike, they come out as 0, which is right; where
     not, what comes out is rounding. Which of the two depends on the processor and on the number of tokens."""
     task = Task(num_tokens=num_tokens, correlation=1.0)
-    found = together(question(task=task, optimizers=("sgd", "adam"), has_layers=True), range(3))
-    of_differences = {name for name in found.values if {"q", "k"} & set(name.split("/"))}
-    assert all(found.values[name] == [0, 0, 0] for name in of_differences)
+    result = together(question(task=task, optimizers=("sgd", "adam"), has_layers=True), range(3))
+    of_differences = {name for name in result.values if {"q", "k"} & set(name.split("/"))}
+    assert all(result.values[name] == [0, 0, 0] for name in of_differences)
     for optimizer in ("sgd", "adam"):
         for name in (f"{optimizer}/q", f"{optimizer}/k"):
-            assert (name in of_differences) != (name in found.unreliable)
-        assert all(value > 0 for role in ("v", "out", "fc1", "fc2") for value in found.values[f"{optimizer}/{role}"])
+            assert (name in of_differences) != (name in result.unreliable)
+        assert all(value > 0 for role in ("v", "out", "fc1", "fc2") for value in result.values[f"{optimizer}/{role}"])
 
 
 def test_float64_is_enough_until_tokens_are_the_same() -> None:
@@ -419,11 +402,11 @@ def test_a_diverged_network_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_norm_of_two_numbers_leaves_only_rounding(d_model: int, lost: bool) -> None:
     """They come out as 1 and -1 whatever they were, so the gradient before it is 0: as it is, or as rounding of it."""
     config = ModelConfig(encoder=(SublayerConfig(kind="ffn"),) * 4, d_model=d_model, ffn_ratio=1)
-    found = together(Question(config=config), range(8))
-    is_named = "sgd/update" in found.unreliable
-    assert ("sgd/update" in found.values) != is_named
+    result = together(Question(config=config), range(8))
+    is_named = "sgd/update" in result.unreliable
+    assert ("sgd/update" in result.values) != is_named
     assert lost or not is_named
-    assert all((value == 0) == lost for value in found.values.get("sgd/update", []))
+    assert all((value == 0) == lost for value in result.values.get("sgd/update", []))
 
 
 # ---------------------------------------------------------------- against networks written for another purpose
@@ -432,33 +415,19 @@ WIDTH, NUM_SUBLAYERS = 16, 4
 FUNCTIONALS = {"sgd": "square", "adam": "sign", "lamb": "layerwise_sign"}
 
 
-def stack(placement: str, gain: float) -> ModelConfig:
-    sublayer = SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
-    return ModelConfig(encoder=(sublayer,) * NUM_SUBLAYERS, placement=placement, d_model=WIDTH, ffn_ratio=1)
+def stack(placement: str) -> ModelConfig:
+    sublayers = (SublayerConfig(kind="ffn"),) * NUM_SUBLAYERS
+    return ModelConfig(encoder=sublayers, placement=placement, d_model=WIDTH, ffn_ratio=1)
 
 
-def p_values(placement: str, gain: float, their_gain: float, num_seeds: int) -> dict[tuple[str, str], float]:
-    """Welch's test of log U, by optimizer and role."""
-    ours = together(Question(config=stack(placement, gain), optimizers=tuple(FUNCTIONALS)), range(num_seeds))
-    numbers = realnet.scheme_numbers(f"{placement}-ln", NUM_SUBLAYERS)
-    theirs = realnet.measure(
-        replace(numbers, w=(their_gain,) * NUM_SUBLAYERS, v=(their_gain,) * NUM_SUBLAYERS), WIDTH, num_seeds, 5
-    )
-    found = {}
+@pytest.mark.parametrize("placement", ["post", "pre", "sub"])
+def test_an_ffn_stack_is_measured_as_another_writing_of_it_is(placement: str) -> None:
+    """By Welch's test of log U. 27 comparisons in all: one in 4,000 draws of all seeds would fall below at random."""
+    num_seeds = 300
+    ours = together(Question(config=stack(placement), optimizers=tuple(FUNCTIONALS)), range(num_seeds))
+    theirs = realnet.measure(realnet.scheme_numbers(f"{placement}-ln", NUM_SUBLAYERS), WIDTH, num_seeds, 5)
     for optimizer, functional in FUNCTIONALS.items():
         for role in ("fc1", "fc2", "update"):
             pair = torch.tensor(ours.values[f"{optimizer}/{role}"]), theirs[functional, role]
-            found[optimizer, role] = float(ttest_ind(*(x.log().numpy() for x in pair), equal_var=False).pvalue)
-    return found
-
-
-@pytest.mark.parametrize("num_seeds", [200, pytest.param(600, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("placement", ["post", "pre", "sub"])
-def test_an_ffn_stack_is_measured_as_another_writing_of_it_is(placement: str, num_seeds: int) -> None:
-    # 27 comparisons in all: one in 4,000 draws of all seeds would fall below at random, and these are fixed.
-    assert min(p_values(placement, 1.0, 1.0, num_seeds).values()) > 1e-5
-
-
-@pytest.mark.parametrize(("gain", "num_seeds"), [(1.6, 200), pytest.param(1.3, 600, marks=pytest.mark.slow)])
-def test_the_comparison_finds_gains_that_are_off(gain: float, num_seeds: int) -> None:
-    assert min(p_values("pre", gain, 1.0, num_seeds).values()) < 1e-5
+            p_value = ttest_ind(*(x.log().numpy() for x in pair), equal_var=False).pvalue
+            assert p_value > 1e-5, (optimizer, role)

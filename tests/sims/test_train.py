@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from sims.model import BRANCH_ROLES, PLACEMENTS, Transformer, alternating, decoder_layers
+from sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
 from sims.optim import LAMB, LARS, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia
 from sims.training import train as training
 from sims.training.data import HELD_OUT, IGNORED, Batch, DataConfig, load
@@ -53,15 +53,6 @@ def loss_of(network: Network, batch: Batch) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
 
-def is_close(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
-    """To torch's own tolerance of the dtype."""
-    try:
-        torch.testing.assert_close(dict(found), dict(expected))
-    except AssertionError:
-        return False
-    return True
-
-
 # --- optimizers
 
 SMALL = math.sqrt(torch.finfo(torch.float64).tiny)
@@ -79,70 +70,32 @@ CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "muon": (MuonWithAdamW, {}),
     "sophia": (Sophia, {"eps": SMALL}),
 }
-RATES = {"sgd": 0.3, "momentum": 0.1, "adafactor": 0.05, "adam": 0.02, "adamw": 0.02, "lars": 0.02, "lamb": 0.02}
-
-
-def test_every_optimizer_is_tried() -> None:
-    assert set(CLASSES) == set(OPTIMIZERS)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_are_those_of_its_own_class(name: str, tmp_path: Path) -> None:
     config = replace(PLAIN, optimizer=name, num_steps=3)
-    found = dict(network_after(config, tmp_path).named_parameters())
+    trained = dict(network_after(config, tmp_path).named_parameters())
     make, options = CLASSES[name]
-
-    def by_hand(learning_rate: float) -> dict[str, Tensor]:
-        network = start_of(config)
-        optimizer = make(network.parameters(), lr=learning_rate, **options)
-        for step in range(3):
-            optimizer.zero_grad()
-            loss_at(config, network, step).backward()
-            optimizer.step()
-        return dict(network.named_parameters())
-
-    assert is_close(found, by_hand(config.learning_rate))
-    assert not is_close(found, by_hand(1.001 * config.learning_rate))
-
-
-def has_learnt(config: TrainConfig) -> bool:
-    """At least half of what can be had without the input."""
-    result = train(config)
-    start = result.held_out_at[0][1]
-    assert result.held_out is not None and start is not None and start > result.guess
-    return result.held_out < (start + result.guess) / 2
-
-
-LONG = replace(BASE, num_steps=20, batch_size=16, evaluate_every=20)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("sgd", "lamb") else [pytest.mark.slow]) for name in OPTIMIZERS]
-)
-def test_it_learns(name: str) -> None:
-    assert has_learnt(replace(LONG, optimizer=name, learning_rate=RATES.get(name, 0.01)))
-
-
-def test_at_a_rate_at_which_nothing_moves_it_does_not() -> None:
-    """From the same weights, whatever the optimizer."""
-    assert not has_learnt(replace(LONG, learning_rate=1e-6))
+    network = start_of(config)
+    optimizer = make(network.parameters(), lr=config.learning_rate, **options)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_at(config, network, step).backward()
+        optimizer.step()
+    torch.testing.assert_close(trained, dict(network.named_parameters()))
 
 
 def test_learning_rate_multipliers_reach_their_parameters(tmp_path: Path) -> None:
     rates = {"bias": 0.5, "norm_gain": 0.0, "norm_bias": 3.0}
     plain = replace(PLAIN, optimizer="sgd", num_steps=1)
     config = replace(plain, model=replace(MODEL, encoder=alternating(2, lr_multipliers=rates)))
-    without, found = (moves(network_after(one, tmp_path), start_of(one)) for one in (plain, config))
-
-    def expected(rates: Mapping[str, float]) -> dict[str, Tensor]:
-        """The final norm stands outside of sublayers, whose rates these are."""
-        roles = {name: role for name, _, role, _ in start_of(plain).tagged() if "final" not in name}
-        return {name: move * rates.get(roles.get(name, "final"), 1.0) for name, move in without.items()}
-
-    assert is_close(found, expected(rates))
-    assert not any(move.any() for name, move in found.items() if name.endswith("pre_gain"))
-    for role in rates:
-        assert not is_close(found, expected({**rates, role: 1.0}))
+    without, moved = (moves(network_after(run, tmp_path), start_of(run)) for run in (plain, config))
+    # The final norm stands outside of sublayers, whose rates these are.
+    roles = {name: role for name, _, role, _ in start_of(plain).tagged() if "final" not in name}
+    expected = {name: move * rates.get(roles.get(name, "final"), 1.0) for name, move in without.items()}
+    torch.testing.assert_close(moved, expected)
+    assert set(rates) <= set(roles.values())
 
 
 def test_weight_decay_is_of_matrices_and_tables_alone(tmp_path: Path) -> None:
@@ -151,10 +104,7 @@ def test_weight_decay_is_of_matrices_and_tables_alone(tmp_path: Path) -> None:
     decayed = moves(network_after(replace(config, weight_decay=0.2), tmp_path), without)
     start = dict(start_of(config).named_parameters())
     by_size = {name: -config.learning_rate * 0.2 * weight.detach() for name, weight in start.items()}
-    expected = {name: move if move.dim() == 2 else 0 * move for name, move in by_size.items()}
-    assert is_close(decayed, expected)
-    assert not is_close(decayed, by_size)  # of all
-    assert not is_close(decayed, {n: 0 * m if n.startswith("tables") else m for n, m in expected.items()})
+    torch.testing.assert_close(decayed, {name: move if move.dim() == 2 else 0 * move for name, move in by_size.items()})
 
 
 def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
@@ -165,7 +115,6 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
         return math.hypot(*(float(move.norm()) for move in moved.values())) / config.learning_rate
 
     whole = length(None)
-    assert length(0.5 * whole) == pytest.approx(0.5 * whole)
     assert length(0.25 * whole) == pytest.approx(0.25 * whole)
     assert length(2 * whole) == whole
 
@@ -199,49 +148,30 @@ def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -
 @contextmanager
 def rates_used(config: TrainConfig) -> Iterator[list[set[float]]]:
     """Of each step of an optimizer, those of its groups, over the learning rate."""
-    found: list[set[float]] = []
+    used: list[set[float]] = []
 
     def note(optimizer: Optimizer, *_: Any) -> None:
-        found.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
+        used.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
 
     handle = register_optimizer_step_pre_hook(note)
     try:
-        yield found
+        yield used
     finally:
         handle.remove()
 
 
-WARMUPS = ((0, 0.0), (4, 0.25), (1, 0.5), (10, 0.0), (4, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "num_warmup", "start"),
-    [
-        pytest.param(schedule, *one, marks=[] if one in WARMUPS[:2] or schedule == "linear" else [pytest.mark.slow])
-        for schedule in SCHEDULES
-        for one in WARMUPS
-    ],
-)
+@pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.25), (10, 0.0)])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
     rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
     config = replace(BASE, num_steps=10, evaluate_every=10, **rates)
     with rates_used(config) as used:
         train(config)
 
-    def follows(late: int) -> bool:
-        expected = [rate(schedule, min(t + late, 9), num_warmup, 10, start) for t in range(10)]
-        return [sorted(found) for found in used] == [[pytest.approx(0.5 * r), pytest.approx(r)] for r in expected]
-
-    assert follows(0)
-    assert follows(1) == (schedule == "constant" and num_warmup <= 1)
-    at_end = config.rate_at(10)
+    expected = [rate(schedule, t, num_warmup, 10, start) for t in range(10)]
+    assert [sorted(rates) for rates in used] == [[pytest.approx(0.5 * r), pytest.approx(r)] for r in expected]
     if schedule in ("linear", "cosine") and num_warmup < 10:
-        assert at_end == pytest.approx(0)
-    if num_warmup:
-        assert config.rate_at(num_warmup - 1) == 1
-        assert config.rate_at(0) == pytest.approx(start + (1 - start) / num_warmup)
-    if num_warmup and schedule == "inverse-sqrt":  # no jump behind the peak
-        assert config.rate_at(num_warmup) == pytest.approx(math.sqrt(num_warmup / (num_warmup + 1)))
+        assert config.rate_at(10) == pytest.approx(0)
 
 
 # --- the same again
@@ -277,9 +207,7 @@ def test_the_precision_is_the_one_that_is_named(precision: str, monkeypatch: pyt
     assert seen == {(torch.bfloat16 if precision == "bfloat16" else kept, kept)}
 
 
-@pytest.mark.parametrize(
-    "placement", [pytest.param(one, marks=[] if one in ("pre", "sub") else [pytest.mark.slow]) for one in PLACEMENTS]
-)
+@pytest.mark.parametrize("placement", ["post", "sub"])
 def test_mixed_precision_knows_every_norm(placement: str) -> None:
     """Warnings are errors here: torch has one for norms whose input and gain are of two kinds."""
     torch.set_warn_always(True)  # and otherwise says it once in a process
@@ -311,12 +239,12 @@ def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
         "sgd": (lambda gradient: gradient.square().sum(), 1.0),
         "adam": (lambda gradient: gradient.abs().sum(), 1.5),
     }[config.optimizer]
-    found: dict[str, float] = {"embedding": sum(float(measure(x.grad)) for x in inputs) / D**power}
+    roles: dict[str, float] = {"embedding": sum(float(measure(x.grad)) for x in inputs) / D**power}
     for name, parameter, role in plain.tagged():
         if parameter.grad is not None:
             rate = float(measure(parameter.grad)) * float(plain.lr_multipliers[name]) / D**power
-            found[role] = found.get(role, 0.0) + rate
-    return {"update": sum(value for role, value in found.items() if role in BRANCH_ROLES), **found}
+            roles[role] = roles.get(role, 0.0) + rate
+    return {"update": sum(value for role, value in roles.items() if role in BRANCH_ROLES), **roles}
 
 
 @pytest.mark.parametrize(
@@ -334,7 +262,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
 
     for step, look in looks.items():
         assert look.update == pytest.approx(update_by_hand(config, networks[step]))
-        assert all(look.update != pytest.approx(update_by_hand(config, networks[n])) for n in networks if n != step)
 
     def moved(old: int, new: int) -> float:
         change = logits_of_first(config, networks[new]) - logits_of_first(config, networks[old])
@@ -343,7 +270,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
     assert [looks[n].from_start for n in (0, 3, 6)] == pytest.approx([0.0, moved(0, 3), moved(0, 6)])
     assert looks[0].from_start == 0.0
     assert (looks[0].in_step, looks[3].in_step, looks[6].in_step) == pytest.approx((moved(0, 1), moved(3, 4), None))
-    assert len({moved(0, 1), moved(3, 4), moved(0, 3), moved(0, 6), moved(3, 6)}) == 5
 
     def gradient_norms(step: int) -> dict[str, list[float]]:
         loss_at(config, networks[0 if step == 0 else 3], step).backward()
@@ -359,8 +285,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
         assert set(looks[step].gradient_norms) == set(expected)
         for side, norms in expected.items():
             assert looks[step].gradient_norms[side] == pytest.approx(norms)
-            assert looks[step].gradient_norms[side] != pytest.approx(norms[::-1])
-    assert looks[0].gradient_norms != looks[3].gradient_norms
     assert looks[6].gradient_norms == {}  # no batch comes then
 
 
@@ -383,14 +307,12 @@ def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path
     assert result.num_steps == len(result.losses) == 6
     third = loss_at(config, network_after(replace(config, num_steps=3), tmp_path), 3).item()
     assert result.losses[3] == pytest.approx(third)
-    assert result.losses[2] != pytest.approx(third)
     assert [step for step, _ in result.held_out_at] == [0, 2, 4, 6]
     held_out = [loss for _, loss in result.held_out_at if loss is not None]
     assert (result.held_out, result.best) == (held_out[-1], min(held_out))
     assert result.guess == pytest.approx(load(config.data).guess)
-    for size, is_all in ((HELD_OUT, True), (HELD_OUT // 2, False)):
-        expected = loss_of(network_after(config, tmp_path), load(config.data).held_out(size)).item()
-        assert (result.held_out == pytest.approx(expected)) == is_all
+    at_end = loss_of(network_after(config, tmp_path), load(config.data).held_out(HELD_OUT)).item()
+    assert result.held_out == pytest.approx(at_end)
     assert result.num_parameters == sum(p.numel() for p in start_of(config).parameters())
 
 
@@ -407,7 +329,7 @@ def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
         TrainResult.model_validate(result.plain() | {"guess": math.nan})
 
 
-@pytest.mark.parametrize(("learning_rate", "patience"), [(1.0, 3), (0.3, 1), (0.3, 2), (0.3, 3), (0.3, 4)])
+@pytest.mark.parametrize(("learning_rate", "patience"), [(1.0, 3), (0.3, 1), (0.3, 3)])
 def test_a_loss_that_stays_above_the_start_has_diverged(learning_rate: float, patience: int) -> None:
     config = replace(BASE, optimizer="signsgd", learning_rate=learning_rate, num_steps=14, patience=patience)
     result, whole = train(config), train(replace(config, patience=50))
@@ -471,7 +393,7 @@ def test_the_rule_at_its_boundaries() -> None:
         ("optimizer", ["adamm"], list(OPTIMIZERS)),
         ("schedule", ["step"], list(SCHEDULES)),
         ("precision", ["float16"], ["float64", "float32", "bfloat16"]),
-        ("num_steps", [0, -1], [1]),
+        ("num_steps", [0], [1]),
         ("batch_size", [0], [1]),
         ("evaluate_every", [0], [1]),
         ("patience", [0], [1]),
@@ -491,9 +413,9 @@ def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any], good: l
         known_good = {**known, "num_steps": 1} if field == "num_steps" else known
         TrainConfig(**{**known_good, field: value})
     for value in bad:
-        with pytest.raises(ValueError, match=rf"^{field} ") as found:
+        with pytest.raises(ValueError, match=rf"^{field} ") as refusal:
             TrainConfig(**{**known, field: value})
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:

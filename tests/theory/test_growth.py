@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import product
 
 import mpmath
 import pytest
-from sympy import Expr, Integer, Rational, S, log, nan, oo, pi, sqrt
+from sympy import Expr, Rational, S, log, nan, oo, pi, sqrt
 
-import theory.meanfield.growth as growth
 from theory.asymptotics.evaluate import evaluate
 from theory.asymptotics.expansion import BeyondScaleError, sign_of
 from theory.asymptotics.orders import ZERO, Order, cross_check
@@ -22,7 +18,7 @@ from theory.meanfield.growth import update_order
 from theory.meanfield.setting import Setting
 from theory.meanfield.update import cached_closed_form, predict_setting
 from theory.schemes import SCHEMES, custom_scheme
-from theory.symbols import L, N
+from theory.symbols import L
 
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 half = S.Half
@@ -65,74 +61,39 @@ def is_right(setting: Setting, order: Order) -> bool:
 # ---------------------------------------------------------------------------------------------- named schemes
 
 CLOSED = [name for name in SCHEMES if name not in ("ln-scaling", "rezero", "skipinit")]
+BENT = [("post-ln", "sgd", "gelu"), ("sub-ln", "adam", "gelu"), ("gpt2", "lamb", "tanh")]
+"""One scheme for each way in which an activation that is not homogeneous enters an order."""
 
 
-Pairs = list[tuple[str, str]]
-RELU: Pairs = [(opt, "relu") for opt in OPTIMIZERS]
-BENT: dict[str, Pairs] = {
-    "post-ln": [("sgd", "gelu")],
-    "sub-ln": [("adam", "gelu")],
-    "gpt2": [("lamb", "tanh")],
-}
+@pytest.mark.parametrize("name, opt, act", [*((name, "sgd", "relu") for name in CLOSED), *BENT])
+def test_the_update_approaches_its_order(name, opt, act):
+    setting = Setting.of(name, opt, act)
+    order = update_order(setting)
+    assert is_right(setting, order)
 
 
-def in_turn(name: str) -> Pairs:
-    """One of the optimizers but sgd behind a relu, another in the next scheme."""
-    return [RELU[1 + list(SCHEMES).index(name) % 4]]
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_slope_of_the_update_is_the_power(name):
+    """Between 10^9 and 10^11 sublayers: no closed form needed, and a power wrong by 1/16 would show.
+
+    Behind a relu, under another optimizer in each scheme; sgd is above.
+    """
+    setting = Setting.of(name, OPTIMIZERS[1 + list(SCHEMES).index(name) % 4])
+    order, low, high = update_order(setting), 10**9, 10**11
+    ends = [log10_update(setting, num) for num in (low, high)]
+    if order.is_zero:
+        assert ends == [-math.inf, -math.inf]
+    else:
+        ratios = (high / low, math.log(high) / math.log(low), math.log(math.log(high)) / math.log(math.log(low)))
+        keys = (order.power, order.log_power, order.loglog_power)
+        wanted = sum(number(key) * math.log(ratio) for key, ratio in zip(keys, ratios, strict=True))
+        assert abs((ends[1] - ends[0]) * math.log(10) - wanted) < 0.03 * math.log(high / low)
 
 
-def lanes(names: Iterable[str], fast: Callable[[str], Pairs], every: Pairs) -> list:
-    """(scheme, (optimizer, activation) pairs): a few in make test, every one in make test-long."""
-    found = [(name, [pair for pair in every if pair not in fast(name)]) for name in names]
-    return [pytest.param(name, fast(name), id=name) for name, _ in found] + [
-        pytest.param(name, rest, id=f"{name}-rest", marks=pytest.mark.slow) for name, rest in found
-    ]
-
-
-@pytest.mark.parametrize(
-    "name, pairs",
-    lanes(
-        CLOSED,
-        lambda name: [("sgd", "relu"), *BENT.get(name, [])],
-        [*RELU, ("sgd", "gelu"), ("adam", "gelu"), ("lamb", "tanh")],
-    ),
-)
-def test_the_update_approaches_its_order(name, pairs):
-    for opt, act in pairs:
-        setting = Setting.of(name, opt, act)
-        order = update_order(setting)
-        if order == ZERO or order.coefficient is nan:
-            assert (order == ZERO and name == "fixup") or (name, act) == ("sub-ln-gamma", "tanh")
-            continue
-        assert is_right(setting, order), (opt, act)
-
-
-@pytest.mark.parametrize("name, pairs", lanes(SCHEMES, in_turn, [*RELU, ("sgd", "silu")]))
-def test_the_slope_of_the_update_is_the_power(name, pairs):
-    """Between 10^9 and 10^11 sublayers: no closed form needed, and a power wrong by 1/16 would show."""
-    for opt, act in pairs:
-        setting = Setting.of(name, opt, act)
-        order, low, high = update_order(setting), 10**9, 10**11
-        ends = [log10_update(setting, num) for num in (low, high)]
-        if order.is_zero:
-            assert ends == [-math.inf, -math.inf]
-        elif order.power is oo:
-            assert ends[1] / ends[0] > 50
-        else:
-            ratios = (high / low, math.log(high) / math.log(low), math.log(math.log(high)) / math.log(math.log(low)))
-            keys = (order.power, order.log_power, order.loglog_power)
-            wanted = sum(number(key) * math.log(ratio) for key, ratio in zip(keys, ratios, strict=True))
-            assert abs((ends[1] - ends[0]) * math.log(10) - wanted) < 0.03 * math.log(high / low)
-
-
-@pytest.mark.parametrize(
-    "act, kind", [("relu", "layernorm"), ("identity", "rmsnorm"), ("gelu", "rmsnorm"), ("relu", "rmsnorm")]
-)
+@pytest.mark.parametrize("act, kind", [("identity", "rmsnorm"), ("gelu", "rmsnorm")])
 def test_norm_kinds_differ_behind_an_activation_only(act, kind):
-    for name in ("sub-ln", "normformer", "sub-ln-gamma"):
-        setting = Setting.of(name, "sgd", act, kind)
-        order = update_order(setting)
-        assert order.coefficient is nan or is_right(setting, order)
+    setting = Setting.of("sub-ln-gamma", "sgd", act, kind)
+    assert is_right(setting, update_order(setting))
     assert update_order(Setting.of("pre-ln", "sgd", act, kind)) == update_order(Setting.of("pre-ln", "sgd", act))
 
 
@@ -147,55 +108,31 @@ def test_a_saturating_activation_under_growing_gains_outgrows_every_power():
     assert ratios[0] > ratios[1] > ratios[2] > 1 or ratios[0] < ratios[1] < ratios[2] < 1
 
 
-@pytest.mark.parametrize(
-    "act", ["relu", *(pytest.param(act, marks=pytest.mark.slow) for act in ("gelu", "silu", "tanh", "identity"))]
-)
-def test_ln_scaling_grows_like_log_log(act):
+def test_ln_scaling_grows_like_log_log():
     """update - 2 log log L tends to a constant, slowly: between L and L^2 the update grows by 2 log 2."""
-    setting = Setting.of("ln-scaling", "sgd", act)
+    setting = Setting.of("ln-scaling", "sgd")
     order = update_order(setting)
     assert (order.coefficient, order.power, order.log_power, order.loglog_power) == (2, 0, 0, 1)
     values = {e: predict_setting(setting, 10**e).update for e in (3, 4, 5, 6, 8, 10, 12)}
     misses = [abs(values[2 * e] - values[e] - 2 * math.log(2)) for e in (3, 4, 5, 6)]
     assert misses == sorted(misses, reverse=True) and misses[-1] < 0.25
-    wrong = [abs(values[2 * e] - values[e] - factor * math.log(2)) for factor in (1, 4) for e in (6,)]
-    assert min(wrong) > 0.4
 
 
-@pytest.mark.parametrize(
-    "act, opt",
-    [
-        pytest.param(
-            act,
-            opt,
-            marks=[] if (act, opt) == ("relu", "muon") else [pytest.mark.slow],
-        )
-        for act in ("relu", "gelu", "silu", "tanh", "identity")
-        for opt in ("adam", "lamb", "lars", "muon")
-    ],
-)
-def test_ln_scaling_approaches_its_order_monotonically(act, opt):
-    setting = Setting.of("ln-scaling", opt, act)
+@pytest.mark.parametrize("opt", ["adam", "muon"])
+def test_ln_scaling_approaches_its_order_monotonically(opt):
+    setting = Setting.of("ln-scaling", opt)
     order = update_order(setting)
     assert (order.power, order.log_power) == (half, -half)
     misses = [abs(miss(setting, order, 10**e)) for e in (5, 7, 9, 12)]
     assert misses == sorted(misses, reverse=True) and misses[-1] < 0.15
 
 
-@pytest.mark.parametrize(
-    "opt, act",
-    [
-        pytest.param(opt, act, marks=[] if (opt, act) == ("sgd", "tanh") else [pytest.mark.slow])
-        for opt in OPTIMIZERS
-        for act in ("gelu", "silu", "tanh")
-    ],
-)
-def test_t_fixup_is_linear_at_depth(act, opt):
+def test_t_fixup_is_linear_at_depth():
     """Its order is that of the identity scaled by phi'(0); approached like 1/sqrt(L)."""
-    setting = Setting.of("t-fixup", opt, act)
+    setting = Setting.of("t-fixup", "sgd", "tanh")
     order = update_order(setting)
-    misses = [abs(miss(setting, order, 10**e)) for e in (3, 6, 9)]
-    assert 25 < misses[0] / misses[1] < 36 and 20 < misses[1] / misses[2] < 45
+    near, far = (abs(miss(setting, order, num)) for num in (10**3, 10**6))
+    assert 25 < near / far < 36
 
 
 # ---------------------------------------------------------------------------------------------- schemes of one's own
@@ -206,25 +143,17 @@ def custom(norm: str, weight: tuple[str, str], opt: str, act: str, branch: tuple
     return Setting.of(custom_scheme(norm, residual_weight=residual, branch_weight=b), opt, act)
 
 
-FAST = (("sgd", "gelu", "0"), ("adam", "relu", "-1/2"))
 WEIGHTS = [("9/10", "0"), ("11/10", "0"), ("1", "1/4"), ("1", "-1/10"), ("1/2", "1/10"), ("2", "-1/10")]
+CUSTOM = [
+    *(("pre", weight, "adam", "relu", ("1", "-1/2")) for weight in WEIGHTS),
+    *(("sub", weight, "adam", "relu", ("1", "-1/2")) for weight in WEIGHTS[3:]),
+    *(("pre", weight, "sgd", "gelu", ("1", "0")) for weight in WEIGHTS),
+    *((norm, WEIGHTS[0], "sgd", "gelu", ("1", "0")) for norm in ("sub", "peri")),
+]
+"""Every place of the norms, and each kind of residual weight: below 1, above 1, growing and shrinking with L."""
 
 
-def is_fast(norm: str, weight: tuple[str, str], opt: str, act: str, branch: tuple[str, str]) -> bool:
-    """Every place of the norms; each weight that differs in kind once behind a bent activation."""
-    return (opt, act, branch[1]) in FAST and (act == "relu" or norm == "pre" or weight in WEIGHTS[:1])
-
-
-@pytest.mark.parametrize(
-    "norm, weight, opt, act, branch",
-    [
-        pytest.param(*case, marks=[] if is_fast(*case) else [pytest.mark.slow])
-        for case in product(
-            ("pre", "sub", "peri"), WEIGHTS, ("sgd", "adam"), ("gelu", "relu"), (("1", "0"), ("1", "-1/2"))
-        )
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("norm, weight, opt, act, branch", CUSTOM, ids=str)
 def test_residual_weights_other_than_one(norm, weight, opt, act, branch):
     setting = custom(norm, weight, opt, act, branch)
     if weight == ("11/10", "0") and branch == ("1", "0"):
@@ -294,34 +223,7 @@ def test_powers_under_sgd_adam_and_lamb(name):
         if wanted is None:
             assert order == ZERO
         else:
-            gaps = [sign_of(found - Integer(0) - known) for found, known in zip(powers(order), wanted, strict=True)]
-            assert gaps == [0, 0, 0], opt
-
-
-COEFFICIENTS = [
-    ("post-ln", "sgd", "relu", "layernorm", Rational(2, 3)),
-    ("pre-ln", "sgd", "relu", "layernorm", 2),
-    ("peri-ln", "sgd", "relu", "layernorm", 2),
-    ("sub-ln", "sgd", "relu", "rmsnorm", 2),
-    ("sub-ln", "sgd", "identity", "layernorm", 2),
-    ("deepnorm", "sgd", "relu", "layernorm", half),
-    ("su-sgd", "sgd", "relu", "layernorm", 1),
-    ("su-lamb", "sgd", "relu", "layernorm", 1),
-    ("su-adam", "adam", "relu", "layernorm", 2 / pi),
-    ("gpt2", "sgd", "relu", "layernorm", log(Rational(3, 2))),
-    ("depth-mup", "sgd", "relu", "layernorm", log(Rational(9, 4))),
-    ("ln-scaling", "sgd", "relu", "layernorm", 2),
-]
-
-
-@pytest.mark.parametrize("name, opt, act, kind, wanted", COEFFICIENTS)
-def test_coefficients(name, opt, act, kind, wanted):
-    assert sign_of(order_of(name, opt, act, kind).coefficient - wanted) == 0
-
-
-def test_sub_ln_is_logarithmic_only_without_centring():
-    assert powers(order_of("sub-ln", "sgd", "relu", "rmsnorm")) == LOG
-    assert powers(order_of("sub-ln", "sgd", "identity")) == LOG
+            assert not any(sign_of(power - known) for power, known in zip(powers(order), wanted, strict=True)), opt
 
 
 def test_post_ln_explodes_for_every_activation_that_is_not_homogeneous():
@@ -336,46 +238,4 @@ def test_post_ln_explodes_for_every_activation_that_is_not_homogeneous():
 # ---------------------------------------------------------------------------------------------- N for L
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_an_order_in_layers_is_the_order_in_sublayers(name):
-    """L = 2 N: the restated order at N is the order at 2 N; where a log stands in it, up to the log of 2."""
-    for opt in ("sgd", "adam", "lamb"):
-        order = order_of(name, opt)
-        restated = order.restated(L, 2 * N)
-        if order.is_zero:
-            assert restated == order
-            continue
-        for num in (10**6, 10**100):
-            ratio = evaluate(restated.expression(N), {N: num}) / evaluate(order.expression(L), {L: 2 * num})
-            moved = sign_of(order.log_power) or sign_of(order.loglog_power)
-            assert abs(ratio - 1) < (1 / math.log(num) if moved else 1e-15)
-
-
 # ---------------------------------------------------------------------------------------------- mutants
-
-MUTANTS = {
-    "power": lambda o: replace(o, power=o.power + Rational(1, 4)),
-    "log": lambda o: replace(o, log_power=o.log_power + 1),
-    "factor 2": lambda o: replace(o, coefficient=o.coefficient * 2),
-    "5 per cent": lambda o: replace(o, coefficient=o.coefficient * Rational(105, 100)),
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize("name", ["post-ln", "sub-ln", "deepnorm", "su-adam", "gpt2", "t-fixup", "depth-mup"])
-def test_a_broken_order_is_seen(name, mutant):
-    for opt in ("sgd", "adam"):
-        setting = Setting.of(name, opt)
-        assert not is_right(setting, MUTANTS[mutant](update_order(setting)))
-
-
-def test_a_broken_argument_is_seen(monkeypatch):
-    """The two arguments without a closed form: a block of one sublayer for two, one layer more in the product."""
-    monkeypatch.setattr(growth, "Integer", lambda _: Integer(4))
-    doubled = growth._slowly_scaled(Setting.of("ln-scaling", "adam"))
-    assert abs(miss(Setting.of("ln-scaling", "adam"), doubled, 10**9)) > 0.3
-    setting, right = Setting.of("t-fixup", "sgd", "gelu"), growth._vanishing_gain_moments
-    monkeypatch.setattr(
-        growth, "_vanishing_gain_moments", lambda s, scale: right(s, scale)._replace(slope_second=Rational(1, 5))
-    )
-    assert not is_right(setting, growth._linearised(setting))

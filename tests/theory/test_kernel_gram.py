@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import mpmath
 import numpy as np
@@ -32,24 +31,18 @@ def exact_gap(gram: Gram, i: int, j: int) -> mpmath.mpf:
         return 1 - both / mpmath.sqrt(own * other)
 
 
-def worst_error(gram: Gram, normalised: Callable[[Gram], Gram]) -> float:
-    """The largest error of a gap, in units of the rounding of the gaps that it is made from."""
-    found, worst = normalised(gram), 0.0
-    assert found.level == 1
+def worst_error(gram: Gram) -> float:
+    """The largest error of a gap of the normalised matrix, in units of the rounding of the gaps it is made from."""
+    normalised, worst = gram.normalised(), 0.0
+    assert normalised.level == 1
     for i, j in np.ndindex(gram.gap.shape):
         own, other, both = gram.gap[i, i], gram.gap[j, j], abs(gram.gap[i, j])
         longest = max(gram.diagonal[i], gram.diagonal[j])
         rounding = EPS * (both + own + other) / math.sqrt(gram.diagonal[i] * gram.diagonal[j])
         rounding *= max(1.0, gram.level / longest)  # the lengths themselves are a difference
-        error = float(abs(mpmath.mpf(found.gap[i, j]) - exact_gap(gram, i, j)))
+        error = float(abs(mpmath.mpf(normalised.gap[i, j]) - exact_gap(gram, i, j)))
         worst = max(worst, error / rounding if rounding else error)
     return float(worst)
-
-
-def by_division(gram: Gram) -> Gram:
-    """What the gaps are kept to avoid."""
-    root = np.sqrt(gram.diagonal)
-    return Gram(1.0, 1 - gram.full / np.outer(root, root))
 
 
 def parallel(gap: float, level: float) -> Gram:
@@ -64,9 +57,7 @@ def parallel(gap: float, level: float) -> Gram:
 def test_a_gap_keeps_its_own_digits_however_small(gap: float, level: float) -> None:
     gram = parallel(gap, level)
     assert 0.01 * gap < gram.normalised().gap.max() < 10 * gap
-    assert worst_error(gram, Gram.normalised) < 8
-    if gap < 1e-2:
-        assert worst_error(gram, by_division) > 8, "1 - K / r has only the digits of 1"
+    assert worst_error(gram) < 8
 
 
 def test_unequal_lengths_and_negative_correlations() -> None:
@@ -76,10 +67,9 @@ def test_unequal_lengths_and_negative_correlations() -> None:
     gram = Gram(float(full.max()), full.max() - full)
     cosines = full / np.sqrt(np.outer(full.diagonal(), full.diagonal()))
     assert cosines.min() < -0.5
-    assert worst_error(gram, Gram.normalised) < 8
+    assert worst_error(gram) < 8
     assert (gram.normalised().gap.diagonal() == 0).all()
     assert np.allclose(gram.normalised().full, cosines, rtol=0, atol=1e-10)
-    assert worst_error(gram, lambda _: Gram(1.0, gram.gap / gram.level)) > 8, "one length for all is seen"
 
 
 # ---------------------------------------------------------------- sums, multiples, centring
@@ -87,8 +77,8 @@ def test_unequal_lengths_and_negative_correlations() -> None:
 
 def test_sums_and_multiples_are_of_the_whole_matrix() -> None:
     x, y = vectors(2, 5, 5)
-    one, other = (Gram(2.0, 2.0 - z @ z.T) for z in (x, y))
-    assert np.allclose(one.plus(other.times(3.0)).full, x @ x.T + 3 * y @ y.T, rtol=1e-14, atol=1e-14)
+    of_x, of_y = (Gram(2.0, 2.0 - z @ z.T) for z in (x, y))
+    assert np.allclose(of_x.plus(of_y.times(3.0)).full, x @ x.T + 3 * y @ y.T, rtol=1e-14, atol=1e-14)
     tiny = Gram(1.0, np.array([[0.0, 1e-40], [1e-40, 0.0]]))
     assert tiny.plus(tiny.times(2.0)).gap[0, 1] == pytest.approx(3e-40, rel=4 * EPS)
 
@@ -101,13 +91,11 @@ def test_centred_subtracts_each_groups_mean() -> None:
     wanted = without @ without.T
     assert np.allclose(Gram(5.0, 5.0 - x @ x.T).centred(groups), wanted, rtol=1e-13, atol=1e-13)
     assert np.allclose(centred(groups, x @ x.T), wanted, rtol=1e-13, atol=1e-13)
-    assert not np.allclose(centred(np.zeros(7), x @ x.T), wanted), "one mean for all is another matrix"
 
 
 def test_centring_keeps_the_digits_of_small_gaps() -> None:
     gap = np.array([[0.0, 4e-60], [4e-60, 0.0]])
     assert np.allclose(Gram(1.0, gap).centred(np.zeros(2)), [[2e-60, -2e-60], [-2e-60, 2e-60]], rtol=4 * EPS, atol=0)
-    assert (centred(np.zeros(2), Gram(1.0, gap).full) == 0).all(), "the whole matrix has lost them"
 
 
 def test_equal_tokens_are_centred_to_exactly_nothing() -> None:
@@ -119,8 +107,6 @@ def test_factor_is_a_root(rank: int) -> None:
     x = vectors(6, rank) * np.geomspace(1, 1e-3, rank)
     root = factor(x @ x.T)
     assert np.allclose(root @ root.T, x @ x.T, rtol=0, atol=20 * EPS * (x @ x.T).max())
-    other = factor(x @ x.T + 1e-6 * np.eye(6))
-    assert not np.allclose(other @ other.T, x @ x.T, rtol=0, atol=20 * EPS * (x @ x.T).max())
 
 
 # ---------------------------------------------------------------- E sqrt(z^T C z)
@@ -151,11 +137,10 @@ def turned(values: list[float]) -> np.ndarray:
     return axes @ np.diag(values) @ axes.T
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 256, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [1, 2, 10, 256])
 def test_equal_eigenvalues_are_the_mean_of_a_chi(n: int) -> None:
     chi = math.sqrt(2) * math.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
     assert float(mean_root(4.0 * np.eye(n))) == pytest.approx(2 * chi, rel=TRAPEZOID)
-    assert float(mean_root(4.0 * np.eye(n + 1))) != pytest.approx(2 * chi, rel=TRAPEZOID)
 
 
 def test_rank_one_and_nothing() -> None:
@@ -167,9 +152,7 @@ def test_rank_one_and_nothing() -> None:
 @given(st.tuples(*[st.floats(-12, 12)] * 3))
 def test_any_three_eigenvalues(logs: tuple[float, float, float]) -> None:
     values = [10**x for x in logs]
-    found = float(mean_root(np.diag(values)))
-    assert found == pytest.approx(of_three(tuple(values)), rel=TRAPEZOID)
-    assert found != pytest.approx(of_three((1.001 * values[0], 1.001 * values[1], 1.001 * values[2])), rel=TRAPEZOID)
+    assert float(mean_root(np.diag(values))) == pytest.approx(of_three(tuple(values)), rel=TRAPEZOID)
 
 
 @given(st.lists(st.integers(-40, 40), min_size=2, max_size=6, unique=True))
@@ -179,8 +162,8 @@ def test_any_pairs_of_eigenvalues(steps: list[int]) -> None:
 
 
 def test_forms_that_are_turned_and_stacked() -> None:
-    found = mean_root(np.array([turned([1.0, 2.0, 5.0]), turned([0.0, 0.0, 3.0])]))
-    assert found == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
+    roots = mean_root(np.array([turned([1.0, 2.0, 5.0]), turned([0.0, 0.0, 3.0])]))
+    assert roots == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
 
 
 # ---------------------------------------------------------------- norms of products
@@ -192,7 +175,6 @@ def test_mean_abs_is_of_a_sum_of_products_of_gaussians() -> None:
     values = np.linalg.eigvals(left @ right).real
     wanted = math.sqrt(2 / math.pi) * of_three(tuple(values))
     assert mean_abs(left, right) == pytest.approx(wanted, rel=TRAPEZOID)
-    assert mean_abs(left, np.diag(np.diagonal(right))) != pytest.approx(wanted, rel=1e-3)
     assert mean_abs(np.array([[4.0]]), np.array([[9.0]])) == pytest.approx(6 * 2 / math.pi, rel=TRAPEZOID)
 
 
@@ -201,4 +183,3 @@ def test_nuclear_is_the_sum_of_singular_values(rank: int) -> None:
     y, x = vectors(40, rank) @ vectors(rank, 5), vectors(30, 5)
     wanted = np.linalg.svd(y @ x.T, compute_uv=False).sum()
     assert nuclear(y.T @ y, x.T @ x) == pytest.approx(wanted, rel=1e-6)
-    assert nuclear(y.T @ y, np.diag((x**2).sum(0))) != pytest.approx(wanted, rel=1e-3)

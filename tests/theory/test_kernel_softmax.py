@@ -7,7 +7,7 @@ closed form (products of gradients, values, keys) is drawn. Nothing of ``theory`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -83,12 +83,9 @@ class Case:
 
 
 CASES = [
-    Case(name="full"),
     Case(name="causal", is_causal=True, num_queries=4, num_sources=4),
     Case(name="cross", is_cross=True, num_queries=2, num_sources=4),
     Case(name="two sequences", batch=2, num_queries=2, num_sources=2, has_scale=True),
-    Case(name="many keys", is_cross=True, num_queries=2, num_sources=6, gains=Gains(0.7, 0.8, 1.0, 1.0)),
-    Case(name="small heads", head_size=8),
     Case(name="small heads, causal", head_size=8, num_queries=4, num_sources=4, is_causal=True),
     Case(name="small heads, cross", head_size=8, is_cross=True, num_queries=3, num_sources=2, has_scale=True),
 ]
@@ -113,9 +110,9 @@ def predicted(case: Case) -> tuple[Numbers, Numbers]:
             num_points=NUM_POINTS,
             which=(0, replicate),
         )
-        found = attention.backward(case.at_out, case.scale, with_roots=True)
-        assert found.roots is not None
-        runs.append({"mixed": attention.mixed.full, **numbers(found, found.roots)})
+        backward = attention.backward(case.at_out, case.scale, with_roots=True)
+        assert backward.roots is not None
+        runs.append({"mixed": attention.mixed.full, **numbers(backward, backward.roots)})
     stacked = {name: np.array([run[name] for run in runs]) for name in runs[0]}
     return (
         {name: x.mean(0) for name, x in stacked.items()},
@@ -123,9 +120,9 @@ def predicted(case: Case) -> tuple[Numbers, Numbers]:
     )
 
 
-def numbers(found: Backward, roots: Roots) -> Numbers:
-    by_root = {f"root of {one.name}": np.array(vars(roots)[one.name]) for one in fields(roots)}
-    return {"at q": found.q, "at k": found.k, "at v": found.v, **by_root}
+def numbers(backward: Backward, roots: Roots) -> Numbers:
+    by_root = {f"root of {name}": np.array(root) for name, root in vars(roots).items() if name != "k_bias"}  # that is 0
+    return {"at q": backward.q, "at k": backward.k, "at v": backward.v, **by_root}
 
 
 # ---------------------------------------------------------------- what heads say
@@ -144,12 +141,12 @@ def softmax(scores: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 def slopes(scores: np.ndarray, allowed: np.ndarray, at_weights: np.ndarray) -> np.ndarray:
     """d (sum of at_weights * softmax) / d scores, one score at a time by a complex step."""
-    found = np.zeros_like(scores)
+    at_scores = np.zeros_like(scores)
     for t, s in np.argwhere(allowed):
         moved = scores[:, t].astype(complex)
         moved[:, s] += 1e-30j
-        found[:, t, s] = (at_weights[:, t] * softmax(moved, allowed[t])).sum(-1).imag / 1e-30
-    return found
+        at_scores[:, t, s] = (at_weights[:, t] * softmax(moved, allowed[t])).sum(-1).imag / 1e-30
+    return at_scores
 
 
 NUM_DRAWS = 10_000
@@ -195,27 +192,27 @@ def drawn(case: Case) -> dict[str, np.ndarray]:
         "v_bias": at_v.sum(1),
         "inner_gain": (gains.out * at_out * mixed / scale).sum(1),
     }
-    found = {f"root of {name}": abs(x).mean(-1) / math.sqrt(2 / math.pi) for name, x in entries.items()}
-    found["root of head_scale"] = gains.out * np.sqrt((case.at_out * variance).sum((1, 2)))
+    of_head = {f"root of {name}": abs(x).mean(-1) / math.sqrt(2 / math.pi) for name, x in entries.items()}
+    of_head["root of head_scale"] = gains.out * np.sqrt((case.at_out * variance).sum((1, 2)))
     grams = {"mixed": mixed, "at q": at_q, "at k": at_k, "at v": at_v}
-    return found | {name: x @ x.mT / x.shape[-1] for name, x in grams.items()}
+    return of_head | {name: x @ x.mT / x.shape[-1] for name, x in grams.items()}
 
 
 @cache
 def sampled(case: Case) -> tuple[Numbers, Numbers]:
     """Means and squares of standard errors."""
-    found = drawn(case)
-    return {name: x.mean(0) for name, x in found.items()}, {name: x.var(0) / len(x) for name, x in found.items()}
+    heads = drawn(case)
+    return {name: x.mean(0) for name, x in heads.items()}, {name: x.var(0) / len(x) for name, x in heads.items()}
 
 
-def outside(case: Case, found: Numbers, of: Case | None = None) -> set[str]:
-    """The numbers that heads reject, at an error of FAMILY_ERROR over all comparisons together. of: whose they are."""
-    one = FAMILY_ERROR / NUM_COMPARISONS / 2
-    few, many = -float(stdtrit(REPLICATES - 1, one)), -float(stdtrit(NUM_DRAWS - 1, one))
+def outside(case: Case, theory: Numbers) -> set[str]:
+    """The numbers that the heads of a case reject, at an error of FAMILY_ERROR over all comparisons together."""
+    tail = FAMILY_ERROR / NUM_COMPARISONS / 2
+    few, many = -float(stdtrit(REPLICATES - 1, tail)), -float(stdtrit(NUM_DRAWS - 1, tail))
     means, squares = sampled(case)
-    _, own = predicted(of or case)
+    _, own = predicted(case)
     missed = set()
-    for name, value in found.items():
+    for name, value in theory.items():
         rounding = 1e-12 * abs(means[name]).max()
         allowance = np.sqrt(many**2 * squares[name] + few**2 * own[name]) + rounding
         if (abs(value - means[name]) > allowance).any():
@@ -225,95 +222,14 @@ def outside(case: Case, found: Numbers, of: Case | None = None) -> set[str]:
 
 # ---------------------------------------------------------------- the comparison
 
-IDS = [case.name for case in CASES]
 
-
-FAST = ("causal", "cross", "two sequences", "small heads, cross")
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case.name in FAST else [pytest.mark.slow]) for case in CASES], ids=IDS
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
-    """And each number is seen when it is off."""
-    found, _ = predicted(case)
-    assert outside(case, found) == set()
-    assert len(found) == 12
-    assert outside(case, {name: 1.25 * value for name, value in found.items()}) == set(found)
-
-
-def test_other_heads_are_seen() -> None:
-    """One thing changed at a time, of what is drawn: every number that it should change is rejected."""
-    case = CASES[1]
-    found, _ = predicted(case)
-    unsteered = {"mixed", "at v", "root of v", "root of out", "root of inner_gain", "root of head_scale"}
-    steered = {"at q", "at k", "root of q", "root of k", "root of q_bias"}
-    gains = case.gains
-    full = outside(replace(case, is_causal=False), found, case)
-    assert full >= {"mixed", "at q", "at k", "at v"}
-    assert outside(replace(case, gains=replace(gains, q=1.3 * gains.q)), found, case) >= steered
-    seen = outside(replace(case, gains=replace(gains, v=1.2 * gains.v)), found, case)
-    assert seen >= steered | (unsteered - {"at v", "root of v"})
-    seen = outside(replace(case, gains=replace(gains, out=1.2 * gains.out)), found, case)
-    assert seen >= steered | {"at v", "root of v"}
-    assert outside(replace(case, has_scale=True), found, case) >= {"at q", "at k", "at v", "root of v_bias"}
-
-
-def test_queries_and_keys_are_not_each_other() -> None:
-    case = CASES[2]
-    found, _ = predicted(case)
-    swapped = {**found, "root of q": found["root of v"], "root of k": found["root of out"]}
-    assert outside(case, swapped) == {"root of q", "root of k"}
-    square = CASES[1]
-    found, _ = predicted(square)
-    assert {"at q", "at k"} <= outside(square, {**found, "at q": found["at k"], "at k": found["at q"]})
+    """With an error below a fifth of each number."""
+    means, _ = predicted(case)
+    assert outside(case, means) == set()
+    assert len(means) == 12
+    assert outside(case, {name: 1.25 * value for name, value in means.items()}) == set(means)
 
 
 # ---------------------------------------------------------------- heads of some size
-
-
-@cache
-def at_heads(head_size: int | None, num_tokens: int = 4) -> dict[str, np.ndarray]:
-    """Updates of q and k of tokens that are as good as drawn, over sets of points."""
-    same = np.eye(num_tokens)
-    found: dict[str, list[float]] = {"q": [], "k": []}
-    for replicate in range(REPLICATES):
-        attention = Attention(
-            Gram(1.0, 1 - same),
-            Gram(1.0, 1 - same),
-            same > -1,
-            np.zeros(num_tokens),
-            Gains(1.0, 1.0, 1.0, 1.0),
-            head_size=head_size,
-            num_points=NUM_POINTS,
-            which=(1, replicate),
-        )
-        backward = attention.backward(same, np.ones(num_tokens), with_roots=False)
-        found["q"].append(float(backward.q.trace()))
-        found["k"].append(float(backward.k.trace()))
-    return {name: np.array(values) for name, values in found.items()}
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    reach = -float(stdtrit(len(values) - 1, 5e-4)) * values.std(ddof=1) / math.sqrt(len(values))
-    return values.mean() - reach, values.mean() + reach
-
-
-def test_small_heads_update_keys_more_than_queries() -> None:
-    """By a fraction of about 1 / head size, and not at all in infinitely large ones."""
-    wide = at_heads(None)
-    assert wide["k"] == pytest.approx(wide["q"], rel=1e-12)
-    for head_size in (2, 4, 8):
-        found = at_heads(head_size)
-        low, high = interval(found["k"] / found["q"] - 1)
-        assert low > 0
-        assert high < 1 / head_size
-    found = at_heads(2)
-    assert interval(found["q"] / found["k"] - 1)[1] < 0, "the other way round is seen"
-
-
-def test_large_heads_are_infinitely_large_ones() -> None:
-    wide = at_heads(None)["q"].mean()
-    misses = {head_size: interval(at_heads(head_size)["q"] / wide - 1) for head_size in (2, 128)}
-    assert misses[128][0] < 0 < misses[128][1] or max(map(abs, misses[128])) < 0.02
-    assert misses[2][1] < -0.05

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from functools import cache
 
 import pytest
@@ -10,8 +9,8 @@ import sympy as sp
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from mpmath import mp, mpf
-from sympy import Abs, Max, Min, Rational, S, sign, sqrt
+from mpmath import mpf
+from sympy import Abs, Max, Min, Rational, sign, sqrt
 
 from theory.optimizers import (
     OPTIMIZERS,
@@ -19,8 +18,6 @@ from theory.optimizers import (
     NotHomogeneousError,
     Optimizer,
     UndecidedError,
-    _adam_direction,
-    _average,
     beta1,
     beta2,
     entrywise,
@@ -30,7 +27,6 @@ from theory.optimizers import (
     optimizer,
     polar,
     pull_out,
-    root_mean_square,
 )
 from theory.symbols import eta, scratch, scratch_matrix
 
@@ -119,10 +115,6 @@ def test_unknown_name():
         optimizer("qqq")
 
 
-def test_functional_survives_pickling():
-    assert all(pickle.loads(pickle.dumps(f)) is f for f in Functional)
-
-
 # ---------------------------------------------------------------- the map is what torch does in its first step
 
 
@@ -154,34 +146,12 @@ def first_step(make, gradient, parameter):
     return variable.detach() - parameter
 
 
-@pytest.mark.parametrize(
-    ("name", "rank_one", "shape"),
-    [
-        pytest.param(name, rank_one, shape, marks=[] if shape == (3, 2) and is_fast else [pytest.mark.slow])
-        for name in TORCH
-        for rank_one in (False, True)
-        for is_fast in (rank_one == (name == "adafactor"),)  # the one whose map a rank makes simpler
-        for shape in ((2, 2), (1, 3), (3, 2))
-    ],
-)
-def test_torch_first_step(name, rank_one, shape):
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_first_step(name):
     generator = torch.Generator().manual_seed(11)
-    gradient, parameter, delta, x = (
-        torch.randn(*size, generator=generator, dtype=torch.float64)
-        for size in (shape, shape, (shape[0], 1), (1, shape[1]))
-    )
-    gradient = delta @ x if rank_one else gradient
+    gradient, parameter = (torch.randn(3, 2, generator=generator, dtype=torch.float64) for _ in range(2))
     measured = first_step(TORCH[name], gradient, parameter)
     torch.testing.assert_close(evaluate(name, gradient, parameter), measured, rtol=1e-9, atol=1e-12)
-
-
-def test_torch_first_step_sees_a_mutant():
-    gradient, parameter = (
-        torch.tensor(x, dtype=torch.float64) for x in ([[1.0, 2.0], [3.0, -1.0]], [[1.0, 1.0], [2.0, 1.0]])
-    )
-    for name in ("sgd", "rmsprop", "adafactor"):
-        measured = first_step(TORCH["adam"], gradient, parameter)
-        assert not torch.allclose(evaluate(name, gradient, parameter), measured, rtol=1e-3)
 
 
 def converged_muon(parameters):
@@ -204,13 +174,6 @@ if hasattr(torch.optim, "Muon"):  # from torch 2.9
 # ---------------------------------------------------------------- maps never seen before
 
 
-def test_degree_three_halves():
-    o = custom(lambda g, theta: g.applyfunc(lambda x: -eta * Abs(x) ** Rational(3, 2) * sign(x)))
-    assert (o.gradient_degree, o.parameter_degree, o.relative_degree) == (Rational(3, 2), 0, -1)
-    assert o.functional is None and o.factor is S.NaN and not o.is_sign_type and not o.assumes_rank_one
-    assert o.loss_change.has(eta) and "g" in o.update_text
-
-
 @given(
     st.fractions(min_value=-3, max_value=3, max_denominator=6),
     st.fractions(min_value=-3, max_value=3, max_denominator=6),
@@ -219,18 +182,6 @@ def test_degree_three_halves():
 def test_any_degrees_are_found(p, t):
     o = powers_map(Rational(p.numerator, p.denominator), Rational(t.numerator, t.denominator))
     assert (o.gradient_degree, o.parameter_degree) == (Rational(p), Rational(t))
-
-
-@given(
-    st.fractions(min_value=-2, max_value=2, max_denominator=4),
-    st.fractions(min_value=-2, max_value=2, max_denominator=4),
-)
-@FEW
-def test_two_degrees_are_none(p, q):
-    assume(p != q)
-    one, two = powers_map(Rational(p), 0), powers_map(Rational(q), 0)
-    with pytest.raises(NotHomogeneousError, match="not homogeneous"):
-        _ = custom(lambda g, theta: one.update(g, theta) + two.update(g, theta)).gradient_degree
 
 
 def test_adam_with_eps_has_no_degree():
@@ -273,8 +224,8 @@ def test_pull_out_rewrites():
         (sp.tanh((c * x + c * y) / (c * y)), 0),
         (sign(c**3 * x + c**3 * y) * Abs(c * x + c * y) ** Rational(1, 3), Rational(1, 3)),
     ]:
-        found, rest = pull_out(expr, c)
-        assert found == power and not rest.has(c)
+        pulled, rest = pull_out(expr, c)
+        assert pulled == power and not rest.has(c)
         at = {x: Rational(-7, 3), y: Rational(5, 2), c: Rational(9, 4)}
         assert abs((expr - c**power * rest).subs(at).evalf(30)) < 1e-25
     for expr in (Max(1, c * x), c * x + c**2 * y, sp.tanh(c * x), 2**c, c + 1):
@@ -296,22 +247,6 @@ def numeric(name):
 
 entry = st.integers(-50, 50).filter(bool)
 matrices = st.lists(entry, min_size=8, max_size=8)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-@given(matrices, st.fractions(min_value=Rational(1, 64), max_value=64, max_denominator=64).filter(lambda c: c > 0))
-@FEW
-def test_homogeneous_at_random_matrices(name, entries, scale):
-    """Exact for the integers under sign(.), 50 digits for the rest."""
-    assume(entries[0] * entries[3] != entries[1] * entries[2])
-    function, _ = numeric(name)
-    p, t = (int(x) for x in (optimizer(name).gradient_degree, optimizer(name).parameter_degree))
-    with mp.workdps(50):
-        g, theta = [mpf(x) for x in entries[:4]], [mpf(x) for x in entries[4:]]
-        c = mpf(scale.numerator) / scale.denominator
-        step = function(*g, *theta)
-        for scaled, power in ((function(*(c * x for x in g), *theta), p), (function(*g, *(c * x for x in theta)), t)):
-            assert all(abs(x - c**power * y) <= mpf(10) ** -40 * abs(y) for x, y in zip(scaled, step, strict=True))
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -348,75 +283,16 @@ def test_polar_factor_is_the_one_of_an_svd():
     for _ in range(5):
         a = torch.randn(2, 2, generator=generator, dtype=torch.float64)
         u, _, vh = torch.linalg.svd(a)
-        found = polar(sp.Matrix(2, 2, a.flatten().tolist()))
-        torch.testing.assert_close(torch.tensor([float(x) for x in found]).double().reshape(2, 2), (u @ vh))
+        factor = polar(sp.Matrix(2, 2, a.flatten().tolist()))
+        torch.testing.assert_close(torch.tensor([float(x) for x in factor]).double().reshape(2, 2), (u @ vh))
     assert polar(sp.Matrix([[1, 2], [2, 4]])) == sp.Matrix([[1, 2], [2, 4]]) / 5
     with pytest.raises(ValueError, match="3x3"):
         polar(sp.eye(3))
 
 
-# ---------------------------------------------------------------- mutants: a wrong map cannot pass for the right one
-
-
-def squares(g):
-    return g.multiply_elementwise(g)
-
-
-def unclipped_sophia(g, theta):
-    return -eta * _average(beta1, g).applyfunc(lambda x: x / scratch("h", positive=True))
-
-
-def polar_without_sign(g, theta):
-    return -eta * (g + g.cofactor_matrix() if g.is_square else g) / frobenius(g)
-
-
-MUTANTS = {
-    "sgd: learning rate doubled": ("sgd", lambda g, theta: -2 * eta * g),
-    "sgd: ascent": ("sgd", lambda g, theta: eta * g),
-    "sgd: weight decay": ("sgd", lambda g, theta: -eta * (g + scratch("wd", positive=True) * theta)),
-    "momentum: dampened": ("momentum", lambda g, theta: -eta * (1 - momentum) * g),
-    "adam: sign dropped": ("adam", lambda g, theta: -eta * g.applyfunc(Abs)),
-    "adam: preconditioner dropped": ("adam", lambda g, theta: -eta * _average(beta1, g) / (1 - beta1)),
-    "adam: v to the 1/4": (
-        "adam",
-        lambda g, theta: -eta * entrywise(lambda x, v: x / v ** Rational(1, 4), g, squares(g)),
-    ),
-    "adam: no square root": ("adam", lambda g, theta: -eta * entrywise(lambda x, v: x / v, g, squares(g))),
-    "adam: no bias correction": (
-        "adam",
-        lambda g, theta: -eta * entrywise(lambda m, v: m / sqrt(v), _average(beta1, g), _average(beta2, squares(g))),
-    ),
-    "adamw: weight decay": ("adamw", lambda g, theta: -eta * (_adam_direction(g) + scratch("wd") * theta)),
-    "rmsprop: bias correction": ("rmsprop", lambda g, theta: -eta * g.applyfunc(sign)),
-    "lion: sign dropped": ("lion", lambda g, theta: -eta * _average(beta1, g)),
-    "signsgd: one entry left out": (
-        "signsgd",
-        lambda g, theta: -eta * sp.Matrix(*g.shape, lambda i, j: sign(g[i, j]) if i + j else S.Zero),
-    ),
-    "adafactor: absolute step": ("adafactor", lambda g, theta: -eta * g.applyfunc(sign)),
-    "adafactor: not factored": ("adafactor", lambda g, theta: -eta * root_mean_square(theta) * g.applyfunc(sign)),
-    "lars: trust ratio dropped": ("lars", lambda g, theta: -eta * g),
-    "lars: norm of theta dropped": ("lars", lambda g, theta: -eta * g / frobenius(g)),
-    "lars: theta squared": ("lars", lambda g, theta: -eta * frobenius(theta) ** 2 * g / frobenius(g)),
-    "lamb: trust ratio dropped": ("lamb", lambda g, theta: -eta * _adam_direction(g)),
-    "lamb: as Su prints it": ("lamb", lambda g, theta: -eta * frobenius(theta) * g.applyfunc(sign)),
-    "muon: Frobenius norm": ("muon", lambda g, theta: -eta * g / frobenius(g)),
-    "muon: sign of the determinant dropped": ("muon", polar_without_sign),
-    "sophia: not clipped": ("sophia", unclipped_sophia),
-}
-
-
-@pytest.mark.parametrize(
-    "mutant", [pytest.param(one, marks=[pytest.mark.slow] if place % 2 else []) for place, one in enumerate(MUTANTS)]
-)
-def test_mutant_is_seen(mutant):
-    name, update = MUTANTS[mutant]
-    assert summary(custom(update)) != EXPECTED[name]
-
-
 def test_su_lamb_hides_no_width_in_its_factor():
     """-eta ||theta|| sign(g) is RMS_L1 times sqrt(n): not a constant, so it is none of the functionals."""
-    assert custom(MUTANTS["lamb: as Su prints it"][1]).functional is None
+    assert custom(lambda g, theta: -eta * frobenius(theta) * g.applyfunc(sign)).functional is None
 
 
 def test_same_loss_change_from_another_update():

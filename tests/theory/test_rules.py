@@ -1,39 +1,40 @@
 """The magnitude rung: what the sources print comes out of the degrees of an optimizer and the matrices of a branch.
 
-Every printed cell is retyped here, apart from the code, and compared exactly; the comparison is shown mutants, both of
-the cells and of the argument itself.
+Every printed cell is retyped here, apart from the code, and compared exactly.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Matrix, Rational, S, log, sqrt
+from sympy import Integer, Matrix, Rational, S, log, sqrt, sympify
 
+import theory.rules.magnitude as magnitude
 import theory.rules.solve as rules
 from tests.printed_rules import (
     CELLS,
-    NM,
     PRINTED,
     Degrees,
-    broken,
     degrees,
     gain_of,
     gains_of,
     half,
     quarter,
+    role,
     same,
     wrong_cells,
 )
 from theory.optimizers import Optimizer
-from theory.rules.magnitude import Branch, NoMemberError, exponents, tidy
-from theory.rules.solve import evaluate, solve_rule
-from theory.stack import Architecture, Side, SublayerKind
-from theory.symbols import M, N, eta, init_gain, residual_weight
+from theory.rules.growing import GrowingUpdate, power_sum
+from theory.rules.magnitude import Branch, NoMemberError, compact, exponents, solve_monomials
+from theory.rules.solve import evaluate, solve_rule, update_under
+from theory.stack import ARCHITECTURES, Architecture, Side, SublayerKind
+from theory.symbols import L, M, N, branch_weight, eta, init_gain, l, residual_weight
 
 # ---------------------------------------------------------------- the printed cells
 
@@ -41,54 +42,6 @@ from theory.symbols import M, N, eta, init_gain, residual_weight
 @pytest.mark.parametrize("key", CELLS, ids=lambda key: "-".join(map(str, key)))
 def test_printed_cell(key):
     assert not wrong_cells({key: PRINTED[key]})
-
-
-MUTANTS = {
-    "exponent": lambda cell: cell * N ** Rational(1, 16) * M ** Rational(1, 16),
-    "factor 2": lambda cell: cell * sqrt(2),
-    "N for 2N": lambda cell: cell.subs({N: N / 2, M: M / 2}, simultaneous=True),
-    "M for N": lambda cell: cell.subs({N: M, M: N}, simultaneous=True),
-    "log base": lambda cell: cell.replace(log, lambda x: log(x) / log(2)),
-}
-
-
-@pytest.mark.parametrize(
-    ("key", "mutant"),
-    [  # every third cell, mutants in turn
-        pytest.param(key, mutant, marks=[] if place % 3 == 0 and (place // 3 + turn) % 2 == 0 else [pytest.mark.slow])
-        for place, key in enumerate(CELLS)
-        for turn, mutant in enumerate(MUTANTS)
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
-)
-def test_a_mutated_cell_is_found(key, mutant):
-    alpha, gain = PRINTED[key]
-    mutated = MUTANTS[mutant](gain if gain != 1 else alpha)
-    if mutated in (alpha, gain):
-        assert mutant in ("log base",), "only a cell without a logarithm may be blind to its base"
-        return
-    assert wrong_cells({key: (alpha, mutated) if gain != 1 else (mutated, gain)}) == [key]
-
-
-@pytest.mark.parametrize(
-    ("what", "side"),
-    [
-        ("sublayers", "encoder"),
-        ("degree", "encoder"),
-        ("probe", "encoder"),
-        ("coupling", "encoder"),
-        ("cross share", "encoder"),
-        ("matrices", "decoder"),
-    ],
-)
-def test_a_broken_argument_is_found(monkeypatch, what, side):
-    broken(monkeypatch, what)
-    wrong = wrong_cells(PRINTED)
-    assert any(key[3] == side for key in wrong)
-    if what == "matrices":
-        assert {key[4] for key in wrong} == {"deepnet"}
-    if what == "cross share":
-        assert [key[:4] for key in wrong] == [("sub", "sgd", "encoder-decoder", "encoder")]
 
 
 # ---------------------------------------------------------------- families, relative updates, branches (S1)
@@ -102,20 +55,9 @@ def test_families_of_su():
 
 
 def test_family_by_matrix_is_deepnets():
-    one, two = Branch().probes
-    found = solve_rule("post", "sgd", select="deepnet").side("encoder").family_by_matrix
-    assert found.lhs.equals(2 * N * (one**2 + two**2) / residual_weight**2)
-
-
-def test_deepnet_ratio_is_what_su_quotes():
-    deepnet = solve_rule("post", "sgd", select="deepnet").side("encoder")
-    assert same(gain_of(deepnet) / deepnet.residual_weight, (4 * N) ** -half)
-
-
-def test_deepnet_constants():
-    found = solve_rule("post", "sgd", "encoder-decoder", "deepnet").side("encoder")
-    assert f"{float(found.residual_weight / NM ** Rational(1, 16)):.2f}" == "0.81"
-    assert f"{float(tidy(gain_of(found) * NM ** Rational(1, 16))):.2f}" == "0.87"
+    first, second = Branch().probes
+    family = solve_rule("post", "sgd", select="deepnet").side("encoder").family_by_matrix
+    assert family.lhs.equals(2 * N * (first**2 + second**2) / residual_weight**2)
 
 
 @pytest.mark.parametrize(
@@ -140,22 +82,16 @@ def test_relative_update(optimizer, select, relative):
     [("sgd", (2 * N) ** Rational(-3, 4)), ("adam", (2 * N) ** Rational(-3, 2)), ("lamb", (2 * N) ** -1)],
 )
 def test_branch_at_init(optimizer, branch):
-    found = solve_rule("post", optimizer).side("encoder")
-    assert same(found.branch_at_init, branch)
-    assert same(found.member.accumulated_branch, 2 * N * branch**2)
-
-
-def test_the_gradient_is_the_same_for_all_three_solutions_of_su():
-    for select in (None, "alpha-one", "lambda-one"):
-        side = solve_rule("post", "sgd", select=select).side("encoder")
-        assert same(side.member.put_into(side.update_sum.gradient), (2 * N) ** -half)
+    side = solve_rule("post", optimizer).side("encoder")
+    assert same(side.branch_at_init, branch)
+    assert same(side.member.accumulated_branch, 2 * N * branch**2)
 
 
 def test_any_member_serves_lamb_so_relative_means_alpha_one():
     for select in (None, "relative"):
-        found = solve_rule("post", "lamb", select=select)
-        assert found.select == "alpha-one"
-        assert any("every member" in line for line in found.why)
+        rule = solve_rule("post", "lamb", select=select)
+        assert rule.select == "alpha-one"
+        assert any("every member" in line for line in rule.why)
 
 
 # ---------------------------------------------------------------- optimizers and branches never seen
@@ -184,13 +120,6 @@ def test_a_branch_of_three_matrices():
     assert side.family.lhs == 2 * N * init_gain**4 / residual_weight**2
     assert same(side.gain, (2 * N) ** Rational(-1, 6))
     assert set(gains_of(side)) >= {"self_1", "self_2", "self_3", "ffn_1", "ffn_2", "ffn_3", "q", "k"}
-
-
-def test_the_gain_of_sub_ln_leaves_queries_keys_and_the_cross_attention_as_the_source_does():
-    side = solve_rule("sub", "adam", "encoder-decoder").side("decoder")
-    scaled = {"v", "out", "fc1", "fc2"}
-    assert {role for role, gain in gains_of(side).items() if gain != 1} == scaled
-    assert gains_of(side).keys() == scaled | {"q", "k", "cross_q", "cross_k", "cross_v", "cross_out"}
 
 
 @pytest.mark.parametrize("m", (2, 3, 5))
@@ -257,21 +186,6 @@ def test_relative_member_keeps_the_relative_update(p, t, m, layers):
     assert gradient ** float(p) * gain ** (float(t) - 1) == pytest.approx(1, rel=1e-9)
 
 
-@cache
-def _relative_orders() -> list[Expr]:
-    return [
-        solve_rule("post", "sgd", select=name, with_alternatives=False).side("encoder").relative_update_order
-        for name in ("lambda-one", None, "alpha-one")
-    ]
-
-
-@settings(max_examples=20)
-@given(layers=st.integers(1, 10**6))
-def test_su_s_choice_lies_between_the_others(layers):
-    relative = [float(order.subs(N, layers)) for order in _relative_orders()]
-    assert relative[0] < relative[1] < relative[2] == 1
-
-
 # ---------------------------------------------------------------- encoder-decoder
 
 
@@ -316,8 +230,206 @@ def test_what_the_encoder_s_own_gradient_would_ask_for():
     }
 
 
-def test_under_sign_updates_the_two_couplings_are_one():
-    once, own = (
-        solve_rule("post", "adam", "encoder-decoder", coupling=c).side("encoder").gain for c in ("once", "own-gradient")
+# ---------------------------------------------------------------- alternatives, other optimizers, Sub-LN
+
+
+def test_ways_of_training_at_plain_gains():
+    for optimizer, lr, branch, depth_mup in (
+        ("sgd", 1 / (2 * N), (2 * N) ** -half, S.One),
+        ("adam", 1 / (2 * N), 1 / (2 * N), (2 * N) ** -half),
+    ):
+        side = solve_rule("post", optimizer).side("encoder")
+        assert same(side.alternative("learning-rate").lr_multiplier, lr)
+        assert same(side.alternative("branch-weight").branch_weight, branch)
+        assert same(side.alternative("depth-mup").branch_weight, (2 * N) ** -half)
+        assert same(side.alternative("depth-mup").lr_multiplier, depth_mup)
+    vanilla = solve_rule("post", "sgd", "encoder-decoder").side("encoder").alternative("learning-rate")
+    assert same(vanilla.lr_multiplier, 1 / (2 * N * M))
+
+
+@pytest.mark.parametrize(
+    ("norm", "optimizer", "architecture"),
+    [  # all pairs of a norm and of the degrees that the published optimizers have, with each architecture in turn
+        (norm, optimizer, name)
+        for i, norm in enumerate(rules.NORMS)
+        for j, optimizer in enumerate(("sgd", "adam", "lamb"))
+        for k, name in enumerate(ARCHITECTURES)
+        if (i + j + k) % 3 == 0
+    ],
+)
+def test_every_alternative_is_flat_and_named_once(norm, optimizer, architecture):
+    rule = solve_rule(norm, optimizer, architecture)
+    for side in rule.sides:
+        names = [alternative.name for alternative in side.alternatives]
+        assert len(set(names)) == len(names)
+        assert rule.select not in names
+        for member in (side.member, *side.alternatives):
+            assert member.update == 1 or member.init_gain is None
+            assert member.note
+        assert {"q", "k"} <= set(side.lr_multiplier)
+
+
+def test_pre_alternatives_come_from_the_growing_stream():
+    side = solve_rule("pre", "sgd").side("encoder")
+    assert same(side.alternative("growing-gains").init_gain, sqrt(log(2 * N)))
+    assert same(side.alternative("learning-rate").lr_multiplier, 1 / log(2 * N))
+    assert "growing-gains" not in [member.name for member in solve_rule("pre", "lamb").side("encoder").alternatives]
+
+
+def test_an_sgd_network_under_other_optimizers():
+    rule = solve_rule("post", "sgd")
+    assert update_under(rule, "sgd") == {"encoder": 1}
+    assert same(update_under(rule, "adam")["encoder"], (2 * N) ** half)
+    assert same(update_under(rule, "lamb")["encoder"], (2 * N) ** quarter)
+    assert same(update_under(solve_rule("sub", "sgd"), "adam")["encoder"], sqrt(2 * N) / sqrt(log(2 * N)))
+
+
+@pytest.mark.parametrize(
+    ("p", "t", "gain"),
+    [
+        (1, 0, sqrt(log(2 * N))),
+        (0, 0, sqrt(2 * N)),
+        (half, 0, (2 * N) ** Rational(1, 6)),
+        (0, half, 2 * N),
+        (1, 1, log(2 * N)),
+        (2, 0, S.One),
+        (0, 2, (2 * N) ** -half),
+    ],
+)
+def test_sub_ln_for_any_degrees(p, t, gain):
+    side = solve_rule("sub", Degrees(Rational(p), Rational(t))).side("encoder")
+    assert same(side.gain, gain)
+
+
+@settings(max_examples=20)
+@given(p=st.fractions(0, 3, max_denominator=4), length=st.integers(2, 400), gain=st.floats(0.1, 10))
+def test_sub_ln_sum_by_its_terms(p, length, gain):
+    """The exact sum behind the leading order, matrix by matrix from the sublayer's own second moments."""
+    side = ARCHITECTURES["encoder"].sides[0]
+    degrees = Degrees(Rational(p.numerator, p.denominator), Rational(1, 2))
+    update = GrowingUpdate(side=side, branch=Branch(inner_norm=True), optimizer=degrees)
+    total = 0.0
+    for sublayer in range(1, length + 1):
+        arriving = 1 / math.sqrt(sum(gain**2 for _ in range(sublayer)))
+        total += 2 * arriving ** (float(p) + 1) * gain**0.5
+    first = float(update.term.subs({init_gain: gain, magnitude.lr_multiplier: 1, l: 1}))
+    falls = float(update.exponent)
+    assert 2 * first * sum(sublayer**-falls for sublayer in range(1, length + 1)) == pytest.approx(total, rel=1e-9)
+    assert float(power_sum(update.exponent).subs(L, length)) == pytest.approx(
+        sum(sublayer**-falls for sublayer in range(1, length + 1)), rel=1e-9
     )
-    assert same(once, own)
+
+
+def test_sub_ln_under_lamb_has_no_gain():
+    for architecture in ARCHITECTURES:
+        rule = solve_rule("sub", "lamb", architecture)
+        assert all(side.init_gain is None and side.gain is None for side in rule.sides)
+        assert any("invariant to the gains" in line for line in rule.why)
+    side = solve_rule("sub", "lamb").side("encoder")
+    assert same(side.update_order, sqrt(2 * N))
+    assert same(side.alternative("learning-rate").lr_multiplier, (2 * N) ** -half)
+    assert evaluate(solve_rule("sub", "lamb"), N=8)["encoder"].init_gain is None
+    with pytest.raises(ValueError, match="sets no gain"):
+        update_under(solve_rule("sub", "lamb"), "sgd")
+
+
+def test_sub_ln_leaves_the_cross_attention_unscaled_and_says_so():
+    rule = solve_rule("sub", "sgd", "encoder-decoder")
+    gains = gains_of(rule.side("decoder"))
+    assert {gains[role] for role in ("cross_v", "cross_out", "cross_q", "cross_k", "q", "k")} == {1}
+    assert same(gains["fc2"], sqrt(log(3 * M)))
+    assert any("cross-attention at gain 1" in line for line in rule.why)
+    own = rule.side("encoder").alternative("unscaled-cross")
+    assert float((gain_of(own) / sqrt(log(2 * N))).subs({N: 100, M: 10**9})) == pytest.approx(
+        math.sqrt(1 / 2), rel=0.02
+    )
+
+
+# ---------------------------------------------------------------- the trace, text and numbers
+
+
+@pytest.mark.parametrize("key", list(CELLS)[::3], ids=lambda key: "-".join(map(str, key)))
+def test_why_ends_in_the_formulas_that_it_derives(key):
+    norm, optimizer, architecture, name, select = key
+    rule = solve_rule(norm, optimizer, architecture, select)
+    side = rule.side(name)
+    text = "\n".join(rule.why)
+    assert str(side.family.lhs) in text
+    assert side.formula["init_gain"] in text
+    assert side.formula["residual_weight"] in text or norm == "sub"
+    assert all("\n" not in line for line in rule.why)
+
+
+def test_formulas_read_back():
+    for key in CELLS:
+        norm, optimizer, architecture, name, select = key
+        side = solve_rule(norm, optimizer, architecture, select, with_alternatives=False).side(name)
+        letters = {"N": N, "M": M}
+        assert same(sympify(side.formula["init_gain"], locals=letters), side.gain)
+        assert same(sympify(side.formula["residual_weight"], locals=letters), side.residual_weight)
+    assert solve_rule("post", "sgd").side("encoder").formula["residual_weight"] == "(2*N)**(1/4)"
+
+
+exact = st.fractions(min_value=-2, max_value=2, max_denominator=16)
+
+
+@settings(max_examples=8)
+@given(n=exact, m=exact, c=st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50), r=exact)
+def test_compact_is_the_same_expression(n, m, c, r):
+    n, m, c, r = (Rational(x.numerator, x.denominator) for x in (n, m, c, r))
+    expr = N**n * M**m * c**r
+    assert same(sympify(compact(expr), locals={"N": N, "M": M}), expr)
+
+
+def test_evaluate():
+    numbers = evaluate(solve_rule("post", "sgd", "encoder-decoder", "deepnet"), N=18, M=18)
+    assert numbers["encoder"].residual_weight == pytest.approx((18**5 / 27) ** (1 / 16))
+    assert role(numbers["decoder"], "cross_out") == pytest.approx(216**-0.25)
+    assert role(numbers["decoder"], "q") == 1
+    assert numbers["encoder"].update_order == 1
+    assert evaluate(solve_rule("post", "sgd"), N=10**9)["encoder"].residual_weight == pytest.approx(2e9**0.25)
+
+
+@pytest.mark.parametrize("counts", [{}, {"N": 4}, {"N": 4, "M": 0}, {"N": 4, "M": 2.5}, {"N": 1, "M": True},
+                                    {"N": 4, "M": 4, "L": 8}])  # fmt: skip
+def test_evaluate_refuses(counts):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        evaluate(solve_rule("post", "sgd", "encoder-decoder"), **counts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"norm": "peri", "optimizer": "sgd"}, "unknown norm placement"),
+        ({"norm": "post", "optimizer": "sdg"}, "did you mean sgd"),
+        ({"norm": "post", "optimizer": "sgd", "architecture": "encoders"}, "did you mean encoder"),
+        ({"norm": "post", "optimizer": "sgd", "select": "symetric"}, "did you mean symmetric"),
+        ({"norm": "post", "optimizer": "sgd", "select": "depth-mup"}, "unknown selection"),
+        ({"norm": "pre", "optimizer": "sgd", "select": "symmetric"}, "residual weight 1"),
+        ({"norm": "pre", "optimizer": "adam", "select": "relative"}, "residual weight 1"),
+        ({"norm": "sub", "optimizer": "sgd", "select": "deepnet"}, "no selection"),
+        ({"norm": "sub", "optimizer": "sgd", "zero_last": True}, "not derived"),
+        ({"norm": "sub", "optimizer": "sgd", "coupling": "once"}, "mean square"),
+        ({"norm": "post", "optimizer": "sgd", "coupling": "twice"}, "allowed: once"),
+        ({"norm": "none", "optimizer": "lamb", "zero_last": True}, "in proportion"),
+        ({"norm": "none", "optimizer": "sgd", "architecture": "encoder-decoder", "zero_last": True}, "no gradient"),
+        ({"norm": "post", "optimizer": "sgd", "num_matrices": 0}, "one or more"),
+        ({"norm": "post", "optimizer": "sgd", "num_matrices": 1, "select": "alpha-one"}, "no single member"),
+    ],
+)
+def test_refuses_in_one_line(arguments, says):
+    with pytest.raises(ValueError, match=says) as caught:
+        solve_rule(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_solving_monomials():
+    values = solve_monomials(
+        (4 * residual_weight**2 / init_gain, residual_weight * init_gain), (residual_weight, init_gain)
+    )
+    assert same(values[residual_weight] ** 3, quarter)
+    with pytest.raises(NoMemberError):
+        solve_monomials((residual_weight, residual_weight**2), (residual_weight, init_gain))
+    with pytest.raises(ArithmeticError, match="not a monomial"):
+        exponents(residual_weight + init_gain)
+    assert exponents(Integer(3) * branch_weight) == (3, (0, 0, 1, 0))

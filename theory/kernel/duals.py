@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import erf
 from sympy import Expr, lambdify
 
 from theory.kernel.gram import MEAN_ABS, Array, Gram
@@ -29,13 +30,13 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Dual:
-    """phi as the kernels need it. value, slope: phi and phi' of an array."""
+    """An activation, as the kernels use it. value, slope: functions that take an array to phi and phi' of it."""
 
     name: str
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     sides: tuple[float, float] | None
-    """phi' right and left of 0, of a phi that is homogeneous."""
+    """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
@@ -61,7 +62,9 @@ class Dual:
 
 @cache
 def dual(name: str) -> Dual:
-    """Of an activation of ``theory.moments``; ValueError for any other name."""
+    """The kernels of an activation of ``theory.moments``, or of erf. ValueError for any other name."""
+    if name == "erf":
+        return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None)
     found = activation(name)
     sides = None
     if found.is_homogeneous:

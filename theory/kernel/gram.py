@@ -30,15 +30,20 @@ class Gram:
         return self.level - np.diagonal(self.gap)
 
     def times(self, square: float) -> Gram:
-        """Of vectors that are multiplied by a number, or by a random matrix, whose square (variance) this is."""
+        """The Gram matrix of the vectors times a number with this square, or times a random matrix of this variance."""
         return Gram(square * self.level, square * self.gap)
 
     def plus(self, other: Gram) -> Gram:
-        """Of sums of vectors that are independent."""
+        """The Gram matrix of the sums of these vectors and independent ones."""
         return Gram(self.level + other.level, self.gap + other.gap)
 
+    def entrywise(self, other: Gram) -> Gram:
+        """Of vectors whose entries are products of those of two vectors, independent of one another."""
+        gap = self.level * other.gap + other.level * self.gap - self.gap * other.gap
+        return Gram(self.level * other.level, gap)
+
     def normalised(self) -> Gram:
-        """Of the same vectors at length 1.
+        """The Gram matrix of the same vectors, each scaled to length 1.
 
         With K_ij = c - g_ij the new gap 1 - K_ij / r, r = sqrt(K_ii K_jj), is (g_ij - (c - r)) / r, and
         c - r = (c^2 - K_ii K_jj) / (c + r) has no difference of near numbers in it. 0/0 for a vector of length 0.
@@ -51,7 +56,7 @@ class Gram:
         return Gram(1.0, (gap + gap.T) / 2)
 
     def centred(self, groups: Array) -> Array:
-        """Of the vectors less the mean of their group. groups: (n,), the group of each."""
+        """The Gram matrix of the vectors less the mean of their group. groups: (n,), the group of each vector."""
         return -centred(groups, self.gap)
 
 

@@ -34,7 +34,7 @@ __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predi
 
 REPLICATES = 4
 """Independent sets of points, whose spread is the stated error."""
-_MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "cross_q", "cross_k", "cross_v", "cross_out")
+_MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "cross_q", "cross_k", "cross_v", "cross_out")
 
 
 @dataclass(frozen=True, kw_only=True)

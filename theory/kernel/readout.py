@@ -1,6 +1,6 @@
 """What the objective asks of the last hidden states: the Gram matrix of its gradient there, and the head's own part.
 
-Head rows are N(0, 1/d). One logit: the last token of each sequence by one row, or each token by a row of its own,
+Head rows are N(0, gain^2/d). One logit: the last token of each sequence by one row, or each token by a row of its own,
 summed; the mean over the batch. A cross-entropy: logits z are Gaussian over classes with the tokens' Gram matrix,
 labels are random, and with e = (softmax(z) - label) / tokens read the gradient at token i is e_i head. Rows of the head
 are orthogonal as d grows, so its Gram matrix is e e^T, averaged over fixed quasi-random z and labels.
@@ -9,6 +9,7 @@ are orthogonal as d grows, so its Gram matrix is e e^T, averaged over fixed quas
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, softmax
@@ -37,10 +38,12 @@ class Reading:
         else:
             found, self.head = self._logit(inputs)
             drawn = [found]
+        found, *drawn = (inputs.head_gain**2 * one for one in (found, *drawn))
+        self.head = replace(self.head, weight=inputs.head_gain)
         self.gradient, *self.carried = (_among(len(last.gap), read, one) for one in (found, *drawn))
 
     def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
-        """Rows of the head: one for each place in a sequence that is read."""
+        """The gradient of logits, and the head's part. The head has a row for each place in a sequence that is read."""
         places = inputs.read % inputs.num_tokens
         rows = np.unique(places)
         sums = (places == rows[:, None]) / inputs.batch_size  # (rows, read)
@@ -58,7 +61,7 @@ class Reading:
     def _cross_entropy(self, inputs: Inputs, replicate: int) -> tuple[Array, list[Array], Part]:
         n, classes = len(self._hidden), inputs.num_classes
         points = normals(_NUM_DRAWS, (n, classes + 1), (0, replicate, 7))
-        logits = factor(self._hidden) @ points[..., :classes]
+        logits = inputs.head_gain * factor(self._hidden) @ points[..., :classes]
         labels = np.minimum((ndtr(points[..., classes]) * classes).astype(int), classes - 1)
         errors = (softmax(logits, axis=-1) - np.eye(classes)[labels]) / n
         gram = errors @ errors.mT
@@ -84,7 +87,7 @@ class Reading:
 
 
 def _among(number: int, read: Array, found: Array) -> Array:
-    """The same among all tokens: what is not read has no gradient."""
+    """The gradient of the tokens that are read, as one among all tokens: the others have none."""
     whole = np.zeros((number, number))
     whole[np.ix_(read, read)] = found
     return whole

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from theory.kernel.gram import Array, Gram
-from theory.stack import NormKind, SublayerKind
+from theory.moments import ACTIVATIONS
+from theory.stack import SublayerKind
 
 PLACES: Mapping[str, frozenset[str]] = {
     "none": frozenset(),
@@ -19,6 +21,13 @@ PLACES: Mapping[str, frozenset[str]] = {
     "normformer": frozenset({"pre", "inner", "branch", "final"}),
 }
 """A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an attention no inner one."""
+NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
+"""Where a sublayer can have a norm: before the branch; of the heads' queries, keys and values; before the branch's last
+matrix; behind the branch; behind the sum."""
+NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
+"""dyt and derf are no norms, but functions of each entry in their place: tanh(s x) and erf(s x)."""
+GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+"""An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
 
 
 MOST_TOKENS = 256
@@ -30,6 +39,8 @@ class Sublayer:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
     kind: of ``theory.stack.SublayerKind``. residual_weight, branch_weight, input_scale: a, b, c of the one form.
+    trains_branch_weight: whether b is itself a parameter. has_layer_scale: whether it is a trained vector of d entries,
+    each b at first. norms: of ``NORM_PLACES``, in place of those that the network's placement gives.
 
     >>> from theory.kernel.predict import Sublayer
     >>> from theory.stack import SublayerKind
@@ -44,14 +55,75 @@ class Sublayer:
     gains: Mapping[str, float] = field(default_factory=dict)
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     trains_branch_weight: bool = False
+    has_layer_scale: bool = False
+    norms: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.norms is not None and (unknown := self.norms - set(NORM_PLACES)):
+            raise ValueError(f"norms stand at {', '.join(NORM_PLACES)}, not at {', '.join(sorted(unknown))}")
+        if self.norms and "branch" in self.norms and any(self.gains.get(role) == 0 for role in ("out", "fc2")):
+            raise ValueError("a branch that starts at zero has nothing for a norm behind it to divide by")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """How the heads of an attention look at tokens. H heads of size K.
+
+    number: H, 0 for infinitely many; it matters for the norms of single heads alone. queries_per_key: heads of queries
+    that share one head of keys and values (grouped heads). width_ratio: H K over d_model. rotary_base: of rotary
+    positions, 0 for none. rotary_share: the part of a head that is rotated. logit_scale: of the logits q k^T / sqrt(K).
+    logit_softcap: c of c tanh(logit / c), 0 for none. has_wide_norm: whether a norm of queries, keys or values is over
+    all heads at once. ValueError for what cannot be.
+
+    >>> from theory.kernel.setting import Heads
+    >>> Heads(queries_per_key=4, rotary_base=10_000.0).logit_softcap
+    0.0
+    >>> Heads(rotary_share=2.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: the share of a head that is rotated lies between 0 and 1, not at 2
+    """
+
+    number: int = 0
+    queries_per_key: int = 1
+    width_ratio: float = 1.0
+    rotary_base: float = 0.0
+    rotary_share: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
+    has_wide_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.queries_per_key < 1:
+            raise ValueError(f"a head of keys serves at least one head of queries, not {self.queries_per_key}")
+        if not 0 < self.rotary_share <= 1:
+            raise ValueError(f"the share of a head that is rotated lies between 0 and 1, not at {self.rotary_share:g}")
+        if self.logit_softcap < 0:
+            raise ValueError(f"a cap of the logits is above 0, not {self.logit_softcap:g}")
+
+    def rotations(self, positions: Array, size: int) -> tuple[Array, Array]:
+        """cos and sin of each token's angles in a head of that size K, (n, K/2); pairs that are not rotated have angle
+        0."""
+        half = size // 2
+        turned = max(1, round(half * self.rotary_share))
+        frequencies = np.zeros(half)
+        frequencies[:turned] = self.rotary_base ** -(np.arange(turned) / turned)
+        angles = positions[:, None] * frequencies
+        return np.cos(angles), np.sin(angles)
+
+
+DRAWN_SIZE = 64
+"""K that stands for infinite heads where heads have to be drawn, as for rotary positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A Transformer as plain numbers, of infinite width.
 
-    encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. head_size: None for
-    infinite, where logits are Gaussian. ValueError for an unknown placement or norm.
+    encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. activation: of
+    ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: None for infinite, where logits are Gaussian. norm_scale: s
+    of dyt and derf. has_final: whether a norm stands behind the last sublayer of each side; None: as the placement
+    says. ValueError, in one line, for what cannot be.
 
     >>> from theory.kernel.predict import Sublayer, Transformer
     >>> from theory.stack import SublayerKind
@@ -65,24 +137,50 @@ class Transformer:
     decoder: tuple[Sublayer, ...] = ()
     placement: str = "post"
     norm_kind: str = "layernorm"
+    norm_scale: float = 0.5
+    has_final: bool | None = None
     activation: str = "relu"
     ffn_ratio: float = 4.0
     is_causal: bool = False
     head_size: int | None = None
+    heads: Heads = field(default_factory=Heads)
 
     def __post_init__(self) -> None:
         if self.placement not in PLACES:
             raise ValueError(f"placement is one of {', '.join(PLACES)}, not {self.placement!r}")
-        if self.norm_kind not in [kind.value for kind in NormKind]:
-            raise ValueError(f"norm_kind is layernorm or rmsnorm, not {self.norm_kind!r}")
+        if self.norm_kind not in NORM_KINDS:
+            raise ValueError(f"norm_kind is one of {', '.join(NORM_KINDS)}, not {self.norm_kind!r}")
+        if self.activation not in (*ACTIVATIONS, *GATED):
+            raise ValueError(f"activation is one of {', '.join((*ACTIVATIONS, *GATED))}, not {self.activation!r}")
+        if self.heads.rotary_base and (self.head_size or DRAWN_SIZE) % 2:
+            raise ValueError(f"rotary positions turn pairs of numbers: a head of size {self.head_size} has no halves")
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
         if any(one.kind is SublayerKind.CROSS for one in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
+        for sublayer in (*self.encoder, *self.decoder):
+            if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):
+                raise ValueError(f"attention and FFN side by side share the norm before them, not {', '.join(inside)}")
 
     @property
     def sides(self) -> tuple[tuple[Sublayer, ...], ...]:
         return (self.encoder, self.decoder) if self.decoder else (self.encoder,)
+
+    @property
+    def ends_in_norm(self) -> bool:
+        return "final" in PLACES[self.placement] if self.has_final is None else self.has_final
+
+    def places(self, sublayer: Sublayer) -> frozenset[str]:
+        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        if sublayer.norms is not None:
+            return sublayer.norms
+        places = PLACES[self.placement] - {"final"}
+        is_normformer = self.placement == "normformer"
+        if sublayer.kind is SublayerKind.CROSS or (is_normformer and sublayer.kind is SublayerKind.SELF):
+            places = places - {"inner"}
+        if is_normformer and sublayer.kind is SublayerKind.FFN:
+            places = places - {"branch"}
+        return places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +189,9 @@ class Inputs:
 
     num_tokens: of a sequence, on either side. batch_size: sequences; the objective is their mean. correlation: of two
     input tokens of a sequence. readout: the last token, or all ("sum"), each with a head of its own. loss: one logit or
-    a cross-entropy ("ce") over num_classes with random labels. ValueError, in one line, for what does not fit.
+    a cross-entropy ("ce") over num_classes with random labels. embedding_std, embedding_multiplier: an entry of x_0 is
+    N(0, std^2) times the multiplier. head_gain: an entry of the head is N(0, gain^2/d). ValueError, in one line, for
+    what does not fit.
 
     >>> from theory.kernel.predict import Inputs
     >>> Inputs(num_tokens=3, batch_size=2, readout="last").read.tolist()
@@ -108,6 +208,9 @@ class Inputs:
     readout: str = "last"
     loss: str = "logit"
     num_classes: int = 16
+    embedding_std: float = 1.0
+    embedding_multiplier: float = 1.0
+    head_gain: float = 1.0
 
     @property
     def num_all(self) -> int:
@@ -121,7 +224,7 @@ class Inputs:
 
     @property
     def read(self) -> Array:
-        """Places of the tokens that are read."""
+        """The places, among all tokens, of those that the objective reads."""
         every = np.arange(self.num_all)
         return every if self.readout == "sum" else every[self.num_tokens - 1 :: self.num_tokens]
 
@@ -132,10 +235,16 @@ class Inputs:
         return np.tril(same) if is_causal else same
 
     @property
+    def positions(self) -> Array:
+        """(n,), the place of each token in its sequence."""
+        return np.tile(np.arange(self.num_tokens), self.batch_size)
+
+    @property
     def gram(self) -> Gram:
-        """Of the input vectors, of unit second moment."""
+        """The Gram matrix of the input vectors x_0."""
         same = self.groups[:, None] == self.groups
-        return Gram(1.0, np.where(np.eye(len(same)) == 1, 0.0, np.where(same, 1 - self.correlation, 1.0)))
+        unit = Gram(1.0, np.where(np.eye(len(same)) == 1, 0.0, np.where(same, 1 - self.correlation, 1.0)))
+        return unit.times((self.embedding_std * self.embedding_multiplier) ** 2)
 
     def __post_init__(self) -> None:
         for name, number in (("num_tokens", self.num_tokens), ("batch_size", self.batch_size)):
@@ -145,6 +254,10 @@ class Inputs:
             raise ValueError(
                 f"the kernel rung takes at most {MOST_TOKENS} tokens in all, not {self.batch_size} x {self.num_tokens}"
             )
+        for name in ("embedding_std", "embedding_multiplier", "head_gain"):
+            number = getattr(self, name)
+            if not (math.isfinite(number) and number > 0):
+                raise ValueError(f"{name} is a number above 0, not {number:g}")
         if not 0 <= self.correlation <= 1:
             raise ValueError(f"correlation lies between 0 and 1, not at {self.correlation:g}")
         if self.readout not in ("last", "sum"):

@@ -1,8 +1,8 @@
 r"""One attention at infinite width: what softmax averages over tokens do to a Gram matrix, forward and backward.
 
-A head's logits are S_ts = q_t . k_s / sqrt(K), q = W_q u and k = W_k u'. As the head size K grows they are Gaussian
-with covariance E S_ts S_t's' = Q_tt' C_ss', where Q is q's Gram matrix and C that of the centred keys: what all keys
-have in common does not move a softmax. With A = softmax(S), averaged over infinitely many heads,
+A head's logits are S_ts = s q_t . k_s / sqrt(K), q = W_q u and k = W_k u', s = 1 unless a model says otherwise. As the
+head size K grows they are Gaussian with covariance Q_tt' C_ss', where Q is q's Gram matrix and C that of the centred
+keys: what all keys have in common does not move a softmax. With A = softmax(S), averaged over infinitely many heads,
 
     mixed     M  = E A V A^T                                V: Gram matrix of the values
     to v      G_v = E A^T G A                               G: of the gradient at the mixed values
@@ -10,7 +10,14 @@ have in common does not move a softmax. With A = softmax(S), averaged over infin
     to k      G_k = E sum_tt' G_tt' Q_tt' J_t V J_t'
 
 since dA = dM V^T is Gaussian given A. J_t 1 = 0, so V is centred too, and no small difference of large numbers is
-taken. Forward and backward averages are over the same fixed points. At a finite head size K, q and k are drawn.
+taken. Forward and backward averages are over the same fixed points.
+
+At a finite head size K, q and k are drawn. So they are with rotary positions, which turn q_t and k_s by angles that
+grow with the place of the token: the turned vectors make the logits, and gradients are turned back. A norm of queries
+or keys divides by their length: by that of the Gram matrix where heads are infinite, or it runs over all heads at once;
+by that of the drawn vector in a finite head. A cap c tanh(S/c) multiplies J by its slope, and then what keys have in
+common counts. Heads that share keys and values send these the sum of their gradients: its Gram matrix is the same, for
+the gradients of different heads are uncorrelated, but its entries are fewer and larger.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ import numpy as np
 
 from theory.kernel.gram import Array, Gram, factor, mean_root
 from theory.kernel.points import normals
+from theory.kernel.setting import DRAWN_SIZE, Heads
 
 _CHUNK = 2**22
 """Numbers that one step of the backward average holds."""
@@ -29,7 +37,7 @@ _CHUNK = 2**22
 
 @dataclass(frozen=True)
 class Gains:
-    """Of the four matrices, times the Xavier scale."""
+    """The gains of the four matrices: what each multiplies the second moment of a vector by is the gain's square."""
 
     q: float
     k: float
@@ -41,7 +49,7 @@ class Gains:
 class Roots:
     """E sqrt of the variance of an entry's column (see ``Attention._roots``), by what the entry is of.
 
-    Matrices; the biases of q and v (k's gets nothing); the gain of a norm before ``out``; one head's scale.
+    Matrices; the biases of q, k and v; the gain of a norm before ``out``; one head's scale.
     """
 
     q: float
@@ -49,6 +57,7 @@ class Roots:
     v: float
     out: float
     q_bias: float
+    k_bias: float
     v_bias: float
     inner_gain: float
     head_scale: float
@@ -56,19 +65,26 @@ class Roots:
 
 @dataclass(frozen=True)
 class Backward:
-    """Gram matrices of the gradients at q, k and v, sums over their units."""
+    """Gram matrices of the gradients at q, k and v, each summed over its units.
+
+    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none.
+    """
 
     q: Array
     k: Array
     v: Array
     roots: Roots | None
+    unit_q: Array | None = None
+    unit_k: Array | None = None
+    unit_v: Array | None = None
 
 
 class Attention:
     """``queries`` (n tokens) attend to ``sources`` (m tokens) where ``allowed`` (n, m) says so.
 
-    groups: (m,), the sequence of each source; no token sees two. head_size: None for infinite. which: the quasi-random
-    points.
+    groups: (m,), the sequence of each source; no token sees two. head_size: None for infinite. norms: which of q, k and
+    v have a norm. positions: (n,) and (m,), the places of the tokens, of which rotary positions need to know. which:
+    the quasi-random points.
     """
 
     def __init__(
@@ -80,60 +96,128 @@ class Attention:
         gains: Gains,
         *,
         head_size: int | None,
+        heads: Heads | None = None,
+        norms: frozenset[str] = frozenset(),
+        positions: tuple[Array, Array] | None = None,
         num_points: int,
         which: tuple[int, ...],
     ) -> None:
-        self.gains, self.queries, self.sources, self.which = gains, queries, sources, which
-        self.query_factor = gains.q * factor(queries.full)
-        self.key_factor = factor(sources.centred(groups))  # of the sources; keys and values are multiples
+        self.gains, self.queries, self.sources, self.which, self.norms = gains, queries, sources, which, norms
+        self.heads = Heads() if heads is None else heads
+        self.groups = groups
+        self.positions = positions or (None, None)
+        self.has_rotary = bool(self.heads.rotary_base) and positions is not None
+        self.size = head_size or (DRAWN_SIZE if self.has_rotary else 0)
+        self.normed_first = {role for role in norms if not self.size or self.heads.has_wide_norm or role == "v"}
+        """Norms that divide by the length of the Gram matrix; the others by that of a drawn vector."""
+        q_gram, k_gram = queries.times(gains.q**2), sources.times(gains.k**2)
+        v_gram = sources.times(gains.v**2)
+        self.q_gram, self.k_gram, self.v_gram = (
+            gram.normalised() if role in self.normed_first else gram
+            for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
+        )
+        self.lengths = {
+            role: np.sqrt(gram.diagonal) if role in self.normed_first else np.ones(len(gram.gap))
+            for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
+        }
+        self.query_factor = factor(self.q_gram.full)
+        self.value_factor = factor(self.v_gram.centred(groups))
+        has_common = bool(self.heads.logit_softcap) or self.has_rotary or "k" in norms - self.normed_first
+        self.key_factor = factor(self.k_gram.full if has_common else self.k_gram.centred(groups))
+        self.is_shift_invariant = not (has_common or "k" in norms)
+        """Whether what the tokens of a sequence have in common gives k no gradient."""
         n, m = allowed.shape
         # Logits and the gradient's own noise come from one set of points: from two they would not be independent.
-        num_drawn = n * m if head_size is None else (n + m) * head_size
+        num_drawn = (n + m) * self.size if self.size else n * m
         drawn, noise = np.split(normals(num_points, (num_drawn + n * m,), which), [num_drawn], axis=1)
         self.noise = noise.reshape(-1, n, m)
-        if head_size is None:
-            scores = gains.k * (self.query_factor @ drawn.reshape(-1, n, m) @ self.key_factor.T)
-            self.keys = self.query = None
+        if self.size:
+            points = drawn.reshape(-1, n + m, self.size)
+            self.query, self.query_norm = self._drawn(points[:, :n], "q", self.query_factor, self.positions[0])
+            self.keys, self.key_norm = self._drawn(points[:, n:], "k", self.key_factor, self.positions[1])
+            if self.has_rotary or "k" in norms - self.normed_first:
+                self.keys = self.keys if self.heads.logit_softcap else _less_mean(self.keys, groups)
+            scores = np.sqrt(self.size) * (self.query @ self.keys.mT)
         else:
-            points = drawn.reshape(-1, n + m, head_size)
-            self.query = self.query_factor @ points[:, :n] / np.sqrt(head_size)
-            self.keys = gains.k * (self.key_factor @ points[:, n:]) / np.sqrt(head_size)
-            scores = np.sqrt(head_size) * (self.query @ self.keys.mT)
+            scores = self.query_factor @ drawn.reshape(-1, n, m) @ self.key_factor.T
+            self.keys = self.query = self.query_norm = self.key_norm = None
+        self.slopes: Array | float = self.heads.logit_scale
+        scores = self.heads.logit_scale * scores
+        if cap := self.heads.logit_softcap:
+            scores = cap * np.tanh(scores / cap)
+            self.slopes = self.heads.logit_scale * (1 - (scores / cap) ** 2)
         scores = np.where(allowed, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         self.weights = weights / weights.sum(-1, keepdims=True)
-        self.values = sources.times(gains.v**2)
-        self.mixed = Gram(self.values.level, (self.weights @ self.values.gap @ self.weights.mT).mean(0))
+        self.mixed = Gram(self.v_gram.level, (self.weights @ self.v_gram.gap @ self.weights.mT).mean(0))
+
+    def _drawn(self, points: Array, role: str, side: Array, positions: Array | None) -> tuple[Array, DrawnNorm | None]:
+        """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
+        vectors, norm = side @ points / np.sqrt(self.size), None
+        if role in self.norms - self.normed_first:
+            norm = DrawnNorm(vectors)
+            vectors = norm.unit
+        return self._turned(vectors, positions, 1), norm
+
+    def _turned(self, vectors: Array, positions: Array | None, sign: int) -> Array:
+        """Vectors (points, tokens, ..., K) turned by the angle of their token, or back by it (sign -1)."""
+        if not self.has_rotary or positions is None:
+            return vectors
+        cos, sin = self.heads.rotations(positions, self.size)
+        between = (1,) * (vectors.ndim - 3)
+        cos, sin = (x.reshape(len(x), *between, -1) for x in (cos, sign * sin))
+        left, right = np.split(vectors, 2, axis=-1)
+        return np.concatenate([left * cos - right * sin, left * sin + right * cos], axis=-1)
 
     # ---------------------------------------------------------------- backward
 
-    def backward(self, at_out: Array, mixed_scale: Array, *, with_roots: bool) -> Backward:
+    def backward(
+        self,
+        at_out: Array,
+        mixed_scale: Array,
+        *,
+        with_roots: bool,
+    ) -> Backward:
         """at_out: (n, n), of the gradient at the output of ``out``. mixed_scale: (n,), what a norm divides the mixed
         values by, or 1s."""
         gradient = self.gains.out**2 * at_out
         at_mixed = gradient / np.outer(mixed_scale, mixed_scale)
+        ratio = self.heads.width_ratio
         q, k = np.zeros_like(at_mixed), np.zeros_like(self.sources.gap)
+        unit_q, unit_k = np.zeros_like(q), np.zeros_like(k)
         for chunk in self._chunks():
-            more_q, more_k = self._steering(chunk, at_mixed)
-            q, k = q + more_q, k + more_k
-        number = len(self.weights)
-        v = (self.weights.mT @ at_mixed @ self.weights).mean(0)
+            more = self._steering(chunk, at_mixed)
+            q, k, unit_q, unit_k = (total + part for total, part in zip((q, k, unit_q, unit_k), more, strict=True))
+        number = len(self.weights) / ratio
+        v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
         roots = self._roots(at_out, at_mixed, mixed_scale) if with_roots else None
-        return Backward(q / number, k / number, v, roots)
+        lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
+        return Backward(
+            q / number / lengths["q"],
+            k / number / lengths["k"],
+            v / lengths["v"],
+            roots,
+            unit_q / number if "q" in self.norms else None,
+            unit_k / number if "k" in self.norms else None,
+            v if "v" in self.norms else None,
+        )
 
     def _chunks(self) -> Iterator[slice]:
         n, m = self.weights.shape[1:]
-        size = max(1, _CHUNK // (n * m * m))
+        each = (
+            n * m * m * (1 if self.query_norm is None and self.key_norm is None and not self.has_rotary else self.size)
+        )
+        size = max(1, _CHUNK // each)
         for first in range(0, len(self.weights), size):
             yield slice(first, first + size)
 
     def _key_factors(self, chunk: slice) -> Array:
-        """R with R R^T = Gram matrix of the centred keys, (points or 1, m, m)."""
+        """R with R R^T = Gram matrix of the keys as they meet, (points or 1, m, m)."""
         if self.keys is None:
-            return (self.gains.k * self.key_factor)[None]
+            return self.key_factor[None]
         keys = self.keys[chunk]
-        m, head_size = keys.shape[-2:]
-        return keys if head_size <= m else np.swapaxes(np.linalg.qr(keys.mT, mode="r"), -1, -2)
+        m, size = keys.shape[-2:]
+        return keys if size <= m else np.swapaxes(np.linalg.qr(keys.mT, mode="r"), -1, -2)
 
     def _query_grams(self, chunk: slice) -> Array:
         """(points or 1, n, n)"""
@@ -141,44 +225,123 @@ class Attention:
             return (self.query_factor @ self.query_factor.T)[None]
         return self.query[chunk] @ self.query[chunk].mT
 
-    def _steering(self, chunk: slice, gradient: Array) -> tuple[Array, Array]:
-        """Sums over the points of the chunk of what reaches q and k."""
-        weights, keys = self.weights[chunk], self._key_factors(chunk)
-        number, n, m = weights.shape
-        values = self.gains.v * self.key_factor
-        # J_t R_v for every t: (points, n, m, m)
-        moved = weights[..., None] * (values - (weights @ values)[:, :, None, :])
-        seen = keys.mT[:, None] @ moved
+    def _moved(self, chunk: slice) -> Array:
+        """J_t R_v for every t, times the slope of the logits: (points, n, m, m)."""
+        weights = self.weights[chunk]
+        moved = weights[..., None] * (self.value_factor - (weights @ self.value_factor)[:, :, None, :])
+        slopes = self.slopes[chunk][..., None] if isinstance(self.slopes, Array) else self.slopes
+        return moved * slopes
+
+    def _steering(self, chunk: slice, gradient: Array) -> tuple[Array, Array, Array, Array]:
+        """The gradients that reach q and k, and the outputs of their norms, summed over the points of the chunk."""
+        moved = self._moved(chunk)
+        number, n, m = moved.shape[:3]
+        if self.has_rotary or self.query_norm is not None or self.key_norm is not None:
+            return self._steering_of_drawn(chunk, moved, gradient)
+        seen = self._key_factors(chunk).mT[:, None] @ moved
         flat = seen.reshape(number, n, -1)
         to_q = gradient * (flat @ flat.mT).sum(0)
         pairs = gradient * self._query_grams(chunk)
         mixed = (pairs @ moved.reshape(number, n, -1)).reshape(moved.shape)
         left, right = (x.transpose(2, 0, 1, 3).reshape(m, -1) for x in (moved, mixed))
-        return to_q, left @ right.T
+        to_k = left @ right.T
+        return to_q, to_k, to_q, to_k
+
+    def _steering_of_drawn(self, chunk: slice, moved: Array, gradient: Array) -> tuple[Array, Array, Array, Array]:
+        """The same where each vector is turned, or divided by a length of its own: unit by unit."""
+        assert self.query is not None and self.keys is not None
+        number, n, m = moved.shape[:3]
+        query, keys = self.query[chunk], self.keys[chunk]
+        # (points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
+        at_q = np.einsum("ptsr,psk->ptrk", moved, keys, optimize=True)
+        at_q = self._turned(at_q, self.positions[0], -1)
+        unit_q = gradient * _gram_of(at_q)
+        to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
+        root = factor(gradient)
+        # (points, m, n and m of the noise, K)
+        at_k = np.einsum("ta,ptsr,ptk->psark", root, moved, query, optimize=True).reshape(number, m, n * m, -1)
+        at_k = self._turned(at_k, self.positions[1], -1)
+        unit_k = _gram_of(at_k)
+        to_k = unit_k if self.key_norm is None else _gram_of(self.key_norm.back(at_k, chunk))
+        return to_q, to_k, unit_q, unit_k
 
     def _roots(self, at_out: Array, at_mixed: Array, mixed_scale: Array) -> Roots:
         """An entry of a gradient is sum_t g_t u_t over tokens, u Gaussian over the inputs: its mean size over these is
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
-        weights, out = self.weights, self.gains.out
+        weights, out, ratio = self.weights, self.gains.out, self.heads.width_ratio
         root_out, root_mixed = factor(at_out), factor(at_mixed)
-        mixed = (self.values.level - weights @ self.values.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)
+        mixed = (self.v_gram.level - weights @ self.v_gram.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)
         at_values = root_mixed.T @ weights  # (points, n, m)
-        steps = root_mixed @ self.noise @ (self.gains.v * self.key_factor).T
-        steps = weights * (steps - (weights * steps).sum(-1, keepdims=True))
-        at_q = steps @ self._key_factors(slice(None))
-        at_k = steps.mT @ (self.query_factor if self.query is None else self.query)
+        steps = root_mixed @ self.noise @ self.value_factor.T
+        steps = self.slopes * weights * (steps - (weights * steps).sum(-1, keepdims=True))
+        at_q, at_k = self._at_units(steps)
+        at_q, at_k = at_q / self.lengths["q"][:, None], at_k / self.lengths["k"][:, None]
+        at_values = at_values / self.lengths["v"]
         of_out = float(mean_root(root_out.T @ mixed @ root_out).mean())
+        keys = self.sources.centred(self.groups) if self.is_shift_invariant else self.sources.full
+        at_k, at_values = self._shared(at_k), self._shared(at_values.mT).mT
+        share = ratio / self.heads.queries_per_key
         return Roots(
-            q=_mean_of_rows(factor(self.queries.full).T @ at_q),
-            k=_mean_of_rows(self.key_factor.T @ at_k),
-            v=_mean_of_rows(at_values @ factor(self.sources.full)),
-            out=of_out,
-            q_bias=float(np.sqrt((at_q.sum(1) ** 2).sum(-1)).mean()),
-            v_bias=float(np.sqrt((at_values.sum(-1) ** 2).sum(-1)).mean()),
-            inner_gain=out * of_out,
-            head_scale=out * float(np.sqrt((at_out * mixed).sum((-2, -1)).clip(min=0)).mean()),
+            q=ratio * _mean_of_rows(factor(self.queries.full).T @ at_q),
+            k=share * _mean_of_rows(factor(keys).T @ at_k),
+            v=share * _mean_of_rows(at_values @ factor(self.sources.full)),
+            out=ratio * of_out,
+            q_bias=ratio * float(np.sqrt((at_q.sum(1) ** 2).sum(-1)).mean()),
+            k_bias=share * float(np.sqrt((at_k.sum(1) ** 2).sum(-1)).mean()),
+            v_bias=share * float(np.sqrt((at_values.sum(-1) ** 2).sum(-1)).mean()),
+            inner_gain=ratio * out * of_out,
+            head_scale=ratio * out * float(np.sqrt((at_out * mixed).sum((-2, -1)).clip(min=0)).mean()),
         )
+
+    def _at_units(self, steps: Array) -> tuple[Array, Array]:
+        """What steps of the logits (points, n, m) ask of q and k: (points, n, .) and (points, m, .)."""
+        if self.query is None or self.keys is None:
+            return steps @ self._key_factors(slice(None)), steps.mT @ self.query_factor
+        if not (self.has_rotary or self.query_norm or self.key_norm):
+            return steps @ self._key_factors(slice(None)), steps.mT @ self.query
+        at_q = self._turned(steps @ self.keys, self.positions[0], -1)
+        # The vectors that meet k_s are turned back by its own angle.
+        at_k = self._turned(steps.mT @ self.query, self.positions[1], -1)
+        every = slice(None)
+        if self.query_norm is not None:
+            at_q = self.query_norm.back(at_q[:, :, None], every)[:, :, 0]
+        if self.key_norm is not None:
+            at_k = self.key_norm.back(at_k[:, :, None], every)[:, :, 0]
+        return at_q, at_k
+
+    def _shared(self, rows: Array) -> Array:
+        """(points, m, r) of single heads to (groups of points, m, g r) of the heads that share keys and values."""
+        together = min(self.heads.queries_per_key, len(rows))
+        number = len(rows) // together
+        several = rows[: number * together].reshape(number, together, *rows.shape[1:])
+        scale = np.sqrt(self.heads.queries_per_key / together)
+        return scale * several.transpose(0, 2, 1, 3).reshape(number, rows.shape[1], -1)
+
+
+class DrawnNorm:
+    """The norm of drawn vectors over sqrt(K), (points, tokens, K): each divided by its own length."""
+
+    def __init__(self, vectors: Array) -> None:
+        self.length = np.sqrt((vectors**2).sum(-1, keepdims=True))
+        self.unit = vectors / self.length
+
+    def back(self, gradients: Array, chunk: slice) -> Array:
+        """(points, tokens, r, K): less what points along the vector, over its length."""
+        unit, length = self.unit[chunk][:, :, None], self.length[chunk][:, :, None]
+        return (gradients - (gradients * unit).sum(-1, keepdims=True) * unit) / length
+
+
+def _gram_of(vectors: Array) -> Array:
+    """(points, tokens, r, K) to (tokens, tokens), summed over all else."""
+    rows = vectors.transpose(1, 0, 2, 3).reshape(vectors.shape[1], -1)
+    return rows @ rows.T
+
+
+def _less_mean(vectors: Array, groups: Array) -> Array:
+    """(points, m, K) less the mean of each group of tokens."""
+    same = (groups[:, None] == groups).astype(float)
+    return vectors - (same / same.sum(1)) @ vectors
 
 
 def _mean_of_rows(rows: Array) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from theory.kernel.gram import MEAN_ABS
 from theory.optimizers import Functional, optimizer
 
-VECTORS = ("bias", "norm_gain", "norm_bias")
+VECTORS = ("bias", "norm_gain", "norm_bias", "layer_scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Part:
     length: float | None = None
 
     def value(self, functional: Functional) -> float:
-        """Of ||g||^2, ||g||_1, ... by the definition of the update. A vector has no singular values: by ||g||_1."""
+        """The update under an optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
             return self.lr_multiplier * self.square
         if functional is Functional.FROBENIUS_PRODUCT:
@@ -47,7 +47,7 @@ class Part:
 
 
 def functional_of(name: str) -> Functional:
-    """ValueError, in one line, of an optimizer that is unknown, or known for one token only."""
+    """The functional of an optimizer. ValueError, in one line, if it is unknown, or known for a single token only."""
     found = optimizer(name)
     if found.functional is None or found.assumes_rank_one:
         raise ValueError(f"{name}: its step is derived for a gradient of rank one, and each token adds a rank")

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from theory.kernel.duals import dual
+from theory.kernel.duals import Dual, dual
 from theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
 from theory.kernel.points import normals
 from theory.kernel.readout import Reading
-from theory.kernel.setting import PLACES, Inputs, Sublayer, Transformer
-from theory.kernel.softmax import Attention, Gains
+from theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
+from theory.kernel.softmax import Attention, Backward, Gains
 from theory.kernel.update import Part
 from theory.optimizers import Functional
 from theory.stack import SublayerKind
@@ -25,7 +25,7 @@ from theory.stack import SublayerKind
 
 @dataclass(frozen=True)
 class Sums:
-    """By role, in units of e^exponent."""
+    """Sums by role; each number is to be multiplied by e^exponent."""
 
     values: dict[str, float]
     exponent: float
@@ -42,7 +42,7 @@ class Gradient:
     exponent: float = 0.0
 
     def settled(self) -> Gradient:
-        """Symmetric, as it is but for rounding, and of size 1."""
+        """The same gradient, made symmetric (rounding alone made it otherwise) and scaled to size 1."""
         matrix = (self.matrix + self.matrix.T) / 2
         size = float(np.abs(matrix).max())
         return Gradient(matrix / size, self.exponent + math.log(size)) if size > 0 else Gradient(matrix, self.exponent)
@@ -64,18 +64,18 @@ class Asked:
     replicate: int
 
     def matrix(self, role: str, gradient: Array, inputs: Array, gain: float, root: float | None) -> Part:
-        """A square matrix between ``gradient`` and ``inputs``."""
+        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input."""
         found = nuclear(gradient, inputs) if self.has_nuclear else None
         return Part(role=role, square=_over(gradient, inputs), root=root, nuclear=found, weight=gain)
 
     def bias(self, gradient: Array, root: float | None = None, *, role: str = "bias", width: float = 1.0) -> Part:
-        """Of a vector that is 0 at first. gradient: of one unit, times d. width: its units over d."""
+        """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d."""
         total = max(float(gradient.sum()), 0.0)
         found = width * math.sqrt(total) if root is None and self.has_roots else root
         return Part(role=role, square=width * total, root=found, size=math.sqrt(width))
 
     def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
-        """Of a norm whose output is ``unit``, with ``gradient`` there."""
+        """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
         if root is None and self.has_roots:
             side = factor(unit.full)
             root = float(mean_root(side.T @ gradient @ side))
@@ -83,10 +83,34 @@ class Asked:
         return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
 
     def norm(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Iterator[Part]:
-        """Gain and, of a LayerNorm, bias."""
+        """The parts of a norm: its gain and, where there is one, its bias; the scale of dyt and derf is left out,
+        one number whose share falls with the width."""
         yield self.gain(gradient, unit, root, width=width)
-        if self.network.norm_kind == "layernorm":
+        if self.network.norm_kind != "rmsnorm":
             yield self.bias(gradient, role="norm_bias", width=width)
+
+    # ---------------------------------------------------------------- what stands in a norm's place
+
+    @property
+    def _function(self) -> Dual | None:
+        """Of dyt and derf; None for a real norm."""
+        name = {"dyt": "tanh", "derf": "erf"}.get(self.network.norm_kind)
+        return None if name is None else dual(name)
+
+    def normed(self, x: Gram) -> Gram:
+        """Behind a norm, or the function in its place."""
+        function = self._function
+        return x.normalised() if function is None else function.second(x.times(self.network.norm_scale**2))
+
+    def behind(self, gradient: Array, before: Gram) -> Array:
+        """The gradient at a norm's input ``before``, given that at its output: over the lengths of the vectors, or by
+        the slopes of the function."""
+        function = self._function
+        if function is None:
+            root = np.sqrt(before.diagonal)
+            return gradient / np.outer(root, root)
+        square = self.network.norm_scale**2
+        return square * gradient * function.slope_second(before.times(square))
 
 
 def _over(gradient: Array, inputs: Array) -> float:
@@ -94,66 +118,79 @@ def _over(gradient: Array, inputs: Array) -> float:
     return max(float((gradient * inputs).sum()), 0.0)
 
 
-def _behind_norm(gradient: Array, before: Gram) -> Array:
-    """Back through a norm of vectors with Gram matrix ``before``: divided by their lengths."""
-    root = np.sqrt(before.diagonal)
-    return gradient / np.outer(root, root)
-
-
 # ---------------------------------------------------------------- the two branches
 
 
 class FeedForward:
-    """fc2(norm_inner(phi(fc1(u))))."""
+    """fc2(norm_inner(phi(fc1(u)))), or fc2(norm_inner(phi(fc1(u)) * fc3(u))) where it is gated.
+
+    A hidden unit of the gated one is a product of two independent units, so its second moments are products, too.
+    """
 
     def __init__(self, asked: Asked, sublayer: Sublayer, u: Gram, has_inner: bool, which: int) -> None:
         network = asked.network
         self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, (which, asked.replicate)
         self.ratio = network.ffn_ratio
-        self.gains = [sublayer.gains.get(role, 1.0) * math.sqrt(2 / (1 + self.ratio)) for role in ("fc1", "fc2")]
-        self.phi = dual(network.activation)
-        self.before = u.times(self.gains[0] ** 2)
-        self.centres = has_inner and network.norm_kind == "layernorm"
+        self.is_gated = network.activation in GATED
+        roles = ("fc1", "fc2", "fc3") if self.is_gated else ("fc1", "fc2")
+        xavier = math.sqrt(2 / (1 + self.ratio))
+        self.gains = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
+        self.phi = dual(GATED.get(network.activation, network.activation))
+        self.before = u.times(self.gains["fc1"] ** 2)
+        self.centres = has_inner and network.norm_kind == "layernorm" and not self.is_gated  # else its mean is 0
         self.raw = self.phi.second(self.before, is_centred=self.centres)
-        self.hidden = self.raw.normalised() if has_inner else self.raw
-        self.out = self.hidden.times(self.ratio * self.gains[1] ** 2)
+        if self.is_gated:
+            self.activated, self.beside = self.raw, u.times(self.gains["fc3"] ** 2)
+            self.raw = self.activated.entrywise(self.beside)
+        self.hidden = asked.normed(self.raw) if has_inner else self.raw
+        self.out = self.hidden.times(self.ratio * self.gains["fc2"] ** 2)
 
     def backward(self, gradient: Array, parts: list[Part]) -> tuple[Array, None]:
-        asked, ratio, (gain_in, gain_out) = self.asked, self.ratio, self.gains
-        at_hidden = gain_out**2 * gradient
-        at_phi = _behind_norm(at_hidden, self.raw) if self.has_inner else at_hidden
-        at_fc1 = ratio * at_phi * self.phi.slope_second(self.before)
-        in_root = out_root = bias_root = None
-        if asked.has_roots:
-            in_root, out_root, bias_root = (ratio * root for root in self._roots(gradient, at_phi))
-        fc1 = asked.matrix("fc1", at_fc1, self.u.full, gain_in, in_root)
-        fc2 = asked.matrix("fc2", ratio * gradient, self.hidden.full, gain_out, out_root)
-        parts += [replace(part, size=math.sqrt(ratio)) for part in (fc1, fc2)]
-        parts += [asked.bias(gradient), replace(asked.bias(at_fc1, bias_root), size=math.sqrt(ratio))]
+        asked, ratio, gains = self.asked, self.ratio, self.gains
+        at_hidden = gains["fc2"] ** 2 * gradient
+        at_phi = asked.behind(at_hidden, self.raw) if self.has_inner else at_hidden
+        at = {"fc1": ratio * at_phi * self.phi.slope_second(self.before)}
+        if self.is_gated:
+            at = {"fc1": at["fc1"] * self.beside.full, "fc3": ratio * at_phi * self.activated.full}
+        roots = self._roots(gradient, at_phi) if asked.has_roots else {}
+        several = [asked.matrix(role, at[role], self.u.full, gains[role], roots.get(role)) for role in at]
+        several.append(asked.matrix("fc2", ratio * gradient, self.hidden.full, gains["fc2"], roots.get("fc2")))
+        several += [asked.bias(at[role], roots.get(f"{role} bias")) for role in at]
+        parts += [replace(part, size=math.sqrt(ratio)) for part in several]
+        parts.append(asked.bias(gradient))
         if self.has_inner:
-            root = None if out_root is None else gain_out * out_root
+            root = gains["fc2"] * roots["fc2"] if roots else None
             parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
-        return gain_in**2 * at_fc1, None
+        return np.add.reduce([gains[role] ** 2 * at[role] for role in at]), None
 
-    def _roots(self, gradient: Array, at_phi: Array) -> tuple[float, float, float]:
-        """E sqrt of an entry's variance given the hidden unit, of fc1, fc2 and fc1's bias: see ``Attention._roots``.
+    def _roots(self, gradient: Array, at_phi: Array) -> dict[str, float]:
+        """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``.
 
         A hidden unit is not Gaussian behind phi, so units are drawn: their inputs h, and what they get from above.
         """
         n = len(gradient)
-        points = normals(self.asked.num_points[1], (2, n), self.which)
+        points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), self.which)
         h = points[:, 0] @ factor(self.before.full).T
         above = points[:, 1] @ factor(at_phi).T
-        hidden, slopes = self.phi.value(h), self.phi.slope(h)
+        hidden, slopes, activated = self.phi.value(h), self.phi.slope(h), None
+        if self.is_gated:
+            beside = points[:, 2] @ factor(self.beside.full).T
+            activated, hidden, slopes = hidden, hidden * beside, slopes * beside
         if self.centres:
             hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
         if self.has_inner:
             hidden = hidden / np.sqrt(self.raw.diagonal)
-        return (
-            _mean_root_of(above * slopes, self.u.full),
-            _mean_root_of(hidden, gradient),
-            _mean_root_of(slopes, at_phi),
-        )
+        roots = {
+            "fc1": _mean_root_of(above * slopes, self.u.full),
+            "fc2": _mean_root_of(hidden, gradient),
+            "fc1 bias": _mean_root_of(slopes, at_phi),
+        }
+        if activated is not None:
+            roots |= {
+                "fc3": _mean_root_of(above * activated, self.u.full),
+                "fc3 bias": _mean_root_of(activated, at_phi),
+            }
+        return {name: self.ratio * root for name, root in roots.items()}
 
 
 def _mean_root_of(rows: Array, form: Array) -> float:
@@ -165,19 +202,34 @@ class Attending:
     """out(norm_inner(softmax(q k^T) v)), of tokens u over tokens u (or a memory's)."""
 
     def __init__(
-        self, asked: Asked, sublayer: Sublayer, u: Gram, memory: Gram | None, sides: _Sides, has_inner: bool, which: int
+        self, asked: Asked, sublayer: Sublayer, u: Gram, memory: Gram | None, sides: _Sides, which: int
     ) -> None:
-        self.asked, self.u, self.memory, self.has_inner = asked, u, memory, has_inner
+        self.asked, self.u, self.memory = asked, u, memory
+        places = asked.network.places(sublayer)
+        self.has_inner = "inner" in places
+        self.norms = places & {"q", "k", "v"}
         self.prefix = "" if memory is None else "cross_"
         self.sources = u if memory is None else memory
         self.sides, self.which = sides, (which, asked.replicate)
-        self.gains = Gains(*(sublayer.gains.get(self.prefix + role, 1.0) for role in ("q", "k", "v", "out")))
+        heads = asked.network.heads
+        # Xavier's variances of matrices that are not square: H K units of queries, H K / g of keys and values.
+        narrow = heads.width_ratio / heads.queries_per_key
+        xavier = {"q": heads.width_ratio, "k": narrow, "v": narrow, "out": heads.width_ratio}
+        self.gains = Gains(
+            *(sublayer.gains.get(self.prefix + role, 1.0) * math.sqrt(2 / (1 + xavier[role])) for role in xavier)
+        )
+        self.sizes = {role: math.sqrt(xavier[role]) for role in xavier}
         self.raw = self._attention().mixed
-        self.mixed = self.raw.normalised() if has_inner else self.raw
-        self.out = self.mixed.times(self.gains.out**2)
+        self.mixed = asked.normed(self.raw) if self.has_inner else self.raw
+        self.out = self.mixed.times(heads.width_ratio * self.gains.out**2)
+
+    @property
+    def _positions(self) -> tuple[Array, Array] | None:
+        """Of tokens that attend to their own sequence."""
+        return (self.sides.positions, self.sides.positions) if self.memory is None else None
 
     def _attention(self) -> Attention:
-        """Drawn anew on the way back, with the same points: samples of every sublayer would fill the memory."""
+        """The attention at its points. The way back draws it anew: samples of all sublayers would fill the memory."""
         return Attention(
             self.u,
             self.sources,
@@ -185,37 +237,62 @@ class Attending:
             self.sides.groups,
             self.gains,
             head_size=self.asked.network.head_size,
+            heads=self.asked.network.heads,
+            norms=self.norms,
+            positions=self._positions,
             num_points=self.asked.num_points[0],
             which=self.which,
         )
 
     def backward(self, gradient: Array, parts: list[Part]) -> tuple[Array, Array | None]:
-        asked, gains, prefix = self.asked, self.gains, self.prefix
-        scale = np.sqrt(self.raw.diagonal) if self.has_inner else np.ones(len(gradient))
-        found = self._attention().backward(gradient, scale, with_roots=asked.has_roots)
-        roots = found.roots
+        asked, gains, heads = self.asked, self.gains, self.asked.network.heads
+        scale = np.ones(len(gradient))
+        if self.has_inner:  # real norms only: see ``Passage``
+            scale = np.sqrt(self.raw.diagonal)
+        attention = self._attention()
+        at = attention.backward(gradient, scale, with_roots=asked.has_roots)
+        roots = at.roots
+        # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
+        is_centred = attention.is_shift_invariant
+        keys = self.sources.centred(self.sides.groups) if is_centred else self.sources.full
         u, sources = self.u.full, self.sources.full
-        parts += [
-            asked.matrix(f"{prefix}q", found.q, u, gains.q, roots and roots.q),
-            # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
-            asked.matrix(f"{prefix}k", found.k, self.sources.centred(self.sides.groups), gains.k, roots and roots.k),
-            asked.matrix(f"{prefix}v", found.v, sources, gains.v, roots and roots.v),
-            asked.matrix(f"{prefix}out", gradient, self.mixed.full, gains.out, roots and roots.out),
-            asked.bias(found.q, roots and roots.q_bias),
-            asked.bias(found.v, roots and roots.v_bias),
-            asked.bias(gradient),
+        several = [
+            ("q", at.q, u, gains.q, roots and roots.q),
+            ("k", at.k, keys, gains.k, roots and roots.k),
+            ("v", at.v, sources, gains.v, roots and roots.v),
+            ("out", heads.width_ratio * gradient, self.mixed.full, gains.out, roots and roots.out),
         ]
+        parts += [replace(asked.matrix(self.prefix + role, *rest), size=self.sizes[role]) for role, *rest in several]
+        biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
+        if not is_centred:
+            biases.append(("k", at.k, roots and roots.k_bias))
+        parts += [replace(asked.bias(at_bias, root), size=self.sizes[role]) for role, at_bias, root in biases]
+        parts.append(asked.bias(gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
-            parts += asked.norm(at_mixed, self.mixed, roots and roots.inner_gain)
+            parts += asked.norm(at_mixed, self.mixed, roots and roots.inner_gain, width=heads.width_ratio)
         if asked.network.placement == "normformer":
             # One number for each head: H = d / head_size of them, whose 1-norm grows as sqrt(H), not sqrt(d).
-            share = 0.0 if asked.network.head_size is None else 1 / math.sqrt(asked.network.head_size)
+            size = asked.network.head_size
+            share = 0.0 if size is None else 1 / math.sqrt(size)
             part = asked.gain(at_mixed, self.mixed, roots and share * roots.head_scale)
             parts.append(replace(part, size=share))
-        to_sources = gains.k**2 * found.k + gains.v**2 * found.v
-        to_u = gains.q**2 * found.q
+        parts += self._norms_of_heads(at, attention)
+        to_sources = gains.k**2 * at.k + gains.v**2 * at.v
+        to_u = gains.q**2 * at.q
         return (to_u + to_sources, None) if self.memory is None else (to_u, to_sources)
+
+    def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
+        """Gains and biases of the norms of q, k and v.
+
+        A head's are as long as the head, K, and all heads share them: their 1-norm goes as sqrt(K d), not as d.
+        """
+        heads = self.asked.network.heads
+        share = 1.0 if heads.has_wide_norm else math.sqrt(heads.width_ratio / heads.number) if heads.number else 0.0
+        grams = {"q": attention.q_gram, "k": attention.k_gram, "v": attention.v_gram}
+        for role, gradient in (("q", at.unit_q), ("k", at.unit_k), ("v", at.unit_v)):
+            for part in () if gradient is None else self.asked.norm(gradient, grams[role].normalised()):
+                yield replace(part, root=None if part.root is None else share * part.root, size=share)
 
 
 # ---------------------------------------------------------------- one sublayer
@@ -223,10 +300,12 @@ class Attending:
 
 @dataclass(frozen=True)
 class _Sides:
-    """allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of those."""
+    """allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of those. positions: (n,), the
+    place of each token in its own."""
 
     allowed: Array
     groups: Array
+    positions: Array
 
 
 class Passage:
@@ -236,57 +315,56 @@ class Passage:
         self, asked: Asked, sublayer: Sublayer, x: Gram, memory: Gram | None, sides: _Sides, which: int
     ) -> None:
         self.asked, self.sublayer, self.x = asked, sublayer, x
-        self.places = _places(asked.network.placement, sublayer.kind)
-        self.before = x.normalised() if "pre" in self.places else x
+        self.places = asked.network.places(sublayer)
+        if asked.network.norm_kind in ("dyt", "derf") and (inside := self.places & {"q", "k", "v", "inner"}):
+            raise ValueError(f"{asked.network.norm_kind} stands on the stream, not at {', '.join(sorted(inside))}")
+        self.before = asked.normed(x) if "pre" in self.places else x
         u = self.before.times(sublayer.input_scale**2)
-        has_inner = "inner" in self.places
-        if sublayer.kind is SublayerKind.FFN:
-            self.inside = FeedForward(asked, sublayer, u, has_inner, which)
-        else:
-            source = memory if sublayer.kind is SublayerKind.CROSS else None
-            self.inside = Attending(asked, sublayer, u, source, sides, has_inner, which)
-        raw = self.inside.out
-        self.branch = raw.normalised() if "branch" in self.places else raw
+        kind = sublayer.kind
+        self.inside: list[FeedForward | Attending] = []
+        if kind is not SublayerKind.FFN:
+            source = memory if kind is SublayerKind.CROSS else None
+            self.inside.append(Attending(asked, sublayer, u, source, sides, which))
+        if kind in (SublayerKind.FFN, SublayerKind.PARALLEL):
+            self.inside.append(FeedForward(asked, sublayer, u, "inner" in self.places, which))
+        self.raw = self.inside[0].out if len(self.inside) == 1 else self.inside[0].out.plus(self.inside[1].out)
+        self.branch = asked.normed(self.raw) if "branch" in self.places else self.raw
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
-        self.next = self.sum.normalised() if "post" in self.places else self.sum
+        self.next = asked.normed(self.sum) if "post" in self.places else self.sum
 
     def backward(self, gradient: Gradient) -> tuple[Gradient, Gradient | None, list[Part]]:
-        """Of ``next`` to: of x, of the memory, and every parameter's part in units of the exponent that came in."""
+        """Carry the gradient at ``next`` back to x, to the memory and to each parameter's part. Parts are in units of
+        the exponent that came in."""
         asked, sublayer, parts, at = self.asked, self.sublayer, [], gradient.matrix
         if "post" in self.places:
             parts += asked.norm(at, self.next)
-            at = _behind_norm(at, self.sum)
-        if sublayer.trains_branch_weight:
-            square = _over(at, self.branch.full)
-            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
-            weight = abs(sublayer.branch_weight)
-            parts.append(
-                Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
-            )
+            at = asked.behind(at, self.sum)
+        parts += self._branch_weight(at)
         at_branch = sublayer.branch_weight**2 * at
         if "branch" in self.places:
             parts += asked.norm(at_branch, self.branch)
-            at_branch = _behind_norm(at_branch, self.inside.out)
-        to_u, to_memory = self.inside.backward(at_branch, parts)
+            at_branch = asked.behind(at_branch, self.raw)
+        both = [branch.backward(at_branch, parts) for branch in self.inside]
+        to_u, to_memory = np.add.reduce([to for to, _ in both]), both[0][1]
         to_before = sublayer.input_scale**2 * to_u
         if "pre" in self.places:
             parts += asked.norm(to_before, self.before)
-            to_before = _behind_norm(to_before, self.x)
+            to_before = asked.behind(to_before, self.x)
         to_x = Gradient(sublayer.residual_weight**2 * at + to_before, gradient.exponent).settled()
         rates = sublayer.lr_multipliers
         parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
         return to_x, None if to_memory is None else Gradient(to_memory, gradient.exponent).settled(), parts
 
-
-def _places(placement: str, kind: SublayerKind) -> frozenset[str]:
-    """Where norms stand in a sublayer; see ``PLACES``."""
-    found = PLACES[placement]
-    is_normformer = placement == "normformer"
-    if kind is SublayerKind.CROSS or (is_normformer and kind is SublayerKind.SELF):
-        found = found - {"inner"}
-    if is_normformer and kind is SublayerKind.FFN:
-        found = found - {"branch"}
-    return found
+    def _branch_weight(self, gradient: Array) -> Iterator[Part]:
+        """Of a b that is trained, given the gradient at the sum."""
+        weight = abs(self.sublayer.branch_weight)
+        if self.sublayer.has_layer_scale:
+            part = self.asked.gain(gradient, self.branch)
+            yield replace(part, role="layer_scale", weight=weight)
+        elif self.sublayer.trains_branch_weight:
+            square = _over(gradient, self.branch.full)
+            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
+            yield Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
 
 
 # ---------------------------------------------------------------- the whole network
@@ -324,7 +402,7 @@ class Walk:
             _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)
-        self.has_final = "final" in PLACES[network.placement]
+        self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self.streams: list[list[Gram]] = []
         self.gradients: list[list[Gradient]] = []
@@ -336,7 +414,7 @@ class Walk:
         for side, sublayers in enumerate(self.network.sides):
             passages.append(self._forward(side, sublayers, last, advance))
             x = self.streams[-1][-1]
-            last = x.normalised() if self.has_final else x
+            last = self.asked.normed(x) if self.has_final else x
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.replicate)
         self.parts.append(Counted(reading.head, 0.0))
@@ -373,8 +451,8 @@ class Walk:
         found: list[Passage] = []
         stream = [self.inputs.gram]
         for place, sublayer in enumerate(sublayers):
-            allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is SublayerKind.SELF)
-            sides = _Sides(allowed, self.inputs.groups)
+            allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
+            sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
                 found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
@@ -389,10 +467,10 @@ class Walk:
     def _backward(
         self, passages: Sequence[Passage], x: Gram, gradient: Gradient, advance: Callable[[], None]
     ) -> Gradient | None:
-        """From behind the side's final norm to its input; the gradient at the memory, where there is one."""
+        """Carry the gradient from behind the side's final norm to its input. Returns that at the memory, if any."""
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, x.normalised()), gradient.exponent)
-            gradient = Gradient(_behind_norm(gradient.matrix, x), gradient.exponent).settled()
+            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent)
+            gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         to_memory: Gradient | None = None
         below = [gradient]
         for passage in reversed(passages):
@@ -403,7 +481,7 @@ class Walk:
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
             advance()
-        self._add([_embedding(gradient.matrix, self.asked)], gradient.exponent)
+        self._add([_embedding(gradient.matrix, self.asked, self.inputs)], gradient.exponent)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
@@ -411,7 +489,7 @@ class Walk:
         self.parts += [Counted(part, exponent) for part in parts]
 
     def totals(self) -> Totals:
-        """By functional and role."""
+        """The update by functional and role."""
         found: Totals = {}
         for functional in self.needs:
             is_linear = functional is Functional.FROBENIUS_SQUARED
@@ -426,20 +504,20 @@ class Walk:
         return found
 
 
-def _embedding(gradient: Array, asked: Asked) -> Part:
-    """Each token's vector is a row of its own, of entries of size 1."""
+def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:
+    """The part of the embedding: each token has a row of its own."""
+    gradient = inputs.embedding_multiplier**2 * gradient
     own = np.diagonal(gradient).clip(min=0.0)
-    found = nuclear(gradient, np.eye(len(gradient))) if asked.has_nuclear else None
     return Part(
         role="embedding",
         square=float(own.sum()),
         root=float(np.sqrt(own).sum()),
-        nuclear=found,
-        weight=1.0,
+        nuclear=nuclear(gradient, np.eye(len(gradient))) if asked.has_nuclear else None,
+        weight=inputs.embedding_std,
         size=math.sqrt(len(own)),
     )
 
 
 def _power(number: float, least: int) -> int:
-    """The power of 2 below ``number``, at least this."""
+    """The largest power of 2 that is not above ``number``, but at least ``least``."""
     return max(2 ** math.floor(math.log2(number)), least)

@@ -54,7 +54,7 @@ def symbolic_moments(act: Activation, scale: Expr) -> BranchMoments:
 
 
 def _tidy(expr: Expr) -> Expr:
-    """Over one denominator, common factors gone: shows exactly whether rho or kappa is 1."""
+    """The expression over one denominator, without common factors; so it shows exactly whether rho or kappa is 1."""
     return cancel(expr)
 
 

@@ -23,7 +23,7 @@ Letters = tuple[float | None, float, float, float, float]
 
 
 def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKind) -> frozenset[Kind]:
-    """The moments that a prediction reads; the others cost time for nothing."""
+    """The kinds of moments that a prediction reads. The others are not computed."""
     kinds = {Kind.SECOND, Kind.SLOPE_SECOND}
     centred = placement.inner and norm_kind is NormKind.LAYERNORM
     if centred:
@@ -34,7 +34,7 @@ def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKi
 
 
 def _unread(_: float) -> float:
-    """Stands for a moment that nothing reads."""
+    """A stand-in for a moment that nothing reads."""
     return math.nan
 
 
@@ -141,7 +141,7 @@ class _Walk:
         return second.stream - stream, math.log(first.gradient_ratio * second.gradient_ratio) * self.p, units
 
     def leap(self, smooth: Callable[[float], Letters], start: int, stop: int) -> None:
-        """From block ``start`` to block ``stop`` by Euler-Maclaurin."""
+        """Go from block ``start`` to block ``stop`` at once, by Euler-Maclaurin summation."""
         block = functools.partial(self.block, smooth)
         self.stream, totals, grown = carry(block, start, stop, self.stream, self.totals)
         self.totals, self.exponent = totals, self.exponent + grown
@@ -213,7 +213,7 @@ def _indices(num_sublayers: int) -> Iterator[int]:
 
 
 def _settled_stream(walk: _Walk, t: Transfer, units: dict[str, float], num_sublayers: int, index: int) -> Prediction:
-    """From here on every sublayer is the same: a geometric series with the ratio of the gradients."""
+    """Finish a walk whose stream no longer changes: the sublayers that are left form a geometric series."""
     left, log_ratio = num_sublayers - index, math.log(t.gradient_ratio) * walk.p
     shrink = math.exp(-walk.exponent)
     if abs(log_ratio) * left < 1e-9:

@@ -28,7 +28,7 @@ HOLDS = "infinite width, one Gaussian input; at width d the relative correction 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a prediction is of: a scheme under an optimizer, with an activation and a kind of norm.
+    """What is predicted: the update of a scheme under an optimizer, with an activation and a kind of norm.
 
     >>> from theory.meanfield.setting import Setting
     >>> setting = Setting.of("depth-mup", "adam")
@@ -49,7 +49,7 @@ class Setting:
     def of(
         scheme_: str | Scheme, optimizer_: str | Optimizer, activation_: str = "relu", norm_kind: str = "layernorm"
     ) -> Setting:
-        """From names, or values of one's own; ValueError of an unknown name, with what is near and what is allowed."""
+        """Make a setting from names, or from schemes of one's own. ValueError names what is near an unknown name."""
         kinds = [kind.value for kind in NormKind]
         if norm_kind not in kinds:
             raise ValueError(nearest(norm_kind, kinds, "norm kind"))

@@ -46,7 +46,7 @@ def rule_scheme(rule: Rule, side: SideRule) -> Scheme:
 
 
 def len_of_layer(side: SideRule) -> int:
-    """Sublayers in a layer of this side."""
+    """The number of sublayers in a layer of this side."""
     return int(side.num_sublayers / side.num_layers)
 
 

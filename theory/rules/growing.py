@@ -83,12 +83,12 @@ class GrowingUpdate:
 
     @cached_property
     def exponent(self) -> Expr:
-        """s where the term falls as l^-s."""
+        """The exponent s, where the term falls as l^-s."""
         return -exponents(self.term, (l,))[1][0]
 
     @cached_property
     def gain_power(self) -> Expr:
-        """The term without l."""
+        """The term without its dependence on l."""
         return tidy(self.term * l**self.exponent)
 
     def growth(self, length: Expr) -> Expr:
@@ -112,7 +112,7 @@ class GrowingUpdate:
 
     @cached_property
     def coupling(self) -> Expr:
-        """Its leading order; the constant, the cross-attention's share, is kept, as the source keeps it."""
+        """The leading order of ``coupling_exact``, with its constant, the cross-attention's share, as in the source."""
         if self.reader is None:
             return S.One
         return self._share * _leading(1 + ratio_sum(L), keeps_constant=True).subs(L, self.reader.num_sublayers)

@@ -84,7 +84,7 @@ class Branch:
 
     @cached_property
     def magnitude(self) -> Expr:
-        """Of the branch beside the stream x, before anything starts at 0."""
+        """The magnitude of the branch in units of the stream x, before any matrix is set to 0."""
         acting = self.probes[-1:] if self.inner_norm else self.probes
         return branch_weight * reduce(mul, acting) / residual_weight
 
@@ -106,7 +106,7 @@ class Branch:
 
     @cached_property
     def sizes(self) -> tuple[Expr, ...]:
-        """Magnitude of each matrix at the start."""
+        """The magnitude of each matrix at initialisation."""
         return tuple(probe.xreplace(self._start) for probe in self.probes)
 
     def uniform(self, expr: Expr) -> Expr:
@@ -185,7 +185,7 @@ class StackUpdate:
 
     @cached_property
     def accumulated(self) -> Expr:
-        """Sum of the squared branches: the stream stays O(1), and what arrives from above with it, while this does."""
+        """The sum of the squared branches. While it is O(1), so are the stream and what arrives from above."""
         return self.side.num_sublayers * self.branch.uniform(self.branch.magnitude) ** 2
 
 
@@ -250,27 +250,31 @@ def compact(expr: Expr) -> str:
     >>> str(expr), compact(expr)
     ('2**(1/4)/(2*N**(1/4))', '(8*N)**(-1/4)')
     """
+    return str(gathered(expr))
+
+
+def gathered(expr: Expr) -> Expr:
+    """What ``compact`` writes, as an unevaluated expression."""
     powers: dict[Expr, Rational] = {}
     for factor in Mul.make_args(tidy(expr)):
         base, exponent = factor.as_base_exp()
         if not exponent.is_Rational:
-            return str(expr)
+            return expr
         parts = {base: 1}
         if base.is_Rational:
             if base <= 0:
-                return str(expr)
+                return expr
             parts = {Integer(prime): n for prime, n in factorrat(base).items()}
         for part, n in parts.items():
             powers[part] = powers.get(part, S.Zero) + n * exponent
     whole = Mul(*(base**power for base, power in powers.items() if power.is_Integer and base.is_Symbol))
     powers = {base: power for base, power in powers.items() if power != 0}
     if all(power.is_Integer for power in powers.values()):
-        return str(Mul(*(base**power for base, power in powers.items())))
+        return Mul(*(base**power for base, power in powers.items()))
     if whole != 1:  # sqrt(2)*N rather than sqrt(2*N**2)
-        return str(
-            Mul(whole, _one_power({b: p for b, p in powers.items() if b not in whole.free_symbols}), evaluate=False)
-        )
-    return str(_one_power(powers))
+        rest = {base: power for base, power in powers.items() if base not in whole.free_symbols}
+        return Mul(whole, _one_power(rest), evaluate=False)
+    return _one_power(powers)
 
 
 def _one_power(powers: Mapping[Expr, Rational]) -> Expr:

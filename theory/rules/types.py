@@ -15,7 +15,7 @@ from theory.symbols import M, N, branch_weight
 
 
 def plainly(expr: Expr) -> Expr:
-    """With branch weight and learning-rate multiplier 1, as in every rule of the tables."""
+    """The expression at branch weight 1 and learning-rate multiplier 1, as in every rule of the tables."""
     return expr.xreplace({branch_weight: S.One, lr_multiplier: S.One})
 
 
@@ -54,7 +54,7 @@ class SideRule:
 
     @property
     def family_by_matrix(self) -> Eq:
-        """The same with every matrix counted, and (small branches) a probe lambda_i for each."""
+        """The same family with every matrix counted, each with a probe lambda_i of its own (for small branches)."""
         return Eq(plainly(self.update_sum.by_probe), 1, evaluate=False)
 
     @property

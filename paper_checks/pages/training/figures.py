@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from paper_checks.experiments import NAMES
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
@@ -17,7 +17,7 @@ from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT
-from paper_checks.pages.training.drawing import DIGITS, Curve, Drawing, Line, Panel, mean, short
+from paper_checks.pages.drawing import LOOKS, Curve, Drawing, Panel, Place
 from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
@@ -30,16 +30,20 @@ from paper_checks.pages.training.numbers import (
     top_gradient,
     trial_of,
 )
-from paper_checks.routes.forecast import LOOKS, Case
-from sims.records.record import rounded
-from sims.training.train import TrainResult
+from paper_checks.routes.forecast import LOOKS as CRITERIA
+from paper_checks.routes.forecast import Case
+from sims.training.outcomes import Edge
+from sims.training.train import Look, TrainResult
 
 _BINS = 25
 """Of a training loss: means over so many parts of a run."""
-_BELOW = 0.1
-"""Nats of room below the lowest loss."""
-_JUST_ABOVE, _ABOVE, _FAR_ABOVE = 1.15, 1.35, 2.0
+_JUST_ABOVE, _ABOVE = 1.15, 1.35
 """The top of a panel of losses, over what can be had without the input: what is far above has not trained."""
+_RATE = "largest stable learning rate"
+_SEEDS = "Large: mean over seeds, faint: each seed"
+_ENDS = "an arrow: a seed's is at the end of what was tried, and the mean may lie farther out"
+Row = Sequence[float | None]
+"""A number for each x, None where there is none."""
 
 
 def drawings(records: Mapping[str, Record]) -> dict[str, Drawing]:
@@ -56,126 +60,185 @@ def drawings(records: Mapping[str, Record]) -> dict[str, Drawing]:
     }
 
 
+def is_empty(found: Drawing) -> bool:
+    return not any(curve.xs for panel in found.panels for curve in panel.curves)
+
+
+def _look(scheme: str) -> dict[str, Any]:
+    colour, mark = LOOKS[scheme]
+    return {"colour": colour, "mark": mark}
+
+
+def _over_seeds(xs: Sequence[float], rows: Sequence[Row], mean: Callable[[Sequence[float]], float]) -> list[Place]:
+    """At each x, the mean of those that have a number there."""
+    columns = [[y for y in column if y is not None] for column in zip(*rows, strict=True)]
+    return [(x, mean(column)) for x, column in zip(xs, columns, strict=True) if column]
+
+
+def _average(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(_average([math.log(value) for value in values])) if all(values) else 0.0
+
+
+def _there(curves: Iterable[Curve]) -> list[Curve]:
+    return [curve for curve in curves if curve.xs]
+
+
 # ---------------------------------------------------------------- largest rates
 
-_RATE = "log2 of the largest stable learning rate"
-_ENDS = "an arrow: a seed's is at the end of what was tried, and the mean may lie farther out"
+
+def _mean_rate(edges: Sequence[Edge], grid: Sequence[float]) -> float:
+    return 2 ** _average([log_rate(one, grid) for one in edges])
 
 
-def _edge_curve(label: str, scheme: str, found: Sequence[tuple[float, Runs]], line: Line = "-") -> Curve:
-    """found: by x. Seeds are those of each arm."""
+def _edge_curve(scheme: str, found: Iterable[tuple[float, Runs]], label: str = "", width: float = 1.6) -> Curve:
+    """The largest rate, by x."""
     there = [(x, one.edges(one.seeds), one.arm.grid) for x, one in found if one.seeds]
-    rows = [[log_rate(one, grid) for one in edges] for _, edges, grid in there]
-    most = max(map(len, rows), default=0)
+    line = [(x, _mean_rate(edges, grid)) for x, edges, grid in there]
     return Curve(
-        label=label,
-        scheme=scheme,
-        xs=[x for x, *_ in there],
-        ys=short([sum(row) / len(row) for row in rows]),
-        seeds=[[row[i] if i < len(row) else None for row in rows] for i in range(most)],
-        ends=[end(edges) for _, edges, _ in there],
+        label=label or scheme,
         line=line,
+        points=[(x, y, None, None) for x, y in line],
+        ends=[end(edges) for _, edges, _ in there],
+        faint=[(x, 2 ** log_rate(one, grid)) for x, edges, grid in there for one in edges],
+        width=width,
+        **_look(scheme),
     )
 
 
 def _rates(record: Record) -> Drawing:
-    curves = []
-    for scheme in (*SCHEMES, *MORE_SCHEMES):
-        at = [(layers, one) for layers in LAYERS if (one := record.runs.get(gpt(scheme, layers))) is not None]
-        curves.append(_edge_curve(scheme, scheme, at))
-    panel = Panel("", "layers", _RATE, [curve for curve in curves if curve.xs], scale="depths")
-    caption = (
-        "Largest rate at which a run ends below what can be had without its input, against depth. Large: mean over "
-        f"seeds, faint: each seed; {_ENDS}."
+    def panel(title: str, schemes: Sequence[str], depths: Sequence[int]) -> Panel:
+        at = {s: [(n, one) for n in depths if (one := record.runs.get(gpt(s, n))) is not None] for s in schemes}
+        curves = _there(_edge_curve(scheme, found) for scheme, found in at.items())
+        return Panel(title=title, x="layers", y=_RATE, curves=curves, x_kind="depths", y_kind="rates")
+
+    every = (*SCHEMES, *MORE_SCHEMES)
+    return Drawing(
+        panels=[panel("by depth", SCHEMES, LAYERS), panel(f"all schemes at {MIDDLE} layers", every, [MIDDLE])],
+        title="largest stable rate by depth",
+        caption=(
+            "Largest rate at which a run ends below what can be had without its input, against depth. "
+            f"{_SEEDS}; {_ENDS}."
+        ),
+        columns=2,
+        width=430,
+        height=330,
+        scale="shared",
     )
-    return Drawing("largest stable rate by depth", caption, [panel], 1, 4.6)
 
 
 def _curves(record: Record) -> Drawing:
-    guess, curves = 0.0, []
-    for scheme in SCHEMES:
-        arms = [one for one in record.runs.values() if not one.arm.grid and one.arm.trial.scheme == scheme]
-        there = [(math.log2(one.arm.trial.learning_rate), one.results) for one in arms if one.seeds]
-        guess = max([guess, *(result.guess for _, results in there for result in results)])
-        rows = [[math.inf if one.held_out is None else one.held_out for one in results] for _, results in there]
-        most = max(map(len, rows), default=0)
-        seeds = [short([row[i] if i < len(row) else None for row in rows]) for i in range(most)]
-        curves.append(Curve(scheme, scheme, [x for x, _ in there], short([sum(row) / len(row) for row in rows]), seeds))
-    panel = Panel(
-        "",
-        "log2 of the learning rate",
-        "held-out loss at the end, nats",
-        [curve for curve in curves if curve.xs],
-        top=_top(guess, _JUST_ABOVE),
-        dashed=_guess(guess),
+    found: dict[str, list[Runs]] = {}
+    for one in record.runs.values():
+        if not one.arm.grid and one.arm.trial.scheme in SCHEMES and one.seeds:
+            found.setdefault(one.arm.trial.scheme, []).append(one)
+    guess = _guess_of(one for several in found.values() for one in several)
+    lines = {scheme: _losses(several) for scheme, several in found.items()}
+    losses = [y for line, faint in lines.values() for _, y in (*line, *faint) if math.isfinite(y)]
+    panels = [
+        Panel(
+            title=scheme,
+            x="learning rate",
+            y="held-out loss, nats",
+            curves=[
+                *(Curve(line=other, colour="--line", width=1.2) for s, (other, _) in lines.items() if s != scheme),
+                _across(line, guess),
+                Curve(line=line, points=[(x, y, None, None) for x, y in line], faint=faint, **_look(scheme)),
+            ],
+            x_kind="rates",
+            y_kind="linear",
+            y_range=(min(losses) - 0.1, guess * _JUST_ABOVE),
+        )
+        for scheme, (line, faint) in lines.items()
+    ]
+    return Drawing(
+        panels=panels,
+        title="held-out loss by learning rate",
+        caption=(
+            f"Held-out loss after training at {MIDDLE} layers, against the learning rate, a panel for each scheme, the "
+            f"others in grey. {_SEEDS}; dashed: the entropy of the labels, which takes no network; an arrow: above the "
+            "picture."
+        ),
+        columns=3,
+        width=290,
+        height=220,
     )
-    caption = (
-        f"Held-out loss after training at {MIDDLE} layers, against the learning rate. Large: mean over seeds, faint: "
-        "each seed; dashed: the entropy of the labels, which takes no network; an arrow: above the picture."
-    )
-    return Drawing("held-out loss by learning rate", caption, [panel], 1, 4.4)
 
 
-def _top(guess: float, above: float) -> float | None:
-    return guess * above or None
+def _losses(found: Sequence[Runs]) -> tuple[list[Place], list[Place]]:
+    """Mean and seeds by learning rate; far above everything where a run diverged."""
+    by_rate = {
+        one.arm.trial.learning_rate: [1e6 if r.held_out is None else r.held_out for r in one.results] for one in found
+    }
+    ordered = sorted(by_rate.items())
+    return [(x, _average(ys)) for x, ys in ordered], [(x, y) for x, ys in ordered for y in ys if y < 1e6]
 
 
-def _guess(guess: float) -> tuple[str, float] | None:
-    return ("without its input", short([guess])[0] or 0.0) if guess else None
+def _guess_of(found: Iterable[Runs]) -> float:
+    """The loss that can be had without the input."""
+    return max((result.guess for one in found for result in one.results), default=0.0)
+
+
+def _across(line: Sequence[Place], guess: float) -> Curve:
+    xs = [x for x, _ in line]
+    ends = [(min(xs), guess), (max(xs), guess)]
+    return Curve(line=ends, colour="--muted", line_style="dashed", width=1)
 
 
 def _predicts(record: Record) -> Drawing:
-    trains, half = (cases_by_depth(record.book, look) for look in LOOKS)
+    words = dict(zip(CRITERIA, ("trains", "learns half"), strict=True))
     panels = [
-        Panel("largest rate at which it trains", "update U at initialisation", _RATE, _cases(trains, GRID), "log"),
         Panel(
-            f"largest rate at which it learns half, {MIDDLE} layers",
-            "update U at initialisation",
-            _RATE,
-            _cases(half, CURVE),
-            "log",
-        ),
-    ]
-    caption = (
-        "Update at initialisation against the largest stable rate, a point for each scheme and depth (the number at it "
-        "is its layers), means over seeds. Were the update all that decides, points would fall from left to right. "
-        f"A scheme whose update is 0 has no place here; {_ENDS}. Spearman's correlations are in the table."
-    )
-    return Drawing("update and largest stable rate", caption, panels, 2, 4.6, shares_y=True)
-
-
-def _cases(found: Mapping[int, Sequence[Case]], grid: Sequence[float]) -> list[Curve]:
-    by_scheme: dict[str, list[tuple[int, Case]]] = {}
-    for layers, several in found.items():
-        for case in several:
-            if mean_update(case) > 0:
-                by_scheme.setdefault(trial_of(case).scheme, []).append((layers, case))
-    return [
-        Curve(
-            label=scheme,
-            scheme=scheme,
-            xs=[rounded(mean_update(case), DIGITS) for _, case in of_scheme],
-            ys=short([sum(log_rate(one, grid) for one in case.edges) / len(case.edges) for _, case in of_scheme]),
-            ends=[end(case.edges) for _, case in of_scheme],
-            notes=[str(layers) for layers, _ in of_scheme] if len(found) > 1 else (),
-            line=":",
+            title=f"{layers} layers: {words[criterion]}",
+            x="update U at initialisation",
+            y=_RATE,
+            curves=[_case(case, grid) for case in several if mean_update(case) > 0],
+            y_kind="rates",
         )
-        for scheme, of_scheme in by_scheme.items()
+        for criterion, grid in zip(CRITERIA, (GRID, CURVE), strict=True)
+        for layers, several in cases_by_depth(record.book, criterion).items()
     ]
+    return Drawing(
+        panels=panels,
+        title="update and largest stable rate",
+        caption=(
+            "Update at initialisation against the largest rate at which a run trains, or learns half, a panel for each "
+            "depth, a point for each scheme, means over seeds. Were the update all that decides, points would fall "
+            f"from left to right. A scheme whose update is 0 has no place here; {_ENDS}. Spearman's correlations are "
+            "in the table."
+        ),
+        columns=2,
+        width=430,
+        height=280,
+        scale="shared",
+    )
+
+
+def _case(case: Case, grid: Sequence[float]) -> Curve:
+    scheme = trial_of(case).scheme
+    point = (mean_update(case), _mean_rate(case.edges, grid), None, None)
+    return Curve(label=scheme, points=[point], ends=[end(case.edges)], is_beside=True, **_look(scheme))
 
 
 # ---------------------------------------------------------------- losses by step
 
 
-def _loss_curve(label: str, scheme: str, one: Runs, line: Line = "-", tail: str = "") -> Curve:
-    """Means over parts of a run, of the seeds that have come so far. tail: a word at the end."""
+def _loss_curve(scheme: str, one: Runs, label: str = "", line_style: str = "solid") -> Curve:
+    """Means over parts of a run, of the seeds that have come so far, and a band of all seeds."""
     size = max(1, one.arm.trial.num_steps // _BINS)
     starts = range(0, one.arm.trial.num_steps - size + 1, size)
-    rows = [[_part(result, start, size) for start in starts] for result in one.results]
     xs = [start + (size + 1) / 2 for start in starts]
-    notes = ["" for _ in xs[1:]] + [tail] if tail else []
+    rows = [[_part(result, start, size) for start in starts] for result in one.results]
+    low, high = (dict(_over_seeds(xs, rows, end)) for end in (min, max))
     return Curve(
-        label, scheme, xs, short(mean(rows)), [short(row) for row in rows], notes=notes, line=line, is_band=True
+        label=label or scheme,
+        line=_over_seeds(xs, rows, _average),
+        band=[(x, low[x], high[x]) for x in low],
+        line_style=line_style,
+        **_look(scheme),
     )
 
 
@@ -184,114 +247,168 @@ def _part(result: TrainResult, start: int, size: int) -> float | None:
     return sum(losses) / size if len(losses) == size else None
 
 
-def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs], above: float = _ABOVE) -> Panel:
-    guess = max([one.guess for runs in found for one in runs.results], default=0.0)
-    label = "training loss, nats"
-    return Panel(title, "step", label, curves, top=_top(guess, above), dashed=_guess(guess))
+def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs], bottom: float) -> Panel:
+    guess = _guess_of(found)
+    across = [_across([place for curve in curves for place in curve.line], guess)] if guess and curves else []
+    return Panel(
+        title=title,
+        x="step",
+        y="training loss, nats",
+        curves=[*across, *curves],
+        x_kind="linear",
+        y_kind="linear",
+        y_range=(bottom, guess * _ABOVE) if guess else None,
+    )
+
+
+def _lowest(curves: Iterable[Curve]) -> float:
+    return min((y for curve in curves for _, y in curve.line), default=0.0) - 0.1
 
 
 def _warmup(record: Record) -> Drawing:
     there = {name: one for name, one in record.runs.items() if one.seeds}
-    alike = [_loss_curve(s, s, there[plain(s)]) for s in ALIKE if plain(s) in there]
-    ways: dict[str, tuple[str, Line]] = {
-        plain("post-ln"): ("none", "-"),
-        warmed(): ("warm-up", "--"),
-        FROM_FRACTION: ("warm-up from 1/N", "-."),
-        DIVIDED: ("none, rate over N", ":"),
+    ways = {
+        plain("post-ln"): ("no warm-up", "solid"),
+        warmed(): ("warm-up", "dashed"),
+        FROM_FRACTION: ("warm-up from 1/N", "dashed"),
+        DIVIDED: ("rate over N", "dotted"),
     }
-    deep = [_loss_curve(label, "post-ln", there[name], line) for name, (label, line) in ways.items() if name in there]
+    alike = [_loss_curve(s, there[plain(s)]) for s in ALIKE if plain(s) in there]
+    deep = [_loss_curve("post-ln", there[name], *look) for name, look in ways.items() if name in there]
     few = []
-    for layers in DEPTHS[:-1]:
-        kinds: dict[str, tuple[str, Line]] = {
-            plain("post-ln", layers): ("post-ln", "-"),
-            warmed(layers): ("post-ln, warm-up", "--"),
-        }
-        for name, (label, line) in kinds.items():
-            if name in there:
-                few.append(_loss_curve(label, "post-ln", there[name], line, f"{layers}L"))
-    beside = {layers: there[plain("deepnorm", layers)] for layers in DEPTHS[:-1] if plain("deepnorm", layers) in there}
-    label = f"deepnorm {', '.join(f'{layers}L' for layers in beside)}"
-    few += [_loss_curve(label, "deepnorm", one) for one in beside.values()]
-    tops = [_top_curve(s, there[plain(s)]) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
-    losses = [y for curve in (*alike, *deep, *few) for y in curve.ys if y is not None]
-    panels = [
-        _loss_panel(f"{DEEP}L-{DEEP}L, no warm-up", alike, there.values()),
-        _loss_panel(f"Post-LN {DEEP}L-{DEEP}L, with and without warm-up", deep, there.values()),
-        _loss_panel("shallower", few, there.values()),
-        Panel("gradient of the decoder's top layer", "step", "norm", tops, scale="places", has_log_y=True),
-    ]
-    panels = [replace(panel, legend="lower left" if i else "upper right") for i, panel in enumerate(panels)]
-    panels[:-1] = [replace(panel, bottom=min(losses, default=0.0) - _BELOW) for panel in panels[:-1]]
-    caption = (
-        f"Training loss on translation, the rate 2^{math.log2(RATE):g} but where it says otherwise: means over parts "
-        "of a run and over seeds, bands from the lowest seed to the highest. Dashed grey: what can be had without the "
-        "input. Last: norm of the gradient of the loss by the matrices of the decoder's top layer; mean (geometric) "
-        "over seeds, and each seed."
+    for n in DEPTHS[:-1]:
+        named = {plain("post-ln", n): (f"{n}L", "solid"), warmed(n): (f"{n}L, warm-up", "dashed")}
+        few += [_loss_curve("post-ln", there[name], *look) for name, look in named.items() if name in there]
+        beside = there.get(plain("deepnorm", n))
+        few += [_loss_curve("deepnorm", beside, f"{n}L, deepnorm")] if beside is not None else []
+    tops = [_along(s, there[plain(s)], top_gradient) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
+    low = _lowest([*alike, *deep, *few])
+    pair = f"{DEEP}L-{DEEP}L"
+    return Drawing(
+        panels=[
+            _loss_panel(f"{pair}, no warm-up", alike, there.values(), low),
+            _loss_panel(f"Post-LN {pair}, with and without warm-up", deep, there.values(), low),
+            _loss_panel("Post-LN, shallower", few, there.values(), low),
+            Panel(
+                title="gradient of the decoder's top layer", x="step", y="norm", curves=_there(tops), x_kind="places"
+            ),
+        ],
+        title="training loss on translation",
+        caption=(
+            f"Training loss on translation, the rate {RATE:.1e} but where it says otherwise: means over parts of a run "
+            "and over seeds, bands from the lowest seed to the highest. Dashed grey: what can be had without the "
+            "input. Last: norm of the gradient of the loss by the matrices of the decoder's top layer; mean "
+            "(geometric) over seeds, and each seed."
+        ),
+        columns=2,
+        width=440,
+        height=290,
     )
-    return Drawing("training loss on translation", caption, panels, 2, 7.4)
 
 
-def _top_curve(scheme: str, one: Runs) -> Curve:
-    looks = [look.step for look in one.results[0].looks if look.gradient_norms]
-    rows = [[{look.step: top_gradient(look) for look in r.looks}.get(step) for step in looks] for r in one.results]
-    return Curve(scheme, scheme, looks, short(_geometric(rows)), [short(row) for row in rows])
+def _along(scheme: str, one: Runs, value: Callable[[Look], float | None], width: float = 1.6) -> Curve:
+    """By step: the geometric mean over seeds, and each seed."""
+    steps = [look.step for look in one.results[0].looks if value(look) is not None]
+    rows = [[{look.step: value(look) for look in r.looks}.get(step) for step in steps] for r in one.results]
+    return _seen_along(scheme, steps, rows, width)
 
 
-def _geometric(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    logs = [[math.log(value) if value else None for value in row] for row in rows]
-    return [None if value is None else math.exp(value) for value in mean(logs)]
+def _seen_along(scheme: str, steps: Sequence[int], rows: Sequence[Row], width: float = 1.6) -> Curve:
+    line = [(x, y) for x, y in _over_seeds(steps, rows, _geometric) if y > 0]
+    return Curve(
+        label=scheme,
+        line=line,
+        points=[(x, y, None, None) for x, y in line],
+        faint=[(x, y) for row in rows for x, y in zip(steps, row, strict=True) if y],
+        width=width,
+        **_look(scheme),
+    )
 
 
 # ---------------------------------------------------------------- 1,000 layers
 
 
+def _deep(record: Record) -> dict[int, dict[str, Runs]]:
+    """By depth and scheme, what there is."""
+    return {n: {s: one for s in DEEP_SCHEMES if (one := record.runs[deep_name(s, n)]).seeds} for n in DEEP_LAYERS}
+
+
 def _thousand(record: Record) -> Drawing:
-    panels = []
-    for layers in DEEP_LAYERS:
-        there = {s: one for s in DEEP_SCHEMES if (one := record.runs[deep_name(s, layers)]).seeds}
-        curves = [_loss_curve(s, s, one) for s, one in there.items()]
-        panels.append(_loss_panel(f"{layers:,} layers", curves, there.values(), _FAR_ABOVE))
-    caption = (
-        "Training loss by depth at one learning rate: mean over seeds, bands from the lowest seed to the highest. "
-        "Dashed grey: what can be had without the input."
+    found = {n: ([_loss_curve(*pair) for pair in there.items()], there.values()) for n, there in _deep(record).items()}
+    low = _lowest(curve for curves, _ in found.values() for curve in curves)
+    return Drawing(
+        panels=[_loss_panel(f"{n:,} layers", *pair, low) for n, pair in found.items()],
+        title="training loss by depth",
+        caption=(
+            "Training loss by depth at one learning rate: mean over seeds, bands from the lowest seed to the highest. "
+            "Dashed grey: what can be had without the input."
+        ),
+        columns=3,
+        width=310,
+        height=280,
     )
-    return Drawing("training loss by depth", caption, panels, 3, 3.8, shares_y=True)
 
 
 def _updates(record: Record) -> Drawing:
     panels = []
-    for layers in DEEP_LAYERS:
-        there = {s: one for s in DEEP_SCHEMES if (one := record.runs[deep_name(s, layers)]).seeds}
-        curves = [_ratio_curve(s, one) for s, one in there.items()]
-        title, y = f"{layers:,} layers", "update over that at initialisation"
-        panels.append(Panel(title, "step", y, curves, "places", has_log_y=True, shaded=(1 / FACTOR, FACTOR)))
-    caption = (
-        "The update along training, over its own value at initialisation: mean (geometric) over seeds and each seed. "
-        f"Grey: within a factor of {FACTOR:g}, where what theory says at initialisation still holds."
+    for n, there in _deep(record).items():
+        curves = []
+        for scheme, one in there.items():
+            steps = one.arm.trial.measure_at
+            rows = [[{look.step: ratio(look, r) for look in r.looks}.get(step) for step in steps] for r in one.results]
+            curves.append(_seen_along(scheme, steps, rows))
+        panels.append(
+            Panel(
+                title=f"{n:,} layers",
+                x="step",
+                y="update over that at initialisation",
+                curves=curves,
+                x_kind="places",
+                shaded=(1 / FACTOR, FACTOR),
+            )
+        )
+    return Drawing(
+        panels=panels,
+        title="update along training",
+        caption=(
+            "The update along training, over its own value at initialisation: mean (geometric) over seeds and each "
+            f"seed. Grey: within a factor of {FACTOR:g}, where what theory says at initialisation still holds."
+        ),
+        columns=3,
+        width=310,
+        height=280,
+        scale="shared",
     )
-    return Drawing("update along training", caption, panels, 3, 3.8, shares_y=True)
-
-
-def _ratio_curve(scheme: str, one: Runs) -> Curve:
-    steps = one.arm.trial.measure_at
-    rows = [[{look.step: ratio(look, r) for look in r.looks}.get(step) for step in steps] for r in one.results]
-    return Curve(scheme, scheme, list(steps), short(_geometric(rows)), [short(row) for row in rows])
 
 
 # ---------------------------------------------------------------- the optimizer's own row
 
 
 def _own_row(record: Record) -> Drawing:
-    panels = []
-    for optimizer in OWN_GRIDS:
-        curves = []
-        for row in ROWS:
-            at = [(layers, record.runs[own_name(row, optimizer, layers)]) for layers in OWN_LAYERS]
-            own = row == f"su-{optimizer}"
-            curves.append(_edge_curve(f"row {row}", row, at, "-" if own else ":"))
-        panels.append(Panel(f"trained with {optimizer}", "layers", _RATE, curves, scale="depths"))
-    caption = (
-        "Largest stable rate against depth, by optimizer; solid: its own row of the table, dotted: another's. "
-        f"Large: mean over seeds, faint: each seed; {_ENDS}."
+    def curve(row: str, optimizer: str) -> Curve:
+        at = [(n, record.runs[own_name(row, optimizer, n)]) for n in OWN_LAYERS]
+        is_own = row == f"su-{optimizer}"
+        return _edge_curve(row, at, f"{row}, its own" if is_own else row, 2.8 if is_own else 1.2)
+
+    return Drawing(
+        panels=[
+            Panel(
+                title=f"trained with {optimizer}",
+                x="layers",
+                y=_RATE,
+                curves=_there(curve(row, optimizer) for row in ROWS),
+                x_kind="depths",
+                y_kind="rates",
+            )
+            for optimizer in OWN_GRIDS
+        ],
+        title="largest stable rate by optimizer and row",
+        caption=(
+            "Largest stable rate against depth, by optimizer; bold: its own row of the table, thin: another's. "
+            f"{_SEEDS}; {_ENDS}."
+        ),
+        columns=3,
+        width=310,
+        height=280,
+        scale="slopes",
     )
-    return Drawing("largest stable rate by optimizer and row", caption, panels, 3, 3.8)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES
-from paper_checks.pages.training.drawing import Drawing, is_current, is_empty
-from paper_checks.pages.training.drawing import write as write_figure
-from paper_checks.pages.training.figures import drawings
+from paper_checks.pages.drawing import Drawing, save
+from paper_checks.pages.training.figures import drawings, is_empty
 from paper_checks.pages.training.numbers import Record
 from paper_checks.pages.training.rates_text import stable_rates
 from paper_checks.pages.training.text import head, open_ends, own_row, summary, thousand_layers, warmup
 from paper_checks.papers.registry import claims
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RESULTS, TRAINING_RECORDS
+from paper_checks.verify.document import say
 
 PAGE = RESULTS / "TRAINING.md"
 OPEN_CLAIMS = ("S1-47", "S1-48", "S1-49", "S2-23", "S3-04", "S3-40", "S3-41", "S3-42", "S3-49", "DN-13")
@@ -44,7 +44,7 @@ def study(folder: Path = TRAINING_RECORDS) -> Study:
 def open_questions() -> list[tuple[str, str, str]]:
     """What these experiments leave open: the parts that are expected to be undecided, which a test holds to be so."""
     parts = ((id_, part) for id_ in OPEN_CLAIMS for part in claims()[id_].parts)
-    return [(id_, part.name, part.open or "") for id_, part in parts if part.expected is Verdict.UNDECIDED]
+    return [(id_, part.name, say(part.open, []) or "") for id_, part in parts if part.expected is Verdict.UNDECIDED]
 
 
 def page(found: Study) -> str:
@@ -56,8 +56,8 @@ def page(found: Study) -> str:
 
     rates, warm, deep, own = (found.records[name] for name in NAMES)
     sections = (
-        head(found.records),
         summary(rates, warm, deep, own),
+        head(found.records),
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
@@ -75,8 +75,8 @@ def _image(name: str, one: Drawing) -> str:
 
 def write(found: Study, to: Path = PAGE, folder: Path = FIGURES) -> None:
     for name, one in drawings(found.records).items():
-        if not is_empty(one) and not is_current(one, path := folder / f"{name}.svg"):
-            write_figure(one, path)
+        if not is_empty(one):
+            save(one, folder / f"{name}.svg")
     write_atomically(to, page(found))
 
 

@@ -12,17 +12,17 @@ from functools import cache
 from pathlib import Path
 
 from paper_checks.experiments.kernel_laws import measured
-from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
-from paper_checks.pages.transformers import figures
+from paper_checks.experiments.sweeps import SWEEPS
+from paper_checks.pages.drawing import save
 from paper_checks.pages.transformers.cells import Cell, Name, cells
+from paper_checks.pages.transformers.figures import drawings
 from paper_checks.pages.transformers.growth import Laws, advice, growth, laws, overtaking
-from paper_checks.pages.transformers.text import WIDE, by_role, head, total, variants, width
+from paper_checks.pages.transformers.text import by_role, head, total, variants, width
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RECORDS, RESULTS
 from sims.records import record
 
 PAGE = RESULTS / "TRANSFORMERS.md"
-ROLE_OPTIMIZERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def page(found: Study) -> str:
     sections = (
         head(found.cells),
         total(found.cells),
-        "".join(_image(name, text) for name, (text, _) in drawings(found).items()),
+        "".join(_image(name, one.title) for name, one in drawings(found.cells).items()),
         width(found.cells),
         by_role(found.cells),
         variants(found.variants),
@@ -66,26 +66,9 @@ def _image(name: str, text: str) -> str:
     return f"![{text}](figures/{name}.svg)\n\n"
 
 
-def drawings(found: Study) -> dict[str, tuple[str, figures.Curves]]:
-    """By file name: the title, and what is drawn."""
-    where = f"lines predicted, points measured at d = {WIDE} with 95 % intervals"
-    schemes = {
-        f"transformers-{one}": (f"Update under {one}: {where}", figures.of_schemes(found.cells, one))
-        for one in OPTIMIZERS
-    }
-    roles = {
-        f"transformers-roles-{one}": (f"Update by role under {one}: {where}", figures.of_roles(found.cells, one))
-        for one in ROLE_OPTIMIZERS
-    }
-    return schemes | roles
-
-
 def write(found: Study, to: Path = PAGE, folder: Path = FIGURES) -> None:
-    for name, (title, curves) in drawings(found).items():
-        path = folder / f"{name}.svg"
-        if not figures.is_current(curves, path):
-            draw = figures.draw_roles if "roles" in name else figures.draw_schemes
-            figures.write(draw(curves, title), curves, path)
+    for name, one in drawings(found.cells).items():
+        save(one, folder / f"{name}.svg")
     write_atomically(to, page(found))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sympy import Expr, Rational, S, harmonic, log, sympify
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.wide import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
 from paper_checks.routes import algebra, second_meanfield
@@ -82,6 +82,7 @@ def _admin(
     wrong = (("too small", order / log(L)), ("another power", order * L ** Rational(1, 2)))
     return Claim(
         id=id_,
+        kind=Kind.RESULT,
         source="admin",
         locator=corollary,
         quote=f"Var[F(x_0, W) - F(x_0, W*)] = O({'log N' if order.has(log) else 'N'})",
@@ -148,6 +149,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         id="LI-05",
+        kind=Kind.RESULT,
         source="fixup",
         locator="Section 3, rule 2",
         quote="scale the weight layers inside residual branches by L^(-1/(2m-2)), the last layer of a branch at 0",

@@ -15,9 +15,8 @@ from typing import Any
 
 from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt, symbols
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
-from paper_checks.routes import attention
 from paper_checks.routes.checks import all_of, check, outcome
 from paper_checks.routes.intervals import Interval, interval
 from theory.symbols import L
@@ -32,19 +31,15 @@ def _relu_share() -> Expr:
     return 2 * integrate(z**2 * exp(-(z**2) / 2), (z, 0, oo)) / (2 * sqrt(2 * pi))
 
 
-def _model(placement: str, num_blocks: int, width: int, seed: int) -> Any:
-    """Uniform attention, hidden width d."""
-    from sims.model import ModelConfig, Transformer, alternating
+@cache
+def _networks(placement: str, num_blocks: int, width: int, runs: int) -> Any:
+    """So many networks as one: uniform attention, hidden width d."""
+    from sims.ensemble import Ensemble, Member
+    from sims.model import ModelConfig, alternating
 
     encoder = alternating(2 * num_blocks, gains={"q": 0.0, "k": 0.0})
-    return Transformer(ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1), seed)
-
-
-@cache
-def _networks(placement: str, num_blocks: int, width: int, runs: int) -> tuple[Any, dict[str, Any]]:
-    """A network, and the matrices of as many as there are runs."""
-    models = [_model(placement, num_blocks, width, seed) for seed in range(runs)]
-    return models[0], attention.draws(models)
+    config = ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1)
+    return Ensemble([Member(config, seed) for seed in range(runs)])
 
 
 # ---------------------------------------------------------------- LI-03
@@ -77,10 +72,9 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
         x_RBTD = x_RBTD[:, :, :1].expand(-1, -1, 4, -1)
     if kind == "opposite":
         x_RBTD = torch.cat([x_RBTD[:, :, :2], -x_RBTD[:, :, :2]], dim=2)
-    model, drawn = _networks("pre", num_blocks, width, runs)
-    run = attention.together(model, lambda model, x: model.streams(x)[2 * num_blocks])
     with torch.no_grad():
-        return run(drawn, x_RBTD).square().mean((1, 2, 3)).tolist()
+        stream_RBTD = _networks("pre", num_blocks, width, runs).streams(x_RBTD)[2 * num_blocks]
+    return stream_RBTD.square().mean((1, 2, 3)).tolist()
 
 
 def _within_bounds(s: Values) -> Evidence:
@@ -104,6 +98,7 @@ def _within_bounds(s: Values) -> Evidence:
 
 _LI_03 = Claim(
     id="LI-03",
+    kind=Kind.STEP,
     source="xiong",
     locator="Lemma 2",
     quote="(1 + l/2) d <= E||x_l||^2 <= (1 + 3l/2) d, Pre-LN, W^Q = W^K = 0",
@@ -176,11 +171,11 @@ def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
     import torch
 
     runs = 16
-    model, stacked = _networks(placement, num_blocks, width, runs)
-    x_RBTD, readout_RBTD = attention.inputs(1, 4, width, 500, runs=runs)
-    run = attention.together(model)
-    last = stacked[f"_weights.encoder_{2 * num_blocks - 1}_fc2"]
-    (grad,) = torch.autograd.grad((run(stacked, x_RBTD) * readout_RBTD)[:, 0, -1].sum(), last)
+    model, generator = _networks(placement, num_blocks, width, runs), torch.Generator().manual_seed(500)
+    x_RBTD, readout_RBTD = torch.randn((2, runs, 1, 4, width), generator=generator, dtype=torch.float64)
+    last = model.get_parameter(f"_weights.encoder_{2 * num_blocks - 1}_fc2")
+    x_RBTD = torch.nn.functional.layer_norm(x_RBTD, (width,), eps=0.0)
+    (grad,) = torch.autograd.grad((model(x_RBTD) * readout_RBTD)[:, 0, -1].sum(), last)
     return grad.flatten(1).norm(dim=1).log().tolist()
 
 
@@ -237,6 +232,7 @@ def _last(placement: str, exact: str, *mutants: Mutant) -> Part:
 
 _LI_04 = Claim(
     id="LI-04",
+    kind=Kind.RESULT,
     source="xiong",
     locator="Theorem 1",
     quote="||dL/dW^{2,L}||_F: O(d sqrt(ln d)) for Post-LN, O(d sqrt(ln d / L)) for Pre-LN",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.routes.checks import check
 
 DIVERGED = "diverged"
@@ -87,6 +87,7 @@ _PAIRS = Directions(87, 7482)
 
 _DN_12 = Claim(
     id="DN-12",
+    kind=Kind.REMARK,
     source="deepnet",
     locator="abstract; 500 + 500 layers and 87 languages stand in Section 6",
     quote="1,000 layers = 2,500 attention and FFN sublayers; 7,482 directions on Flores-101",

@@ -9,7 +9,7 @@ from typing import Any
 
 from sympy import Expr, Rational, S, floor, fraction, lambdify, limit, sqrt, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.parts import SCALED, deepnet_scales, matrix_shares, squares
 from paper_checks.papers.deepnet.tables import PRINTED
@@ -420,6 +420,7 @@ _TOP_PART = Part(
 
 _DN_11 = Claim(
     id="DN-11",
+    kind=Kind.STEP,
     source="deepnet",
     locator="Appendix A, the assumptions of the proofs of Theorems 4.2 and 4.3, and those of one SGD step",
     quote="(1) d = 1; (2) var(x + G(x)) =Theta= var(x) + var(G(x)); (3) v and w positive, of magnitude less than 1; "

@@ -9,7 +9,7 @@ from statistics import median
 
 from sympy import Expr, Rational, S, cancel
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth
 from paper_checks.papers.deepnet.parts import BETWEEN, is_near, matrix_shares
 from paper_checks.papers.deepnet.runs import (
@@ -200,6 +200,7 @@ _ALL = RoleOrders(tuple((name, L**-HALF if name == "query biases" else S.One) fo
 _FOUND = _ALL.with_(norm_gains=L, norm_biases=L, output_biases=L**HALF)
 _DN_10 = Claim(
     id="DN-10",
+    kind=Kind.RESULT,
     source="deepnet",
     locator="Section 4, GOAL",
     quote="GOAL: ||dF|| = Theta(eta) per SGD step after initialisation, as eta goes to 0",
@@ -363,6 +364,7 @@ def _init_by_record(s: Depths) -> Evidence:
 
 _DN_13 = Claim(
     id="DN-13",
+    kind=Kind.REMARK,
     source="deepnet",
     locator="Section 3, Post-LN-init and Figure 3",
     quote="Post-LN-init: W of layer l divided by k_l = N - l + 1, W_o^l ~ N(0, 1/(k_l^2 d')). 18L-18L: it converges, "
@@ -403,6 +405,7 @@ _DN_13 = Claim(
 _FIGURE = Depths((("post-ln", "grows"), ("deepnet", "stays")))
 _DN_14 = Claim(
     id="DN-14",
+    kind=Kind.RESULT,
     source="deepnet",
     locator="Section 4, Figure 5",
     quote="update of 64-128-2 encoder-decoders, 6L-6L to 100L-100L: Post-LN's explodes with depth, DeepNet's is nearly "

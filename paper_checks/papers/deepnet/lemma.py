@@ -9,7 +9,7 @@ from typing import Any
 
 from sympy import Expr, Rational, S, Symbol, limit, oo, sqrt, symbols
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, averages, one_liners
 from paper_checks.routes.averages import Average
@@ -69,6 +69,7 @@ def _theta_checks() -> tuple[Check, ...]:
 
 _DN_01 = Claim(
     id="DN-01",
+    kind=Kind.STEP,
     source="deepnet",
     locator="Section 4.1, Lemma 4.1 and its gloss of =Theta=, and Appendix A, whose proof gives the upper bound alone",
     quote="X = (x_1, ..., x_n), var(x_i) = 1, mean(x_i) = 0, q_i real: softmax(q_1, ..., q_n) X =Theta= x_i; =Theta=: "
@@ -269,6 +270,7 @@ def _by_search(s: NormGradient) -> Evidence:
 _PRINTED = NormGradient()
 _DN_15 = Claim(
     id="DN-15",
+    kind=Kind.STEP,
     source="deepnet",
     locator="Section 3, after Lemma 3 of Xiong et al.",
     quote="||dLN(x)/dx|| = O(sqrt(d)/||x||)",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import mpmath
 from sympy import Expr, Rational, S, diff, exp, factor, lambdify, limit, log, sqrt, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import check, derived, outcome
@@ -159,6 +159,7 @@ def _product_limit(s: Values) -> list[bool | None]:
 
 _DN_08 = Claim(
     id="DN-08",
+    kind=Kind.STEP,
     source="deepnet",
     locator=f"{APPENDIX}, the proof of Theorem 4.2",
     quote="f(x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x; df/dx ~ 1, df/d(v, w) ~ x (w, v)/alpha",

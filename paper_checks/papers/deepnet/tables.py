@@ -15,7 +15,19 @@ from typing import Any
 import mpmath
 from sympy import Expr, Rational, S, floor, log, simplify, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+)
 from paper_checks.claims.statements import Decimals, Growth, Values
 from paper_checks.papers.deepnet.parts import BETWEEN, Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, GROWTH_ON_RECORD, encoder_share
@@ -116,6 +128,7 @@ def _row(id_: str, which: str, quote: str, *more: Part, extra: tuple[Cell, ...] 
     )
     return Claim(
         id=id_,
+        kind=Kind.RESULT,
         source="deepnet",
         locator=f"{SECTION}, the table of alpha and beta",
         quote=quote,
@@ -332,6 +345,7 @@ _OWN_ALPHA = (2 * N * _COUPLING**2) ** QUARTER
 
 _DN_07 = Claim(
     id="DN-07",
+    kind=Kind.RESULT,
     source="deepnet",
     locator=f"{SECTION}, the table of alpha and beta, and Appendix B",
     quote="alpha_e = 0.81 (N^4 M)^(1/16), beta_e = 0.87 (N^4 M)^(-1/16)",

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from sympy import Rational, simplify
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+)
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.own import BOTH_SIDES, DERIVED, DERIVED_OF_TWO, ENCODERS, stepped
 from paper_checks.papers.deepnet.parts import VANILLA, Scales, deepnet_scales, measured, one_token
@@ -36,11 +48,16 @@ _POWER = simplify(2 * N * PRINTED["encoder"][1] ** 2 / PRINTED["encoder"][0] / N
 
 _DN_02 = Claim(
     id="DN-02",
+    kind=Kind.RESULT,
     source="deepnet",
     locator="Section 4, Theorem 4.2",
     quote=_DN_02_QUOTE,
     summary="the update of an N-layer DeepNet is at most sum_i sqrt(v_i^2 + w_i^2)/alpha ||dtheta_i||",
-    uses=("DN-08",),
+    uses=(
+        "DN-01",
+        "DN-08",
+        "DN-11",
+    ),
     parts=(
         Part(
             name="in the model that it is proved in: d = 1, 0 < v, w < 1 < alpha",
@@ -168,6 +185,7 @@ _AFTER_A_STEP = (
 """Theorem 4.3 with each displacement eta times its gradient, as its section's goal counts it."""
 _DN_03 = Claim(
     id="DN-03",
+    kind=Kind.RESULT,
     source="deepnet",
     locator="Section 4, Theorem 4.3",
     quote=_DN_03_QUOTE,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, limit, log, pi, sqrt, together
+from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, limit, log, sqrt, together
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.runs import GROWTH_ON_RECORD
-from paper_checks.papers.magneto.orders import EQUAL_MOMENTS
+from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, KAPPA_POST
 from paper_checks.papers.magneto.parts import growth_part
 from paper_checks.papers.magneto.wide import measured_too
 from paper_checks.routes import algebra, one_liners
@@ -164,9 +164,9 @@ def _moves_by_search(s: Moves) -> Evidence:
 # ---------------------------------------------------------------- a wide network
 
 _POST_RELU = Growth(scheme="post-ln", order=L, is_upper=True)
-_KAPPA = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
 _DN_09 = Claim(
     id="DN-09",
+    kind=Kind.STEP,
     source="deepnet",
     locator="Section 4, after Theorem 4.2",
     quote="vanilla Post-LN: alpha = v = w = 1, so O(sum_i ||theta_i^* - theta_i||)",
@@ -229,9 +229,9 @@ _DN_09 = Claim(
                 Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
                 expected=Verdict.REFUTED,
                 instead=(
-                    exp(L * log(_KAPPA)),
+                    exp(L * log(KAPPA_POST)),
                     "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                    "kappa = (1 + E phi'^2)/(1 + E phi^2) = 1.02",
+                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(KAPPA_POST):.4f}",
                 ),
                 condition=EQUAL_MOMENTS,
                 wrong=log(L),

@@ -15,8 +15,9 @@ from operator import truediv
 
 from sympy import Expr, lambdify
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict, told
 from paper_checks.papers.deepnet.parts import squares
+from paper_checks.papers.magneto.orders import GELU_SECOND, GELU_SLOPE, KAPPA_POST
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import all_of, outcome
 from paper_checks.routes.intervals import interval
@@ -211,6 +212,9 @@ def _by_measuring(s: RealBound) -> Evidence:
 
 
 _SQUARE = (v**2 + w**2) / alpha**2
+_AT_TOP = float((GELU_SLOPE + GELU_SECOND) / (1 + GELU_SECOND) / 2)
+"""The top sublayer's squared gradient over its bound, with GELU at alpha = v = w = 1."""
+_FIRST_BEYOND = 1 + math.ceil(-math.log(_AT_TOP) / math.log(float(KAPPA_POST)))
 _RELU, _GELU, _GELU_SCALED = RealBound(_SQUARE), RealBound(_SQUARE, "gelu"), RealBound(_SQUARE, "gelu", _SCALED)
 WIDE_PARTS = (
     Part(
@@ -243,10 +247,16 @@ WIDE_PARTS = (
             statement=_GELU_SCALED,
             text="the bound holds with DeepNorm's alpha and beta, and with those of the other scaled schemes",
         ),
-        condition="w^2 E phi'^2 <= E phi^2 at the preactivation's scale w, as ReLU has with equality (gelu at w = 1: "
-        "0.456 and 0.425, so the squared gradient grows by 1.022 a sublayer, and passes the bound at sublayer 57 "
-        "from the top); or L v^2 (w^2 E phi'^2 - E phi^2)/alpha^2 bounded and small, as under DeepNorm's alpha "
-        "and beta",
+        condition=told(
+            "w^2 E phi'^2 <= E phi^2 at the preactivation's scale w, as ReLU has with equality (gelu at w = 1: "
+            "{slope:.3f} and {second:.3f}, so the squared gradient grows by {kappa:.4f} a sublayer, and passes the "
+            "bound at sublayer {first} from the top); or L v^2 (w^2 E phi'^2 - E phi^2)/alpha^2 bounded and small, as "
+            "under DeepNorm's alpha and beta",
+            slope=GELU_SLOPE,
+            second=GELU_SECOND,
+            kappa=KAPPA_POST,
+            first=_FIRST_BEYOND,
+        ),
         expected=Verdict.REFUTED,
     ),
 )

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import mpmath
-from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi, sqrt
+from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi
 
-from paper_checks.claims.claim import Claim, Finding, Mutant, Part, Route, Verdict, number
+from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin_fixup
 from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
-from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, gelu_part
+from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, growth_part, v, w
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, order_key, order_of
@@ -30,7 +30,7 @@ def _late(statement: Inequality) -> tuple[Mutant, ...]:
     return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
 
 
-def _gelu_order(name: str, statement: Growth, condition: str) -> Part:
+def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part:
     """O(log L) at gains 1, which GELU breaks by a power of 0.072; the mutant is O(1), as O(L^(1/2)) would hold."""
     part = gelu_part(name, statement, instead=GELU_RMS, condition=condition)
     return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
@@ -70,13 +70,40 @@ def _split(branch: str, input_second: int) -> str:
     )
 
 
+def _exceeded_from(network: str, part: str) -> Sentence:
+    text = KAPPA + f"; at gains 1 {network} exceeds (12) from " + "{first} sublayers on"
+    return told(text, first=number(part, "num_sublayers"))
+
+
+def _first_beyond(scheme: str, bound: Expr) -> int:
+    """The least number of sublayers at which the update with GELU at gains 1 exceeds a bound, by bisection."""
+    value = lambdify(L, algebra.normal_form(bound), modules="mpmath")
+
+    def is_beyond(length: int) -> bool:
+        return math.exp(second_meanfield.log_update(scheme, length, "gelu")) > value(length)
+
+    low, high = 1, 2
+    while not is_beyond(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_beyond(middle) else (middle, high)
+    return high
+
+
 _S2_08 = Claim(
     id="S2-08",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 3.2, Theorem 3.1, (10)",
     quote="Under SGD update, Fpre satisfies:\nFpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
     summary="the update of Pre-LN is at most (10), for any gains",
-    uses=("S2-09",),
+    uses=(
+        "S2-05",
+        "S2-06",
+        "S2-07",
+        "S2-09",
+    ),
     parts=(
         recorded_too(
             inequality(
@@ -89,7 +116,10 @@ _S2_08 = Claim(
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
             Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
-            f"{EQUAL_MOMENTS}; GELU at gain 1 up to 4,240 sublayers (beyond them (10) itself is exceeded)",
+            told(
+                EQUAL_MOMENTS + "; GELU at gain 1 up to {most:,} sublayers (beyond them (10) itself is exceeded)",
+                most=lambda: _first_beyond("pre-ln", PRE_UNIFORM["bracket"]) - 1,
+            ),
         ),
         inequality(
             "uneven gains",
@@ -117,18 +147,23 @@ _S2_08 = Claim(
 
 _S2_13 = Claim(
     id="S2-13",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 3.2, Theorem 3.2, (12)",
     quote="Under SGD update, Fsub satisfies:\nFsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
-    uses=("S2-14",),
+    uses=(
+        "S2-06",
+        "S2-07",
+        "S2-14",
+    ),
     parts=(
         recorded_too(
             inequality(
                 "equal gains, relu, LayerNorm",
                 _SUB.with_(is_equal=True),
                 expected=_REFUTED,
-                condition=f"{KAPPA}; at gains 1 ReLU behind LayerNorm exceeds (12) from 11 sublayers on",
+                condition=_exceeded_from("ReLU behind LayerNorm", "equal gains, relu, LayerNorm"),
             ),
             STACKS_BELOW,
         ),
@@ -144,14 +179,14 @@ _S2_13 = Claim(
             "equal gains, gelu, LayerNorm",
             _SUB.with_(is_equal=True, activation="gelu"),
             expected=_REFUTED,
-            condition=f"{KAPPA}; at gains 1 GELU behind LayerNorm exceeds (12) from 20 sublayers on",
+            condition=_exceeded_from("GELU behind LayerNorm", "equal gains, gelu, LayerNorm"),
         ),
         inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
         inequality(
             "equal gains, gelu, RMSNorm",
             _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
             expected=_REFUTED,
-            condition=f"{KAPPA}; at gains 1 GELU behind RMSNorm exceeds (12) from 935 sublayers on",
+            condition=_exceeded_from("GELU behind RMSNorm", "equal gains, gelu, RMSNorm"),
             is_measured=False,
         ),
         _gelu_order(
@@ -200,7 +235,6 @@ _S2_13 = Claim(
 # ---------------------------------------------------------------- S2-11: Post-LN
 
 _POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
-_KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
 _O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
 _RATIO = Values.of(ratio=log(L) / L)
 
@@ -249,6 +283,7 @@ def _less_measured(s: Values) -> Iterator[Case]:
 
 _S2_11 = Claim(
     id="S2-11",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="Wang et al. (2022a) proves that under\nSGD update, the model update of vanilla Post-LN\nFpost\nis\nO(PL\n"
@@ -272,10 +307,14 @@ _S2_11 = Claim(
             Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
             expected=_REFUTED,
             instead=(
-                exp(L * log(_KAPPA_POST)),
-                f"Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(_KAPPA_POST):.4f}: at gain 1 GELU has "
-                "E phi'^2 > E phi^2, so that every sublayer multiplies the gradient; from 96 sublayers on the update "
-                "exceeds eta d times the sum itself",
+                exp(L * log(KAPPA_POST)),
+                told(
+                    "Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = {kappa:.4f}: at gain 1 GELU has "
+                    "E phi'^2 > E phi^2, so that every sublayer multiplies the gradient; from {first} sublayers on the "
+                    "update exceeds eta d times the sum itself",
+                    kappa=KAPPA_POST,
+                    first=lambda: _first_beyond("post-ln", 2 * L),
+                ),
             ),
             condition=EQUAL_MOMENTS,
         ),
@@ -304,7 +343,7 @@ _S2_11 = Claim(
     finding=Finding(
         "Post-LN's update is O(sum v^2 + w^2) with ReLU; with GELU at gains 1 it grows as exp({rate:.2g} L)",
         rank=100,
-        numbers={"rate": log(_KAPPA_POST)},
+        numbers={"rate": log(KAPPA_POST)},
     ),
 )
 
@@ -335,6 +374,7 @@ def _as_bracket(s: Growth) -> list[bool | None]:
 
 _S2_12 = Claim(
     id="S2-12",
+    kind=Kind.REMARK,
     source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="It is also verified by Liu et al. (2020).",

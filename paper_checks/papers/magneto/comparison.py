@@ -19,7 +19,20 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import (
+    Amendment,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Sentence,
+    Verdict,
+    told,
+)
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
 from paper_checks.routes import algebra, one_liners, second_meanfield
@@ -324,7 +337,7 @@ _MEASURED = measured("real networks of 4 sublayers, the other gains 1", _ratios)
 # ---------------------------------------------------------------- the claims
 
 
-def comparison(id_: str, name: str, s: Comparison, condition: str, instead: tuple[Comparison, str]) -> Part:
+def comparison(id_: str, name: str, s: Comparison, condition: str, instead: tuple[Comparison, str | Sentence]) -> Part:
     """A part that says that Magneto's is smaller, which fails, and at which l it holds or is the other way round."""
     return Part(
         name=name,
@@ -366,6 +379,14 @@ _EXACTLY = (
 _REVERSED = "large w_i/v_i of the other sublayers bring it about, as w_i = 10, v = 1, L = 4 do for l = 2 to 4"
 
 
+def _where_each_explodes(scheme: str) -> str:
+    """The update of four sublayers with GELU where w of the first, the second ... is 10^6 and all other gains are 1."""
+    ones = [1.0] * 4
+    exploding = ([1e6 if i == place else 1.0 for i in range(4)] for place in range(4))
+    updates = (second_meanfield.update(scheme, ones, w, activation="gelu") for w in exploding)
+    return ", ".join(f"{float(update):.2f}" for update in updates)
+
+
 def _conclusions(id_: str) -> tuple[Part, ...]:
     return (
         comparison(
@@ -396,8 +417,12 @@ def _conclusions(id_: str) -> tuple[Part, ...]:
             "other sublayers of large w_i/v_i, as with relu, which GELU becomes at a large w",
             (
                 replace(_GELU, is_smaller=False),
-                "larger, whichever sublayer explodes, at the other gains 1, N = 1, 2, 3 and 6: 2.60, 3.00, 3.17, 3.26 "
-                "against 1.00, 1.62, 2.11, 2.51 for l = 1 to 4 of L = 4",
+                told(
+                    "larger, whichever sublayer explodes, at the other gains 1, N = 1, 2, 3 and 6: {of_sub} against "
+                    "{of_pre} for l = 1 to 4 of L = 4",
+                    of_sub=lambda: _where_each_explodes("sub-ln"),
+                    of_pre=lambda: _where_each_explodes("pre-ln"),
+                ),
             ),
         ),
         comparison(
@@ -416,6 +441,7 @@ def _conclusions(id_: str) -> tuple[Part, ...]:
 
 _S2_17 = Claim(
     id="S2-17",
+    kind=Kind.STEP,
     source="magneto",
     locator="Section 3.2, before (13)",
     quote="When the activation of the\nl\n-th sub-layer explodes, it leads to\nwlwi, i 6=l\n. Equation (13) proves\n"
@@ -435,6 +461,7 @@ _S2_17 = Claim(
 )
 _S3_09 = Claim(
     id="S3-09",
+    kind=Kind.STEP,
     source="slides",
     locator="Magneto: Initialization, after the comparison of one term",
     quote="Therefore, Sub-LN has smaller model update than Pre-LN.",

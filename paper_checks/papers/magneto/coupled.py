@@ -10,7 +10,19 @@ from typing import Any
 
 from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, together
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+)
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured
 from paper_checks.papers.magneto.parts import COUPLED_CELLS
 from paper_checks.routes import second_meanfield
@@ -414,6 +426,7 @@ _ANY = CoupledBound(is_equal=False, norm_kind="rmsnorm")
 
 _S2_18 = Claim(
     id="S2-18",
+    kind=Kind.RESULT,
     source="magneto",
     locator=f"{_SECTION}, (14)-(16)",
     quote=_THEOREM,

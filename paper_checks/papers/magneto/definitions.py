@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Abs, Expr, Indexed, Integer, Matrix, Rational, S, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import PRE_BOUND, SUB_BOUND
 from paper_checks.routes.checks import all_of, check, outcome
@@ -84,6 +84,7 @@ def _in_stack(s: Values) -> list[bool | None]:
 
 _S2_06 = claim(
     "S2-06",
+    kind=Kind.STEP,
     source="magneto",
     locator=f"{_INIT}, (9)",
     quote="the i-th row, j-th column entry of Wl,2satisfies that:\nWl,2\nij vN(0,v2\nl\nd)(9)",
@@ -134,6 +135,7 @@ def _letters_of_theorems(s: Values) -> list[bool | None]:
 
 _S3_07 = claim(
     "S3-07",
+    kind=Kind.STEP,
     source="slides",
     locator="Magneto: Initialization, below Theorem 2",
     quote=r"$W_{ij}^{l,2} \sim N(0, \frac{v^2}{d})$  and  $W_{ij}^{l,1} \sim N(0, \frac{w^2}{d})$",
@@ -250,6 +252,7 @@ MODEL_UPDATE_MUTANTS = (
 
 _S2_07 = claim(
     "S2-07",
+    kind=Kind.STEP,
     source="magneto",
     locator=f"{_INIT}, after (9)",
     quote="is the label of\nx\n, which is a one-hot vector\nwith a single entry as 1 and all the others as 0.",
@@ -380,6 +383,7 @@ _LAW_CHECKS = (
 
 _S2_15 = claim(
     "S2-15",
+    kind=Kind.STEP,
     source="magneto",
     locator=f"{_INIT}, (11)",
     quote="xl=xl1+Wl,2LN(φ(Wl,1LN(xl1))) (11)",

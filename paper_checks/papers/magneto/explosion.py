@@ -9,7 +9,7 @@ from functools import cache
 
 from sympy import Poly, Rational, S, cancel, fraction, log, sqrt
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.comparison import BOUND, NOT_FIRST, comparison
 from paper_checks.papers.magneto.parts import bracket_value
@@ -142,6 +142,7 @@ def _explosion(name: str, s: Values) -> Part:
 
 _S3_11 = Claim(
     id="S3-11",
+    kind=Kind.RESULT,
     source="slides",
     locator="Magneto: Initialization, table of normalizations",
     quote="Normalization\tThe bound of model update\tActivation explosion\nPost-LayerNorm\t$\\Theta(N)$\t×\n"
@@ -171,11 +172,16 @@ def _lower_summed(s: Values) -> list[bool | None]:
 
 _S3_03 = Claim(
     id="S3-03",
+    kind=Kind.RESULT,
     source="slides",
     locator="Magneto: Sub-LayerNorm",
     quote="Sub-LN has a lower bound of model update and does not suffer from activation explosion.",
     summary="Sub-LN's (upper) bound of model update is lower than that of the others; no activation explosion",
-    uses=("S3-11", "S3-06"),
+    uses=(
+        "S3-06",
+        "S3-09",
+        "S3-11",
+    ),
     parts=(
         Part(
             name="the bound is lower than Post-LN's, gains 1",

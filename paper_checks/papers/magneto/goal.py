@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Mutant, Part, Route, Verdict, number
+from paper_checks.claims.claim import (
+    Amendment,
+    Check,
+    Claim,
+    Evidence,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    number,
+    told,
+)
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.orders import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.papers.magneto.parts import bracket_value, growth_part
@@ -50,6 +63,7 @@ _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part, **rest: Any) -> Claim:
     return Claim(
         id=id_,
+        kind=Kind.RESULT,
         source=source,
         locator=locator,
         quote=quote,
@@ -116,8 +130,12 @@ _REAL_MODEL = _part_of_real(
     condition=KAPPA,
     instead=Amendment(
         statement=replace(_FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
-        text="between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power 0.2 "
-        f"of L, as the model of one token has it, 1/(2(pi - 1)) = {_HALF_POWER:.3f}",
+        text=told(
+            "between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power "
+            "{power:.1f} of L, as the model of one token has it, 1/(2(pi - 1)) = {model:.3f}",
+            power=number("in a real Transformer, softmax", "power of L of its rises"),
+            model=1 / (2 * (pi - 1)),
+        ),
     ),
 )
 _REAL_RMS = _part_of_real(
@@ -127,7 +145,12 @@ _REAL_NORMS = _part_of_real(
     "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
     replace(_FLAT_REAL, role="norm_gain"),
     expected=_REFUTED,
-    condition="they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is 0.3 to 0.25",
+    condition=told(
+        "they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is {all:.2f} over all "
+        "depths, {deep:.2f} over the deeper half",
+        all=number("in a real Transformer: the gains of the norms", "power of L"),
+        deep=number("in a real Transformer: the gains of the norms", "deeper half, power of L"),
+    ),
 )
 
 _S2_20 = _goal(
@@ -307,11 +330,15 @@ class Stability:
 
 _S2_24 = Claim(
     id="S2-24",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Abstract, and Section 1",
     quote="tecture for various tasks and modalities with\nguaranteed training stability.",
     summary="Magneto has guaranteed training stability",
-    uses=("S2-20",),
+    uses=(
+        "S2-17",
+        "S2-20",
+    ),
     parts=(
         growth_part(
             "what is derived, FFN sublayers alone: the first step's update does not grow with depth (relu, LayerNorm)",

@@ -16,7 +16,7 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
 from paper_checks.papers.magneto.measured import NUM_NETWORKS, Case, Stack, measure, measured
 from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, n, v, w
 from paper_checks.routes import algebra, second_meanfield
@@ -426,7 +426,7 @@ def inequality(
     statement: Inequality,
     *,
     expected: Verdict = Verdict.CONFIRMED,
-    condition: str | None = None,
+    condition: str | Sentence | None = None,
     has_instead: bool = False,
     is_measured: bool = True,
     more: Callable[[Inequality], tuple[Mutant, ...]] | None = None,

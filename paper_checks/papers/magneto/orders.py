@@ -10,12 +10,13 @@ and the sum of D_l is a ratio of Gamma functions, which at L = e^100 and beyond 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, outcome
@@ -67,7 +68,7 @@ def _by_gamma_functions(statement: Growth) -> Evidence:
     )
 
 
-def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str], condition: str) -> Part:
+def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Sentence], condition: str | Sentence) -> Part:
     """A printed order that GELU breaks so slowly that sums up to 10^6 sublayers do not tell."""
     return Part(
         name=name,
@@ -80,9 +81,11 @@ def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str], condit
     )
 
 
-_SECOND, _SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)
+GELU_SECOND, GELU_SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)
 """E phi^2 and E phi'^2 of GELU at gain 1."""
-_RMS_KAPPA = _SLOPE / _SECOND
+_RMS_KAPPA = GELU_SLOPE / GELU_SECOND
+KAPPA_POST = (1 + GELU_SLOPE) / (1 + GELU_SECOND)
+"""What one sublayer of Post-LN with GELU at gain 1 multiplies the gradient's square by."""
 GELU_RMS = (
     L ** (_RMS_KAPPA - 1),
     f"Theta(L^(kappa - 1)) = Theta(L^{float(_RMS_KAPPA - 1):.3f}), "
@@ -95,7 +98,13 @@ GAMMA_GELU = (
 )
 GAMMA_GELU_RMS = (
     exp(sqrt(2) * sqrt(log(L)) / (4 * pi)) / sqrt(log(L)),
-    "Theta(exp(sqrt(2 log L)/(4 pi)) / sqrt(log L)), slower than any power: 2.42, 2.52, 2.59 at L = 10^2, 10^4, 10^6",
+    told(
+        "Theta(exp(sqrt(2 log L)/(4 pi)) / sqrt(log L)), slower than any power: {updates} at L = 10^2, 10^4, 10^6",
+        updates=lambda: ", ".join(
+            f"{math.exp(second_meanfield.log_update('sub-ln-gamma', length, 'gelu', 'rmsnorm')):.2f}"
+            for length in second_meanfield.LENGTHS
+        ),
+    ),
 )
 
 

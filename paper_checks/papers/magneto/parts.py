@@ -14,7 +14,7 @@ from typing import Any
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, Tuple, harmonic, lambdify, log, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Cell, Check, Mutant, Part, Route, Sentence, Verdict
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, derived, order_key, order_of
@@ -308,8 +308,8 @@ def growth_part(
     statement: Growth,
     *,
     expected: Verdict = Verdict.CONFIRMED,
-    instead: tuple[Expr, str] | None = None,
-    condition: str | None = None,
+    instead: tuple[Expr, str | Sentence] | None = None,
+    condition: str | Sentence | None = None,
     wrong: Expr | None = None,
 ) -> Part:
     """The update of a network against a printed order. ``instead``: its true order, which both routes must accept."""

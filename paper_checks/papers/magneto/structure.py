@@ -13,7 +13,7 @@ from typing import Any
 
 from sympy import Expr, Function, IndexedBase, S, Sum, expand
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Sublayer, Values
 from paper_checks.papers.magneto.code import (
     SCALED,
@@ -72,6 +72,7 @@ _FFN = Equation(kind="ffn", steps=STEPS["ffn"], has_residual=False)
 
 _S2_01 = Claim(
     id="S2-01",
+    kind=Kind.RESULT,
     source="magneto",
     locator=f"{_LAYERS}, (1)-(5)",
     quote="MSA(x) = x+WOLN(Attention(Q, K, V )) (2)",
@@ -196,6 +197,7 @@ GAIN_MUTANTS = (
 
 _S2_02 = Claim(
     id="S2-02",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 2, Figure 2, top left",
     quote="def subln(x):\nreturn x + fout(LN(fin(LN(x))))\ndef subln_init(w):\nif wis ['ffn','v_proj','out_proj']:\n"
@@ -242,6 +244,7 @@ def _norms_that_act(kind: str) -> int:
 
 _S2_04 = Claim(
     id="S2-04",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 2, below Figure 2, and Figure 2 (b)",
     quote="Besides, there is only one LayerNorm inside the cross-attention for the encoder-decoder architecture\n"
@@ -374,6 +377,7 @@ def _pre_stack(length: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
 
 _S2_05 = Claim(
     id="S2-05",
+    kind=Kind.STEP,
     source="magneto",
     locator=f"{_INIT}, (6)-(8)",
     quote="xl=Gl(xl1, θel)and x0=x(7)",

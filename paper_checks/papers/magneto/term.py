@@ -8,7 +8,7 @@ from typing import Any
 
 from sympy import Expr, Poly, Sum, cancel, lambdify, together
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Part, Route
+from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import n, v, w
 from paper_checks.routes import algebra
@@ -115,6 +115,7 @@ def _by_z3(s: TermOrder) -> Evidence:
 def _step(id_: str, source: str, locator: str, quote: str) -> Claim:
     return Claim(
         id=id_,
+        kind=Kind.STEP,
         source=source,
         locator=locator,
         quote=quote,

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from sympy import Expr, Rational, S, harmonic
 
-from paper_checks.claims.claim import Cell, Check, Claim, Mutant, Route, claim
+from paper_checks.claims.claim import Cell, Check, Claim, Kind, Mutant, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import (
     GAMMA_CELLS,
@@ -38,6 +38,7 @@ from theory.symbols import M, k, l
 
 _S2_03 = claim(
     "S2-03",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 2, Figure 2, top right",
     quote="Encoder-only log 2N-\n(e.g., BERT, ViT)\nDecoder-only -log 2M\n(e.g., GPT)\nEncoder-decoder q1\n"
@@ -53,6 +54,7 @@ _S2_03 = claim(
 _PRE = Values.of(bound=PRE_BOUND, degree=-2)
 _S2_09 = claim(
     "S2-09",
+    kind=Kind.STEP,
     source="magneto",
     locator="Section 3.2, Theorem 3.1, (10)",
     quote="Fpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
@@ -78,6 +80,7 @@ _S2_09 = claim(
 
 _S2_10 = claim(
     "S2-10",
+    kind=Kind.RESULT,
     source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="with\nvl=wl= 1\n(i.e., standard initialization) for vanilla Pre-LN, we have\nFpre =O(ηd log L)",
@@ -94,6 +97,7 @@ _S2_10 = claim(
 _SUB = Values.of(bound=SUB_BOUND, degree=-2)
 _S2_14 = claim(
     "S2-14",
+    kind=Kind.STEP,
     source="magneto",
     locator="Section 3.2, Theorem 3.2, (12)",
     quote="Fsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
@@ -146,6 +150,7 @@ def _added_up() -> Check:
 
 _S2_19 = claim(
     "S2-19",
+    kind=Kind.STEP,
     source="magneto",
     locator="Section 3.2, Theorem 3.3, (14)",
     quote="Fed Fd+\nLd\nX\nl=1,l%3=1\nv2\ndl\nPLd\nn=1 v2\ndn",
@@ -163,6 +168,7 @@ _S2_19 = claim(
 
 _S2_21 = claim(
     "S2-21",
+    kind=Kind.STEP,
     source="magneto",
     locator="Section 3.2, Derivation and Implementation, (17); cut from this copy, printed on the slides (S3-13)",
     quote="We then demonstrate that the expected model update of MAG-\nNETO above can be bounded with proper "

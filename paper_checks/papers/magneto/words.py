@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.papers.slides.contests import OURS, RUN_CHECKS, Run, Runs, swapped, wins, wins_of
 from paper_checks.papers.slides.rates import LARGEST_CHECKS, Largest, open_in_small
 from paper_checks.papers.slides.tables import AVERAGE, FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT, Table
@@ -77,6 +77,7 @@ _NORMS = Norms(
 )
 _S2_22 = claim(
     "S2-22",
+    kind=Kind.REMARK,
     source="magneto",
     locator="Figure 1, top",
     quote="Vision Encoder ViT/BEiT Pre-LN\nSub-LN\nLanguage\nEncoder BERT Post-LN\nDecoder GPT Pre-LN\n"
@@ -152,6 +153,7 @@ def _larger(name: str, statement: Largest, rate: str) -> Part:
 
 _S2_23 = Claim(
     id="S2-23",
+    kind=Kind.REMARK,
     source="magneto",
     locator="Abstract; Section 1, last paragraph, has the learning rates. Tables from the slides",
     quote="Extensive experiments demonstrate\nits superior performance and better stability than the de facto "

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from itertools import chain, combinations
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Mutant, Route, claim
+from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Route, claim
 from paper_checks.papers.slides.contests import interval
 from paper_checks.papers.slides.tables import AVERAGE, FOUR_SHOT, GLUE, OPUS, ZERO_SHOT, Row, Table
 from paper_checks.routes.checks import outcome
@@ -132,6 +132,7 @@ def _claim(id_: str, table: Table, row: Row) -> Claim:
     extra = (Check(route=Route.PROPERTY, run=_only_choice, is_direct=True),) if table is GLUE else ()
     return claim(
         id_,
+        kind=Kind.REMARK,
         source="slides",
         locator=f"{table.locator}, row {place}",
         quote=row.line,

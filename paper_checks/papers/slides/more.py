@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from sympy import Abs, Add, Expr, Rational, S, sqrt
 
-from paper_checks.claims.claim import Claim, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import GAMMAS
 from paper_checks.papers.slides.rates import STABLER_WHERE
@@ -105,6 +105,7 @@ def _same_program(statement: Code) -> list[bool | None]:
 _CODE = Code(_SLIDE_CODE)
 _S3_01 = Claim(
     id="S3-01",
+    kind=Kind.REMARK,
     source="slides",
     locator="TL;DR, left",
     quote="Notice that  $\\gamma$  is a constant.",
@@ -203,6 +204,7 @@ def _is_label_logit_at_rationals(s: Values) -> list[bool | None]:
 
 _S3_04 = Claim(
     id="S3-04",
+    kind=Kind.STEP,
     source="slides",
     locator="Magneto: Initialization, Model Update",
     quote=r"**Model Update:**  $\Delta F = \|\gamma^T (F(x, \theta^*) - F(x, \theta))\|$",
@@ -276,6 +278,7 @@ _MEDIUM = Count(
 )
 _S3_48 = Claim(
     id="S3-48",
+    kind=Kind.REMARK,
     source="slides",
     locator=f"{ZERO_SHOT.locator}: layers alone are printed there; width 1024 and 350M at 24 layers are GPT-3 "
     "Medium's, in the body of the paper",

@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 
 from sympy import Expr, Integer, lambdify, limit, log, oo
 
-from paper_checks.claims.claim import Claim, Finding, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.papers.slides.contests import RUN_CHECKS, Run, Runs, Words
 from paper_checks.papers.slides.tables import DIVERGED, FOUR_SHOT, GLUE, OPUS, ZERO_SHOT, Table
 from paper_checks.routes import questions
@@ -121,6 +121,7 @@ _ZERO, _FOUR = _gpt_runs(ZERO_SHOT), _gpt_runs(FOUR_SHOT)
 
 _S3_40 = Claim(
     id="S3-40",
+    kind=Kind.REMARK,
     source="slides",
     locator=f"{ZERO_SHOT.locator} and the four-shot one",
     quote="Pre-LN\t\t1e-3\t\t\tdiverged\t\t\nNormformer\t\t5e-4\t54.3\t68.1\t72.0\t45.9\t60.1\n"
@@ -157,6 +158,7 @@ _S3_40 = Claim(
 _GLUE_RATES = Largest(table=GLUE, rates=(("Post-LN", "5e-4"), ("Pre-LN", "1e-3"), ("Magneto", "3e-3")))
 _S3_41 = Claim(
     id="S3-41",
+    kind=Kind.REMARK,
     source="slides",
     locator=GLUE.locator,
     quote="Post-LN\t1e-3\t\t\t\tdiverged\t\t\t\t\nPre-LN\t1e-3\t85.6/85.4",
@@ -198,6 +200,7 @@ _OPUS_RUNS = Runs(
 )
 _S3_42 = Claim(
     id="S3-42",
+    kind=Kind.REMARK,
     source="slides",
     locator=f"{OPUS.locator}; 18L-18L stands in the body of the paper",
     quote="Post-LN\t\tdiverged",
@@ -264,6 +267,7 @@ STABLER_WHERE = (
 _BOUNDS = StableRates((("Post-LN", N, "5e-4"), ("Pre-LN", log(N), "1e-3"), ("Sub-LN", log(N), "3e-3")))
 _S3_49 = Claim(
     id="S3-49",
+    kind=Kind.RESULT,
     source="slides",
     locator="Takeaways; bounds in the table of normalizations, rates in the GLUE table",
     quote="Smaller model update leads to more stable optimization.",

@@ -14,6 +14,7 @@ from paper_checks.claims.claim import (
     Check,
     Claim,
     Finding,
+    Kind,
     Mutant,
     Part,
     Route,
@@ -63,6 +64,7 @@ _GOAL = "Magneto: Initialization, GOAL and Derivation"
 
 _S3_02 = claim(
     "S3-02",
+    kind=Kind.RESULT,
     source="slides",
     locator="TL;DR, right",
     quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
@@ -89,6 +91,7 @@ _PRE, _SUB = Values.of(bound=_SLIDE_PRE), Values.of(bound=_SLIDE_SUB)
 
 _S3_05 = claim(
     "S3-05",
+    kind=Kind.STEP,
     source="slides",
     locator=f"{_THEOREMS}; L is not defined there",
     quote=r"$$\Delta F^{pre} \leq \eta d \left( \frac{\sum_{l=1}^L v_l^2 + w_l^2}{\sum_{n=1}^L v_n^2 w_n^2} + "
@@ -133,6 +136,7 @@ def _same_law(s: Sublayer) -> list[bool | None]:
 
 _S3_06 = Claim(
     id="S3-06",
+    kind=Kind.STEP,
     source="slides",
     locator=_THEOREMS,
     quote=r"**Theorem 2:** Given an  $N$ -layer Magneto  $F(x, \theta)$ , the  $l$ -th sublayer is formulated as  "
@@ -224,6 +228,7 @@ _RELU_SUB = (
 )
 _S3_10 = Claim(
     id="S3-10",
+    kind=Kind.RESULT,
     source="slides",
     locator=_BOUNDS,
     quote="Post-LayerNorm\t$\\Theta(N)$\t×\nPre-LayerNorm\t$\\Theta(\\log N)$\t✓\n"
@@ -324,6 +329,7 @@ _S3_10 = Claim(
 
 _S3_13 = claim(
     "S3-13",
+    kind=Kind.STEP,
     source="slides",
     locator=_GOAL,
     quote=r"**Derivation:** The term related to the model depth can be bounded as:",
@@ -371,6 +377,7 @@ def _gamma_check(name: str) -> Check:
 
 _S3_14 = Claim(
     id="S3-14",
+    kind=Kind.RESULT,
     source="slides",
     locator=_GOAL,
     quote=r"We use  $v = w = \gamma = \sqrt{\log L}$  to bound the model update independent of depth.",

@@ -132,9 +132,9 @@ function startFilter() {
   const entries = $$(".entry").map((item) => ({
     item,
     text: item.dataset.text,
-    values: { verdict: [item.dataset.verdict], source: [item.dataset.source], route: item.dataset.route.split(" ") },
+    values: { kind: [item.dataset.kind], verdict: [item.dataset.verdict], source: [item.dataset.source], route: item.dataset.route.split(" ") },
   }));
-  const groups = ["verdict", "source", "route"];
+  const groups = ["kind", "verdict", "source", "route"];
   const boxes = (group) => $$(`input[name="${group}"]`, form);
   const chosen = (group) => boxes(group).filter((box) => box.checked).map((box) => box.value);
 
@@ -166,13 +166,14 @@ function startFilter() {
     );
   }
   function show() {
-    const state = { words: search.value.toLowerCase().split(/\s+/).filter(Boolean) };
+    const state = { words: search.value.normalize("NFKC").toLowerCase().split(/\s+/).filter(Boolean) };
     for (const group of groups) state[group] = chosen(group);
     let shown = 0;
     for (const entry of entries) {
       entry.item.hidden = !matches(entry, state, null);
       shown += entry.item.hidden ? 0 : 1;
     }
+    for (const section of $$(".kind")) section.hidden = !$(".entry:not([hidden])", section);
     // Beside each option: how many there would be with it, the other groups as they are.
     for (const group of groups) {
       const left = entries.filter((entry) => matches(entry, state, group));

@@ -1,0 +1,83 @@
+"""Mutants that are made from the printed expression: what a copyist, or a careless derivation, would get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sympy import Add, Expr, Indexed, IndexedBase, Pow, Rational, Sum, expand
+
+from paper_checks.claims.claim import Mutant
+from paper_checks.claims.statements import Growth, Values
+from theory.symbols import L, M, N, gain_in, gain_out
+
+_COUNTS = (N, M, L)
+
+
+def broken(statement: Any, *names: str) -> tuple[Mutant, ...]:
+    """The statement with one thing wrong in one of its expressions, in every way that its form allows.
+
+    statement: a ``Growth``, whose order is off by a power of L (a smaller one where it is an upper bound), or one with
+    a method ``with_``. names: the expressions to break; left out, all of a ``Values``. Of an expression: a factor 2 too
+    much, half of a count or one and a half times it, an exponent twice as large, a term dropped, a sum that begins one
+    later, gains of the two matrices swapped. ValueError where nothing can be broken.
+
+    >>> from sympy import Rational
+    >>> from paper_checks.claims.broken import broken
+    >>> from paper_checks.claims.statements import Growth, Values
+    >>> from theory.symbols import L, N
+    >>> for mutant in broken(Values.of(alpha=(2 * N) ** Rational(1, 4))):
+    ...     print(mutant.name, "|", mutant.statement.text)
+    alpha: a factor 2 | alpha = 2*2**(1/4)*N**(1/4)
+    alpha: half of N | alpha = N**(1/4)
+    alpha: 3/2 of N | alpha = 3**(1/4)*N**(1/4)
+    alpha: an exponent doubled | alpha = 2**(1/4)*sqrt(N)
+    >>> [mutant.name for mutant in broken(Growth(scheme="pre-ln", order=L, is_upper=True))]
+    ['times L^(-1/4)']
+    """
+    if isinstance(statement, Growth):
+        powers = (-1,) if statement.is_upper else (-1, 1)
+        orders = {f"times L^({power}/4)": statement.order * L ** Rational(power, 4) for power in powers}
+        return tuple(Mutant(name=name, statement=statement.with_(order=order)) for name, order in orders.items())
+    if isinstance(statement, Values):
+        entries = {name: value for name, value in statement if name in names or not names}
+    else:
+        entries = {name: getattr(statement, name) for name in names}
+    mutants = tuple(
+        Mutant(name=f"{name}: {word}", statement=statement.with_(**{name: other}))
+        for name, value in entries.items()
+        if isinstance(value, Expr)
+        for word, other in _wrong(value)
+        if expand(other - value) != 0
+    )
+    if not mutants:
+        raise ValueError(f"nothing to break in {statement.text}")
+    return mutants
+
+
+def _wrong(expr: Expr) -> Iterator[tuple[str, Expr]]:
+    yield "a factor 2", 2 * expr
+    for count in _COUNTS:
+        if expr.has(count):
+            yield f"half of {count}", expr.subs(count, count / 2)
+            yield f"3/2 of {count}", expr.subs(count, 3 * count / 2)
+    powers = sorted((x for x in expr.atoms(Pow) if x.base.free_symbols and x.exp.is_Rational), key=str)
+    if powers:
+        yield "an exponent doubled", expr.xreplace({powers[0]: powers[0].base ** (2 * powers[0].exp)})
+    sums = sorted((x for x in expr.atoms(Add) if x.free_symbols), key=str)
+    if sums:
+        yield "a term dropped", expr.xreplace({sums[0]: Add(*sums[0].args[1:])})
+    added = sorted(expr.atoms(Sum), key=str)
+    if added:
+        index, low, high = added[0].limits[0]
+        yield "a sum from one later", expr.xreplace({added[0]: Sum(added[0].function, (index, low + 1, high))})
+    swapped = expr.subs({gain_in: gain_out, gain_out: gain_in}, simultaneous=True)
+    bases = sorted({x.base for x in expr.atoms(Indexed)}, key=str)
+    if len(bases) == 2:
+        swapped = swapped.replace(lambda x: isinstance(x, Indexed), lambda x: _other(x, bases))
+    if swapped != expr:
+        yield "the two gains swapped", swapped
+
+
+def _other(entry: Indexed, bases: list[IndexedBase]) -> Indexed:
+    return bases[1 - bases.index(entry.base)][entry.indices]

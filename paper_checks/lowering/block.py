@@ -1,0 +1,113 @@
+"""What the blocks that people train have beyond the papers' block, as options that a scheme's network is given.
+
+A scheme says where norms stand and what residual weight, branch weight and gains are. ``Block`` has the rest: a gated
+FFN is an activation's name; here are norms of queries and keys, grouped heads, rotary positions, attention and FFN side
+by side, capped logits, a trained vector on each branch, and standard deviations of the initialisation as people write
+them, 0.02 for instance, where a scheme has gains of the Xavier scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sims.model import ModelConfig, SublayerConfig
+
+ROTARY_BASE = 10_000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Options of a block; each left out leaves the papers' block as it is.
+
+    num_kv_heads: heads of keys and values, None for as many as of queries. logit_softcap: c of c tanh(logit / c), 0 for
+    none. layer_scale: the trained vector's entries at first, in place of the scheme's branch weight. init_std: of every
+    matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
+    embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
+    ValueError, in one line, for a number that cannot be.
+
+    >>> from paper_checks.lowering.block import Block
+    >>> from paper_checks.lowering.lower import lower_transformer
+    >>> config = lower_transformer("gpt2", "adamw", 48, 1024, num_heads=16, is_causal=True)
+    >>> gpt2 = Block(init_std=0.02, embedding_std=0.02, is_head_tied=True).on(config)
+    >>> round(gpt2.std(gpt2.encoder[1], "fc1"), 6), round(gpt2.std(gpt2.encoder[1], "fc2"), 6)
+    (0.02, 0.002887)
+    """
+
+    has_qk_norm: bool = False
+    num_kv_heads: int | None = None
+    has_rotary: bool = False
+    is_parallel: bool = False
+    logit_softcap: float = 0.0
+    layer_scale: float | None = None
+    init_std: float | None = None
+    embedding_std: float = 1.0
+    embedding_multiplier: float = 1.0
+    is_head_tied: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("layer_scale", "init_std", "embedding_std", "embedding_multiplier"):
+            number = getattr(self, name)
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise ValueError(f"{name} is a number above 0, not {number:g}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that differ from the papers' block, by name."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+    def on(self, config: ModelConfig) -> ModelConfig:
+        """The network with these options; ValueError, in one line, where they do not go together with it."""
+        if not self.options:
+            return config
+        shape = replace(
+            config,
+            has_qk_norm=config.has_qk_norm or self.has_qk_norm,
+            num_kv_heads=self.num_kv_heads or config.num_kv_heads,
+            rotary_base=ROTARY_BASE if self.has_rotary else config.rotary_base,
+            logit_softcap=self.logit_softcap or config.logit_softcap,
+            embedding_std=self.embedding_std,
+            embedding_multiplier=self.embedding_multiplier,
+            head_gain=self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain,
+        )
+        encoder, decoder = (
+            tuple(self._sublayer(shape, one) for one in side) for side in (config.encoder, config.decoder)
+        )
+        if self.is_parallel:
+            encoder, decoder = side_by_side(encoder), side_by_side(decoder)
+        return replace(shape, encoder=encoder, decoder=decoder)
+
+    def _sublayer(self, shape: ModelConfig, sublayer: SublayerConfig) -> SublayerConfig:
+        changes: dict[str, Any] = {}
+        if self.init_std is not None:
+            roles = shape.roles(sublayer.kind)
+            changes["gains"] = {
+                role: sublayer.gains.get(role, 1.0) * gain_of(shape, role, self.init_std) for role in roles
+            }
+        if self.layer_scale is not None:
+            changes |= {"has_layer_scale": True, "trains_branch_weight": False, "branch_weight": self.layer_scale}
+        return replace(sublayer, **changes)
+
+
+def gain_of(shape: ModelConfig, role: str, std: float) -> float:
+    """The gain, in units of Xavier's standard deviation, of a matrix of that role whose entries have this one."""
+    return std / math.sqrt(2 / sum(shape.shape(role)))
+
+
+def side_by_side(sublayers: tuple[SublayerConfig, ...]) -> tuple[SublayerConfig, ...]:
+    """Each attention and the FFN behind it as one sublayer of one input, both added to it.
+
+    ValueError where they do not come in pairs, or differ in the weights that they would share.
+    """
+    pairs = list(zip(sublayers[::2], sublayers[1::2], strict=False))
+    if len(sublayers) % 2 or any((first.kind, second.kind) != ("attention", "ffn") for first, second in pairs):
+        raise ValueError("side by side stand an attention and an FFN: layers of these two, a whole number of them")
+    parallel = []
+    for first, second in pairs:
+        shared = replace(second, kind="attention", gains=first.gains, lr_multipliers=first.lr_multipliers)
+        if shared != first:
+            raise ValueError("attention and FFN side by side have one residual weight, branch weight and input scale")
+        rates = {**first.lr_multipliers, **second.lr_multipliers}
+        parallel.append(replace(first, kind="parallel", gains={**first.gains, **second.gains}, lr_multipliers=rates))
+    return tuple(parallel)

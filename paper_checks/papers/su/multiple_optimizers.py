@@ -1,0 +1,568 @@
+"""Su's article, "Multiple Optimizers": the steps of Adam and LAMB, and alpha and lambda for each optimizer.
+
+g the gradient, theta the parameters, eta the learning rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from sympy import Expr, Float, Integer, Rational, S, oo, simplify, sqrt
+
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    told,
+)
+from paper_checks.claims.letters import (
+    GRADIENT,
+    PARAMETER,
+    entry_values,
+    g,
+    l1_g,
+    n,
+    norm_g,
+    norm_theta,
+    read_update,
+    sign_g,
+    step_agrees,
+)
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.papers.su.increment_explosion import loss_change_checks
+from paper_checks.papers.su.rules import (
+    HALF,
+    OPTIMIZERS,
+    QUARTER,
+    TABLE,
+    TABLE_TEXTS,
+    TARGETS,
+    TWO_N,
+    constraint,
+    side,
+    size,
+    solution,
+    why,
+)
+from paper_checks.papers.su.sublayers import ROUNDING, normal, rng
+from paper_checks.routes import algebra, one_liners, questions
+from paper_checks.routes.checks import GROWTH, Answers, check
+from paper_checks.routes.kernel import GROWTH_BY_KERNEL
+from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from paper_checks.routes.search import search
+from paper_checks.routes.training import at_this_scale
+from theory.symbols import L, eta
+from theory.symbols import init_gain as lam
+from theory.symbols import residual_weight as alpha
+
+_GRAD = r"\nabla_{\boldsymbol{\theta}}\mathcal{L}(\boldsymbol{\theta})"
+_SECTION = "Multiple Optimizers"
+
+
+# ---------------------------------------------------------------- S1-30, S1-31: Adam's step
+
+_DECAYS = Fraction(9, 10), Fraction(999, 1000)
+
+
+def _allows(s: Values, gradients: Sequence[Fraction]) -> bool:
+    """Whether the hypotheses are met by the gradients of an entry up to a step."""
+    sizes = [abs(x) for x in gradients]
+    is_steady = len({x > 0 for x in gradients}) == 1 and max(sizes) * (1 - s["r"]) <= min(sizes) * (1 + s["r"])
+    return len(gradients) <= s["most_steps"] and (s["r"] == oo or is_steady)
+
+
+def _agrees(s: Values, step: float, gradient: Fraction, slack: float = ROUNDING) -> bool:
+    """Whether a step at learning rate 1 is the printed one: by its sign, or up to a factor (1 + r)/(1 - r)."""
+    factor = step / float(s["entry"].subs({g: gradient, sign_g: 1 if gradient > 0 else -1, eta: 1}))
+    if s["r"] == oo:
+        return factor > 0
+    most = float((1 + s["r"]) / (1 - s["r"]))
+    return (1 - slack) / most <= factor <= most * (1 + slack)
+
+
+def _adam_step(gradients: Sequence[Fraction]) -> float:
+    """-m_hat / sqrt(v_hat) after these gradients of an entry, from the moving averages as Adam's paper defines them."""
+    m = v = Fraction(0)
+    for x in gradients:
+        m = _DECAYS[0] * m + (1 - _DECAYS[0]) * x
+        v = _DECAYS[1] * v + (1 - _DECAYS[1]) * x * x
+    steps = len(gradients)
+    return -float(m / (1 - _DECAYS[0] ** steps)) / math.sqrt(v / (1 - _DECAYS[1] ** steps))
+
+
+def _adam_searched(s: Values) -> Answers:
+    from hypothesis import strategies as st
+
+    halves = st.integers(-20, 20).filter(bool).map(lambda i: Fraction(i, 2))
+    near = st.tuples(st.sampled_from((-1, 1)), st.lists(st.integers(9, 11), min_size=1, max_size=6)).map(
+        lambda case: [case[0] * Fraction(i) for i in case[1]]
+    )
+
+    def holds(gradients: list[Fraction]) -> bool | None:
+        return _agrees(s, _adam_step(gradients), gradients[-1]) if _allows(s, gradients) else None
+
+    searched = search(st.one_of(st.lists(halves, min_size=1, max_size=5), near), holds, max_examples=120)
+    example = None
+    if (gradients := searched.found) is not None:
+        listed = [str(x) for x in gradients]
+        example = {
+            "printed": s.text,
+            "found": f"gradients {', '.join(listed)} of an entry: step {_adam_step(gradients):+.4g} eta, -sign(g) = "
+            f"{-1 if gradients[-1] > 0 else 1}",
+            "gradients": listed,
+            "command": one_liners.adam_step(listed),
+        }
+    return Answers(holds=[searched.found is None], num_effective=searched.num_effective, counterexample=example)
+
+
+@cache
+def _torch_steps(name: str) -> tuple[tuple[tuple[Fraction, ...], float], ...]:
+    """(gradients up to a step, that step at learning rate 1) of torch.optim's optimizer, eps 0, entry by entry."""
+    import torch
+
+    rows = (
+        (1, -Fraction(1, 2), 3, -2),
+        (10, 9, 11, 10),
+        (-9, -11, -10, -9),
+        (2, 2, 2, 2),
+        (Fraction(1, 1000), 1000, 1, 1),
+    )
+    gradients = [tuple(map(Fraction, row)) for row in rows]
+    theta = torch.nn.Parameter(torch.zeros(len(gradients), dtype=torch.float64))
+    more = {"weight_decay": 0.0} if name == "AdamW" else {}
+    optimizer = getattr(torch.optim, name)([theta], lr=1.0, eps=0.0, **more)
+    steps = []
+    for step in range(4):
+        before = theta.detach().clone()
+        theta.grad = torch.tensor([float(row[step]) for row in gradients], dtype=torch.float64)
+        optimizer.step()
+        moved = (theta.detach() - before).tolist()
+        steps += [(row[: step + 1], dx) for row, dx in zip(gradients, moved, strict=True)]
+    return tuple(steps)
+
+
+def _adam_in_torch(s: Values) -> list[bool | None]:
+    steps = [pair for name in ("Adam", "AdamW") for pair in _torch_steps(name)]
+    return [_agrees(s, step, gradients[-1]) for gradients, step in steps if _allows(s, gradients)]
+
+
+_ADAM_CHECKS = (
+    check(
+        Route.PROPERTY,
+        "gradients of one entry over one to six steps, exact moving averages, beta 0.9 and 0.999",
+        _adam_searched,
+        is_direct=True,
+    ),
+    check(
+        Route.MEASURED,
+        "torch.optim.Adam and AdamW (no weight decay), eps 0: five entries over four steps",
+        _adam_in_torch,
+        is_direct=True,
+    ),
+)
+_AT_FIRST = Values.of("Delta theta = {entry} at the first step, eps 0", entry=-eta * sign_g, most_steps=1, r=0)
+_EVERY = Values.of("Delta theta is approximately {entry} at every step", entry=-eta * sign_g, most_steps=oo, r=oo)
+_STEADY = Values.of(
+    "Delta theta is {entry} up to a factor (1 + r)/(1 - r), while an entry's gradients stay within 1 - r to 1 + r of "
+    "one number, r = {r}",
+    entry=-eta * sign_g,
+    most_steps=oo,
+    r=Rational(1, 10),
+)
+_S1_30 = Claim(
+    id="S1-30",
+    kind=Kind.STEP,
+    source="su",
+    locator=f"{_SECTION}, second paragraph",
+    quote=r"For Adam-type optimizers, the update amount at each step is approximately $\Delta\boldsymbol{\theta}=-\eta"
+    r"\,\text{sign}(" + _GRAD + r")$",
+    summary="Adam's step is approximately -eta sign(g)",
+    parts=(
+        Part(
+            name="the first step, eps 0",
+            statement=_AT_FIRST,
+            checks=_ADAM_CHECKS,
+            mutants=(Mutant(name="SGD's", statement=_AT_FIRST.with_(entry=-eta * g)), *broken(_AT_FIRST, "entry")),
+        ),
+        Part(
+            name="at each step",
+            statement=_EVERY,
+            checks=_ADAM_CHECKS,
+            mutants=(Mutant(name="SGD's", statement=_STEADY.with_(entry=-eta * g)), *broken(_STEADY, "entry")),
+            hedge=Amendment(
+                statement=_STEADY,
+                text=told(
+                    "exact at the first step (eps 0), and at every step while an entry's gradient stays the same; "
+                    "while all its gradients so far are of one sign and lie within 1 - r to 1 + r of one number, up to "
+                    "a factor (1 + r)/(1 - r), for m_hat and sqrt(v_hat) are both averages of them. A gradient that "
+                    "changes sign can give a step against it: after 1 and -1/2 the step is {step:.3f} eta",
+                    step=Float(_adam_step([Fraction(1), Fraction(-1, 2)])),
+                ),
+            ),
+            expected=Verdict.CONDITIONAL,
+        ),
+    ),
+    expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: Adam's step is -eta sign(g) at the first step; later one only while the gradient keeps its sign and size",
+        rank=270,
+    ),
+)
+
+_ADAM = Values.of(change=-eta * l1_g)
+_S1_31 = claim(
+    "S1-31",
+    kind=Kind.STEP,
+    source="su",
+    locator=f"{_SECTION}, second paragraph",
+    quote=r"so $\Delta\mathcal{L} \approx -\eta\Vert" + _GRAD + r"\Vert_1$.",
+    summary="the step -eta sign(g) changes the loss by -eta ||g||_1 to first order",
+    uses=("S1-01", "S1-30"),
+    statement=_ADAM,
+    checks=loss_change_checks("adam"),
+    mutants=(
+        *broken(_ADAM),
+        Mutant(name="the 2-norm", statement=_ADAM.with_(change=-eta * norm_g)),
+        Mutant(name="SGD's", statement=_ADAM.with_(change=-eta * norm_g**2)),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S1-32, S1-33, S1-35: alpha and lambda
+
+_S1_32 = constraint(
+    "S1-32",
+    "adam",
+    "lambda/alpha = 1/(2N)",
+    1 / TWO_N,
+    f"{_SECTION}, second paragraph",
+    r"the gradient should be scaled down to $1/(2N)$ of its original value, i.e., we should have "
+    r"$\lambda/\alpha=1/(2N)$.",
+    TWO_N**-HALF,
+)
+
+_S1_33 = solution(
+    "S1-33",
+    "adam",
+    f"{_SECTION}, second paragraph",
+    r"If we similarly set $\lambda=1/\alpha$, then we get"
+    "\n"
+    r"$$ \alpha = (2N)^{1/2},\quad \lambda = (2N)^{-1/2} $$",
+    ("S1-32",),
+)
+
+_S1_35 = solution(
+    "S1-35",
+    "lamb",
+    f"{_SECTION}, third paragraph",
+    r"so $\Delta\mathcal{L}=\mathcal{O}(2N\lambda^2/\alpha)$, which implies $\lambda^2/\alpha=1/(2N)$.",
+    ("S1-34",),
+)
+
+
+# ---------------------------------------------------------------- S1-34, S1-37: steps and loss changes of the summary
+
+_MAPS: Mapping[str, tuple[Expr, Expr]] = {
+    "sgd": (-eta * g, -eta * norm_g**2),
+    "adam": (-eta * sign_g, -eta * l1_g),
+    "lamb": (-eta * norm_theta * sign_g, -eta * norm_theta * l1_g),
+}
+"""(Delta theta, Delta L) of his summary."""
+
+
+def _published_step(optimizer: str, s: Values) -> list[bool | None]:
+    from theory.optimizers import optimizer as published
+
+    known = published(optimizer)
+    pairs = ((s["step"], known.update_text), (s["loss"], known.loss_change_text))
+    return [bool((printed / read_update(text)).cancel() == 1) for printed, text in pairs]
+
+
+def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
+    step, loss = _MAPS[optimizer]
+    statement = Values.of(step=step, loss=loss)
+    return Part(
+        name=name,
+        statement=statement,
+        checks=(
+            check(
+                Route.PROOF,
+                f"the published update map of {optimizer}, reduced symbolically",
+                lambda s: _published_step(optimizer, s),
+            ),
+            check(
+                Route.NUMERIC,
+                f"one first step of {optimizer} on a matrix of six entries, exactly",
+                lambda s: step_agrees(optimizer, s["step"], s["loss"]),
+                is_direct=True,
+            ),
+        ),
+        mutants=(
+            Mutant(name="the other norm in the loss", statement=statement.with_(loss=-eta * norm_theta * norm_g)),
+            *broken(statement),
+        ),
+        **rest,
+    )
+
+
+def _degrees_by_map(s: Values) -> list[bool | None]:
+    from theory.optimizers import optimizer as published
+
+    lamb = published("lamb")
+    return [algebra.equal(S(2) ** s["gradient"], S(2) ** lamb.gradient_degree), lamb.parameter_degree == s["parameter"]]
+
+
+def _degrees_by_hand(s: Values) -> list[bool | None]:
+    """The printed step at a gradient, then at a parameter, three times as large."""
+    step, three = _MAPS["lamb"][0], Integer(3)
+    answers: list[bool | None] = []
+    for name, times_g, times_p in (("gradient", three, S.One), ("parameter", S.One, three)):
+        for i in range(6):
+            at = entry_values([times_g * x for x in GRADIENT], [times_p * x for x in PARAMETER], i)
+            factor = step.subs(at) / step.subs(entry_values(GRADIENT, PARAMETER, i))
+            answers.append(bool((factor - three ** s[name]).equals(0)))
+    return answers
+
+
+_DEGREES = Values.of(gradient=0, parameter=1)
+_LAMB_PUBLISHED = Values.of(step=_MAPS["lamb"][0] / sqrt(n), loss=_MAPS["lamb"][1] / sqrt(n))
+_S1_34 = Claim(
+    id="S1-34",
+    kind=Kind.STEP,
+    source="su",
+    locator=f"{_SECTION}, third paragraph, and the summary's LAMB row",
+    quote=r"For LAMB-type optimizers, the update amount at each step is approximately "
+    r"$\Delta\boldsymbol{\theta}=-\eta\Vert\boldsymbol{\theta}\Vert\,\text{sign}(\nabla_{\boldsymbol{\theta}}"
+    r"\mathcal{L}(\boldsymbol{\theta}))$, so $\Delta\mathcal{L} \approx -\eta\Vert\boldsymbol{\theta}\Vert\Vert"
+    r"\nabla_{\boldsymbol{\theta}}\mathcal{L}(\boldsymbol{\theta})\Vert_1$.",
+    summary="LAMB's step is -eta ||theta|| sign(g), its loss change -eta ||theta|| ||g||_1",
+    parts=(
+        _map_part(
+            "lamb",
+            "as equations",
+            misprint=Amendment(
+                statement=_LAMB_PUBLISHED,
+                text="-eta ||theta||/sqrt(n) sign(g) and -eta ||theta|| ||g||_1/sqrt(n) for a matrix of n entries: the "
+                "direction is normalised to length 1, so ||theta|| must be read as the root mean square of theta",
+                grounds="the same section: the relative update is 'equal to the learning rate eta', which the printed "
+                "form misses by sqrt(n); and LAMB as published (arXiv 1904.00962, Algorithm 2)",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+        Part(
+            name="as magnitudes in N",
+            statement=_DEGREES,
+            checks=(
+                check(Route.PROOF, "degrees of the published map, by scaling it symbolically", _degrees_by_map),
+                check(Route.NUMERIC, "degrees of the printed map at six entries", _degrees_by_hand, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="Adam's degrees", statement=_DEGREES.with_(parameter=0)),
+                Mutant(name="LARS without a sign", statement=_DEGREES.with_(gradient=1)),
+            ),
+        ),
+    ),
+    cells=tuple(
+        Cell(table="su-optimizers", where=(("optimizer", "lamb"),), column=column, printed=text)
+        for column, text in (("update", "-eta*||theta||*sign(g)"), ("loss_change", "-eta*||theta||*||g||_1"))
+    ),
+    expected=Verdict.MISPRINT,
+    finding=Finding("Su: LAMB's step has ||theta||/sqrt(n) for a matrix of n entries, not ||theta||", rank=80),
+)
+
+
+def _in_family(optimizer: str) -> Check:
+    """alpha and lambda put into the derived family: the update is 1 for every N."""
+
+    def decide(s: Values) -> list[bool | None]:
+        put = side("post", optimizer).family.lhs.xreplace({alpha: s["alpha"], lam: s["lam"]})
+        return [algebra.equal(put, S.One)]
+
+    text = f"put into the derived condition that the post-norm update under {optimizer} is 1 for every N"
+    return check(Route.PROOF, text, decide, steps=why("post", optimizer))
+
+
+def _meets_target(optimizer: str) -> Check:
+    """His own condition, and that 2N branches then sum to one: g^2 under SGD, |g| under Adam, |theta||g| under LAMB."""
+    power = 2 if optimizer == "sgd" else 1
+
+    def decide(s: Values) -> list[bool | None]:
+        own = size(optimizer, s["alpha"], s["lam"])
+        return [algebra.equal(own, TARGETS[optimizer]), algebra.equal(TWO_N * own**power, S.One)]
+
+    return check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", decide, is_direct=True)
+
+
+def _row(optimizer: str) -> Part:
+    weight, gain = TABLE[optimizer]
+    statement = Values.of(alpha=weight, lam=gain)
+    return Part(
+        name=f"{optimizer}: alpha, lambda and the row's condition",
+        statement=statement,
+        checks=(_in_family(optimizer), _meets_target(optimizer)),
+        mutants=(
+            Mutant(name="lambda off by a quarter power", statement=statement.with_(lam=gain * TWO_N**QUARTER)),
+            *broken(statement),
+        ),
+    )
+
+
+_MAP_TEXT = {"sgd": ("-eta*g", "-eta*||g||^2"), "adam": ("-eta*sign(g)", "-eta*||g||_1")}
+_S1_37 = Claim(
+    id="S1-37",
+    kind=Kind.STEP,
+    source="su",
+    locator=f"{_SECTION}, the summary's table",
+    quote=r"Optimizer | $\Delta\boldsymbol{\theta}$ | $\Delta\mathcal{L}$ | $\alpha$ | $\lambda$ |",
+    summary="the three rows satisfy lambda/alpha = (2N)^(-1/2), lambda/alpha = (2N)^(-1), lambda^2/alpha = (2N)^(-1)",
+    uses=("S1-23", "S1-32", "S1-35"),
+    parts=(
+        *map(_row, OPTIMIZERS),
+        _map_part("sgd", "sgd: the step and the loss change"),
+        _map_part("adam", "adam: the step and the loss change, first step, eps 0"),
+    ),
+    cells=(
+        *(
+            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
+            for name, texts in TABLE_TEXTS.items()
+            for column, text in zip(("alpha", "lambda"), texts, strict=True)
+        ),
+        *(
+            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
+            for name, texts in _MAP_TEXT.items()
+            for column, text in zip(("update", "loss_change"), texts, strict=True)
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S1-36: LAMB
+
+
+def _relative_by_map(s: Values) -> list[bool | None]:
+    from sympy import Matrix, symbols
+
+    from theory.optimizers import frobenius
+    from theory.optimizers import optimizer as published
+
+    grad, theta = (Matrix(1, 3, symbols(f"{name}1:4", real=True, nonzero=True)) for name in ("g", "p"))
+    relative = frobenius(published("lamb").update(grad, theta)) ** 2 / frobenius(theta) ** 2
+    return [simplify(relative / s["relative"].subs(n, Integer(3)) ** 2) == 1]
+
+
+@cache
+def _relative_steps() -> tuple[float, ...]:
+    """||Delta theta||/||theta||/eta by step and matrix: LAMB with weight decay on DeepNorm FFNs of several gains."""
+    from sims.model import ModelConfig, SublayerConfig, Transformer
+    from sims.optim import make
+
+    rate, ratios = 2.0**-7, []
+    for weight, gain in ((1.0, 1.0), (3.0, 0.1), (0.2, 5.0)):
+        sublayer = SublayerConfig(kind="ffn", residual_weight=weight, gains={"fc1": gain, "fc2": gain})
+        model = Transformer(ModelConfig(encoder=(sublayer,) * 3, d_model=16, ffn_ratio=1, activation="gelu"), seed=36)
+        optimizer = make("lamb", model.parameters(), rate, weight_decay=0.01)
+        x, target = normal(rng(36), 2, 1, 8, 16)
+        for _ in range(4):
+            before = [theta.detach().clone() for theta in model.parameters()]
+            optimizer.zero_grad()
+            (model(x[None]) - target).square().mean().backward()
+            optimizer.step()
+            moved = zip(model.parameters(), before, strict=True)
+            ratios += [float((theta.detach() - old).norm() / old.norm()) / rate for theta, old in moved]
+    return tuple(ratios)
+
+
+def _relative_measured(s: Values) -> list[bool | None]:
+    printed = float(s["relative"].subs({eta: 1, n: 256}))
+    return [abs(ratio / printed - 1) < ROUNDING for ratio in _relative_steps()]
+
+
+_RELATIVE = Values.of(relative=eta)
+_S1_36 = claim(
+    "S1-36",
+    kind=Kind.RESULT,
+    source="su",
+    locator=f"{_SECTION}, third paragraph",
+    quote=r"the relative update amount at each step is the same (equal to the learning rate $\eta$), and it will not "
+    r"change regardless of how $\alpha, \lambda$ are adjusted.",
+    summary="under LAMB the relative update of every matrix is eta, whatever alpha and lambda are",
+    statement=_RELATIVE,
+    checks=(
+        check(Route.PROOF, "||Delta theta||/||theta|| of the published map on a matrix of symbols", _relative_by_map),
+        check(
+            Route.MEASURED,
+            "LAMB as published, with weight decay and eps, norms matrix by matrix: four steps of three DeepNorm "
+            "networks of other alpha and lambda; theta != 0 is needed (the article's own printed step would give eta "
+            "sqrt(n): S1-34). AdaFactor, named beside LAMB, steps by eta max(RMS(theta), eps_2), eps_2 = 10^-3, "
+            "times a direction clipped to a root mean square of at most 1: relative to theta eta at most where "
+            "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
+            _relative_measured,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        *broken(_RELATIVE),
+        Mutant(name="as its printed step would have it", statement=_RELATIVE.with_(relative=eta * sqrt(n))),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S1-49
+
+
+def _under_adam(scheme: str) -> Part:
+    statement = Growth(scheme=scheme, optimizer="adam", order=L**HALF)
+    return Part(
+        name=f"not universal: the update of {scheme} under Adam, relu",
+        statement=statement,
+        checks=(*GROWTH, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
+        mutants=(
+            Mutant(name="flat, as under SGD", statement=statement.with_(order=S.One)),
+            Mutant(name="as L", statement=statement.with_(order=L)),
+            Mutant(name="Adam's own row", statement=statement.with_(scheme="su-adam")),
+        ),
+    )
+
+
+_S1_49 = Claim(
+    id="S1-49",
+    kind=Kind.RESULT,
+    source="su",
+    locator=f"{_SECTION}, first paragraph",
+    quote="The original paper states: “We derive on SGD and then verify that it also works reasonably well on Adam,” "
+    "but theoretically, they are not completely universal.",
+    summary="gains derived for SGD work reasonably well on Adam, but are not universal: the update is Theta(L^(1/2))",
+    parts=(
+        _under_adam("su-sgd"),
+        _under_adam("deepnorm"),
+        Part(
+            name="that it works reasonably well on Adam",
+            statement=Growth(scheme="deepnorm", optimizer="adam", order=L**HALF),
+            checks=(
+                at_this_scale(
+                    questions.DEEP_TRAINS["deepnorm"], questions.DEEP_TRAINS["su-adam"], *questions.WITHIN_POST.values()
+                ),
+            ),
+            mutants=(),
+            open="whether deep Post-LN with the gains derived for SGD trains under Adam as far as with Adam's own row, "
+            "at widths and for as many steps as people train: small networks of either begin to train at 1,000 layers",
+            expected=Verdict.UNDECIDED,
+        ),
+    ),
+    expected=Verdict.UNDECIDED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S1_30, _S1_31, _S1_32, _S1_33, _S1_34, _S1_35, _S1_36, _S1_37, _S1_49)

@@ -1,0 +1,582 @@
+"""Su's article, "Post-hoc Analysis": small branches, the model near the identity, Pre-Norm, and a 200-layer model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from typing import Any, NamedTuple
+
+from sympy import Expr, Rational, S, limit, log, oo
+
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.statements import Values
+from paper_checks.papers.deepnet.arithmetic import M2M
+from paper_checks.papers.slides.contests import interval as rounded_from
+from paper_checks.papers.slides.contests import swapped, wins, wins_of
+from paper_checks.papers.slides.tables import Column
+from paper_checks.papers.su.rules import HALF, OPTIMIZERS, QUARTER, TABLE, TARGETS, TWO_N, flat, flat_sums, side, size
+from paper_checks.papers.su.sublayers import layer_norm
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import Answers, check, derived
+from paper_checks.routes.intervals import Interval, interval, of_logs
+from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
+from paper_checks.routes.printed_tables import read
+from theory.symbols import L, N
+
+_SECOND, _LAST = "Post-hoc Analysis, second paragraph", "Post-hoc Analysis, last paragraph"
+_NAMES = {"sgd": "SGD", "adam": "Adam", "lamb": "LAMB"}
+
+# ---------------------------------------------------------------- S1-38: small branches
+
+_BRANCHES = Values.of(sgd=TWO_N ** Rational(-3, 4), adam=TWO_N ** Rational(-3, 2), lamb=1 / TWO_N)
+
+
+def _below_one(expr: Expr) -> bool:
+    """A product of 2N and nothing else, to a negative power: below 1 for every N >= 1."""
+    form = algebra.log_form(expr)
+    power = form.coeff(log(N))
+    return bool(power < 0) and algebra.equal(expr, TWO_N**power) is True
+
+
+_S1_38 = claim(
+    "S1-38",
+    kind=Kind.REMARK,
+    source="su",
+    locator=_SECOND,
+    quote=r"the weight of each residual branch is scaled down to $\lambda^2/\alpha$ of its original value in the "
+    r"initial stage. Regardless of the optimizer used, $\lambda^2/\alpha$ is a relatively small number",
+    summary="branch weights lambda^2/alpha: (2N)^(-3/4), (2N)^(-3/2), (2N)^(-1), all below 1",
+    uses=("S1-37",),
+    statement=_BRANCHES,
+    checks=(
+        derived(
+            "the derived rules' branch at initialisation",
+            lambda: {name: side("post", name).branch_at_init for name in OPTIMIZERS},
+        ),
+        check(
+            Route.ARITHMETIC,
+            "lambda^2/alpha of the table's rows, each a negative power of 2N",
+            lambda s: [
+                *(algebra.equal(value, TABLE[name][1] ** 2 / TABLE[name][0]) for name, value in s),
+                *(_below_one(value) for _, value in s),
+            ],
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        *broken(_BRANCHES),
+        Mutant(name="lambda/alpha", statement=_BRANCHES.with_(sgd=TWO_N**-HALF)),
+        Mutant(name="above 1", statement=_BRANCHES.with_(lamb=TWO_N)),
+    ),
+)
+
+
+# ---------------------------------------------------------------- S1-39, S1-40: real networks of a row
+
+_DEPTHS = (4, 16)
+_DEPTHS_TEXT = tuple(f"L = {length}" for length in _DEPTHS)
+
+
+class Deep(NamedTuple):
+    """Of real networks, by seed: 1 - cos(x_L, x_0); log of the largest |dL/dx_l|^2/|dL/dx_L|^2; largest |dx_l/dz_l|."""
+
+    turned: list[float]
+    log_gradient: list[float]
+    jacobian: list[float]
+
+
+@cache
+def _deep(weight: float, gain: float, activation: str, length: int) -> Deep:
+    """Real Post-LN Transformers: 2 inputs of 8 independent tokens, width 32, one readout per token."""
+    import torch
+
+    from sims.ensemble import Ensemble, Member
+    from sims.model import ModelConfig, alternating
+    from sims.update import Task, draw_inputs, first_order
+
+    class Watched(Ensemble):
+        """Keeps the least variance that its norms receive: ||dLN(z)/dz|| is the inverse of its root at z."""
+
+        least = torch.tensor(math.inf, dtype=torch.float64)
+
+        def on_norm(self, name: str, square_BT1: torch.Tensor) -> None:
+            super().on_norm(name, square_BT1)
+            self.least = torch.minimum(self.least, square_BT1.detach().flatten(1).amin(1))
+
+    task, seeds = Task(num_tokens=8, batch_size=2, readout="sum"), range(16)
+    gains = {role: gain for role in ("v", "out", "fc1", "fc2")}
+    encoder = alternating(length, residual_weight=weight, gains=gains)
+    config = task.on(ModelConfig(encoder=encoder, d_model=32, activation=activation))
+    model, inputs = (
+        Watched([Member(config, seed) for seed in seeds]),
+        draw_inputs(config, task, seeds, torch.float64, "cpu"),
+    )
+    streams = first_order(model, replace(inputs, x=layer_norm(inputs.x)), task, ()).streams
+    gradients: list[Any] = [streams["encoder", index].gradient_square for index in range(1, length + 1)]
+    squares = torch.stack(gradients)
+    turned = 1 - streams["encoder", length].cosine_with_input
+    log_gradient = (squares.amax(0) / squares[-1]).log()
+    return Deep(turned.tolist(), log_gradient.tolist(), (weight * model.least.rsqrt()).tolist())
+
+
+def _share(s: Values) -> Expr:
+    """lambda^4/alpha^2, the order of a branch's squared length beside that of the skip, of L = 2N sublayers."""
+    return (s["lam"] ** 4 / s["alpha"] ** 2).xreplace({N: L / 2})
+
+
+def _at(s: Values, length: int) -> tuple[float, float]:
+    weight, gain = (float(s[name].subs(N, Rational(length, 2))) for name in ("alpha", "lam"))
+    return weight, gain
+
+
+def _activations(s: Values) -> list[str]:
+    return s["activations"].split(" and ")
+
+
+def _limits_of_sum(share: Expr) -> tuple[Expr, Expr]:
+    """Limits of one branch's squared share and of the sum over L branches."""
+    return limit(share, L, oo), limit(L * share, L, oo)
+
+
+_ROW = "alpha = {alpha}, lambda = {lam}, {activations}"
+
+
+# ---------------------------------------------------------------- S1-39: near the identity
+
+
+def _cosine_tends_to_one(s: Values) -> list[bool | None]:
+    """cos = (1 + lambda^2 E phi(lambda z)^2/alpha^2)^(-L/2), and E phi(lambda z)^2 is of the order of lambda^2."""
+    return [_limits_of_sum(_share(s)) == (0, 0)]
+
+
+def _cosine_by_quadrature(s: Values) -> list[bool | None]:
+    """log cos at 10^2, 10^4, 10^6 sublayers, moments of the activation by quadrature."""
+    answers: list[bool | None] = []
+    for activation in _activations(s):
+        logs = []
+        for length in second_meanfield.LENGTHS:
+            weight, gain = _at(s, length)
+            second = second_meanfield.moments(activation, gain)[1]
+            logs.append(length / 2 * math.log1p(gain**2 * second / weight**2))
+        answers.append(logs[0] > logs[1] > logs[2] and logs[2] < 1e-3)
+    return answers
+
+
+def _turned(s: Values, activation: str) -> list[Interval]:
+    return [interval(_deep(*_at(s, length), activation, length).turned) for length in _DEPTHS]
+
+
+def _cosine_measured(s: Values) -> Answers:
+    holds, numbers = [], {}
+    for activation in _activations(s):
+        shallow, deep = _turned(s, activation)
+        holds.append(deep.high < shallow.low and deep.high < 0.1)
+        numbers[activation] = dict(zip(_DEPTHS_TEXT, (shallow.text, deep.text), strict=True))
+    return Answers(holds=holds, numbers=numbers)
+
+
+_COSINE = "1 - cos(x_L, x_0) of real Transformers, attention and FFN"
+
+
+def _near(optimizer: str) -> Part:
+    weight, gain = TABLE[optimizer]
+    statement = Values.of(
+        f"cos(x_L, x_0) -> 1 as the depth grows: {_ROW}", alpha=weight, lam=gain, activations="relu and gelu"
+    )
+    return Part(
+        name=f"the row of {_NAMES[optimizer]}",
+        statement=statement,
+        checks=(
+            check(
+                Route.PROOF,
+                f"the branches' squared shares sum to L lambda^4/alpha^2 = {L * _share(statement)} -> 0",
+                _cosine_tends_to_one,
+                is_direct=True,
+                steps=lambda: (
+                    "W2 is independent of what came before: the branch is orthogonal to x_0 at infinite width",
+                    "|alpha x_l + F|^2 = (alpha^2 + lambda^2 E phi(lambda z)^2) d, so each sublayer multiplies the "
+                    "cosine by (1 + lambda^2 E phi^2/alpha^2)^(-1/2); averaging tokens only makes a branch shorter",
+                ),
+            ),
+            check(
+                Route.MEANFIELD, "the cosine at 10^2, 10^4, 10^6 FFN sublayers", _cosine_by_quadrature, is_direct=True
+            ),
+            check(Route.MEASURED, _COSINE, _cosine_measured, is_direct=True),
+        ),
+        mutants=(
+            Mutant(name="lambda = 1 under SGD's alpha", statement=statement.with_(alpha=TABLE["sgd"][0], lam=1)),
+            Mutant(name="alpha = lambda = 1", statement=statement.with_(alpha=1, lam=1)),
+        ),
+    )
+
+
+_STEP = Values.of(
+    "branches of weight lambda^2/alpha = L^e, e < {below}: the whole model is close to the identity", below=0
+)
+
+
+def _step_summed(s: Values) -> list[bool | None]:
+    exponents = (Rational(-k, 8) for k in range(0, 9))
+    return [_limits_of_sum(L ** (2 * exponent)) == (0, 0) for exponent in exponents if exponent < s["below"]]
+
+
+def _step_measured(s: Values) -> Answers:
+    """LN(x + L^e F), gain 1: alpha = L^(-e)."""
+    holds, numbers = [], {}
+    for exponent in (-QUARTER, -3 * QUARTER):
+        if exponent < s["below"]:
+            shallow, deep = _turned(Values.of(alpha=TWO_N**-exponent, lam=1), "relu")
+            holds.append(deep.high < shallow.low)
+            numbers[f"weight L^({exponent})"] = dict(zip(_DEPTHS_TEXT, (shallow.text, deep.text), strict=True))
+    return Answers(holds=holds, numbers=numbers)
+
+
+_S1_39 = Claim(
+    id="S1-39",
+    kind=Kind.RESULT,
+    source="su",
+    locator=_SECOND,
+    quote=r"Regardless of the optimizer used, $\lambda^2/\alpha$ is a relatively small number, meaning that the entire "
+    "model is close to an identity function in the initial stage.",
+    summary="with each row's alpha and lambda the whole model is near the identity at initialisation",
+    parts=(
+        *(_near(optimizer) for optimizer in TABLE),
+        Part(
+            name="that a small weight of each branch means it",
+            statement=_STEP,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "L branches of independent directions add their squares: L^(1 + 2e) -> 0, e = 0, -1/8, ..., -1",
+                    _step_summed,
+                    is_direct=True,
+                ),
+                check(Route.MEASURED, _COSINE, _step_measured, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="weight one too", statement=_STEP.with_(below=HALF)),
+                Mutant(name="below -1/4", statement=_STEP.with_(below=-QUARTER)),
+            ),
+            hedge=Amendment(
+                statement=_STEP.with_(below=-HALF),
+                text="small beside (2N)^(-1/2): 2N branches add up, and the sum of squares 2N (lambda^2/alpha)^2 has "
+                "to vanish. Branches of weight (2N)^(-1/4) turn the stream away from the input altogether; all three "
+                "rows ((2N)^(-3/4), (2N)^(-3/2), (2N)^(-1)) meet the condition",
+            ),
+            expected=Verdict.CONDITIONAL,
+        ),
+    ),
+    expected=Verdict.CONDITIONAL,
+    finding=Finding(
+        "Su: the whole model is near the identity where the branch weights are small beside (2N)^(-1/2), "
+        "which his three rows meet; that each branch weight is small does not suffice",
+        rank=280,
+    ),
+)
+
+
+# ---------------------------------------------------------------- S1-40: gradients of order 1
+
+
+def _backward_product(s: Values) -> list[bool | None]:
+    """log of the product: L lambda^4/alpha^2 (E phi'^2 - E phi^2/lambda^2) to first order; ReLU's bracket is 0.
+
+    The moments are bounded, so the sum of the shares decides where the bracket is not 0.
+    """
+    _, total = _limits_of_sum(_share(s))
+    answers: list[bool | None] = []
+    for activation in _activations(s):
+        _, second, slope, *_ = second_meanfield.moments(activation, 1.0)
+        answers.append(total.is_finite is True or abs(slope - second) < 1e-9)
+    return answers
+
+
+def _backward_by_quadrature(s: Values) -> list[bool | None]:
+    """|dL/dx_0|^2/|dL/dx_L|^2 and |dx/dz|^2 at 10^2, 10^4, 10^6 FFN sublayers: no more than 2."""
+    answers: list[bool | None] = []
+    for activation in _activations(s):
+        for length in second_meanfield.LENGTHS:
+            weight, gain = _at(s, length)
+            _, second, slope, *_ = second_meanfield.moments(activation, gain)
+            skip, branch = weight**2, gain**2 * second
+            log_product = length * (math.log1p(gain**4 * slope / skip) - math.log1p(branch / skip))
+            answers += [log_product < math.log(2), 1 / (1 + branch / skip) < 2]
+    return answers
+
+
+def _backward_measured(s: Values) -> Answers:
+    holds: list[bool | None] = []
+    numbers = {}
+    for activation in _activations(s):
+        for length in _DEPTHS:
+            deep = _deep(*_at(s, length), activation, length)
+            both = {"|dL/dx_l|^2": of_logs(deep.log_gradient), "||dx_l/dz_l||": interval(deep.jacobian)}
+            holds += [each.is_below(2) for each in both.values()]
+            numbers[f"{activation}, L = {length}"] = {name: each.text for name, each in both.items()}
+    return Answers(holds=holds, numbers=numbers)
+
+
+def _bounded(optimizer: str) -> Part:
+    weight, gain = TABLE[optimizer]
+    statement = Values.of(
+        f"dL/dx_l and dx_l/dz_l are O(1) at every depth: {_ROW}", alpha=weight, lam=gain, activations="relu and gelu"
+    )
+    return Part(
+        name=f"the row of {_NAMES[optimizer]}",
+        statement=statement,
+        checks=(
+            check(
+                Route.PROOF,
+                "each sublayer multiplies |dL/dx|^2 by (alpha^2 + lambda^4 E phi'^2)/(alpha^2 + lambda^2 E phi^2): the "
+                f"product is 1 + O({L * _share(statement)})",
+                _backward_product,
+                is_direct=True,
+            ),
+            check(
+                Route.MEANFIELD, "the product and the norm of dx/dz, summed", _backward_by_quadrature, is_direct=True
+            ),
+            check(
+                Route.MEASURED,
+                "real Transformers: the largest over all l, the gradient over that of x_L",
+                _backward_measured,
+                is_direct=True,
+            ),
+        ),
+        mutants=(
+            Mutant(name="alpha = lambda = 1, gelu", statement=statement.with_(alpha=1, lam=1, activations="gelu")),
+            Mutant(
+                name="alpha = 1/4, lambda = 5, tanh",
+                statement=statement.with_(alpha=QUARTER, lam=5, activations="tanh"),
+            ),
+        ),
+    )
+
+
+_S1_40 = Claim(
+    id="S1-40",
+    kind=Kind.RESULT,
+    source="su",
+    locator=_SECOND,
+    quote=r"Therefore, $\frac{\partial \mathcal{L}}{\partial \boldsymbol{x}_{l+1}}$ and "
+    r"$\frac{\partial \boldsymbol{x}_{l+1}}{\partial \boldsymbol{z}_{l+1}}$ are naturally $\mathcal{O}(1)$",
+    summary="with each row's alpha and lambda dL/dx_{l+1} and dx_{l+1}/dz_{l+1} are O(1) at all depths",
+    uses=("S1-39",),
+    parts=tuple(_bounded(optimizer) for optimizer in TABLE),
+)
+
+
+# ---------------------------------------------------------------- S1-41: Pre-Norm
+
+_PRE_TEXTS = {"sgd": "(2*N)**(-1/2)", "adam": "(2*N)**(-1)", "lamb": "(2*N)**(-1/2)"}
+_PRE = Values.of(alpha=1, **{name: read(text) for name, text in _PRE_TEXTS.items()})
+
+
+def _pre_rules() -> Mapping[str, Expr]:
+    gains = {name: side("pre", name).gain for name in OPTIMIZERS}
+    return {"alpha": side("pre", "sgd").residual_weight, **gains}
+
+
+def _recalculated(s: Values) -> list[bool | None]:
+    """The condition of each row at that alpha."""
+    return [
+        algebra.equal(s["alpha"], S.One),
+        *(algebra.equal(size(name, s["alpha"], s[name]), TARGETS[name]) for name in OPTIMIZERS),
+    ]
+
+
+_S1_41 = Claim(
+    id="S1-41",
+    kind=Kind.RESULT,
+    source="su",
+    locator="Post-hoc Analysis, third paragraph",
+    quote=r"Therefore, the conclusion is that all $\alpha$ values in the results for Post-Norm are equal to 1, and the "
+    r"corresponding $\lambda$ values are recalculated.",
+    summary="Pre-Norm: alpha = 1, lambda recalculated: (2N)^(-1/2), (2N)^(-1), (2N)^(-1/2)",
+    uses=("S1-23", "S1-32", "S1-35"),
+    parts=(
+        Part(
+            name="the recalculated gains",
+            statement=_PRE,
+            checks=(
+                derived("the derived pre-norm rules", _pre_rules),
+                check(Route.ARITHMETIC, "the printed conditions at alpha = 1", _recalculated, is_direct=True),
+                flat_sums("pre", lambda s: {name: (name, (s["alpha"], s[name])) for name in OPTIMIZERS}),
+            ),
+            mutants=(Mutant(name="not recalculated", statement=_PRE.with_(adam=TABLE["adam"][1])), *broken(_PRE)),
+        ),
+        *(flat(f"su-pre-{name}", name, name=f"the true update under {name} does not grow") for name in OPTIMIZERS),
+    ),
+    cells=tuple(
+        Cell(
+            table="su-prenorm",
+            where=(("optimizer", name),),
+            column=column,
+            printed=text,
+            note="" if column == "alpha" else "not printed: recalculated from the row's condition, as the text asks",
+        )
+        for name in OPTIMIZERS
+        for column, text in (("alpha", "1"), ("lambda", _PRE_TEXTS[name]))
+    ),
+)
+
+# ---------------------------------------------------------------- S1-44, S1-45: 3.2 and 12 billion
+
+_RESULT = (
+    "The original paper presents a beautiful experimental result: a 200-layer “deep and narrow” model (3.2 billion "
+    "parameters) outperformed a previous 48-layer “shallow and wide” SOTA model (12 billion parameters):"
+)
+_DICTIONARY = 128112
+"""Entries of M2M-100's published dictionary; the article and DeepNet's text print none."""
+_DEEP_LOW, _DEEP_HIGH = to_rounding("3.2", 10**9)
+_WIDE_LOW, _WIDE_HIGH = to_rounding("12", 10**9)
+_DEEP = Count(
+    stacks=((100, 1), (100, 2)),
+    width=1024,
+    rows=2 * _DICTIONARY,
+    low=_DEEP_LOW,
+    high=_DEEP_HIGH,
+    words="3.2 billion, to rounding",
+)
+_WIDE = Count(
+    stacks=((24, 1), (24, 2)),
+    width=4096,
+    rows=_DICTIONARY,
+    low=_WIDE_LOW,
+    high=_WIDE_HIGH,
+    words="12 billion, to rounding",
+)
+
+
+def _readings(statement: Count) -> Answers:
+    """How many tables of the dictionary make both printed totals; and how many rows the printed one leaves room for."""
+
+    def matrices(model: Count) -> int:
+        return sum(layers * (4 * attentions + 8) for layers, attentions in model.stacks) * model.width**2
+
+    def fits(model: Count, tables: int) -> bool:
+        return model.low <= matrices(model) + tables * _DICTIONARY * model.width < model.high
+
+    both = [tables for tables in range(5) if fits(_DEEP, tables) and fits(_WIDE, tables)]
+    room = [-(-(end - matrices(statement)) // statement.width) for end in (statement.low, statement.high)]
+    return Answers(
+        holds=[[statement.rows] == [tables * _DICTIONARY for tables in both]],
+        num_effective=5,
+        numbers={"tables": ", ".join(map(str, both)), "rows from": room[0], "rows below": room[1]},
+    )
+
+
+_S1_44 = claim(
+    "S1-44",
+    kind=Kind.REMARK,
+    source="su",
+    locator=_LAST,
+    quote=_RESULT,
+    summary="200 layers (100 + 100, width 1,024) are 3.2B parameters: 2.936B in matrices and 256,224 embeddings",
+    statement=_DEEP,
+    checks=(
+        *COUNT_CHECKS,
+        check(
+            Route.PROPERTY,
+            f"of 0 to 4 tables of {_DICTIONARY} entries, those with which 3.2B and 12B both come out (input and output "
+            "embeddings counted apart; one table of the 256,000 pieces of FLORES-101 gives the same). One table alone "
+            "makes 3.07B",
+            _readings,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="one table", statement=_DEEP.with_(rows=_DICTIONARY)),
+        Mutant(name="no cross-attention", statement=_DEEP.with_(stacks=((200, 1),))),
+        Mutant(name="48 layers", statement=_DEEP.with_(stacks=((24, 1), (24, 2)))),
+    ),
+)
+
+_S1_45 = Claim(
+    id="S1-45",
+    kind=Kind.REMARK,
+    source="su",
+    locator=_LAST,
+    quote=_RESULT,
+    summary="48 layers (24 + 24, width 4,096) are 12B parameters, with one table of embeddings or with two",
+    parts=tuple(
+        Part(
+            name=name,
+            statement=_WIDE.with_(rows=rows),
+            checks=COUNT_CHECKS,
+            mutants=(
+                Mutant(name="no embeddings", statement=_WIDE.with_(rows=0)),
+                Mutant(name="no cross-attention", statement=_WIDE.with_(rows=rows, stacks=((48, 1),))),
+                Mutant(name="width 2,048", statement=_WIDE.with_(rows=rows, width=2048)),
+            ),
+        )
+        for name, rows in (
+            ("one table of 128,112, shared by input and output", _DICTIONARY),
+            ("input and output embeddings counted apart, as S1-44 needs it", 2 * _DICTIONARY),
+        )
+    ),
+)
+
+# ---------------------------------------------------------------- S1-46: 200 layers against 48
+
+_TRANSLATION = wins_of(
+    [
+        Column(
+            table="BLEU", block="", name=name, entries=(("M2M-100, 48 layers", wide, False), ("DeepNet", deep, False))
+        )
+        for name, (wide, deep) in M2M.items()
+    ],
+    model="DeepNet",
+)
+_FIVE = Values.of("{by} BLEU ahead on {name}", name="Flores", by="5")
+
+
+def _ahead_whatever_was_rounded(s: Values) -> list[bool | None]:
+    (wide_low, wide_high), (deep_low, deep_high) = map(rounded_from, M2M[s["name"]])
+    low, high = rounded_from(s["by"])
+    return [low < deep_low - wide_high, deep_high - wide_low < high]
+
+
+_S1_46 = Claim(
+    id="S1-46",
+    kind=Kind.REMARK,
+    source="su",
+    locator=f"{_LAST}; scores at second hand from DeepNet's comparison with M2M-100",
+    quote=_RESULT,
+    summary="DeepNet with 200 layers translates better than M2M-100 with 48 on all four test sets, by 5 BLEU on Flores",
+    parts=(
+        Part(
+            name="all four test sets",
+            statement=_TRANSLATION,
+            checks=wins("S1-46"),
+            mutants=swapped(_TRANSLATION, 0, 2, 3),
+        ),
+        Part(
+            name="by 5 BLEU: on Flores (2.0 on WMT, 4.6 on OPUS, 1.4 on TED)",
+            statement=_FIVE,
+            checks=(
+                check(
+                    Route.ARITHMETIC,
+                    "18.6 - 13.6, exactly",
+                    lambda s: [Decimal(M2M[s["name"]][1]) - Decimal(M2M[s["name"]][0]) == Decimal(s["by"])],
+                    is_direct=True,
+                ),
+                check(
+                    Route.NUMERIC,
+                    "the same, to rounding, for any scores that round to the two: from 4.9 to 5.1",
+                    _ahead_whatever_was_rounded,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="on TED", statement=_FIVE.with_(name="TED")),
+                Mutant(name="on OPUS", statement=_FIVE.with_(name="OPUS")),
+            ),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_S1_38, _S1_39, _S1_40, _S1_41, _S1_44, _S1_45, _S1_46)
