@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from paper_checks.pages.prose import FAST
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import NOTEBOOKS
 
@@ -91,7 +92,7 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     """Execute it in a fresh kernel. nbclient's CellExecutionError, with the traceback, where a cell fails."""
     from nbclient import NotebookClient
 
-    os.environ["DEPTHLAW_NOTEBOOKS"] = "fast" if is_fast else "full"
+    os.environ[FAST] = "fast" if is_fast else "full"
     found = source(name)
     where = {"metadata": {"path": str(NOTEBOOKS)}}
     # What a cell writes on standard error is kept in the notebook; this is the kernel's own, about its sockets.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from sympy import Basic
 
-IS_FAST = os.environ.get("DEPTHLAW_NOTEBOOKS") == "fast"
-"""Whether a test runs the notebook: the same code, with fewer seeds and depths."""
+FAST = "DEPTHLAW_NOTEBOOKS"
+"""The variable that is "fast" where a test runs a notebook: the same code, with fewer seeds and depths."""
 T = TypeVar("T")
 
 
@@ -27,7 +27,7 @@ def pick(full: T, fast: T) -> T:
     >>> pick(range(32), fast=range(2))
     range(0, 32)
     """
-    return fast if IS_FAST else full
+    return fast if os.environ.get(FAST) == "fast" else full
 
 
 def say(text: str) -> None:

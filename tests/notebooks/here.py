@@ -20,6 +20,7 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
 from paper_checks.pages.notebooks import NOTEBOOKS, source
+from paper_checks.pages.prose import FAST
 
 Shown = dict[str, Any]
 """By format (text/markdown, image/png ...), what a cell shows."""
@@ -70,7 +71,7 @@ def shown(
     backend, threads, namespace = matplotlib.get_backend(), torch.get_num_threads(), {"__name__": "__main__"}
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), plt.rc_context():
         formatter.formatters["image/png"].for_type(Figure, png)
-        patch.setattr("paper_checks.pages.prose.IS_FAST", True)
+        patch.setenv(FAST, "fast")
         patch.setattr("IPython.display.display", display)
         patch.setattr("matplotlib.pyplot.show", draw)
         patch.chdir(NOTEBOOKS)
