@@ -1,4 +1,4 @@
-r"""Twelve optimizers: the direction of each one's first step, and the real optimizer itself.
+r"""Twelve optimizers, and Muon beside AdamW: the direction of each one's first step, and the real optimizer itself.
 
 ``first_step`` is a formula, for many models at once; ``make`` is what trains: torch.optim's own where torch has it, and
 for signsgd, lion, lars, lamb and sophia a class that follows the published algorithm line by line. Their norms, like
@@ -15,7 +15,9 @@ Where torch departs from what is published:
   factor's. Directions in which the gradient is 0 fill with amplified rounding of bfloat16: the cosine between the step
   and U V^T is 0.98 at full rank, but 0.53 at rank one and width 64. torch multiplies the step of an (m, n) matrix by
   sqrt(max(1, m/n)), which the post's algorithm does not; ``make`` takes that out. Vectors and scalars go by AdamW, as
-  the post says.
+  the post says. "muon+adamw" is what people run: Muon for the matrices of branches, each step ``MATCHED``
+  sqrt(max(m, n)) times the polar factor (torch's adjust_lr_fn="match_rms_adamw"), AdamW for all else, embeddings and
+  head among it, with the same learning rate.
 - SGD, momentum, Adam, RMSprop and, as published, LARS add weight decay to the gradient; the others decay the parameter.
 
 ``first_step`` is -(theta_1 - theta_0) / lr of an optimizer's first step, as a formula; ``make`` is the optimizer
@@ -41,6 +43,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -71,7 +74,12 @@ NORMALISATION: Mapping[str, Normalisation] = {
     "lamb": Normalisation(1.0),
     "muon": Normalisation(0.5),
     "sophia": Normalisation(1.5),
+    "muon+adamw": Normalisation(1.0, 0.2),
 }
+MIXED = "muon+adamw"
+"""Muon for the matrices of branches, AdamW for all else."""
+MATCHED = NORMALISATION[MIXED].constant
+"""arXiv:2502.16982, section 2.2: over sqrt(max(m, n)), what makes Muon's step about as large as AdamW's."""
 OPTIMIZERS: tuple[str, ...] = tuple(NORMALISATION)
 
 
@@ -110,7 +118,7 @@ def _rms(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 # --- the first step
 
 
-def first_step(name: str, grad: Tensor, weight: Tensor, num_dims: int) -> Tensor:
+def first_step(name: str, grad: Tensor, weight: Tensor, num_dims: int, *, is_branch: bool = True) -> Tensor:
     """-(theta_1 - theta_0) / lr of the optimizer's first step from zero state, no weight decay, in the limit eps -> 0.
 
     ``grad`` and ``weight``: any leading dimensions (ensemble members), then the parameter's own ``num_dims``: 2 of a
@@ -120,13 +128,17 @@ def first_step(name: str, grad: Tensor, weight: Tensor, num_dims: int) -> Tensor
 
     rmsprop: alpha = 0.99. sophia: before any estimate of the Hessian, when every entry is clipped. muon: U V^T over the
     nonzero singular values of a matrix; sign(g) of a vector or scalar, which AdamW moves. lars, lamb and adafactor move
-    no parameter that is 0. Where the gradient is NaN the step is NaN. Raises ValueError for an unknown name or another
+    no parameter that is 0. Where the gradient is NaN the step is NaN. is_branch: whether the parameter is a matrix of a
+    branch, where the name is that of two optimizers. Raises ValueError for an unknown name or another
     number of dimensions.
     """
     _check_name(name)
     if num_dims not in (0, 1, 2):
         raise ValueError(f"a parameter has 0, 1 or 2 dimensions of its own, not {num_dims}")
     dims = tuple(range(-num_dims, 0))
+    if name == MIXED:
+        length = step_length(grad, num_dims, is_branch=is_branch)
+        return _sign(grad) if length is None else length * _polar(grad)
     if name in ("sgd", "momentum"):
         return grad.clone()
     if name == "lars":
@@ -140,6 +152,16 @@ def first_step(name: str, grad: Tensor, weight: Tensor, num_dims: int) -> Tensor
     if name == "muon" and num_dims == 2:
         return _polar(grad)
     return _sign(grad) * (NORMALISATION[name].constant if name == "rmsprop" else 1)
+
+
+def group_options(name: str, *, is_branch: bool) -> dict[str, Any]:
+    """What a parameter group of ``make`` says besides its parameters and their learning rate."""
+    return {"is_branch": False} if name == MIXED and not is_branch else {}
+
+
+def step_length(grad: Tensor, num_dims: int, *, is_branch: bool) -> float | None:
+    """Under Muon beside AdamW: what multiplies the polar factor of a gradient; None of what AdamW moves."""
+    return MATCHED * math.sqrt(max(grad.shape[-2:])) if num_dims == 2 and is_branch else None
 
 
 def _unfactored(grad: Tensor) -> Tensor:
@@ -325,9 +347,9 @@ class Sophia(_Published):
 class MuonWithAdamW(_Stepping):
     """torch.optim.Muon for matrices without its factor for the shape, torch.optim.AdamW for the others.
 
-    Every matrix goes by Muon; the post would leave embeddings and the head to AdamW: give those to ``make("adamw")``.
-    betas, eps: AdamW's. Muon's own eps, the least Frobenius norm of a gradient that is brought to 1, is as small as
-    bfloat16 allows: about 1e-19.
+    Every matrix goes by Muon but those of a group with ``is_branch`` False, which the post would have for embeddings
+    and the head. is_matched: with torch's factor sqrt(max(rows, columns)) / 5 instead. betas, eps: AdamW's. Muon's own
+    eps, the least Frobenius norm of a gradient that is brought to 1, is as small as bfloat16 allows: about 1e-19.
     """
 
     def __init__(
@@ -342,22 +364,30 @@ class MuonWithAdamW(_Stepping):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        is_matched: bool = False,
     ) -> None:
         muon = {"momentum": momentum, "nesterov": nesterov, "ns_coefficients": ns_coefficients, "ns_steps": ns_steps}
-        super().__init__(params, lr, weight_decay=weight_decay, betas=betas, eps=eps, **muon)
+        whose = {"is_matched": is_matched, "is_branch": True}
+        super().__init__(params, lr, weight_decay=weight_decay, betas=betas, eps=eps, **muon, **whose)
 
     def step_group(self, group: dict[str, Any]) -> None:
         lr, weight_decay = group["lr"], group["weight_decay"]
+        settings = {key: group[key] for key in ("momentum", "nesterov", "ns_coefficients", "ns_steps")}
+        settings["eps"] = _small(torch.bfloat16)
         by_factor: dict[float, list[Tensor]] = defaultdict(list)
         for theta in group["params"]:
-            by_factor[math.sqrt(max(1, theta.shape[0] / theta.shape[1])) if theta.ndim == 2 else 0.0].append(theta)
+            is_matrix = theta.ndim == 2 and group["is_branch"]
+            by_factor[math.sqrt(max(1, theta.shape[0] / theta.shape[1])) if is_matrix else 0.0].append(theta)
         if rest := by_factor.pop(0.0, []):
             _step_as(self, AdamW(rest, lr, group["betas"], group["eps"], weight_decay))
-        settings = {key: group[key] for key in ("momentum", "nesterov", "ns_coefficients", "ns_steps")}
-        eps = _small(torch.bfloat16)
+        if group["is_matched"]:
+            matrices = [theta for several in by_factor.values() for theta in several]
+            if matrices:
+                _step_as(self, Muon(matrices, lr, weight_decay, adjust_lr_fn="match_rms_adamw", **settings))
+            return
         for factor, matrices in by_factor.items():
             # torch multiplies the step, but not the decay, by the factor.
-            _step_as(self, Muon(matrices, lr / factor, weight_decay * factor, eps=eps, **settings))
+            _step_as(self, Muon(matrices, lr / factor, weight_decay * factor, **settings))
 
 
 def _step_as(whole: Optimizer, part: Optimizer) -> None:
@@ -387,17 +417,19 @@ _CLASSES: Mapping[str, Callable[..., Optimizer]] = {
     "lamb": LAMB,
     "muon": MuonWithAdamW,
     "sophia": Sophia,
+    MIXED: partial(MuonWithAdamW, is_matched=True),
 }
 
 
 def make(name: str, parameters: Iterable[Tensor] | Iterable[dict[str, Any]], lr: float, **options: Any) -> Optimizer:
     """The optimizer ``name`` of one model's parameters, or of torch's parameter groups, each with an "lr" of its own.
 
-    A learning-rate multiplier of a role is a group with lr times it. ``options`` are the class's own and replace these
-    defaults: no weight decay; momentum 0.9 for "momentum"; eps so small that no float64 gradient above 1e-138
-    and no float32 one above 1e-11 feels it, yet with a square that can be stored: a smaller one would make huge steps
-    of gradients whose squares underflow. Raises ValueError for an unknown name, an lr below 0 or no parameters,
-    TypeError for an option that the class lacks.
+    A learning-rate multiplier of a role is a group with lr times it. What is no matrix of a branch stands, under
+    "muon+adamw", in a group with "is_branch" False. ``options`` are the class's own and replace these defaults: no
+    weight decay; momentum 0.9 for "momentum"; eps so small that no float64 gradient above 1e-138 and no float32 one
+    above 1e-11 feels it, yet with a square that can be stored: a smaller one would make huge steps of gradients whose
+    squares underflow. Raises ValueError for an unknown name, an lr below 0 or no parameters, TypeError for an option
+    that the class lacks.
     """
     _check_name(name)
     given: list[Any] = list(parameters)
@@ -410,7 +442,7 @@ def make(name: str, parameters: Iterable[Tensor] | Iterable[dict[str, Any]], lr:
         defaults["momentum"] = 0.9
     if name == "rmsprop":
         defaults["alpha"] = RMSPROP_SMOOTHING
-    if name in ("adam", "adamw", "rmsprop", "adafactor", "lamb", "muon", "sophia"):
+    if name in ("adam", "adamw", "rmsprop", "adafactor", "lamb", "muon", "sophia", MIXED):
         eps = max(_small(theta.dtype) for group in groups for theta in group["params"])
         defaults["eps"] = (eps, eps) if name == "adafactor" else eps
     return _CLASSES[name](groups, lr=lr, **{**defaults, **options})

@@ -38,7 +38,7 @@ from torch.func import functional_call
 
 from sims.ensemble import Ensemble
 from sims.model import BRANCH_ROLES, ModelConfig
-from sims.optim import NORMALISATION, first_step, make
+from sims.optim import MIXED, NORMALISATION, first_step, group_options, make, step_length
 
 READOUTS = ("last", "sum")
 OBJECTIVES = ("logit", "ce")
@@ -265,7 +265,8 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
     if is_input:
         grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
     num_dims = 2 if is_input else model.num_dims[name]
-    norms = _Norms(grad, weight, num_dims)
+    is_branch = not is_input and model.roles[name] in BRANCH_ROLES
+    norms = _Norms(grad, weight, num_dims, is_branch)
     for optimizer in order.values:
         power, constant = NORMALISATION[optimizer]
         rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
@@ -273,7 +274,7 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
         if not keeps_steps or is_input:
             torch.mul(norms.alignment(optimizer), rate, out=order.values[optimizer][name])
             continue
-        step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims)
+        step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims, is_branch=is_branch)
         order.steps[optimizer][name] = step
         along = (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
         order.values[optimizer][name].copy_(along)
@@ -283,8 +284,8 @@ class _Norms:
     """Norms of one parameter and its gradient, (E,) each, computed once. <g, first step> is made of these, so that the
     step itself need not be."""
 
-    def __init__(self, grad: Tensor, weight: Tensor, num_dims: int) -> None:
-        self._grad, self._weight, self._num_dims = grad, weight, num_dims
+    def __init__(self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool) -> None:
+        self._grad, self._weight, self._num_dims, self._is_branch = grad, weight, num_dims, is_branch
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
 
     @cached_property
@@ -300,6 +301,12 @@ class _Norms:
         weight_EN = self._weight.flatten(1) if self._num_dims else self._weight[:, None]
         return torch.linalg.vector_norm(weight_EN, dim=1)
 
+    @cached_property
+    def nuclear(self) -> Tensor:
+        finite = self._grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
+        norms = torch.linalg.matrix_norm(torch.where(finite[:, None, None], self._grad, 0), "nuc")
+        return torch.where(finite, norms, math.nan)
+
     def functional(self, optimizer: str) -> Tensor:
         """By the definition of the update: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
         if optimizer in ("sgd", "momentum"):
@@ -312,9 +319,10 @@ class _Norms:
             step = first_step(optimizer, self._grad, self._weight, self._num_dims)
             return (self._grad * step).reshape(len(step), -1).sum(1)
         if optimizer == "muon" and self._num_dims == 2:
-            finite = self._grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
-            norms = torch.linalg.matrix_norm(torch.where(finite[:, None, None], self._grad, 0), "nuc")
-            return torch.where(finite, norms, math.nan)
+            return self.nuclear
+        if optimizer == MIXED:
+            length = step_length(self._grad, self._num_dims, is_branch=self._is_branch)
+            return (self.sum_abs if length is None else length * self.nuclear) / NORMALISATION[MIXED].constant
         return self.sum_abs
 
     def alignment(self, optimizer: str) -> Tensor:
@@ -465,7 +473,11 @@ def real_step(
         rates = {name: float(model.lr_multiplier(name, 0)[member]) for name in leaves}
         for name, leaf in leaves.items():
             leaf.grad = gradients[name][member].clone()
-        groups = [{"params": [leaf], "lr": learning_rate * rates[name]} for name, leaf in leaves.items()]
+        groups = [
+            {"params": [leaf], "lr": learning_rate * rates[name]}
+            | group_options(optimizer, is_branch=model.roles[name] in BRANCH_ROLES)
+            for name, leaf in leaves.items()
+        ]
         make(optimizer, groups, learning_rate).step()
         for name, p, _ in model.tagged():
             into = moved.setdefault(name, torch.empty_like(p))

@@ -277,6 +277,8 @@ class Optimizer:
     name: str
     update: UpdateMap
     sources: tuple[str, ...] = ()
+    others: Optimizer | None = None
+    """What moves all that is no matrix of a branch (embedding, head, biases, norms), where another optimizer does."""
 
     @cached_property
     def gradient_degree(self) -> Rational:
@@ -386,6 +388,21 @@ _PUBLISHED: Final = {
 OPTIMIZERS: Final = MappingProxyType(
     {name: Optimizer(name=name, update=map_, sources=tuple(rest)) for name, (map_, *rest) in _PUBLISHED.items()}
 )
+MATCHED: Final = Rational(1, 5)
+"""Moonlight (arXiv:2502.16982, section 2.2) and torch.optim.Muon with adjust_lr_fn="match_rms_adamw" multiply Muon's
+step of a matrix by MATCHED sqrt(max(rows, columns)): its entries are then as large as AdamW's usually are."""
+MIXED: Final = MappingProxyType(
+    {
+        "muon+adamw": Optimizer(
+            name="muon+adamw",
+            update=_muon,
+            sources=("https://kellerjordan.github.io/posts/muon/", "arXiv:2502.16982"),
+            others=OPTIMIZERS["adamw"],
+        )
+    }
+)
+"""Two optimizers in one run, under one learning rate. ``update`` is that of a branch's matrices, in units of MATCHED
+sqrt(d): of a square matrix, or up to a constant of any other."""
 
 
 def optimizer(name: str) -> Optimizer:
@@ -399,9 +416,13 @@ def optimizer(name: str) -> Optimizer:
     (0, 0, '-eta*||g||_1')
     >>> optimizer("lamb").loss_change_text
     '-eta*||theta||*||g||_1/sqrt(n)'
+    >>> mixed = optimizer("muon+adamw")
+    >>> mixed.loss_change_text, mixed.others.loss_change_text
+    ('-eta*||g||_*', '-eta*||g||_1')
     """
-    if name in OPTIMIZERS:
-        return OPTIMIZERS[name]
-    near = get_close_matches(name.lower(), OPTIMIZERS, n=3)
+    known = {**OPTIMIZERS, **MIXED}
+    if name in known:
+        return known[name]
+    near = get_close_matches(name.lower(), known, n=3)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    raise ValueError(f"unknown optimizer {name!r}{hint}; allowed: {', '.join(OPTIMIZERS)}")
+    raise ValueError(f"unknown optimizer {name!r}{hint}; allowed: {', '.join(known)}")

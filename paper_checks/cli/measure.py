@@ -125,6 +125,7 @@ def run(
     # Everything that can be wrong with the input is said before anything is measured.
     chosen = range(seed, seed + seeds)
     kept_in = _record_file(record) if keeps or record else None
+    transformer, _ = transformer.of_recipe(width)
     asked = networks(stack, transformer, width)
 
     from paper_checks.lowering.measured_rows import exponent, row

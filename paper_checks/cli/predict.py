@@ -52,7 +52,7 @@ EXAMPLES = (
     "predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000",
     "predict --norm post --residual-weight 1,1/4 --gain 0.7,-1/4 --optimizer adam --sublayers 8,64",
     "predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg",
-    "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --heads 16 --width 1024 --attention --roles",
+    "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
 )
 MOST_TOKENS = 256
 """As ``theory.kernel.setting`` has it, without its imports; so too:"""
@@ -198,7 +198,7 @@ class Transformer:
     recipe: Annotated[
         str | None,
         option(
-            "A published model instead of --scheme; see `depthlaw schemes`.",
+            "A published model instead of --scheme, with attention; see `depthlaw schemes`.",
             "NAME",
             BLOCK,
             recipes,
@@ -224,6 +224,25 @@ class Transformer:
     def is_in_layers(self) -> bool:
         """Whether the depth of one stack was given as layers N, so that answers count these and not sublayers L."""
         return self.layers is not None and self.arch != "encoder-decoder"
+
+    def of_recipe(self, width: int | None) -> tuple[Transformer, int | None]:
+        """With what the published model says itself, if one was asked for: it has attention, heads as wide as its own
+        or nearly so, and of two stacks equal numbers of layers. width: d_model; its own if None."""
+        if self.recipe is None:
+            return self, width
+        from paper_checks.recipes.catalogue import recipe
+
+        model = recipe(self.recipe)
+        if self.arch not in (None, model.arch):
+            raise BadInputError(f"--recipe {model.name} is of {model.arch} kind, not --arch {self.arch}")
+        width = model.size["d_model"] if width is None else width
+        heads = model.heads_at(width) if self.heads is None else self.heads
+        if heads is None:
+            raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
+        has_two = model.arch == "encoder-decoder" and self.decoder_layers is None
+        decoder_layers = self.layers if has_two else self.decoder_layers
+        own = {"arch": model.arch, "heads": heads, "decoder_layers": decoder_layers, "attention": True}
+        return replace(self, **own), width
 
     def check_given(self) -> None:
         """Options of a Transformer without --attention are refused."""
@@ -308,12 +327,6 @@ def _recipe(stack: Stack, transformer: Transformer) -> Recipe | None:
     given += [name for name in ("ffn_ratio", "causal") if getattr(transformer, name)]
     if given:
         raise BadInputError(f"--{given[0].replace('_', '-')} does not go with --recipe, which says it itself")
-    if transformer.arch is not None and transformer.arch != found.arch:
-        raise BadInputError(f"--recipe {found.name} is of {found.arch} kind, not --arch {transformer.arch}")
-    if found.arch == "encoder-decoder" and transformer.arch is None:
-        raise BadInputError(f"--recipe {found.name} wants --arch encoder-decoder, --layers and --decoder-layers")
-    if transformer.heads is None:
-        raise BadInputError(f"--recipe {found.name} wants --heads, and --width to go with it")
     return found
 
 
@@ -373,10 +386,6 @@ def _shape(transformer: Transformer, d_model: int, limit: Limit) -> dict[str, An
     if transformer.classes is not None and transformer.loss != "ce":
         raise BadInputError("--classes belongs to --loss ce: a logit has none")
     given = {field: value for name, field in _FIELDS.items() if (value := getattr(transformer, name)) is not None}
-    if transformer.recipe is not None:
-        from paper_checks.recipes.catalogue import recipe
-
-        given["arch"] = recipe(transformer.recipe).arch
     return {"arch": "encoder", **given, "is_causal": transformer.causal or transformer.arch == "decoder"}
 
 
@@ -408,6 +417,7 @@ def run(
     head): how each grows with depth, and what learning rate would undo it.
     """
     # Everything that can be checked is checked before sympy is imported.
+    transformer, width = transformer.of_recipe(width)
     transformer.check_given()
     answer = _of_transformers(stack, transformer, width) if transformer.attention else _of_stacks(stack, width)
     if plot is not None:
@@ -806,6 +816,11 @@ def _meaning(answer: Mapping[str, Any], hidden: int, *, has_roles: bool) -> Iter
 def _meaning_of_roles(answer: Mapping[str, Any], hidden: int) -> Iterator[str]:
     if line := others_text(answer["role_units"]):
         yield line
+    if answer["optimizer"] == "muon":
+        yield (
+            "muon alone moves vectors by the signs of their gradients, at the matrices' learning rate. As people run "
+            "it, AdamW moves all but the branch matrices: --optimizer muon+adamw."
+        )
     if len(answer["rows"]) > 1:
         yield (
             "exponent: of the role in the depth, by least squares over all depths asked for. lr ×: times this, a "

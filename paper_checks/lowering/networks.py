@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paper_checks.lowering.block import Block
@@ -177,9 +177,11 @@ class Network:
             raise NoTheoryError(text)
         try:
             network = as_transformer(config, head_size=self.predicted_head_size)
-            return predict(network, as_inputs(self.task, config), optimizer, advance)
+            prediction = predict(network, as_inputs(self.task, config), optimizer, advance)
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error
+        there = {role: value for role, value in prediction.roles.items() if role != "bias" or config.has_bias}
+        return replace(prediction, roles=there)
 
     def role_power(self, optimizer: str, role: str) -> float:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.

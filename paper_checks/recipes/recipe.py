@@ -135,6 +135,16 @@ class Recipe:
             return replace(shape, encoder=sides["encoder"])
         return replace(shape, encoder=sides["encoder"], decoder=sides["decoder"])
 
+    def heads_at(self, d_model: int) -> int | None:
+        """A number of heads that divides this width, of the published size or the next smaller one that fits; None
+        where none does. Rotary positions want heads of an even size."""
+        own = self.size["d_model"] // self.size["num_heads"]
+        for heads in range(max(1, d_model // own), d_model + 1):
+            fits = d_model % heads == 0 and heads % self.queries_per_key == 0
+            if fits and not (self.rotary_base and d_model // heads % 2):
+                return heads
+        return None
+
     @property
     def as_scheme(self) -> Scheme:
         """What stands where a scheme's name does: its laws are read by none."""

@@ -54,8 +54,8 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from sims.model import ModelConfig
-from sims.optim import OPTIMIZERS, make
+from sims.model import BRANCH_ROLES, ModelConfig
+from sims.optim import MIXED, OPTIMIZERS, group_options, make
 from sims.records.record import rounded
 from sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
 from sims.training.frontend import Network
@@ -64,7 +64,7 @@ from sims.update import Inputs, Task, first_order, roles_of
 SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 PRECISIONS = ("float64", "float32", "bfloat16")
 OUTCOMES = ("trained", "stuck", "diverged")
-_EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon": 1e-8, "lamb": 1e-6}
+_EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon": 1e-8, "lamb": 1e-6, MIXED: 1e-8}
 """What people train with, where ``sims.optim.make`` has an eps that nobody feels."""
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 """Those of torch that step all parameters in one call."""
@@ -403,14 +403,17 @@ class _Run:
 
 
 def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
-    """The optimizer of a run. Its parameter groups differ in learning-rate multiplier and in weight decay."""
-    groups: dict[tuple[float, float], list[Tensor]] = {}
-    for _, parameter, _, multiplier in network.tagged():
+    """The optimizer of a run. Its parameter groups differ in learning-rate multiplier and in weight decay; under two
+    optimizers, also in whose they are."""
+    groups: dict[tuple[float, float, bool], list[Tensor]] = {}
+    for _, parameter, role, multiplier in network.tagged():
         decay = config.weight_decay if parameter.dim() == 2 else 0.0
-        groups.setdefault((multiplier, decay), []).append(parameter)
-    parts = [
+        is_branch = config.optimizer != MIXED or role in BRANCH_ROLES
+        groups.setdefault((multiplier, decay, is_branch), []).append(parameter)
+    parts: list[dict[str, Any]] = [
         {"params": parameters, "lr": config.learning_rate * multiplier, "weight_decay": decay}
-        for (multiplier, decay), parameters in groups.items()
+        | group_options(config.optimizer, is_branch=is_branch)
+        for (multiplier, decay, is_branch), parameters in groups.items()
     ]
     options: dict[str, Any] = {"eps": _EPS[config.optimizer]} if config.optimizer in _EPS else {}
     options |= {"fused": True} if config.optimizer in _FUSED else {}

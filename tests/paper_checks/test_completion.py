@@ -25,7 +25,7 @@ from sims.model import ACTIVATIONS as BUILT
 from sims.training import train as sims_train
 from tests.command import told
 from theory.moments import ACTIVATIONS
-from theory.optimizers import OPTIMIZERS
+from theory.optimizers import MIXED, OPTIMIZERS
 from theory.rules.selection import SELECTIONS
 from theory.schemes import SCHEMES
 from theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
@@ -119,7 +119,7 @@ def test_zsh_is_told_what_a_claim_says() -> None:
 
 def test_names_are_those_of_theory_and_sims() -> None:
     known: dict[str, Iterable[str]] = {
-        options.OPTIMIZERS: OPTIMIZERS,
+        options.OPTIMIZERS: [*OPTIMIZERS, *MIXED],
         options.ARCHITECTURES: ARCHITECTURES,
         options.PLACEMENTS: PLACEMENTS,
         options.NORM_KINDS: (kind.value for kind in NormKind),

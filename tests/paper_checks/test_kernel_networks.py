@@ -99,7 +99,9 @@ CASES = {
         case("sum", placement="pre", task=replace(TOKENS, readout="sum"), is_causal=True),
         replace(case("encoder-decoder"), rest=(("decoder", decoder_layers(1)),)),
         Case(name="gains", encoder=tuple(replace(s, lr_multipliers={"bias": 3.0}) for s in alternating(2, **SCALED))),
-        replace(case("all optimizers", placement="pre"), optimizers=("sgd", "adam", "lamb", "muon", "lars")),
+        replace(
+            case("all optimizers", placement="pre"), optimizers=("sgd", "adam", "lamb", "muon", "lars", "muon+adamw")
+        ),
         replace(
             case("trained branch weights", placement="none"),
             encoder=tuple(replace(s, trains_branch_weight=True, branch_weight=0.7) for s in alternating(2)),

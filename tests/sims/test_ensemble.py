@@ -140,7 +140,7 @@ def compare_update(
         rate = 1.0
         if len(parts) > 1 and parts[1].isdigit():
             rate = side_of(member.config, parts[0])[int(parts[1])].lr_multipliers.get(role, 1.0)
-        step = first_step(optimizer, grads[name], weight.detach(), weight.dim())
+        step = first_step(optimizer, grads[name], weight.detach(), weight.dim(), is_branch=role in BRANCH_ROLES)
         value = rate * float((grads[name] * step).sum()) / (constant * D**power)
         sums[role] = sums.get(role, 0.0) + value
         if len(parts) > 1 and parts[1].isdigit():

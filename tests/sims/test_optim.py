@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sims.optim import OPTIMIZERS, Sophia, first_step, make
+from sims.optim import MIXED, OPTIMIZERS, Sophia, first_step, group_options, make
 
 SHAPES = {"matrix": (6, 4), "vector": (5,), "scalar": ()}
 DTYPES = (torch.float64, torch.float32)
@@ -57,7 +57,7 @@ def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
 def test_first_step_is_the_real_first_step(name: str, kind: str, dtype: torch.dtype) -> None:
     weight = normal(*SHAPES[kind], seed=4, dtype=dtype)
     for grad in gradients(SHAPES[kind], dtype):
-        if (name, kind) != ("muon", "matrix"):
+        if kind != "matrix" or "muon" not in name:
             step = first_step(name, grad, weight, weight.ndim)
             assert step.dtype == dtype
             assert agree(real_step(name, grad, weight), step, weight)
@@ -115,7 +115,7 @@ def test_first_step_of_the_smallest_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum", "muon")])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum", "muon", MIXED)])
 def test_real_first_steps_of_the_smallest_gradients_are_no_longer(name: str, dtype: torch.dtype) -> None:
     """Squares underflow on the way; eps must not be so small that it lets m / (sqrt(0) + eps) explode."""
     weight = normal(6, 4, seed=2, dtype=dtype)
@@ -301,6 +301,38 @@ def test_muon_is_that_of_torch_but_for_the_shape_and_vectors_go_by_adamw() -> No
     for name in names:
         assert agree(ours[name].detach(), theirs[name].detach(), start[name])
         assert not agree(ours[name].detach(), start[name])
+
+
+def test_muon_beside_adamw_is_torchs_own_pair() -> None:
+    """Matrices of branches by torch's Muon of AdamW's length, a table and vectors by AdamW, one learning rate."""
+    shapes = {"tall": (16, 4), "wide": (4, 16), "table": (9, 4), "bias": (5,)}
+    start = {name: normal(*shape, seed=1) for name, shape in shapes.items()}
+    ours, theirs = ({name: nn.Parameter(theta.clone()) for name, theta in start.items()} for _ in range(2))
+    branch, rest = ({name for name in shapes if (name in ("tall", "wide")) is is_branch} for is_branch in (True, False))
+    groups: list[dict[str, Any]] = [
+        {"params": [ours[name] for name in sorted(branch)]},
+        {"params": [ours[name] for name in sorted(rest)], **group_options(MIXED, is_branch=False)},
+    ]
+    optimizers = [
+        make(MIXED, groups, LR, weight_decay=DECAY),
+        torch.optim.Muon([theirs[name] for name in branch], LR, DECAY, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW([theirs[name] for name in rest], LR, weight_decay=DECAY, eps=1e-150),
+    ]
+    for t in range(NUM_STEPS):
+        for name, shape in shapes.items():
+            ours[name].grad = theirs[name].grad = normal(*shape, seed=10 + t)
+        for optimizer in optimizers:
+            optimizer.step()
+    for name in shapes:
+        assert agree(ours[name].detach(), theirs[name].detach(), start[name])
+        assert not agree(ours[name].detach(), start[name])
+
+
+def test_a_step_of_muon_beside_adamw_is_as_long_as_its_shape_says() -> None:
+    grad = normal(16, 4, seed=1)
+    step, polar = first_step(MIXED, grad, grad, 2), first_step("muon", grad, grad, 2)
+    torch.testing.assert_close(step, 0.2 * math.sqrt(16) * polar)
+    assert torch.equal(first_step(MIXED, grad, grad, 2, is_branch=False), grad.sign())
 
 
 # --- what every optimizer of `make` can do

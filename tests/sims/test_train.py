@@ -18,7 +18,7 @@ from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
-from sims.optim import LAMB, LARS, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia
+from sims.optim import LAMB, LARS, MIXED, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia, group_options
 from sims.training import train as training
 from sims.training.data import HELD_OUT, IGNORED, Batch, DataConfig, load
 from sims.training.frontend import Network
@@ -69,6 +69,7 @@ CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "lamb": (LAMB, {}),
     "muon": (MuonWithAdamW, {}),
     "sophia": (Sophia, {"eps": SMALL}),
+    MIXED: (MuonWithAdamW, {"is_matched": True}),
 }
 
 
@@ -78,7 +79,11 @@ def test_steps_are_those_of_its_own_class(name: str, tmp_path: Path) -> None:
     trained = dict(network_after(config, tmp_path).named_parameters())
     make, options = CLASSES[name]
     network = start_of(config)
-    optimizer = make(network.parameters(), lr=config.learning_rate, **options)
+    groups = [
+        {"params": [parameter], **group_options(name, is_branch=role in BRANCH_ROLES)}
+        for _, parameter, role, _ in network.tagged()
+    ]
+    optimizer = make(groups, lr=config.learning_rate, **options)
     for step in range(3):
         optimizer.zero_grad()
         loss_at(config, network, step).backward()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sims.ensemble import Ensemble, Member
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig, alternating, decoder_layers
-from sims.optim import NORMALISATION, OPTIMIZERS
+from sims.optim import MIXED, NORMALISATION, OPTIMIZERS
 from sims.update import (
     Inputs,
     Task,
@@ -163,7 +163,7 @@ def test_a_real_step_is_the_first_step(optimizer: str) -> None:
     step = first_order(model, inputs, task, [optimizer], keeps_steps=True).steps[optimizer]
     real = real_step(model, grads, optimizer, 1e-3)
     for name, value in step.items():
-        if optimizer == "muon" and model.num_dims[name] == 2:
+        if model.num_dims[name] == 2 and (optimizer == "muon" or (optimizer == MIXED and "head" not in name)):
             # Five Newton-Schulz steps bring every singular value near 1, not to 1: as far as optim.py says.
             along = [(grads[name] * moved).reshape(len(SEEDS), -1).sum(1) for moved in (real[name], value)]
             assert ((along[0] / along[1] > 0.6) & (along[0] / along[1] < 1.25)).all()

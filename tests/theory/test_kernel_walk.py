@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from theory.kernel.duals import dual
 from theory.kernel.predict import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel, unit_power
 from theory.kernel.setting import PLACES
-from theory.kernel.update import functional_of
+from theory.kernel.update import step_of
 from theory.meanfield.recursion import letters_of
 from theory.meanfield.update import predict
 from theory.schemes import SCHEMES, Scheme
@@ -310,8 +310,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: predict_kernel(Transformer(encoder=ONE, activation="swoglu"), Inputs(), ("sgd",)),
         "swoglu",
     ),
-    "rank one": (lambda: functional_of("adafactor"), "adafactor: .* rank one"),
-    "unknown optimizer": (lambda: functional_of("adamm"), "adamm"),
+    "rank one": (lambda: step_of("adafactor"), "adafactor: .* rank one"),
+    "unknown optimizer": (lambda: step_of("adamm"), "adamm"),
     "rank one, asked": (lambda: predict_kernel(Transformer(encoder=ONE), Inputs(), ("sgd", "adafactor")), "adafactor"),
     "unit of an unknown": (lambda: unit_power("adamm", "q"), "adamm"),
 }
@@ -333,7 +333,7 @@ ALLOWED: tuple[Callable[[], object], ...] = (
     lambda: Inputs(num_tokens=1, batch_size=1, correlation=0.0, readout="sum", loss="ce", num_classes=2),
     lambda: Inputs(correlation=1.0, num_classes=1),
     lambda: Inputs(num_tokens=128, batch_size=2),
-    lambda: functional_of("lars"),
+    lambda: step_of("lars"),
 )
 
 

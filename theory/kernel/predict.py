@@ -26,15 +26,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from theory.kernel.setting import Inputs, Sublayer, Transformer
-from theory.kernel.update import functional_of, unit_power
+from theory.kernel.update import MATRICES, Step, step_of, unit_power
 from theory.kernel.walk import Totals, Walk
-from theory.optimizers import Functional
 
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
 REPLICATES = 4
 """Independent sets of points, whose spread is the stated error."""
-_MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "cross_q", "cross_k", "cross_v", "cross_out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,7 @@ def predict_kernel(
 
     network: a ``Transformer``, plain numbers.
     inputs: what it is given and what of it is read, at most 256 tokens in all.
-    optimizers: names of ``theory.optimizers.OPTIMIZERS``, but not adafactor.
+    optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``, but not adafactor.
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
     effort: how many quasi-random points, in units of what is usual.
 
@@ -100,15 +98,15 @@ def predict_kernel(
     >>> [round(x.token_correlation, 2) for x in found["sgd"].streams["encoder"]]
     [0.0, 0.18, 0.24, 0.45, 0.48]
     """
-    functionals = {name: functional_of(name) for name in optimizers}
+    steps = {name: step_of(name) for name in optimizers}
     runs = []
     streams: dict[str, list[Stream]] = {}
     for replicate in range(REPLICATES):
-        walk = Walk(network, inputs, frozenset(functionals.values()), replicate, effort)
+        walk = Walk(network, inputs, frozenset(steps.values()), replicate, effort)
         walk.run(lambda share: advance(share / REPLICATES))
         runs.append(walk.totals())
         streams = _streams(walk, inputs)
-    return {name: _answer(functional, runs, streams) for name, functional in functionals.items()}
+    return {name: _answer(step, runs, streams) for name, step in steps.items()}
 
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
@@ -130,14 +128,14 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     return found
 
 
-def _answer(functional: Functional, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
+def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
-    exponent = max(run[functional].exponent for run in runs)
+    exponent = max(run[step].exponent for run in runs)
     by_role = {
-        role: np.array([run[functional].values[role] * math.exp(run[functional].exponent - exponent) for run in runs])
-        for role in runs[0][functional].values
+        role: np.array([run[step].values[role] * math.exp(run[step].exponent - exponent) for run in runs])
+        for role in runs[0][step].values
     }
-    samples = {"update": sum(x for role, x in by_role.items() if role in _MATRICES) + np.zeros(len(runs)), **by_role}
+    samples = {"update": sum(x for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs)), **by_role}
     means = {role: float(x.mean()) for role, x in samples.items()}
     with np.errstate(over="ignore"):
         size = float(np.exp(exponent))

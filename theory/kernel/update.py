@@ -6,11 +6,14 @@ over the network's random weights.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from theory.kernel.gram import MEAN_ABS
-from theory.optimizers import Functional, optimizer
+from theory.optimizers import MATCHED, Functional, optimizer
 
+MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "cross_q", "cross_k", "cross_v", "cross_out")
+"""The roles of a branch's matrices."""
 VECTORS = ("bias", "norm_gain", "norm_bias", "layer_scale")
 
 
@@ -32,8 +35,15 @@ class Part:
     lr_multiplier: float = 1.0
     length: float | None = None
 
-    def value(self, functional: Functional) -> float:
-        """The update under an optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
+    def value(self, step: Step) -> float:
+        """The update under an optimizer whose step is that."""
+        if self.role in MATRICES:
+            longest = max(1.0, self.size**2) if step.is_matched else 1.0
+            return math.sqrt(longest) * self._value(step.matrices)
+        return self._value(step.others) / (float(MATCHED) if step.is_matched else 1.0)
+
+    def _value(self, functional: Functional) -> float:
+        """Under one optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
             return self.lr_multiplier * self.square
         if functional is Functional.FROBENIUS_PRODUCT:
@@ -46,33 +56,56 @@ class Part:
         return float(absolute * self.weight if functional is Functional.RMS_L1 else absolute)
 
 
-def functional_of(name: str) -> Functional:
-    """The functional of an optimizer. ValueError, in one line, if it is unknown, or known for a single token only."""
-    found = optimizer(name)
-    if found.functional is None or found.assumes_rank_one:
+@dataclass(frozen=True)
+class Step:
+    """What functional of its gradient a matrix of a branch counts by, and everything else.
+
+    is_matched: two optimizers share the learning rate. A matrix's step is then sqrt(max(rows, columns)) times as long,
+    over sqrt(d), and the unit is MATCHED sqrt(d) times the matrices' own.
+    """
+
+    matrices: Functional
+    others: Functional
+    is_matched: bool = False
+
+    @property
+    def functionals(self) -> frozenset[Functional]:
+        return frozenset({self.matrices, self.others})
+
+
+def step_of(name: str) -> Step:
+    """The step of an optimizer. ValueError, in one line, if it is unknown, or known for a single token only."""
+    asked = optimizer(name)
+    if asked.functional is None or asked.assumes_rank_one:
         raise ValueError(f"{name}: its step is derived for a gradient of rank one, and each token adds a rank")
-    return found.functional
+    if asked.others is None:
+        return Step(asked.functional, asked.functional)
+    assert asked.others.functional is not None
+    return Step(asked.functional, asked.others.functional, is_matched=True)
 
 
 def unit_power(name: str, role: str) -> float:
     """k, where a role's part is d^-k times the number of a prediction, in the unit of the branch matrices.
 
-    These are d for ||g||^2, d^(3/2) for ||g||_1, d where theta's norm stands in front, sqrt(d) for singular values. A
-    matrix has d^2 entries, a vector d of as large a gradient each, an embedding d for each token, the head d of a
-    gradient sqrt(d) times as large; a branch weight is one number.
+    These are d for ||g||^2, d^(3/2) for ||g||_1, d where theta's norm stands in front, sqrt(d) for singular values, and
+    d for those under a Muon whose step is as long as AdamW's. A matrix has d^2 entries, a vector d of as large a
+    gradient each, an embedding d for each token, the head d of a gradient sqrt(d) times as large; a branch weight is
+    one number.
 
     >>> from theory.kernel.predict import unit_power
     >>> unit_power("sgd", "fc1"), unit_power("sgd", "norm_gain"), unit_power("adam", "embedding")
     (0.0, 1.0, 1.0)
     """
-    functional = functional_of(name)
+    step = step_of(name)
     powers = {
         Functional.FROBENIUS_SQUARED: (1.0, 1.0, 0.0, 1.0),
         Functional.L1: (1.0, 1.0, 0.5, 1.5),
         Functional.RMS_L1: (0.5, 0.5, 0.5, 1.0),
         Functional.FROBENIUS_PRODUCT: (0.5, 0.5, 0.5, 1.0),
         Functional.NUCLEAR: (0.0, 0.5, 0.0, 0.5),
-    }[functional]
+    }[step.others]
+    if step.is_matched:  # ||g||_1 of the others, in the matrices' d and not in d^(3/2)
+        powers = tuple(power - 0.5 for power in powers)
     roles = (*VECTORS, *("embedding", "head", "branch_weight"))
     by_role = dict(zip(roles, (*[powers[0]] * len(VECTORS), *powers[1:]), strict=True))
     return by_role.get(role, 0.0)

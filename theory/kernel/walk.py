@@ -18,7 +18,7 @@ from theory.kernel.points import normals
 from theory.kernel.readout import Reading
 from theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
 from theory.kernel.softmax import Attention, Backward, Gains
-from theory.kernel.update import Part
+from theory.kernel.update import Part, Step
 from theory.optimizers import Functional
 from theory.stack import SublayerKind
 
@@ -31,7 +31,7 @@ class Sums:
     exponent: float
 
 
-Totals = dict[Functional, Sums]
+Totals = dict[Step, Sums]
 
 
 @dataclass(frozen=True)
@@ -388,11 +388,12 @@ class Walk:
     """
 
     def __init__(
-        self, network: Transformer, inputs: Inputs, needs: frozenset[Functional], replicate: int, effort: float
+        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], replicate: int, effort: float
     ) -> None:
-        self.network, self.inputs, self.needs = network, inputs, needs
+        self.network, self.inputs, self.steps = network, inputs, steps
+        self.needs = frozenset[Functional]().union(*(step.functionals for step in steps))
         num_sublayers = sum(len(side) for side in network.sides)
-        has_roots = bool(needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
+        has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
         # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
         # to norms and products is a bias, so few tokens, which cost little, get more.
         crowd = max(1.0, inputs.num_all / 32) ** 2
@@ -401,7 +402,7 @@ class Walk:
             _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
             _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
-        self.asked = Asked(network, has_roots, Functional.NUCLEAR in needs, num_points, replicate)
+        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, num_points, replicate)
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self.streams: list[list[Gram]] = []
@@ -489,18 +490,18 @@ class Walk:
         self.parts += [Counted(part, exponent) for part in parts]
 
     def totals(self) -> Totals:
-        """The update by functional and role."""
+        """The update by step and role."""
         found: Totals = {}
-        for functional in self.needs:
-            is_linear = functional is Functional.FROBENIUS_SQUARED
+        for step in self.steps:
+            is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
             degree = 1.0 if is_linear else 0.5
             counted = [(one, weight) for one in self.parts if (weight := one.linear if is_linear else one.root)]
             top = degree * max(one.exponent for one, _ in counted)
             values: dict[str, float] = {}
             for one, weight in counted:
-                value = weight * one.part.value(functional) * math.exp(degree * one.exponent - top)
+                value = weight * one.part.value(step) * math.exp(degree * one.exponent - top)
                 values[one.part.role] = values.get(one.part.role, 0.0) + value
-            found[functional] = Sums(values, top)
+            found[step] = Sums(values, top)
         return found
 
 
