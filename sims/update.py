@@ -266,7 +266,7 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
         grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
     num_dims = 2 if is_input else model.num_dims[name]
     is_branch = not is_input and model.roles[name] in BRANCH_ROLES
-    norms = _Norms(grad, weight, num_dims, is_branch)
+    norms = Norms(grad, weight, num_dims, is_branch)
     for optimizer in order.values:
         power, constant = NORMALISATION[optimizer]
         rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
@@ -280,9 +280,12 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
         order.values[optimizer][name].copy_(along)
 
 
-class _Norms:
+class Norms:
     """Norms of one parameter and its gradient, (E,) each, computed once. <g, first step> is made of these, so that the
-    step itself need not be."""
+    step itself need not be.
+
+    grad, weight: of E models, (E, ...). num_dims: of the parameter itself. is_branch: whether it is a branch's matrix.
+    """
 
     def __init__(self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool) -> None:
         self._grad, self._weight, self._num_dims, self._is_branch = grad, weight, num_dims, is_branch

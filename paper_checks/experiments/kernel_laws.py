@@ -4,16 +4,18 @@
 
 Encoders of N layers (an attention and an FFN each), 16 tokens, full attention of infinitely large heads, one logit at
 the last token; encoder-decoders of N layers on either side. kernel-measured.json has the same of the networks that the
-project measures, with heads of the size that they have, and kernel-training.json of those that it trains.
+project measures, with heads of the size that they have, kernel-training.json of those that it trains, and
+kernel-recipes.json of the recipes, at the width and with the heads that they were published with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import linear_regression
 from typing import Annotated
 
@@ -22,6 +24,7 @@ import typer
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
 from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
+from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.system.places import RESULTS
 from theory.schemes import SCHEMES, scheme
 
@@ -30,6 +33,9 @@ LENGTHS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 MOST_OF_TWO_SIDES = 250
 LAWS = RESULTS / "kernel-laws.json"
 MEASURED = RESULTS / "kernel-measured.json"
+OF_RECIPES = RESULTS / "kernel-recipes.json"
+RECIPE_LENGTHS = (12, 48, 192, 1000)
+RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
 _ORDERED = (*_FIRST, *(name for name in SCHEMES if name not in _FIRST))
 _GELU = ("post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "deepnorm")
@@ -74,14 +80,27 @@ def law(
     scheme: str, optimizer: str, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
 ) -> Law:
     """LookupError, in one line, where it is not kept."""
-    kept = read(LAWS)
+    return _law(
+        LAWS,
+        LENGTHS,
+        lambda length: network_of(scheme, length, activation=activation, norm_kind=norm_kind, arch=arch),
+        optimizer,
+    )
+
+
+def recipe_law(name: str, optimizer: str) -> Law:
+    """Of a recipe, at ``RECIPE_LENGTHS``, under one of ``RECIPE_OPTIMIZERS``. LookupError where it is not kept."""
+    return _law(OF_RECIPES, RECIPE_LENGTHS, lambda length: recipe_network(name, length), optimizer)
+
+
+def _law(path: Path, lengths: Sequence[int], network_at: Callable[[int], Network], optimizer: str) -> Law:
+    kept = read(path)
     numbers = {}
-    for length in LENGTHS:
-        network = network_of(scheme, length, activation=activation, norm_kind=norm_kind, arch=arch)
+    for length in lengths:
         try:
-            numbers[length] = kept.find(network, optimizer).by_optimizer[optimizer]
+            numbers[length] = kept.find(network_at(length), optimizer).by_optimizer[optimizer]
         except LookupError:
-            if length == LENGTHS[0]:
+            if length == lengths[0]:
                 raise
     names = next(iter(numbers.values()))
     values = {role: {length: one[role].value for length, one in numbers.items()} for role in names}
@@ -102,6 +121,23 @@ def network_of(
         activation=activation,
         norm_kind=norm_kind,
         has_wide_heads=True,
+    )
+
+
+def recipe_network(name: str, length: int) -> Network:
+    """Of N = length layers (on either side), as wide and with as many heads as it was published."""
+    found = recipe(name)
+    is_double = found.arch == "encoder-decoder"
+    return Network(
+        recipe=found,
+        scheme=found.as_scheme,
+        arch=found.arch,
+        num_sublayers=0 if is_double else 2 * length,
+        num_layers=(length, length) if is_double else None,
+        activation=found.activation,
+        norm_kind=found.norm_kind,
+        d_model=found.size["d_model"],
+        num_heads=found.size["num_heads"],
     )
 
 
@@ -130,6 +166,15 @@ def of_measured() -> list[Question]:
     return questions(networks, OPTIMIZERS)
 
 
+def of_recipes() -> list[Question]:
+    """Shallow ones first."""
+    return [
+        question
+        for length in RECIPE_LENGTHS
+        for question in questions([recipe_network(name, length) for name in RECIPES], RECIPE_OPTIMIZERS)
+    ]
+
+
 def measured() -> Kept:
     """What is kept of them. LookupError where there is no such file."""
     return read(MEASURED)
@@ -141,7 +186,7 @@ def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
 
     from paper_checks.experiments.training_theory import PATH, of_training
 
-    files = {LAWS: of_laws(), MEASURED: of_measured(), PATH: of_training()}
+    files = {LAWS: of_laws(), MEASURED: of_measured(), PATH: of_training(), OF_RECIPES: of_recipes()}
     with ProcessPoolExecutor(processes) as pool:
         for path, asked in files.items():
             for _ in track(collect(path, asked, pool), total=len(asked), description=path.name):

@@ -1,0 +1,463 @@
+"""Other people's models beside the prediction of their recipe: Hugging Face's, torch's own and x-transformers'.
+
+    python -m paper_checks.experiments.clients          # adds what sims/records/clients.jsonl lacks
+
+Models are built from configurations, nothing is downloaded, and keep the weights that their own code gave them; or get
+Xavier's, by role. A model is given ``NUM_TOKENS`` tokens; read is one logit at the last of them, by a head of our own
+with the recipe's standard deviation. Needs the extra ``peers``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from sympy import Rational, sqrt
+
+from paper_checks.lowering.networks import Network
+from paper_checks.recipes.catalogue import recipe
+from paper_checks.recipes.recipe import F, H, K, Norms, Recipe
+from paper_checks.system.places import RECORDS
+from sims.model import BRANCH_ROLES
+from sims.records import record
+from theory.symbols import d
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+PATH = RECORDS / "clients.jsonl"
+NUM_TOKENS = 8
+HEAD_SIZE = 16
+"""Many heads at a small width: with few, v and k under Muon have fewer singular values than are predicted."""
+VOCABULARY = 64
+OPTIMIZERS = ("sgd", "adam", "muon+adamw")
+OWN, XAVIER = "own", "xavier"
+"""Which weights a model starts with: those that its own code draws, or Xavier's normal ones."""
+
+Built = tuple["torch.nn.Module", Callable[["torch.Tensor"], "torch.Tensor"]]
+"""A model, and what makes of token ids (1, T) the hidden states (1, T, D) that its head would read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A model that is not ours. package: whose version a record names. build: of a number of layers, a width and a
+    number of heads. roles: by the end of a matrix's name, its role, or those that are stacked in it. inits: the starts
+    that its recipe knows."""
+
+    name: str
+    package: str
+    recipe: Recipe
+    build: Callable[[int, int, int], Built]
+    roles: Mapping[str, str | tuple[str, ...]]
+    inits: tuple[str, ...] = (OWN, XAVIER)
+
+    def started(self, init: str) -> Recipe:
+        """The recipe with these weights."""
+        return self.recipe if init == OWN else with_xavier(self.recipe)
+
+
+def with_xavier(of: Recipe) -> Recipe:
+    """The same model with Xavier's standard deviations, an embedding of variance 1 and a head of norm 1."""
+    narrow = H * K / of.queries_per_key
+    std = {"q": sqrt(2 / (d + H * K)), "k": sqrt(2 / (d + narrow)), "v": sqrt(2 / (d + narrow))}
+    std |= {"out": sqrt(2 / (d + H * K)), **dict.fromkeys(("fc1", "fc2", "fc3"), sqrt(2 / (d + F)))}
+    return replace(of, std=std, embedding_std=1, position_std=0, embedding_multiplier=1, head=1 / sqrt(d))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A client at one size, with one start."""
+
+    client: Client
+    init: str
+    num_layers: int
+    d_model: int
+
+    @property
+    def network(self) -> Network:
+        """Its recipe, which has the prediction."""
+        of, heads = self.client.started(self.init), self.d_model // HEAD_SIZE
+        has_two = of.arch == "encoder-decoder"
+        return Network(
+            recipe=of,
+            scheme=of.as_scheme,
+            arch=of.arch,
+            num_sublayers=0 if has_two else 2 * self.num_layers,
+            num_layers=(self.num_layers, self.num_layers) if has_two else None,
+            activation=of.activation,
+            norm_kind=of.norm_kind,
+            d_model=self.d_model,
+            num_heads=heads,
+            num_tokens=NUM_TOKENS,
+        )
+
+    def about(self, optimizer: str) -> dict[str, Any]:
+        """What a record says of it."""
+        sizes = {"num_layers": self.num_layers, "d_model": self.d_model, "num_heads": self.d_model // HEAD_SIZE}
+        package = {
+            "client": self.client.name,
+            "package": f"{self.client.package} {version(self.client.package).partition('+')[0]}",
+        }
+        return {**package, "init": self.init, **sizes, "num_tokens": NUM_TOKENS, "optimizer": optimizer}
+
+
+# ---------------------------------------------------------------- the models
+
+_LLAMA = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out"} | {
+    "gate_proj": "fc1",
+    "up_proj": "fc3",
+    "down_proj": "fc2",
+    "embed_tokens": "embedding",
+}
+_GPT_2 = {"attn.c_attn": ("q", "k", "v"), "attn.c_proj": "out", "mlp.c_fc": "fc1", "mlp.c_proj": "fc2"} | {
+    "wte": "embedding",
+    "wpe": "positions",
+}
+_BERT = {"query": "q", "key": "k", "value": "v", "attention.output.dense": "out"} | {
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+}
+_VIT = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "mlp.fc1": "fc1", "mlp.fc2": "fc2"}
+_T5 = {"Attention.q": "q", "Attention.k": "k", "Attention.v": "v", "Attention.o": "out"}
+_T5 |= {"EncDec" + name: f"cross_{role}" for name, role in _T5.items()} | {
+    "wi": "fc1",
+    "wo": "fc2",
+    "shared": "embedding",
+    "relative_attention_bias": "positions",
+}
+_TORCH = {"in_proj_weight": ("q", "k", "v"), "out_proj": "out", "linear1": "fc1", "linear2": "fc2"}
+_X = {"to_q": "q", "to_k": "k", "to_v": "v", "to_out": "out", "ff.0.proj": ("fc3", "fc1"), "ff.2": "fc2"}
+
+
+def _decoder(config: str, model: str, **options: Any) -> Callable[[int, int, int], Built]:
+    """One of Hugging Face, built from its configuration. options: numbers, or functions of the width and the heads."""
+
+    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
+        import transformers
+
+        sizes = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
+        given = {name: value(d_model, num_heads) if callable(value) else value for name, value in options.items()}
+        ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+        shape = {"vocab_size": VOCABULARY, "attn_implementation": "eager", **ids}
+        built = getattr(transformers, model)(getattr(transformers, config)(**sizes, **shape, **given)).double().eval()
+        return built, lambda ids: built(input_ids=ids, use_cache=False).last_hidden_state
+
+    return build
+
+
+def _encoder(config: str, model: str) -> Callable[[int, int, int], Built]:
+    """One of Hugging Face, which gets vectors of our own where it would have pixels, or an embedding and its norm."""
+
+    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
+        import torch
+        import transformers
+
+        shape = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
+        made = getattr(transformers, config)(**shape, intermediate_size=4 * d_model, attn_implementation="eager")
+        whole: Any = getattr(transformers, model)(made, add_pooling_layer=False).double().eval()
+        layers = whole.layers if hasattr(whole, "layers") else whole.encoder.layer
+        final = [whole.layernorm] if hasattr(whole, "layernorm") else []
+        return _of_vectors(torch.nn.ModuleList([*layers, *final]), d_model)
+
+    return build
+
+
+def _of_vectors(parts: Any, d_model: int) -> Built:
+    """Modules one behind the other, of which the first reads rows of a table of our own."""
+    import torch
+
+    model = torch.nn.ModuleDict({"inputs": torch.nn.Embedding(VOCABULARY, d_model).double(), "parts": parts})
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        x = model["inputs"](ids)
+        for part in parts:
+            x = part(x)
+            x = x[0] if isinstance(x, tuple) else x
+        return x
+
+    return model, forward
+
+
+def _t5(num_layers: int, d_model: int, num_heads: int) -> Built:
+    from transformers import T5Config, T5Model
+
+    sizes = {"d_model": d_model, "d_kv": HEAD_SIZE, "d_ff": 4 * d_model, "vocab_size": VOCABULARY}
+    rest: dict[str, Any] = {"dropout_rate": 0.0, "attn_implementation": "eager"}
+    config = T5Config(**sizes, num_layers=num_layers, num_heads=num_heads, **rest)
+    model = T5Model(config).double().eval()
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        sides = {"input_ids": ids[:, :NUM_TOKENS], "decoder_input_ids": ids[:, NUM_TOKENS:]}
+        return model(**sides, use_cache=False).last_hidden_state
+
+    return model, forward
+
+
+def _torch(*, is_post: bool) -> Callable[[int, int, int], Built]:
+    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
+        import torch
+        from torch import nn
+
+        options: dict[str, Any] = {"dropout": 0.0, "norm_first": not is_post, "batch_first": True}
+        layers = [nn.TransformerEncoderLayer(d_model, num_heads, 4 * d_model, **options) for _ in range(num_layers)]
+        final = [] if is_post else [nn.LayerNorm(d_model)]
+        return _of_vectors(torch.nn.ModuleList([*layers, *final]).double(), d_model)
+
+    return build
+
+
+def _x_transformers(num_layers: int, d_model: int, num_heads: int) -> Built:
+    import torch
+    from x_transformers import Decoder
+
+    heads = {"heads": num_heads, "attn_dim_head": HEAD_SIZE, "rotary_pos_emb": True, "rotary_emb_dim": HEAD_SIZE}
+    ffn = {"ff_swish": True, "ff_glu": True, "ff_no_bias": True}
+    model = Decoder(dim=d_model, depth=num_layers, use_rmsnorm=True, **heads, **ffn)
+    return _of_vectors(torch.nn.ModuleList([model]).double(), d_model)
+
+
+_SMALL = Rational(2, 100)
+_PLAIN = dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), _SMALL)
+"""Hugging Face draws whole normals where the original code cuts them."""
+_PRE, _POST = (Norms(attention=frozenset({place}), ffn=frozenset({place})) for place in ("pre", "post"))
+_TORCHS = Recipe(
+    name="torch.nn.TransformerEncoder",
+    says="torch's own encoder",
+    source="pytorch 2.13, torch/nn/modules/transformer.py",
+    arch="encoder",
+    norms=(_POST,),
+    has_final=False,
+    activation="relu",
+)
+_RMS = {"intermediate_size": lambda width, _: 3 * width}
+_GROUPED = {"num_key_value_heads": lambda _, heads: heads // 2}
+_SIZED = {"head_dim": HEAD_SIZE}
+_HF = "transformers"
+_LLAMA_2 = replace(recipe("llama-2"), hidden=3 * d)
+_T5S = recipe("t5")
+_OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=_SMALL, head=_SMALL, rotary_base=10_000.0)
+CLIENTS = {
+    client.name: client
+    for client in (
+        Client(
+            name="GPT-2",
+            package=_HF,
+            recipe=recipe("gpt2"),
+            build=_decoder("GPT2Config", "GPT2Model"),
+            roles=_GPT_2,
+            inits=(OWN,),  # with two tables, tokens' and positions'
+        ),
+        Client(
+            name="Llama",
+            package=_HF,
+            recipe=_LLAMA_2,
+            build=_decoder("LlamaConfig", "LlamaModel", **_RMS),
+            roles=_LLAMA,
+        ),
+        Client(
+            name="Llama, grouped heads",
+            package=_HF,
+            recipe=replace(_LLAMA_2, queries_per_key=2),
+            build=_decoder("LlamaConfig", "LlamaModel", **_RMS, **_GROUPED),
+            roles=_LLAMA,
+        ),
+        Client(
+            name="Qwen3",
+            package=_HF,
+            recipe=replace(recipe("qwen-3"), head_size=HEAD_SIZE, rotary_base=10_000.0),
+            build=_decoder("Qwen3Config", "Qwen3Model", **_RMS, **_GROUPED, **_SIZED),
+            roles=_LLAMA,
+        ),
+        Client(
+            name="OLMo 2",
+            package=_HF,
+            recipe=replace(_OLMO_2, hidden=3 * d),
+            # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps.
+            build=_decoder("Olmo2Config", "Olmo2Model", **_RMS, rms_norm_eps=1e-12),
+            roles=_LLAMA,
+        ),
+        Client(
+            name="Gemma 2",
+            package=_HF,
+            recipe=replace(recipe("gemma-2"), hidden=3 * d, head_size=HEAD_SIZE),
+            build=_decoder("Gemma2Config", "Gemma2Model", **_RMS, **_GROUPED, **_SIZED),
+            roles=_LLAMA,
+            inits=(OWN,),  # its embedding's multiplier belongs to its own weights
+        ),
+        Client(
+            name="BERT",
+            package=_HF,
+            recipe=replace(recipe("bert"), std=_PLAIN, head=_SMALL),
+            build=_encoder("BertConfig", "BertModel"),
+            roles={**_BERT, "inputs": "embedding"},
+        ),
+        Client(
+            name="ViT",
+            package=_HF,
+            recipe=recipe("vit"),
+            build=_encoder("ViTConfig", "ViTModel"),
+            roles={**_VIT, "inputs": "embedding"},
+        ),
+        Client(
+            name="T5",
+            package=_HF,
+            recipe=replace(_T5S, head_size=HEAD_SIZE, std={**_T5S.std, "fc1": 1 / sqrt(d), "fc2": 1 / sqrt(F)}),
+            build=_t5,
+            roles=_T5,
+            inits=(OWN,),  # its attention has no 1/sqrt(K), so Xavier's queries would make it one of single tokens
+        ),
+        Client(
+            name="torch, post-norm",
+            package="torch",
+            recipe=_TORCHS,
+            build=_torch(is_post=True),
+            roles={**_TORCH, "inputs": "embedding"},
+            inits=(XAVIER,),
+        ),
+        Client(
+            name="torch, pre-norm",
+            package="torch",
+            recipe=replace(_TORCHS, norms=(_PRE,), has_final=True),
+            build=_torch(is_post=False),
+            roles={**_TORCH, "inputs": "embedding"},
+            inits=(XAVIER,),
+        ),
+        Client(
+            name="x-transformers",
+            package="x-transformers",
+            recipe=replace(_LLAMA_2, hidden=4 * d),
+            build=_x_transformers,
+            roles={**_X, "inputs": "embedding"},
+            inits=(XAVIER,),
+        ),
+    )
+}
+
+# ---------------------------------------------------------------- measuring
+
+
+def updates(case: Case, seed: int) -> dict[str, float]:
+    """By optimizer/role, in the units of ``sims.optim.NORMALISATION``, of one network."""
+    import torch
+
+    from sims.optim import NORMALISATION
+    from sims.update import Norms
+
+    torch.manual_seed(seed)
+    model, forward = case.client.build(case.num_layers, case.d_model, case.d_model // HEAD_SIZE)
+    config = case.network.config("sgd")
+    _start(case, model, config.embedding_std)
+    head = torch.randn(case.d_model, dtype=torch.float64) * config.head_gain / math.sqrt(case.d_model)
+    num_ids = NUM_TOKENS * (2 if config.decoder else 1)
+    (forward(torch.randperm(VOCABULARY)[None, :num_ids])[0, -1] @ head).backward()
+    sums: dict[str, float] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        roles = roles_of(case.client, model, name)
+        for role, weight, grad in zip(
+            roles, split(parameter, len(roles)), split(parameter.grad, len(roles)), strict=True
+        ):
+            is_branch = role in BRANCH_ROLES
+            norms = Norms(grad[None], weight.detach()[None], grad.ndim, is_branch)
+            for optimizer in OPTIMIZERS:
+                value = norms.alignment(optimizer).item() / case.d_model ** NORMALISATION[optimizer].power
+                for key in (role, "update") if is_branch else (role,):
+                    sums[f"{optimizer}/{key}"] = sums.get(f"{optimizer}/{key}", 0.0) + value
+    return sums
+
+
+def _start(case: Case, model: nn.Module, embedding_std: float) -> None:
+    """Weights that the model's own code did not draw: the table of our own, and everything where they are Xavier's."""
+    from torch import nn
+
+    for name, parameter in model.named_parameters():
+        is_ours = name.startswith("inputs")
+        if not is_ours and case.init == OWN:
+            continue
+        roles = roles_of(case.client, model, name)
+        for role, part in zip(roles, split(parameter.data, len(roles)), strict=True):
+            if role == "bias":
+                nn.init.zeros_(part)
+            elif part.ndim == 2:
+                nn.init.normal_(part, std=embedding_std if role == "embedding" else math.sqrt(2 / sum(part.shape)))
+
+
+def roles_of(client: Client, model: nn.Module, name: str) -> tuple[str, ...]:
+    """Of a parameter; several of a matrix that is stacked. LookupError of a matrix that no role is known of."""
+    module, _, leaf = name.rpartition(".")
+    parameter = model.get_parameter(name)
+    if parameter.ndim > 1:
+        ends = [end for end in client.roles if name.removesuffix(".weight").endswith(end)]
+        if not ends and not name.startswith("inputs"):
+            raise LookupError(f"{client.name} has a matrix {name} whose role is not known")
+        role = client.roles[max(ends, key=len)] if ends else "embedding"
+        return (role,) if isinstance(role, str) else role
+    is_of_norm = getattr(getattr(model.get_submodule(module), "weight", parameter), "ndim", 1) == 1
+    if leaf.endswith("bias"):
+        return ("norm_bias",) if is_of_norm and leaf == "bias" else ("bias",)
+    return ("norm_gain",)
+
+
+def split(matrix: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    """A stacked matrix along its longer side; some libraries keep it transposed."""
+    return matrix.chunk(count, dim=0 if matrix.shape[0] >= matrix.shape[-1] else -1)
+
+
+# ---------------------------------------------------------------- the record
+
+
+def cases() -> list[Case]:
+    """Cheap ones first."""
+    sizes = [(2, 256), (8, 256), (32, 256), (2, 512), (8, 512)]
+    return [
+        Case(client=client, init=init, num_layers=num_layers, d_model=d_model)
+        for num_layers, d_model in sizes
+        for client in CLIENTS.values()
+        for init in client.inits
+    ]
+
+
+def num_seeds(case: Case) -> int:
+    """More where a network is small: there are as many numbers in each mean."""
+    return {2: 64, 8: 32, 32: 16}[case.num_layers]
+
+
+def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = num_seeds) -> Iterator[Case]:
+    """Measure what the record lacks, and keep each case once it is whole. Yields after each that was measured."""
+    there = {json.dumps(run.config, sort_keys=True) for run in record.read(path)} if path.exists() else set()
+    for case in asked:
+        configs = {name: record.plain(case.about(name)) for name in OPTIMIZERS}
+        if all(json.dumps(config, sort_keys=True) in there for config in configs.values()):
+            continue
+        chosen, start = range(seeds(case)), time.perf_counter()
+        several = [updates(case, seed) for seed in chosen]
+        seconds = time.perf_counter() - start
+        for optimizer, config in configs.items():
+            prefix = f"{optimizer}/"
+            names = [name for name in several[0] if name.startswith(prefix)]
+            values = {name.removeprefix(prefix): [one[name] for one in several] for name in names}
+            made = record.make(config, chosen, values, device="cpu", dtype="float64", seconds=seconds / len(OPTIMIZERS))
+            record.append(path, made)
+        yield case
+
+
+def run(path: Annotated[Path, typer.Option(help="The record.")] = PATH) -> None:
+    """Measure what the record lacks; one that was stopped goes on."""
+    from rich.progress import track
+
+    asked = cases()
+    for _ in track(collect(path, asked), total=len(asked), description=path.name):
+        pass
+
+
+if __name__ == "__main__":
+    typer.run(run)
