@@ -6,13 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from paper_checks.claims.sources import sources
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KINDS = {"article", "blog", "slides"}
 """Of cff 1.2.0, those used here."""
@@ -30,9 +28,9 @@ def surnames(pinned: str) -> list[str]:
     return pinned.split(", ") if "," in pinned else [pinned.split(maxsplit=1)[0]]
 
 
-def faults(text: str) -> list[str]:
-    """What breaks cff 1.2.0, or differs from the project's own files."""
-    found = yaml.safe_load(text)
+def test_citation() -> None:
+    """It breaks no rule of cff 1.2.0, and agrees with the project's own files."""
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     wanted = {
         "cff-version": "1.2.0",
         "type": "software",
@@ -52,27 +50,4 @@ def faults(text: str) -> list[str]:
             source.authors
         ):
             wrong.append(f"reference {source.key} is not as pinned")
-    return wrong + [f"reference {url}" for url in listed]
-
-
-def test_citation() -> None:
-    assert faults(TEXT) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "fault"),
-    [
-        (f"version: {PROJECT['version']}", "version: 9.9.9", "version"),
-        ("cff-version: 1.2.0", "cff-version: 1.1.0", "cff-version"),
-        ("license: Apache-2.0", "license: MIT", "license"),
-        ('  - name: "The depthlaw developers"', "  - depthlaw", "authors"),
-        ("abstract:", "abstracts:", "abstract"),
-        ("  - sub-ln\n", "", "keywords"),
-        ("Foundation Transformers", "Foundations", "reference magneto is not as pinned"),
-        ("type: blog", "type: gossip", "reference su"),
-    ],
-)
-def test_citation_finds_a_mutant(old: str, new: str, fault: str) -> None:
-    mutant = TEXT.replace(old, new, 1)
-    assert mutant != TEXT
-    assert faults(mutant) == [fault]
+    assert wrong + [f"reference {url}" for url in listed] == []

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from paper_checks.papers.registry import claims
 from paper_checks.routes.printed_tables import side_by_side
 from paper_checks.verify.document import small_tables
 from tests import once
-from tests.command import DEPTHLAW, depthlaw, document, told
+from tests.command import depthlaw, document, told
 from tests.paper_checks.train_command import in_this_process
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
@@ -90,16 +89,6 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
         assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
 
 
-@pytest.mark.slow
-def test_readme_s_first_command_in_a_process(tmp_path: Path) -> None:
-    program, *arguments = shlex.split(examples(README)[0][0])
-    assert program == ".venv/bin/depthlaw"
-    result = subprocess.run([DEPTHLAW, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
-    assert (tmp_path / arguments[arguments.index("--plot") + 1]).stat().st_size > 0
-
-
 def without_measured(line: str) -> str:
     """A line of ``measure`` but for its measured numbers; blanks and the lines of a table aside."""
     line = re.sub(r"measured \S+ \[.*?\]", "measured", line)
@@ -116,50 +105,14 @@ def test_readme_measures_so() -> None:
     assert wanted and all(line in found for line in wanted), found
 
 
-def test_what_is_predicted_is_compared() -> None:
-    line = "│ 32 │ update │     21.33 │    22.55 ± 1 │ 1.057 [0.924, 1.190] │"
-    assert without_measured(line) == without_measured("│ 32 │ update │ 21.33 │ 9e-10 ± 2e+01 │ -3 [-4.5, 1] │")
-    for mutant in (line.replace("21.33", "21.34"), line.replace("update", "fc1"), line.replace(" ±", "")):
-        assert without_measured(mutant) != without_measured(line)
-
-
-def test_readme_has_examples_with_output() -> None:
-    assert len(examples(README)) >= 4
-    assert any(output for _, output in examples(README))
-
-
-def test_examples_find_a_mutant() -> None:
-    assert examples("```console\n$ depthlaw x\none\n```\n") == [("depthlaw x", "one\n")]
-    assert plain("one  \n") != plain("two")
-    lines = ["one", "two", "three", "four"]
-    for shown in (
-        lines,
-        ["...", "four"],
-        ["one", "..."],
-        ["one", "...", "four"],
-        ["...", "two", "...", "four"],
-        ["..."],
-    ):
-        assert is_shown(shown, lines), shown
-    for mutant in ([], ["one"], ["four"], ["...", "three"], ["two", "..."], ["...", "three", "...", "two", "..."]):
-        assert not is_shown(mutant, lines), mutant
-
-
-def failures(text: str) -> int:
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    tests = [doctest.DocTestParser().get_doctest(block, {}, "README", "README.md", 0) for block in blocks]
-    tests = [test for test in tests if test.examples]
-    assert tests
-    runner = doctest.DocTestRunner(verbose=False)
-    return sum(runner.run(test, out=lambda _: None).failed for test in tests)
-
-
 def test_readme_python() -> None:
-    assert failures(README) == 0
-
-
-def test_readme_python_finds_a_mutant() -> None:
-    assert failures("```python\n>>> 1 + 1\n3\n```\n") == 1
+    blocks = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    tests = [doctest.DocTestParser().get_doctest(block, {}, "README", "README.md", 0) for block in blocks]
+    runner = doctest.DocTestRunner(verbose=False)
+    wrong: list[str] = []
+    for one in tests:
+        runner.run(one, out=wrong.append)
+    assert runner.tries > 0 and not wrong, "".join(wrong)
 
 
 def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
@@ -173,9 +126,6 @@ def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
     result = subprocess.run(["bash", "-c", script], env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == [f"S1-3{i}" for i in range(10)]
-    bare = script.removeprefix(f"{first} && ")
-    refused = subprocess.run(["bash", "-c", bare], env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert refused.returncode != 0
 
 
 def test_readme_s_tokens_change_little() -> None:
@@ -191,48 +141,19 @@ def test_readme_s_tokens_change_little() -> None:
 # --- what it names: files, numbers
 
 
-def absent(text: str, root: Path = ROOT) -> list[str]:
-    """Pictures and files in backticks that are not there; what commands write (``out/``) is none of them."""
-    pictures = re.findall(r"\]\(([\w./-]+)\)", text)
-    files = re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:ipynb|md|py|cff|toml|svg))`", text)
-    named = [name for name in (*pictures, *files) if name != "mine.svg"]
-    return [name for name in named if not (root / name).is_file()]
-
-
 def test_what_readme_names_is_there() -> None:
-    assert absent(README) == []
+    """Its pictures and the files in backticks; what commands write is none of them."""
+    pictures = re.findall(r"\]\(([\w./-]+)\)", README)
+    files = re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:ipynb|md|py|cff|toml|svg))`", README)
+    assert [name for name in (*pictures, *files) if name != "mine.svg" and not (ROOT / name).is_file()] == []
     assert README.count(".ipynb`") == 9
-
-
-def test_absent_finds_a_mutant(tmp_path: Path) -> None:
-    (tmp_path / "there.md").touch()
-    text = "![a\nb](figures/not.svg) `there.md` `notebooks/10_not.ipynb` `out/x.json`"
-    assert absent(text, tmp_path) == ["figures/not.svg", "notebooks/10_not.ipynb"]
-
-
-def counts(text: str) -> list[str]:
-    """Every sentence that counts the verdicts: what `make verify` prints, and the generated list."""
-    return re.findall(r"claims: (\d+ [A-Z]+(?:, \d+ [A-Z]+){2,})", text)
-
-
-def test_readme_counts_verdicts_once() -> None:
-    assert len(counts(README)) == 2
-    assert len(set(counts(README))) == 1
-    total = sum(int(number) for number in re.findall(r"\d+", counts(README)[0]))
-    assert f"each of {total} claims" in README
-    assert f"| {total} | - |" in PEERS
-
-
-def test_counts_find_a_mutant() -> None:
-    assert len(set(counts(README.replace("claims: 99", "claims: 98", 1)))) == 2
 
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-@cache
-def wanted() -> list[str]:
-    """What the README has to say, where it says how many there are of something, or what its picture shows."""
+def test_readme_says_how_many_there_are() -> None:
+    """Of claims, verdicts, mutants, cells, schemes and optimizers; and what its picture shows."""
     every = claims().values()
     found = [one.expected for one in every]
     verdicts = ", ".join(f"{found.count(one)} {one.value}" for one in reversed(Verdict))
@@ -242,7 +163,7 @@ def wanted() -> list[str]:
     compared = [row for row in side_by_side(small_tables(), every) if row["equal"] is not None]
     equal = sum(row["equal"] for row in compared)
     optimizers = WORDS[len(OPTIMIZERS)]
-    return [
+    wanted = [
         f"![{alt_text()}](paper_checks/results/figures/why.svg)",
         f"each of {len(found)} claims",
         f"``` {len(found)} claims: {verdicts} {len(used)} results that people use: {results}. Found",
@@ -255,30 +176,5 @@ def wanted() -> list[str]:
         f"| rules by optimizer | {optimizers} |",
         f"| claims of papers, one by one | {len(found)} |",
     ]
-
-
-def unsaid(text: str) -> list[str]:
-    said = " ".join(text.split())
-    return [one for one in wanted() if one not in said]
-
-
-def test_readme_says_how_many_there_are() -> None:
-    assert unsaid(README + PEERS) == []
-
-
-@pytest.mark.parametrize(
-    ("right", "other"),
-    [
-        ("Mutants: 825 tried, 825", "Mutants: 999 tried, 999"),
-        ("50 equal", "40 equal"),
-        ("all 22 schemes", "all 31 schemes"),
-        ("Twelve optimizers", "Twenty optimizers"),
-        ("| twelve |", "| eleven |"),
-        ("``\n143 claims: 99 CONFIRMED", "``\n143 claims: 98 CONFIRMED"),
-        ("-->\n\n143 claims", "-->\n\n144 claims"),
-        ("DeepNorm is flat", "DeepNorm grows"),
-    ],
-)
-def test_unsaid_finds_a_mutant(right: str, other: str) -> None:
-    assert right in README + PEERS
-    assert unsaid((README + PEERS).replace(right, other, 1))
+    said = " ".join((README + PEERS).split())
+    assert [one for one in wanted if one not in said] == []
