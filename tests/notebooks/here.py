@@ -9,7 +9,6 @@ import ast
 import linecache
 import warnings
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from typing import Any
 
 import matplotlib
@@ -35,13 +34,10 @@ def shown(
     cells: Sequence[str],
     name: str = "notebook",
     look: Callable[[Figure], object] | None = None,
-    *,
-    is_painted: bool = False,
 ) -> list[Shown]:
     """What these cells show, in order, run one after another in a new namespace: pictures are drawn, and everything is
-    set in each format that a notebook asks for. look: is given each picture once it is drawn. is_painted: also as
-    pixels, else a picture has no bytes. Where nobody looks at a picture its parts are not laid out, which is most of
-    the work.
+    set in each format that a notebook asks for, but a picture has no bytes. look: is given each picture once it is
+    drawn. Where nobody looks at a picture its parts are not laid out, which is most of the work.
 
     An error is the cell's own, and its traceback has the cell's number and its line.
     """
@@ -49,16 +45,12 @@ def shown(
     formatter = DisplayFormatter()
 
     def png(figure: Figure) -> bytes:
-        kept = BytesIO()
-        if is_painted:
-            figure.savefig(kept, format="png", metadata={"Software": None})
-        else:
-            if look is None:
-                figure.set_layout_engine("none")
-            figure.draw_without_rendering()
+        if look is None:
+            figure.set_layout_engine("none")
+        figure.draw_without_rendering()
         if look is not None:
             look(figure)
-        return kept.getvalue()
+        return b""
 
     def display(*objects: Any) -> None:
         found.extend(formatter.format(one)[0] for one in objects)
