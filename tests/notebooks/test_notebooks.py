@@ -14,6 +14,7 @@ import torch
 
 from paper_checks.claims.claim import Part, PartResult
 from paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
+from tests.near import is_near
 from tests.notebooks.here import code, shown
 
 MOST_BYTES = 1_000_000
@@ -79,10 +80,8 @@ def test_notebook_says_the_same_when_it_is_run_again(name: str) -> None:
 
     A machine rounds in its own way, so numbers are compared to three digits; pictures are not.
     """
-    assert differing(said(committed(name)["cells"]), said(run(name).cells)) == []
-
-
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+    pairs = zip(said(committed(name)["cells"]), said(run(name).cells), strict=True)
+    assert [pair for pair in pairs if not is_near(*pair, rel=5e-3, absolute=1e-12)] == []
 
 
 def said(cells: list[Any]) -> list[str]:
@@ -90,17 +89,6 @@ def said(cells: list[Any]) -> list[str]:
     outputs = [one for cell in cells if cell["cell_type"] == "code" for one in cell["outputs"]]
     parts = [one.get("text") or one.get("data", {}).get("text/markdown", "") for one in outputs]
     return ["".join(part) for part in parts]
-
-
-def differing(one: list[str], other: list[str]) -> list[tuple[str, str]]:
-    """The outputs that differ by more than rounding: in their words, or in a number's third digit."""
-    pairs = list(zip(one, other, strict=True))
-    return [(a, b) for a, b in pairs if NUMBER.sub("#", a) != NUMBER.sub("#", b) or not is_near(a, b)]
-
-
-def is_near(one: str, other: str) -> bool:
-    numbers, others = ([float(number) for number in NUMBER.findall(text)] for text in (one, other))
-    return others == pytest.approx(numbers, rel=5e-3, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

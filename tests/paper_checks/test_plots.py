@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def drawn(rows: Sequence[Mapping[str, Any]], num_each: int = 1) -> tuple[Drawing
     return found, {curve.label.split("\n")[0]: curve for curve in found.panels[0].curves}
 
 
-def check_update() -> None:
+def test_the_update_is_of_its_rows() -> None:
     """The line, the points that there are with their intervals, guides through the first point; others are named."""
     found, curves = drawn(ROWS)
     assert list(curves) == ["flat", "as L", "predicted", ""]
@@ -44,7 +44,7 @@ def check_update() -> None:
     )
 
 
-def check_layers() -> None:
+def test_layers_are_of_their_rows() -> None:
     """N layers are half as many as L sublayers: of points, guides, powers and what is missing."""
     found, curves = drawn(ROWS, 2)
     assert list(curves) == ["flat", "as N", "predicted", ""]
@@ -84,7 +84,7 @@ BY_ROLE = [
 ]
 
 
-def check_roles() -> None:
+def test_roles_are_of_their_rows() -> None:
     """One panel: each over its own first, with its power; grey is what hardly counts, bold what counts most."""
     found = plots.drawing_of(Shown(BY_ROLE, UNITS, 64), "title", "note")
     curves = {curve.label.split(" ")[0]: curve for curve in found.panels[0].curves}
@@ -100,30 +100,3 @@ def check_roles() -> None:
     assert widths == {"all": 2.6, "q": 0.8, "bias": 0.8, "head": 2.6}, "bias: 25.6 / 64 of 32; head: 300 / 8 of 32"
     assert "0 at every depth: embedding" in found.note
     assert "d = 64" in found.note
-
-
-CHECKS: dict[str, Callable[[], None]] = {check.__name__: check for check in (check_update, check_layers, check_roles)}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_figure_is_of_its_rows(check: str) -> None:
-    CHECKS[check]()
-
-
-_drawing_of, _guides, _point = plots.drawing_of, plots._guides, plots._point
-MUTANTS: dict[str, tuple[str, str, Any]] = {
-    "no intervals": ("check_update", "_point", lambda x, row, unit=1.0: (*_point(x, row, unit)[:2], None, None)),
-    "no guides": ("check_update", "_guides", lambda *_: []),
-    "guides twice as high": ("check_update", "_guides", lambda at, by: _guides([(x, 2 * y) for x, y in at], by)),
-    "sublayers for layers": ("check_layers", "drawing_of", lambda *given: _drawing_of(*given[:3])),
-    "points in their own unit": ("check_roles", "_point", lambda x, row, unit=1.0: _point(x, row)),
-    "every role counts alike": ("check_roles", "_share", lambda *_: 1.0),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, replaced, mutant = MUTANTS[name]
-    monkeypatch.setattr(plots, replaced, mutant)
-    with pytest.raises(AssertionError):
-        CHECKS[check]()
