@@ -29,7 +29,7 @@ DATA = {"guess": 3.0, "uniform": 5.0}
 RUNS: dict[Trial, TrainResult | None] = {
     Trial(scheme="post-ln"): result("stuck", [6.0, 4.0], [5.5]),
     Trial(scheme="post-ln", seed=1): result("trained", [6.0, 2.0], [5.0]),
-    Trial(scheme="post-ln", seed=2): result("diverged", [6.0], [7.0, 1e9, None]),
+    Trial(scheme="post-ln", seed=2): result("diverged", [3.0], [7.0, 1e9, None]),
     Trial(scheme="post-ln", seed=3): None,
     Trial(scheme="deepnorm", num_layers=8): result("trained", [6.0, 2.5], [4.5]),
 }
