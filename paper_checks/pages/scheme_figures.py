@@ -18,12 +18,13 @@ from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline
+from paper_checks.pages.markdown import interval, span
 from paper_checks.pages.measured import Index
 from paper_checks.pages.transformers.cells import ROLES, Cell, Name, cell
 from paper_checks.pages.transformers.figures import measured_point
 from paper_checks.pages.transformers.growth import Laws, last_exponent
 from paper_checks.pages.transformers.page import study
-from paper_checks.pages.transformers.text import LAYERS, WIDE, interval
+from paper_checks.pages.transformers.text import LAYERS, WIDE
 from paper_checks.system.places import RECORDS
 from sims.records import record
 from sims.stats import Estimate
@@ -170,9 +171,7 @@ def _power(slope: float) -> str:
 
 
 def _seeds(found: Beside) -> str:
-    numbers = [one.num_seeds for one in found.cells.values() if one.num_seeds]
-    few, most = min(numbers, default=0), max(numbers, default=0)
-    return str(few) if few == most else f"{few} to {most}"
+    return span([one.num_seeds for one in found.cells.values() if one.num_seeds])
 
 
 def _said(found: Beside, letter: str) -> str:

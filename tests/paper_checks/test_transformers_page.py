@@ -16,6 +16,7 @@ from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import LENGTHS, Law
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import svg
+from paper_checks.pages.markdown import interval
 from paper_checks.pages.transformers.cells import Cell, Name, combined, holds, limit, part, width_fit
 from paper_checks.pages.transformers.growth import (
     VECTORS,
@@ -30,7 +31,7 @@ from paper_checks.pages.transformers.growth import (
     share,
 )
 from paper_checks.pages.transformers.page import PAGE, Study, drawings, page, study
-from paper_checks.pages.transformers.text import LAYERS, NARROW, WIDE, by_role, interval, total, variants, width
+from paper_checks.pages.transformers.text import LAYERS, NARROW, WIDE, by_role, total, variants, width
 from paper_checks.system.places import FIGURES, RECORDS
 from sims import stats
 from sims.records import record

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from paper_checks.experiments.base import Book
 from paper_checks.experiments.stable_rates import AXIS, LAYERS, SCHEMES, gpt, wide
+from paper_checks.pages.markdown import table
 from paper_checks.pages.training.numbers import (
     Record,
     Runs,
@@ -18,7 +19,6 @@ from paper_checks.pages.training.numbers import (
     trial_of,
 )
 from paper_checks.pages.training.text import NOTHING, bracket, count, forecast, number, opening, update
-from paper_checks.pages.transformers.text import table
 from paper_checks.routes.forecast import LOOKS, Case, Pair
 from paper_checks.routes.training import half_learnt, in_octaves
 from sims.stats import LEVEL

@@ -18,6 +18,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.training_theory import OPTIMIZER, predicted
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
 from paper_checks.lowering.trials import SHAPES, Trial
+from paper_checks.pages.markdown import table
 from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
@@ -26,7 +27,6 @@ from paper_checks.pages.training.numbers import (
     judged_pairs,
     leaves,
 )
-from paper_checks.pages.transformers.text import table
 from paper_checks.routes.forecast import LOOKS, Pair
 from paper_checks.routes.questions import OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
 from paper_checks.routes.training import Answered, FallsWithDepth, in_octaves

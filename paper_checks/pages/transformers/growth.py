@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from paper_checks.experiments.kernel_laws import LENGTHS, Law, law
 from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages.transformers.text import SHOWN_ROLES, table
+from paper_checks.pages.markdown import section
+from paper_checks.pages.transformers.text import SHOWN_ROLES
 from theory.kernel.predict import unit_power
 from theory.schemes import SCHEMES
 
@@ -55,26 +57,21 @@ def at(found: Law, role: str, layers: float) -> float:
 
 
 def growth(found: Laws) -> str:
-    last, errors = f"from N = {LENGTHS[-2]} to {LENGTHS[-1]:,}", _end_errors(found)
-    tables = "".join(
-        f"Under {optimizer}:\n\n"
-        + table(
-            ["scheme", "update", "update at the end", *SHOWN_ROLES, "grows at the end"],
-            [_growth_row(name, found[name, optimizer]) for name in SCHEMES],
-        )
-        + "\n"
-        for optimizer in OPTIMIZERS
+    errors = _end_errors(found)
+    return section(
+        "transformers",
+        "growth",
+        first=FIRST,
+        before=LENGTHS[-2],
+        last=LENGTHS[-1],
+        flat=FLAT,
+        small=SMALL,
+        num_small=sum(error < SMALL for error in errors),
+        errors=errors,
+        promises=[_promises(found, optimizer) for optimizer in OPTIMIZERS],
+        roles=list(SHOWN_ROLES),
+        tables={optimizer: [_growth_row(name, found[name, optimizer]) for name in SCHEMES] for optimizer in OPTIMIZERS},
     )
-    return f"""## How each role grows with depth
-
-Exponents in N of the predicted U over N = {FIRST} to {LENGTHS[-1]:,}, by least squares of the logarithms, at infinite
-width and with infinitely large heads; "at the end" is {last}. Bold: flat at the end, which is an
-exponent below {FLAT} either way, whatever it was before. Its quasi-random error is below {SMALL} in
-{sum(error < SMALL for error in errors)} of {len(errors)} cases, and {max(errors):.1g} at most.
-0: does not move, as a factor in front of it begins at 0.
-
-{"".join(_promises(found, optimizer) for optimizer in OPTIMIZERS)}
-{tables}"""
 
 
 def _end_errors(found: Laws) -> list[float]:
@@ -88,7 +85,7 @@ def _end_errors(found: Laws) -> list[float]:
 
 def _growth_row(name: str, found: Law) -> list[str]:
     end = last_exponent(found)
-    still = _list(growing(found))
+    still = ", ".join(growing(found)) or "none"
     return [name, _exponent(found, "update"), _two(end), *(_exponent(found, role) for role in SHOWN_ROLES), still]
 
 
@@ -111,52 +108,42 @@ def _two(value: float | None) -> str:
     return "0" if value is None else f"{value:z.2f}"
 
 
-def _promises(found: Laws, optimizer: str) -> str:
+def _promises(found: Laws, optimizer: str) -> dict[str, Any]:
     """Which schemes keep the matrices' update flat, and what breaks the promise all the same."""
     ends = {name: last_exponent(found[name, optimizer]) for name in SCHEMES}
-    flat = [name for name, end in ends.items() if end is not None and abs(end) < FLAT]
-    falls = [name for name, end in ends.items() if end is not None and end <= -FLAT]
-    whole = [name for name in flat if not growing(found[name, optimizer])]
-    broken = [f"{name} ({', '.join(growing(found[name, optimizer]))})" for name in flat if name not in whole]
-    return f"""- Under {optimizer} the matrices' update is flat at the end in {len(flat)} of {len(SCHEMES)} schemes.
-  No role grows in {_list(whole)}. Other roles grow in {_list(broken, "; ")}.
-  The update falls in {_list(falls)}, and is 0 in {_list([name for name, end in ends.items() if end is None])}.
-"""
-
-
-def _list(names: Sequence[str], mark: str = ", ") -> str:
-    return mark.join(names) or "none"
+    flat = {name: growing(found[name, optimizer]) for name, end in ends.items() if end is not None and abs(end) < FLAT}
+    return {
+        "optimizer": optimizer,
+        "num": len(ends),
+        "flat": flat,
+        "whole": [name for name, roles in flat.items() if not roles],
+        "broken": [f"{name} ({', '.join(roles)})" for name, roles in flat.items() if roles],
+        "falls": [name for name, end in ends.items() if end is not None and end <= -FLAT],
+        "still": [name for name, end in ends.items() if end is None],
+    }
 
 
 # ---------------------------------------------------------------- what to do about it
 
 
 def advice(found: Laws) -> str:
-    tables = ""
+    tables = []
     for optimizer in ("adam", "sgd"):
         roles = [role for role in SHOWN_ROLES if any(role in found[name, optimizer].roles for name in USED)]
         rows = [row for name in USED for row in _multipliers(name, optimizer, found, roles)]
-        most = ", ".join(f"{name} {_to_turn_down(found[name, optimizer], optimizer)}" for name in USED)
-        tables += (
-            f"Under {optimizer}. Of the roles whose share is {100 * MATTERS:g} % or more, the one to turn down most at "
-            f"{ASKED[1]} layers: {most}.\n\n"
-        )
-        tables += table(["scheme", "N", *roles], rows) + "\n"
-    return f"""## What to do about it
-
-A step is proportional to its learning rate. So a role whose U grows as N^p moves the model as much at N layers as it
-did at N0 if its learning rate is multiplied by U(N0)/U(N), near (N/N0)^-p. The tables have this multiplier for each
-role of a model whose learning rate was tuned at N0 = {START} layers: first the power -p, over N = {FIRST} to
-{LENGTHS[-1]:,}, then numbers of the curve itself (between kept N, along the straight line of the logarithms).
-A role with a multiplier above 1 falls behind the others in depth; to leave it at 1 is safe. It is the first step that
-this holds for; training is another matter.
-
-How much a role matters at all is in the rows "share": its part of the update beside that of all matrices, at
-{ASKED[1]} layers and d = {MODEL:,}. Norms and biases are 1/d of the numbers above, so in a wide model their learning
-rate hardly matters. Of other schemes, optimizers, depths and widths:
-`depthlaw predict --attention --scheme NAME --optimizer NAME --layers 8,100 --width {MODEL} --roles`.
-
-{tables}"""
+        most = [f"{name} {_to_turn_down(found[name, optimizer], optimizer)}" for name in USED]
+        tables.append({"optimizer": optimizer, "roles": roles, "rows": rows, "most": most})
+    return section(
+        "transformers",
+        "advice",
+        start=START,
+        first=FIRST,
+        last=LENGTHS[-1],
+        asked=ASKED[1],
+        model=MODEL,
+        matters=100 * MATTERS,
+        tables=tables,
+    )
 
 
 def multiplier(found: Law, role: str, layers: int) -> float | None:
@@ -206,17 +193,17 @@ def overtaking(found: Laws) -> str:
                 first.append(min(depth for depth in depths if depth is not None))
     heads = ["scheme", "optimizer", *(f"{role}, d = {d_model:,}" for d_model in WIDTHS for role in VECTORS)]
     heads += [f"together, d = {d_model:,}" for d_model in WIDTHS]
-    return f"""## When norms and biases move the model more than its matrices
-
-At width d the part of a norm's gain or bias, or of a linear bias, is 1/d of its number here (under lamb, where biases
-at 0 do not move, a gain's is d^(-1/2) of it): little in a wide and shallow model. Where it grows faster than the
-matrices' update, it is the larger of the two from some N on, which is in the table: within {LENGTHS[-1]:,} layers for
-{sum(depth <= LENGTHS[-1] for depth in first)} of {len(found)} schemes and optimizers.
-"together": all three; within {LENGTHS[-1]:,} layers.
-~: beyond these, by the exponents from {LENGTHS[-2]} to {LENGTHS[-1]:,}.
--: not below {FARTHEST:,} layers, or there is no such role, or it does not move. Lines of these alone are left out.
-
-{table(heads, rows)}"""
+    return section(
+        "transformers",
+        "overtaking",
+        before=LENGTHS[-2],
+        last=LENGTHS[-1],
+        farthest=FARTHEST,
+        num=len(found),
+        num_soon=sum(depth <= LENGTHS[-1] for depth in first),
+        heads=heads,
+        rows=rows,
+    )
 
 
 def _depth(depth: float | None) -> str:

@@ -1,0 +1,58 @@
+"""Markdown from templates: a page's words stand in ``templates/PAGE.md.jinja``, and Python has its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sims.stats import Estimate
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+
+
+def section(page: str, name: str, **values: Any) -> str:
+    """A section of a page: the block of this name in its template, filled with these values."""
+    template = _environment().get_template(f"{page}.md.jinja")
+    return "".join(template.blocks[name](template.new_context(values)))
+
+
+@cache
+def _environment() -> Environment:
+    """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters.update(to=format, interval=interval)
+    found.globals.update(table=table)
+    return found
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def interval(found: Estimate | None, digits: int = 3) -> str:
+    """The mean, and its interval where there is one; a dash where there is nothing."""
+    return "-" if found is None else bracket(found.mean, found.low, found.high, digits)
+
+
+def bracket(value: float, low: float | None, high: float | None, digits: int = 2) -> str:
+    if low is None or high is None:
+        return f"{value:z.{digits}f}"
+    return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def span(numbers: Sequence[int]) -> str:
+    """The least and the largest."""
+    few, most = min(numbers, default=0), max(numbers, default=0)
+    return str(few) if few == most else f"{few} to {most}"
