@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from paper_checks.experiments.base import Book
 from paper_checks.experiments.stable_rates import AXIS, LAYERS, SCHEMES, gpt, wide
-from paper_checks.pages.markdown import table
+from paper_checks.pages.markdown import bracket, section
 from paper_checks.pages.training.numbers import (
     Record,
     Runs,
@@ -18,7 +19,7 @@ from paper_checks.pages.training.numbers import (
     mean_update,
     trial_of,
 )
-from paper_checks.pages.training.text import NOTHING, bracket, count, forecast, number, opening, update
+from paper_checks.pages.training.text import NOTHING, count, forecast, number, opening, update
 from paper_checks.routes.forecast import LOOKS, Case, Pair
 from paper_checks.routes.training import half_learnt, in_octaves
 from sims.stats import LEVEL
@@ -26,34 +27,22 @@ from sims.training.outcomes import Edge
 from theory.schemes import scheme
 
 MOST_PAIRS = 8
-_RATE_HEADS = ("network", "layers", "width", "seeds", "largest rate", "trained of tried", "U at start", "predicted")
-_RANK_HEADS = ("largest rate at which it", "layers", "networks", "over networks", "over seeds")
-_PAIR_HEADS = ("layers", "smaller update (U)", "larger update (U)", "octaves of rate, first over second")
 _FAMILIES = {"norm after the sum": True, "not after it": False}
 _WORDS: dict[str, str] = dict(zip(LOOKS, ("trains", "learns half"), strict=True))
 
 
 def stable_rates(record: Record, images: str) -> str:
-    return f"""{opening(record)}{images}### Largest rates
-
-The largest rate of the grid at which a seed trains, as a power of 2: the mean over seeds, and the least and the
-largest seed. The true one is between it and the next of the grid. Tried: all runs of the searches. U: mean, and least
-to largest seed; beside it what the kernel rung predicts at infinite width, where it does. {_axis(record)}
-
-{table(_RATE_HEADS, [_searched(one) for one in record.runs.values() if one.arm.grid])}
-### Does the update predict it?
-
-Spearman's correlation of U at initialisation and the largest rate, both means over seeds. "Smaller update, larger rate"
-would be -1. The first interval asks whether other networks would show it, the second whether other seeds would at the
-same networks. Over all depths the points of one scheme are kin, so that row's first interval is too short. "Trains":
-a run ends below what can be had without its input. "Learns half": it ends below {_half(record.book)}, half of the way
-from there to the best arm of the curves; where an arm never comes so far, its rate counts as below all that were tried.
-Last rows of each: the schemes that norm the sum of stream and branch, as Post-LN does, and the others; this split was
-thought of when the figure was seen.
-
-{table(_RANK_HEADS, [row for look in LOOKS for row in _correlations(record.book, look)])}
-{_contradictions(record.book)}
-"""
+    return section(
+        "training",
+        "stable_rates",
+        opening=opening(record),
+        images=images,
+        axis=_axis(record),
+        searched=[_searched(one) for one in record.runs.values() if one.arm.grid],
+        half=_half(record.book),
+        correlations=[row for look in LOOKS for row in _correlations(record.book, look)],
+        **_contradictions(record.book),
+    )
 
 
 def _axis(record: Record) -> str:
@@ -122,23 +111,18 @@ def _ranks(found: Sequence[Case]) -> list[str]:
     return [bracket(one.value, one.low, one.high), bracket(seeds.mean, seeds.low, seeds.high)]
 
 
-def _contradictions(book: Book) -> str:
+def _contradictions(book: Book) -> dict[str, Any]:
     """Of the look that all networks have."""
     found = judged_pairs(book, LOOKS[0])
     against = sorted((pair for pair in found if pair.agrees is False), key=lambda pair: pair.rates.octaves.high or 0.0)
-    if not found:
-        return "No two networks of one depth in the record have updates that differ by their interval.\n"
-    said = (
-        f"Of {len(found)} pairs of one depth whose updates differ by their interval over seeds, {count(found, True)} "
-        f"have the larger rate with the smaller update and {len(against)} contradict it; the rest are open. Of pairs "
-        f"without a difference, one in {2 / (1 - LEVEL):.0f} or fewer would contradict it by chance."
-    )
-    if not against:
-        return f"{said}\n"
     updates = {case.name: case for several in cases_by_depth(book, LOOKS[0]).values() for case in several}
-    rows = [_pair_row(pair, updates[pair.smaller], updates[pair.larger]) for pair in against[:MOST_PAIRS]]
-    which = "Those" if len(against) <= MOST_PAIRS else f"The {MOST_PAIRS} clearest of those"
-    return f"{said} {which} that contradict:\n\n{table(_PAIR_HEADS, rows)}"
+    return {
+        "num_pairs": len(found),
+        "num_agree": count(found, True),
+        "num_against": len(against),
+        "by_chance": 2 / (1 - LEVEL),
+        "pairs": [_pair_row(pair, updates[pair.smaller], updates[pair.larger]) for pair in against[:MOST_PAIRS]],
+    }
 
 
 def _pair_row(pair: Pair, *both: Case) -> list[str]:
