@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sims.stats import Estimate
 
+THE_FORMULA = "the formula"
+"""What a cell of a table has in place of one that is too long for it."""
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
@@ -31,9 +34,21 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters.update(to=format, interval=interval)
+    found.filters.update(to=format, plain=plain, code=code)
     found.globals.update(table=table)
     return found
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves as it is, with powers and norms as people write them."""
+    text = re.sub(r"(?<=\d)\*(?=[A-Z(])", "", text.replace("**", "^").replace("||", "\u2016"))
+    text = re.sub(r"(?<! )\*|\*(?! )", r"\\*", text)
+    return re.sub(r"<(?=[A-Za-z/!])", "&lt;", text.replace("|", r"\|"))
+
+
+def code(cell: str) -> str:
+    """A formula in a cell of a table; the words that stand for a long one are words."""
+    return cell if cell == THE_FORMULA else f"`{cell}`".replace("|", r"\|")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

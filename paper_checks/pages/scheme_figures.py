@@ -19,8 +19,7 @@ from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline
 from paper_checks.pages.markdown import interval, span
-from paper_checks.pages.measured import Index
-from paper_checks.pages.transformers.cells import ROLES, Cell, Name, cell
+from paper_checks.pages.transformers.cells import ROLES, Cell, Index, Name, cell
 from paper_checks.pages.transformers.figures import measured_point
 from paper_checks.pages.transformers.growth import Laws, last_exponent
 from paper_checks.pages.transformers.page import study

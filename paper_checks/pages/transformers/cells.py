@@ -5,6 +5,7 @@ Every interval counts both errors: the scatter over the seeds, and the quasi-ran
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from scipy.special import stdtrit
 from paper_checks.experiments.kernel_kept import Kept, Number
 from paper_checks.experiments.sweeps import Sweep
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.measured import Index
 from sims import stats
 from sims.model import BRANCH_ROLES, OTHER_ROLES
 from sims.records import record
@@ -26,6 +26,23 @@ from theory.kernel.predict import REPLICATES
 ROLES = (*BRANCH_ROLES, *OTHER_ROLES)
 Name = tuple[str, str, int, int]
 """Scheme, optimizer, layers, width."""
+
+
+class Index:
+    """Runs by what they are of."""
+
+    def __init__(self, runs: Iterable[record.Run]) -> None:
+        self._runs: dict[str, list[record.Run]] = {}
+        for run in runs:
+            self._runs.setdefault(json.dumps(run.config, sort_keys=True), []).append(run)
+
+    def find(self, network: Network, optimizer: str) -> record.Found:
+        """LookupError where there is nothing of it."""
+        config = record.plain(network.named(optimizer))
+        runs = self._runs.get(json.dumps(config, sort_keys=True))
+        if runs is None:
+            raise LookupError(f"no run of {network.scheme.name} under {optimizer} at {network.depth} sublayers")
+        return record.find(runs, config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,4 +216,5 @@ def errors_off(found: Estimate) -> float:
 
 
 def holds(found: Estimate, value: float = 1.0) -> bool:
+    """Whether the interval does; none does where its error is not known."""
     return found.low is not None and found.high is not None and found.low <= value <= found.high
