@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup
 
@@ -108,9 +108,9 @@ _RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Curve:
     """label: at its right end, in lines; with is_beside, at its last point, where there is room.
 
-    line: x and y; beyond: where it goes on, dotted. points: with their intervals; ends: of each point, 1 or -1 where
-    the true one may lie above or below. faint: single seeds; band: x, lowest and highest. What lies outside the panel
-    is cut off, and a point there is an arrow at its edge.
+    line: x and y; beyond: where it goes on, dotted. points: with their intervals; has_dots: one at each place of the
+    line. ends: of each point, 1 or -1 where the true one may lie above or below. faint: single seeds; band: x, lowest
+    and highest. What lies outside the panel is cut off, and a point there is an arrow at its edge.
     """
 
     label: str = ""
@@ -125,6 +125,18 @@ class Curve:
     mark: str = "o"
     width: float = 1.6
     is_beside: bool = False
+    has_dots: bool = False
+
+    @classmethod
+    def of_scheme(cls, scheme: str, label: str | None = None, **options: Any) -> Curve:
+        """In the colour and with the mark of a scheme; named by it where nothing else is said."""
+        colour, mark = LOOKS[scheme]
+        return cls(label=scheme if label is None else label, colour=colour, mark=mark, **options)
+
+    @property
+    def marked(self) -> Sequence[Interval]:
+        """The points that have a mark."""
+        return [(x, y, None, None) for x, y in self.line] if self.has_dots else self.points
 
     @property
     def xs(self) -> list[float]:
@@ -145,8 +157,9 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """title: above it, and below that what its vertical axis shows (y). about: for who cannot see it. note: in the
-    middle of one without curves. y_range: where it is not that of the curves. shaded: between two heights."""
+    """title: above it, and below that what its vertical axis shows (y). about: for who cannot see it. curves: those
+    that have nothing are left out; note: in the middle where none is left. y_range: where it is not that of the curves.
+    shaded: between two heights."""
 
     title: str = ""
     about: str = ""
@@ -158,6 +171,10 @@ class Panel:
     y_kind: Kind = "log"
     y_range: Place | None = None
     shaded: Place | None = None
+
+    @property
+    def shown(self) -> list[Curve]:
+        return [curve for curve in self.curves if curve.xs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +195,10 @@ class Drawing:
     width: float = 350
     height: float = 225
     scale: Literal["own", "slopes", "shared"] = "own"
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(panel.shown for panel in self.panels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,7 +385,7 @@ class _Frame:
 def shapes(drawing: Drawing) -> list[list[Shape]]:
     """Of each panel, from its upper left corner."""
     panels, upright = drawing.panels, _upright(drawing)
-    ends = [curve.label for panel in panels for curve in panel.curves if not curve.is_beside]
+    ends = [curve.label for panel in panels for curve in panel.shown if not curve.is_beside]
     longest = max((len(line) for label in ends for line in label.split("\n")), default=0)
     right = drawing.width - 10 - _LETTER * longest - _GUTTER * bool(longest)
     ticks = [scale.label(tick) for scale in upright for tick in scale.ticks]
@@ -379,7 +400,7 @@ def shapes(drawing: Drawing) -> list[list[Shape]]:
 
 def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> list[Shape]:
     found: list[Shape] = [Words(4, 14, panel.title, colour="--ink", is_bold=True)] if panel.title else []
-    if not panel.curves:
+    if not panel.shown:
         return [*found, Words(drawing.width / 2, drawing.height / 2, panel.note, "middle")]
     found += [Words(4, frame.top - 11, panel.y)] if panel.y else []
     found += [Words((frame.left + frame.right) / 2, drawing.height - 6, panel.x, "middle")] if panel.x else []
@@ -388,9 +409,9 @@ def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> list[Shape]:
         box = ((frame.left, low), (frame.right, low), (frame.right, high), (frame.left, high))
         found.append(Area(box, "--line", 0.5))
     found += _grid(frame)
-    for curve in panel.curves:
+    for curve in panel.shown:
         found += _curve(curve, frame)
-    return [*found, *_labels(panel.curves, frame), *_beside(panel.curves, frame)]
+    return [*found, *_labels(panel.shown, frame), *_beside(panel.shown, frame)]
 
 
 def _grid(frame: _Frame) -> Iterator[Shape]:
@@ -423,10 +444,10 @@ def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
     ]
     if bars:
         yield Strokes(bars, curve.colour, 1.2)
-    within = [(x, y) for x, y, *_ in curve.points if not frame.outside(y)]
+    within = [(x, y) for x, y, *_ in curve.marked if not frame.outside(y)]
     if within:
         yield Marks([frame.at(*place) for place in within], curve.mark, curve.colour)
-    for (x, y, *_), end in zip(curve.points, curve.ends or [0] * len(curve.points), strict=True):
+    for (x, y, *_), end in zip(curve.marked, curve.ends or [0] * len(curve.marked), strict=True):
         if (way := frame.outside(y) or end) != 0:
             across, down = frame.kept(x, y)
             yield Strokes([((across, down), (across, down - 11 * way))], curve.colour, 1.2)

@@ -102,9 +102,7 @@ def _curves(
             yield Curve(line=list(zip(*_smoothed(result.losses), strict=True)), colour=colour, width=0.6)
         means = _mean([result for result in done if result.outcome != "diverged"])
         if means:
-            yield Curve(
-                label=scheme, line=means, points=[(*place, None, None) for place in means], colour=colour, width=2
-            )
+            yield Curve(label=scheme, line=means, has_dots=True, colour=colour, width=2)
         ends = [_end(result, top) for result in done if result.outcome == "diverged"]
         if ends:
             label = "" if means else f"{scheme}, diverged"

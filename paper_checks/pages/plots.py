@@ -73,8 +73,9 @@ def _of_update(found: Shown, letter: str, num_each: int) -> tuple[list[Curve], s
     slope = exponents(found.rows)["update"] if line else None
     power = "" if slope is None or len(line) < 2 else f"\n{letter}^{slope:z.2f}"
     if line:
-        dots = [(x, y, None, None) for x, y in line] if not points else []
-        curves.append(Curve(label=raised(f"predicted{power}"), line=line, points=dots, colour="--c1", width=2.2))
+        curves.append(
+            Curve(label=raised(f"predicted{power}"), line=line, has_dots=not points, colour="--c1", width=2.2)
+        )
     if points:
         curves.append(Curve(label="" if line else "measured", points=points, colour="--c2"))
     there = {x for x, *_ in points} if any("measured" in row for row in rows) else {x for x, _ in line}

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from paper_checks.experiments.kernel_laws import Law, law
-from paper_checks.pages.drawing import LOOKS, Curve, Drawing, Panel, raised, save
+from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from paper_checks.pages.scheme_figures import UPDATE, transformers
 from paper_checks.pages.transformers.growth import FLAT, last_exponent
 from paper_checks.pages.transformers.text import WIDE
@@ -97,14 +97,12 @@ def picture() -> Drawing:
 
 
 def _curve(scheme: str, optimizer: str, found: Law) -> Curve:
-    colour, mark = LOOKS[scheme]
-    return Curve(
-        label=f"{LABELS[scheme]}\n{raised(goes(found))}",
+    return Curve.of_scheme(
+        scheme,
+        f"{LABELS[scheme]}\n{raised(goes(found))}",
         line=[(float(n), y) for n, y in found.updates.items()],
         points=transformers(scheme, optimizer).points(UPDATE),
-        colour=colour,
         line_style="dashed" if scheme.startswith("su-") else "solid",
-        mark=mark,
     )
 
 

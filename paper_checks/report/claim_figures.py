@@ -186,7 +186,7 @@ def _bounds(found: Claim) -> Iterator[Figure]:
                 title=f"{_bound_name(statement)}, gains {seen.gains}",
                 about=f"The update at L = {last:g} is {update:.3g}, the bound {bound:.3g}.",
                 curves=[
-                    Curve(label="update", line=seen.update, points=[(x, y, None, None) for x, y in seen.update]),
+                    Curve(label="update", line=seen.update, has_dots=True),
                     Curve(label="bound", line=seen.bound, colour="--c2", line_style="dashed"),
                 ],
                 x="sublayers L",
@@ -303,8 +303,8 @@ def _training_rows(drawing: Drawing) -> list[dict[str, str]]:
     """The ends of each curve that is named, or has points."""
     rows = []
     for panel in drawing.panels:
-        for curve in panel.curves:
-            if curve.label or curve.points:
+        for curve in panel.shown:
+            if curve.label or curve.marked:
                 places = [(x, y) for x, y, *_ in curve.line or curve.points]
                 row = {"panel": panel.title, "curve": curve.label or panel.title, "x": panel.x, "y": panel.y}
                 rows.append(row | {"first": _ends(places[0]), "last": _ends(places[-1])})

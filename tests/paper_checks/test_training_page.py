@@ -21,7 +21,7 @@ from paper_checks.pages.drawing import LOOKS as LOOK_OF_SCHEME
 from paper_checks.pages.drawing import svg
 from paper_checks.pages.training import rates_text
 from paper_checks.pages.training import text as training_text
-from paper_checks.pages.training.figures import drawings, is_empty
+from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
 from paper_checks.pages.training.page import OPEN_CLAIMS, PAGE, Study, page, study, write
 from paper_checks.pages.training.rates_text import stable_rates
@@ -77,7 +77,7 @@ def test_the_page_is_in_step() -> None:
 
 
 def test_the_figures_are_in_step() -> None:
-    drawn = {name: svg(one) for name, one in drawings(found().records).items() if not is_empty(one)}
+    drawn = {name: svg(one) for name, one in drawings(found().records).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []

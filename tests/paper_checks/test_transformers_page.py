@@ -289,4 +289,4 @@ def test_a_figure_has_the_numbers_of_each_scheme() -> None:
     assert dict(curve.line) == {n: cell.predicted["update"].value for n, cell in cells.items()}
     values = {n: np.mean(values_of(cell.network, "adam", "update")) for n, cell in cells.items()}
     assert {x: y for x, y, *_ in curve.points} == pytest.approx(values)
-    assert not panels["rezero"].curves
+    assert not panels["rezero"].shown

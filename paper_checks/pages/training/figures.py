@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from paper_checks.experiments import NAMES
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
@@ -17,7 +16,7 @@ from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT
-from paper_checks.pages.drawing import LOOKS, Curve, Drawing, Panel, Place
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place
 from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
@@ -60,15 +59,6 @@ def drawings(records: Mapping[str, Record]) -> dict[str, Drawing]:
     }
 
 
-def is_empty(found: Drawing) -> bool:
-    return not any(curve.xs for panel in found.panels for curve in panel.curves)
-
-
-def _look(scheme: str) -> dict[str, Any]:
-    colour, mark = LOOKS[scheme]
-    return {"colour": colour, "mark": mark}
-
-
 def _over_seeds(xs: Sequence[float], rows: Sequence[Row], mean: Callable[[Sequence[float]], float]) -> list[Place]:
     """At each x, the mean of those that have a number there."""
     columns = [[y for y in column if y is not None] for column in zip(*rows, strict=True)]
@@ -83,10 +73,6 @@ def _geometric(values: Sequence[float]) -> float:
     return math.exp(_average([math.log(value) for value in values])) if all(values) else 0.0
 
 
-def _there(curves: Iterable[Curve]) -> list[Curve]:
-    return [curve for curve in curves if curve.xs]
-
-
 # ---------------------------------------------------------------- largest rates
 
 
@@ -97,22 +83,21 @@ def _mean_rate(edges: Sequence[Edge], grid: Sequence[float]) -> float:
 def _edge_curve(scheme: str, found: Iterable[tuple[float, Runs]], label: str = "", width: float = 1.6) -> Curve:
     """The largest rate, by x."""
     there = [(x, one.edges(one.seeds), one.arm.grid) for x, one in found if one.seeds]
-    line = [(x, _mean_rate(edges, grid)) for x, edges, grid in there]
-    return Curve(
-        label=label or scheme,
-        line=line,
-        points=[(x, y, None, None) for x, y in line],
+    return Curve.of_scheme(
+        scheme,
+        label or scheme,
+        line=[(x, _mean_rate(edges, grid)) for x, edges, grid in there],
+        has_dots=True,
         ends=[end(edges) for _, edges, _ in there],
         faint=[(x, 2 ** log_rate(one, grid)) for x, edges, grid in there for one in edges],
         width=width,
-        **_look(scheme),
     )
 
 
 def _rates(record: Record) -> Drawing:
     def panel(title: str, schemes: Sequence[str], depths: Sequence[int]) -> Panel:
         at = {s: [(n, one) for n in depths if (one := record.runs.get(gpt(s, n))) is not None] for s in schemes}
-        curves = _there(_edge_curve(scheme, found) for scheme, found in at.items())
+        curves = [_edge_curve(scheme, found) for scheme, found in at.items()]
         return Panel(title=title, x="layers", y=_RATE, curves=curves, x_kind="depths", y_kind="rates")
 
     every = (*SCHEMES, *MORE_SCHEMES)
@@ -146,7 +131,7 @@ def _curves(record: Record) -> Drawing:
             curves=[
                 *(Curve(line=other, colour="--line", width=1.2) for s, (other, _) in lines.items() if s != scheme),
                 _across(line, guess),
-                Curve(line=line, points=[(x, y, None, None) for x, y in line], faint=faint, **_look(scheme)),
+                Curve.of_scheme(scheme, "", line=line, has_dots=True, faint=faint),
             ],
             x_kind="rates",
             y_kind="linear",
@@ -220,7 +205,7 @@ def _predicts(record: Record) -> Drawing:
 def _case(case: Case, grid: Sequence[float]) -> Curve:
     scheme = trial_of(case).scheme
     point = (mean_update(case), _mean_rate(case.edges, grid), None, None)
-    return Curve(label=scheme, points=[point], ends=[end(case.edges)], is_beside=True, **_look(scheme))
+    return Curve.of_scheme(scheme, points=[point], ends=[end(case.edges)], is_beside=True)
 
 
 # ---------------------------------------------------------------- losses by step
@@ -233,12 +218,12 @@ def _loss_curve(scheme: str, one: Runs, label: str = "", line_style: str = "soli
     xs = [start + (size + 1) / 2 for start in starts]
     rows = [[_part(result, start, size) for start in starts] for result in one.results]
     low, high = (dict(_over_seeds(xs, rows, end)) for end in (min, max))
-    return Curve(
-        label=label or scheme,
+    return Curve.of_scheme(
+        scheme,
+        label or scheme,
         line=_over_seeds(xs, rows, _average),
         band=[(x, low[x], high[x]) for x in low],
         line_style=line_style,
-        **_look(scheme),
     )
 
 
@@ -289,9 +274,7 @@ def _warmup(record: Record) -> Drawing:
             _loss_panel(f"{pair}, no warm-up", alike, there.values(), low),
             _loss_panel(f"Post-LN {pair}, with and without warm-up", deep, there.values(), low),
             _loss_panel("Post-LN, shallower", few, there.values(), low),
-            Panel(
-                title="gradient of the decoder's top layer", x="step", y="norm", curves=_there(tops), x_kind="places"
-            ),
+            Panel(title="gradient of the decoder's top layer", x="step", y="norm", curves=tops, x_kind="places"),
         ],
         title="training loss on translation",
         caption=(
@@ -314,14 +297,12 @@ def _along(scheme: str, one: Runs, value: Callable[[Look], float | None], width:
 
 
 def _seen_along(scheme: str, steps: Sequence[int], rows: Sequence[Row], width: float = 1.6) -> Curve:
-    line = [(x, y) for x, y in _over_seeds(steps, rows, _geometric) if y > 0]
-    return Curve(
-        label=scheme,
-        line=line,
-        points=[(x, y, None, None) for x, y in line],
+    return Curve.of_scheme(
+        scheme,
+        line=[(x, y) for x, y in _over_seeds(steps, rows, _geometric) if y > 0],
+        has_dots=True,
         faint=[(x, y) for row in rows for x, y in zip(steps, row, strict=True) if y],
         width=width,
-        **_look(scheme),
     )
 
 
@@ -396,7 +377,7 @@ def _own_row(record: Record) -> Drawing:
                 title=f"trained with {optimizer}",
                 x="layers",
                 y=_RATE,
-                curves=_there(curve(row, optimizer) for row in ROWS),
+                curves=[curve(row, optimizer) for row in ROWS],
                 x_kind="depths",
                 y_kind="rates",
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES
 from paper_checks.pages.drawing import Drawing, save
-from paper_checks.pages.training.figures import drawings, is_empty
+from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.numbers import Record
 from paper_checks.pages.training.rates_text import stable_rates
 from paper_checks.pages.training.text import head, open_ends, own_row, summary, thousand_layers, warmup
@@ -68,14 +68,14 @@ def page(found: Study) -> str:
 
 
 def _image(name: str, one: Drawing) -> str:
-    if is_empty(one):
+    if one.is_empty:
         return f"(A figure, {one.title}: nothing of it is in the record yet.)\n\n"
     return f"![{one.title}](figures/{name}.svg)\n\n*{one.caption}*\n\n"
 
 
 def write(found: Study, to: Path = PAGE, folder: Path = FIGURES) -> None:
     for name, one in drawings(found.records).items():
-        if not is_empty(one):
+        if not one.is_empty:
             save(one, folder / f"{name}.svg")
     write_atomically(to, page(found))
 

@@ -27,9 +27,7 @@ def of_schemes(found: Cells, optimizer: str) -> Drawing:
     panels = []
     for name in SCHEMES:
         curve = _curve(found, name, optimizer, "update", "--c1")
-        panels.append(
-            Panel(title=name, curves=[curve] if curve.xs else [], note="0", x="layers N", y="update U", x_kind="depths")
-        )
+        panels.append(Panel(title=name, curves=[curve], note="0", x="layers N", y="update U", x_kind="depths"))
     return Drawing(
         panels=panels, title=f"Update under {optimizer}: {_WHERE}", columns=5, width=190, height=175, scale="slopes"
     )
@@ -50,7 +48,7 @@ def of_roles(found: Cells, optimizer: str) -> Drawing:
             panels.append(
                 Panel(
                     title=f"{name}, {what}",
-                    curves=[curve for curve in curves if curve.xs],
+                    curves=curves,
                     note="0",
                     x="layers N",
                     y=y,
