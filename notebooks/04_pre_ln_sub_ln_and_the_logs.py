@@ -38,9 +38,9 @@ from paper_checks.claims.claim import Verdict
 from paper_checks.experiments.kernel_laws import law
 from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.papers.magneto.wide import updates as live_updates
 from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks
+from paper_checks.routes.wide_networks import updates as live_updates
 from sims.stats import estimate, slope_weights
 from theory.asymptotics.evaluate import constant
 from theory.asymptotics.evaluate import evaluate as number

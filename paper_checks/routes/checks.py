@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Expr, S, lambdify, log, sympify
+from sympy import Expr, S, lambdify, log, sqrt, sympify
 
-from paper_checks.claims.claim import Check, Evidence, Route, Verdict
+from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.routes import algebra, second_meanfield
 from theory.symbols import L
@@ -264,3 +264,25 @@ GROWTH = (
     Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
 )
 """The leading order of theory's exact mean field; and ``second_meanfield`` at 10^2, 10^4, 10^6 sublayers."""
+
+
+def growth_part(
+    name: str,
+    statement: Growth,
+    *,
+    expected: Verdict = Verdict.CONFIRMED,
+    instead: tuple[Expr, str | Sentence] | None = None,
+    condition: str | Sentence | None = None,
+    wrong: Expr | None = None,
+) -> Part:
+    """The update of a network against a printed order. ``instead``: its true order, which both routes must accept."""
+    flipped = wrong if wrong is not None else sqrt(L) * statement.order
+    return Part(
+        name=name,
+        statement=statement,
+        checks=GROWTH,
+        mutants=(Mutant(name=f"order {flipped}", statement=statement.with_(order=flipped)),),
+        expected=expected,
+        instead=None if instead is None else Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),
+        condition=condition,
+    )

@@ -19,11 +19,12 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
 
-from paper_checks.claims.claim import Check, Evidence, Route, Verdict
+from paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
+from paper_checks.claims.statements import Values
 from paper_checks.experiments import experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, gpt, on_curve
-from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.checks import all_of, awaits, outcome
 from paper_checks.system.places import TRAINING_RECORDS
 from sims.stats import LEVEL, Estimate, estimate
 from sims.training.outcomes import (
@@ -391,3 +392,30 @@ def in_share(found: Share) -> str:
 def middle(scheme: str) -> str:
     """The arm of a scheme that has both looks."""
     return gpt(scheme, MIDDLE)
+
+
+# ---------------------------------------------------------------- parts that training decides
+
+
+def trained_only(name: str, text: str, what: str, decides: str) -> Part:
+    """A part that only training decides: what it says, the records it waits for, and what they would have to show."""
+    return Part(
+        name=name,
+        statement=Values.of(text),
+        checks=(awaits(what),),
+        mutants=(),
+        open=decides,
+        expected=Verdict.UNDECIDED,
+    )
+
+
+def open_in_small(name: str, text: str, decides: str, *statements: Answered) -> Part:
+    """A part about networks that nobody trains at hand: small ones are shown, and leave it open."""
+    return Part(
+        name=name,
+        statement=Values.of(text),
+        checks=(at_this_scale(*statements),),
+        mutants=(),
+        open=decides,
+        expected=Verdict.UNDECIDED,
+    )

@@ -13,13 +13,13 @@ import torch
 from sympy import S
 
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto import measured, wide
+from paper_checks.papers.magneto import measured
 from paper_checks.papers.magneto.comparison import in_the_limit, is_of_equal_gains
 from paper_checks.papers.magneto.goal import _alternating_update
-from paper_checks.papers.magneto.orders import _log_update
 from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED
-from paper_checks.routes import second_meanfield
+from paper_checks.routes import second_meanfield, wide_networks
 from paper_checks.routes.algebra import rational_gains
+from paper_checks.routes.gelu_growth import _log_update
 from sims.model import ModelConfig, Transformer, alternating, gradients
 
 SURE = 5.0
@@ -81,7 +81,9 @@ def test_S3_10_matrices_that_are_not_written_down(placement: str, activation: st
     stack = measured.Stack(placement=placement, v=gains, w=gains, activation=activation)
     written = measured.measure(stack, 60)
     low, high = interval(
-        torch.tensor(wide.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000), dtype=torch.float64)
+        torch.tensor(
+            wide_networks.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000), dtype=torch.float64
+        )
     )
     assert low < written.high
     assert written.low < high
@@ -93,7 +95,7 @@ def of_one_token(num_sublayers: int, norm_kind: str) -> tuple[float, float]:
     """Of one token, which attention passes through two matrices and no activation; matrices are not written down."""
     return interval(
         torch.tensor(
-            wide.updates(
+            wide_networks.updates(
                 "sub",
                 num_sublayers,
                 math.sqrt(math.log(num_sublayers)),

@@ -9,9 +9,10 @@ from typing import TypeVar
 import pytest
 
 from paper_checks.claims.claim import Verdict, examine
+from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
 from paper_checks.papers.registry import claims
 from paper_checks.papers.slides.averages import MEAN_CHECKS, Mean
-from paper_checks.papers.slides.contests import (
+from paper_checks.routes.contests import (
     BOLD_CHECKS,
     GAIN_CHECKS,
     RUN_CHECKS,
@@ -24,20 +25,8 @@ from paper_checks.papers.slides.contests import (
     interval,
     wins,
 )
-from paper_checks.papers.slides.tables import (
-    AVERAGE,
-    FOUR_SHOT,
-    GLUE,
-    OPUS,
-    SPEECH,
-    TABLES,
-    VISION,
-    VL,
-    ZERO_SHOT,
-    Table,
-    read_table,
-)
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
+from paper_checks.routes.result_tables import AVERAGE, Table, read_table
 from paper_checks.verify.document import say
 
 Kind = TypeVar("Kind")

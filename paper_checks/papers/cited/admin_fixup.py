@@ -10,11 +10,11 @@ from sympy import Expr, Rational, S, harmonic, log, sympify
 
 from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.magneto.wide import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, derived, order_key, order_of, outcome
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, GROWTH_BY_KERNEL_ANEW
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from paper_checks.routes.wide_networks import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
 from theory.symbols import L, N
 
 _MATRICES = range(2, 7)

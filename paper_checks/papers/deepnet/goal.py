@@ -23,9 +23,9 @@ from paper_checks.papers.deepnet.runs import (
     layers,
     power_between,
 )
-from paper_checks.papers.slides.contests import Words
 from paper_checks.routes import algebra, kernel, questions, second_meanfield
 from paper_checks.routes.checks import GROWTH, all_of, check, order_key, order_of, outcome
+from paper_checks.routes.contests import Words
 from paper_checks.routes.intervals import Interval, exponent, exponent_of_means, interval
 from paper_checks.routes.kernel import UPDATE, curve, follows, kernel_too, law, roles_beside
 from paper_checks.routes.kernel import exponent as power_of

@@ -12,13 +12,12 @@ from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, lim
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Evidence, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.runs import GROWTH_ON_RECORD
-from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, KAPPA_POST
-from paper_checks.papers.magneto.parts import growth_part
-from paper_checks.papers.magneto.wide import measured_too
 from paper_checks.routes import algebra, one_liners
-from paper_checks.routes.checks import GROWTH, check, outcome
+from paper_checks.routes.checks import GROWTH, check, growth_part, outcome
+from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, KAPPA_POST
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, displacements, l, scratch
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v

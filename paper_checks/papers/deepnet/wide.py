@@ -17,9 +17,9 @@ from sympy import Expr, lambdify
 
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Verdict, told
 from paper_checks.papers.deepnet.parts import squares
-from paper_checks.papers.magneto.orders import GELU_SECOND, GELU_SLOPE, KAPPA_POST
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import all_of, outcome
+from paper_checks.routes.gelu_growth import GELU_SECOND, GELU_SLOPE, KAPPA_POST
 from paper_checks.routes.intervals import interval
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v

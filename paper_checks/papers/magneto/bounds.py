@@ -14,10 +14,10 @@ from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin_fixup
 from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
 from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
-from paper_checks.papers.magneto.orders import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
-from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, growth_part, v, w
+from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, v, w
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, check, order_key, order_of
+from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
+from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
 from theory.symbols import L, l
 

@@ -387,7 +387,7 @@ def _where_each_explodes(scheme: str) -> str:
     return ", ".join(f"{float(update):.2f}" for update in updates)
 
 
-def _conclusions(id_: str) -> tuple[Part, ...]:
+def conclusions(id_: str) -> tuple[Part, ...]:
     return (
         comparison(
             id_,
@@ -448,7 +448,7 @@ _S2_17 = Claim(
     "that the model update of MAGNETO is smaller than that of vanilla Pre-LN in this case.",
     summary="where sublayer l explodes, the update of Magneto is smaller than that of Pre-LN",
     uses=("S2-16",),
-    parts=_conclusions("S2-17"),
+    parts=conclusions("S2-17"),
     expected=_REFUTED,
     finding=Finding(
         "Magneto's paper says that its update is smaller than Pre-LN's when a sublayer explodes. One term "
@@ -459,16 +459,4 @@ _S2_17 = Claim(
         shared_with=("S3-09", "S3-03"),
     ),
 )
-_S3_09 = Claim(
-    id="S3-09",
-    kind=Kind.STEP,
-    source="slides",
-    locator="Magneto: Initialization, after the comparison of one term",
-    quote="Therefore, Sub-LN has smaller model update than Pre-LN.",
-    summary="the update of Sub-LN is smaller than that of Pre-LN",
-    uses=("S3-08",),
-    parts=_conclusions("S3-09"),
-    expected=_REFUTED,
-)
-
-CLAIMS: tuple[Claim, ...] = (_S2_17, _S3_09)
+CLAIMS: tuple[Claim, ...] = (_S2_17,)

@@ -9,34 +9,33 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from sympy import Abs, Expr, Indexed, Integer, Matrix, Rational, S, sqrt
+from sympy import Abs, Expr, Integer, Matrix, Rational, S, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Route, Verdict, claim
+from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Route, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.parts import PRE_BOUND, SUB_BOUND
 from paper_checks.routes.checks import all_of, check, outcome
 from paper_checks.routes.search import search
-from theory.symbols import L, d, gain_in, gain_out, gains_in, gains_out, l, scratch
+from theory.symbols import d, gains_in, gains_out, l, scratch
 
 _INIT = "Section 3.2"
 _v, _w = gains_out[l], gains_in[l]
 
 
-def _same(first: Expr, second: Expr) -> bool:
+def same(first: Expr, second: Expr) -> bool:
     """Of rational functions of letters."""
     return bool((first - second).cancel() == 0)
 
 
 # ---------------------------------------------------------------- S2-06: (9) and Xavier
 
-_NINE = Values.of(variance=_v**2 / d, kurtosis=3, fan_in=d, fan_out=d)
+NINE = Values.of(variance=_v**2 / d, kurtosis=3, fan_in=d, fan_out=d)
 """N(0, v_l^2/d): its variance, and the fourth moment over the variance squared; on a matrix of these fans."""
 _WIDTH = 192
 _Z = 5.0
 
 
 def _xavier(s: Values) -> list[bool | None]:
-    return [_same(s["variance"], _v**2 * 2 / (s["fan_in"] + s["fan_out"]))]
+    return [same(s["variance"], _v**2 * 2 / (s["fan_in"] + s["fan_out"]))]
 
 
 def _drawn(s: Values) -> list[bool | None]:
@@ -79,7 +78,7 @@ def _in_stack(s: Values) -> list[bool | None]:
         gain_out=_v,
         sqrt=sqrt,
     )
-    return [_same(s["fan_in"] * s["variance"], found.increment)]
+    return [same(s["fan_in"] * s["variance"], found.increment)]
 
 
 _S2_06 = claim(
@@ -89,7 +88,7 @@ _S2_06 = claim(
     locator=f"{_INIT}, (9)",
     quote="the i-th row, j-th column entry of Wl,2satisfies that:\nWl,2\nij vN(0,v2\nl\nd)(9)",
     summary="W^{l,2}_ij ~ N(0, v_l^2/d), which is Xavier normal of gain v_l for a square d x d matrix",
-    statement=_NINE,
+    statement=NINE,
     checks=(
         check(Route.PROOF, "gain^2 * 2/(fan_in + fan_out) at gain v_l and fans d, d", _xavier, is_direct=True),
         check(
@@ -103,66 +102,11 @@ _S2_06 = claim(
         ),
     ),
     mutants=(
-        Mutant(name="a factor 2", statement=_NINE.with_(variance=2 * _v**2 / d)),
-        Mutant(name="v, no square", statement=_NINE.with_(variance=_v / d)),
-        Mutant(name="an FFN four times as wide", statement=_NINE.with_(fan_in=4 * d)),
-        Mutant(name="xavier_uniform_", statement=_NINE.with_(kurtosis=Rational(9, 5))),
+        Mutant(name="a factor 2", statement=NINE.with_(variance=2 * _v**2 / d)),
+        Mutant(name="v, no square", statement=NINE.with_(variance=_v / d)),
+        Mutant(name="an FFN four times as wide", statement=NINE.with_(fan_in=4 * d)),
+        Mutant(name="xavier_uniform_", statement=NINE.with_(kurtosis=Rational(9, 5))),
     ),
-)
-
-
-# ---------------------------------------------------------------- S3-07: the slide's variances
-
-_SLIDE = Values.of(W2=gain_out**2 / d, W1=gain_in**2 / d)
-_INDEXED = Values.of(W2=_v**2 / d, W1=_w**2 / d)
-_SHOWN = 4
-
-
-def _as_in_paper(s: Values) -> list[bool | None]:
-    """(9) for W2; for W1 the same with w."""
-    return [_same(s["W2"], _NINE["variance"]), _same(s["W1"], _NINE["variance"].xreplace({gains_out: gains_in}))]
-
-
-def _letters_of_theorems(s: Values) -> list[bool | None]:
-    """The variances of sublayers 1 to 4, times d, are the squares of the letters that the bounds at L = 4 have."""
-    given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, _SHOWN + 1)}
-    out: list[bool | None] = []
-    for bound in (PRE_BOUND, SUB_BOUND):
-        letters = bound.subs(L, _SHOWN).doit().atoms(Indexed)
-        out.append(given == {letter**2 for letter in letters})
-    return out
-
-
-_S3_07 = claim(
-    "S3-07",
-    kind=Kind.STEP,
-    source="slides",
-    locator="Magneto: Initialization, below Theorem 2",
-    quote=r"$W_{ij}^{l,2} \sim N(0, \frac{v^2}{d})$  and  $W_{ij}^{l,1} \sim N(0, \frac{w^2}{d})$",
-    summary="W^{l,2}_ij ~ N(0, v^2/d), W^{l,1}_ij ~ N(0, w^2/d)",
-    uses=("S2-06",),
-    statement=_SLIDE,
-    checks=(
-        check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", _as_in_paper, is_direct=True),
-        check(
-            Route.PROOF,
-            "the letters that they define, sublayers 1 to 4, against those that Theorems 1 and 2 sum over at L = 4",
-            _letters_of_theorems,
-            is_direct=True,
-        ),
-    ),
-    mutants=(
-        Mutant(name="v and w swapped", statement=Values.of(W2=_w**2 / d, W1=_v / d)),
-        Mutant(name="no square", statement=_INDEXED.with_(W1=_w / d)),
-        Mutant(name="the next sublayer's", statement=_INDEXED.with_(W2=gains_out[l + 1] ** 2 / d)),
-    ),
-    misprint=Amendment(
-        statement=_INDEXED,
-        text="W^{l,2}_ij ~ N(0, v_l^2/d), W^{l,1}_ij ~ N(0, w_l^2/d): the index l is lost",
-        grounds="the paper's (9); the theorems above it sum over v_l and w_l",
-    ),
-    expected=Verdict.MISPRINT,
-    finding=Finding("Magneto's slides lose the index l of the weights' scales", rank=240),
 )
 
 
@@ -399,4 +343,4 @@ _S2_15 = claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (_S2_06, _S2_07, _S2_15, _S3_07)
+CLAIMS: tuple[Claim, ...] = (_S2_06, _S2_07, _S2_15)

@@ -16,7 +16,6 @@ from paper_checks.claims.claim import (
     Check,
     Claim,
     Evidence,
-    Finding,
     Kind,
     Mutant,
     Part,
@@ -26,18 +25,18 @@ from paper_checks.claims.claim import (
     told,
 )
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.magneto.orders import GAMMA_GELU, KAPPA, gelu_behind_gamma
-from paper_checks.papers.magneto.parts import bracket_value, growth_part
-from paper_checks.papers.magneto.wide import measured_too
-from paper_checks.routes import algebra, kernel, second_meanfield
-from paper_checks.routes.checks import awaits, check, order_key, order_of, outcome
+from paper_checks.papers.magneto.parts import bracket_value
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import awaits, check, growth_part, order_key, order_of, outcome
+from paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
+from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, scratch
 
 _REFUTED = Verdict.REFUTED
 
 
-# ---------------------------------------------------------------- the goal: S2-20, S3-12
+# ---------------------------------------------------------------- the goal: S2-20
 
 _GAMMA = Values.of(gamma_squared=log(L))
 
@@ -60,7 +59,7 @@ def _theta_one_summed(s: Values) -> list[bool | None]:
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 
 
-def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part, **rest: Any) -> Claim:
+def goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part, **rest: Any) -> Claim:
     return Claim(
         id=id_,
         kind=Kind.RESULT,
@@ -109,10 +108,10 @@ def _goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], 
     )
 
 
-_FLAT_REAL = InTransformer(scheme="sub-ln-gamma", order=S.One, is_upper=True)
+FLAT_REAL = InTransformer(scheme="sub-ln-gamma", order=S.One, is_upper=True)
 
 
-def _part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
+def part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
     """What the kernel rung decides alone."""
     mutants = (
         Mutant(name="falls as 1/log L", statement=replace(statement, order=1 / log(L))),
@@ -123,13 +122,13 @@ def _part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
 
 _HALF_POWER = 1 / (2 * (math.pi - 1))
 """The power of L in the update of attention over one token and an FFN in turn: half of that of FFNs alone."""
-_REAL_MODEL = _part_of_real(
+REAL_MODEL = part_of_real(
     "in a real Transformer, softmax attention over 16 tokens and an FFN in turn: the matrices (relu, LayerNorm)",
-    _FLAT_REAL,
+    FLAT_REAL,
     expected=_REFUTED,
     condition=KAPPA,
     instead=Amendment(
-        statement=replace(_FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
+        statement=replace(FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
         text=told(
             "between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power "
             "{power:.1f} of L, as the model of one token has it, 1/(2(pi - 1)) = {model:.3f}",
@@ -138,57 +137,14 @@ _REAL_MODEL = _part_of_real(
         ),
     ),
 )
-_REAL_RMS = _part_of_real(
-    "in a real Transformer: the matrices (relu, RMSNorm)", replace(_FLAT_REAL, norm_kind="rmsnorm")
-)
-_REAL_NORMS = _part_of_real(
-    "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
-    replace(_FLAT_REAL, role="norm_gain"),
-    expected=_REFUTED,
-    condition=told(
-        "they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is {all:.2f} over all "
-        "depths, {deep:.2f} over the deeper half",
-        all=number("in a real Transformer: the gains of the norms", "power of L"),
-        deep=number("in a real Transformer: the gains of the norms", "deeper half, power of L"),
-    ),
-)
-
-_S2_20 = _goal(
+REAL_RMS = part_of_real("in a real Transformer: the matrices (relu, RMSNorm)", replace(FLAT_REAL, norm_kind="rmsnorm"))
+_S2_20 = goal(
     "S2-20",
     "magneto",
     "Section 3.2, Derivation and Implementation, GOAL",
     "GOAL: F(x, θ)\nis updated by\nΘ(η)\nper SGD step after initialization as\nη0\n. That is\nFsub = Θ(ηd)where",
     ("S2-21",),
 )
-_S3_12 = _goal(
-    "S3-12",
-    "slides",
-    "Magneto: Initialization, GOAL",
-    r"- **GOAL:**  $F(x, \theta)$  is updated by  $\Theta(\eta)$  per SGD step after initialization as  "
-    r"$\eta \rightarrow 0$ . That is  $\Delta F^{sub} = \Theta(\eta d)$",
-    ("S3-13",),
-    _REAL_MODEL,
-    _REAL_RMS,
-    _REAL_NORMS,
-    finding=Finding(
-        "Magneto's gain sqrt(log L) is to keep the update from growing with depth. With ReLU and RMSNorm it does; "
-        "with ReLU and LayerNorm, or with GELU, the update still grows. So the guarantee of stable training that "
-        "rests on it is not established; whether training is stable is open. In a real Transformer with softmax "
-        "attention the update of the matrices nearly doubles from {first} layers to {last:,}. That of the norm gains, "
-        "which a default model trains too, grows as L^{power:.2g} over these depths, and as L^{deep:.2g} at their "
-        "deep end",
-        rank=20,
-        shared_with=("S3-14", "S2-20", "S2-24"),
-        numbers={
-            "first": kernel.FIRST,
-            "last": kernel.LAST,
-            "power": number("in a real Transformer: the gains of the norms", "power of L"),
-            "deep": number("in a real Transformer: the gains of the norms", kernel.BY_ROLE, "norm_gain"),
-        },
-    ),
-)
-
-
 # ---------------------------------------------------------------- the model: attention and FFN in turn
 
 
@@ -354,8 +310,8 @@ _S2_24 = Claim(
             replace(_FLAT, norm_kind="rmsnorm"),
             wrong=1 / log(L),
         ),
-        _REAL_MODEL,
-        _REAL_RMS,
+        REAL_MODEL,
+        REAL_RMS,
         Part(
             name="from the first step to training",
             statement=Stability(
@@ -371,4 +327,4 @@ _S2_24 = Claim(
     expected=_REFUTED,
 )
 
-CLAIMS: tuple[Claim, ...] = (_S2_20, _S2_24, _S3_12)
+CLAIMS: tuple[Claim, ...] = (_S2_20, _S2_24)

@@ -14,10 +14,10 @@ from typing import Any
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, Tuple, harmonic, lambdify, log, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.claims.statements import Growth, Values
+from paper_checks.claims.claim import Cell, Check, Mutant, Route
+from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, check, derived, order_key, order_of
+from paper_checks.routes.checks import check, derived, order_key, order_of
 from paper_checks.routes.printed_tables import read
 from theory.symbols import L, M, N, gains_in, gains_out, k, l, scratch
 from theory.symbols import init_gain as gamma
@@ -297,31 +297,6 @@ def uniform_mutants(statement: Values) -> tuple[Mutant, ...]:
         Mutant(name="H_L", statement=statement.with_(bracket=statement["bracket"].subs(L, L + 1))),
         Mutant(name="the square of the log", statement=statement.with_(order=statement["order"] * log(L))),
         Mutant(name="a power", statement=statement.with_(order=L**HALF)),
-    )
-
-
-# ---------------------------------------------------------------- the true update
-
-
-def growth_part(
-    name: str,
-    statement: Growth,
-    *,
-    expected: Verdict = Verdict.CONFIRMED,
-    instead: tuple[Expr, str | Sentence] | None = None,
-    condition: str | Sentence | None = None,
-    wrong: Expr | None = None,
-) -> Part:
-    """The update of a network against a printed order. ``instead``: its true order, which both routes must accept."""
-    flipped = wrong if wrong is not None else L**HALF * statement.order
-    return Part(
-        name=name,
-        statement=statement,
-        checks=GROWTH,
-        mutants=(Mutant(name=f"order {flipped}", statement=statement.with_(order=flipped)),),
-        expected=expected,
-        instead=None if instead is None else Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),
-        condition=condition,
     )
 
 

@@ -112,7 +112,7 @@ def _by_z3(s: TermOrder) -> Evidence:
     )
 
 
-def _step(id_: str, source: str, locator: str, quote: str) -> Claim:
+def term_step(id_: str, source: str, locator: str, quote: str) -> Claim:
     return Claim(
         id=id_,
         kind=Kind.STEP,
@@ -171,12 +171,12 @@ def _order_exactly(s: TermOrder) -> Iterator[bool | None]:
                 yield algebra.value_at(s.smaller, _AT, values) <= algebra.value_at(s.larger, _AT, values)
 
 
-_TERM = (
-    "When the activation of the  $l$ -th sublayer explodes:  $w_l \\gg w_i, i \\neq l$",
+_S2_16 = term_step(
+    "S2-16",
+    "magneto",
+    "Section 3.2, (13)",
     "1 + v2\nl\nw2\nl\nPL\nn=1 v2\nn\n=v2\nl+w2\nl\nw2\nlPL\nn=1 v2\nnv2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn\n, "
     "wlwi, i 6=l(13)",
 )
-_S2_16 = _step("S2-16", "magneto", "Section 3.2, (13)", _TERM[1])
-_S3_08 = _step("S3-08", "slides", "Magneto: Initialization, after Theorem 2", _TERM[0])
 
-CLAIMS: tuple[Claim, ...] = (_S2_16, _S3_08)
+CLAIMS: tuple[Claim, ...] = (_S2_16,)

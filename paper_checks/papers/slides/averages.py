@@ -9,9 +9,10 @@ from fractions import Fraction
 from itertools import chain, combinations
 
 from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Route, claim
-from paper_checks.papers.slides.contests import interval
-from paper_checks.papers.slides.tables import AVERAGE, FOUR_SHOT, GLUE, OPUS, ZERO_SHOT, Row, Table
+from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, ZERO_SHOT
 from paper_checks.routes.checks import outcome
+from paper_checks.routes.contests import interval
+from paper_checks.routes.result_tables import AVERAGE, Row, Table
 
 
 @dataclass(frozen=True, kw_only=True)

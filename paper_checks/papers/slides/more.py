@@ -11,9 +11,9 @@ from sympy import Abs, Add, Expr, Rational, S, sqrt
 
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
+from paper_checks.papers.magneto.experiments import ZERO_SHOT
 from paper_checks.papers.magneto.parts import GAMMAS
 from paper_checks.papers.slides.rates import STABLER_WHERE
-from paper_checks.papers.slides.tables import ZERO_SHOT
 from paper_checks.routes import questions
 from paper_checks.routes.checks import check
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding

@@ -21,7 +21,9 @@ from paper_checks.claims.claim import (
     number,
     told,
 )
-from paper_checks.papers.slides.contests import (
+from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
+from paper_checks.routes.checks import check, outcome
+from paper_checks.routes.contests import (
     BOLD_CHECKS,
     GAIN_CHECKS,
     OURS,
@@ -34,20 +36,7 @@ from paper_checks.papers.slides.contests import (
     wins,
     wins_of,
 )
-from paper_checks.papers.slides.tables import (
-    AVERAGE,
-    FOUR_SHOT,
-    GLUE,
-    OPUS,
-    SPEECH,
-    TABLES,
-    VISION,
-    VL,
-    ZERO_SHOT,
-    Column,
-    Table,
-)
-from paper_checks.routes.checks import check, outcome
+from paper_checks.routes.result_tables import AVERAGE, Column, Table
 
 _GPT = (ZERO_SHOT, FOUR_SHOT)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import mpmath
-from sympy import Expr, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
+from sympy import Expr, Indexed, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
 
 from paper_checks.claims.claim import (
     Amendment,
@@ -21,16 +22,12 @@ from paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
+    told,
 )
 from paper_checks.claims.statements import Growth, Sublayer, Values
-from paper_checks.papers.magneto.orders import (
-    EQUAL_MOMENTS,
-    GAMMA_GELU,
-    GELU_RMS,
-    KAPPA,
-    gelu_behind_gamma,
-    gelu_part,
-)
+from paper_checks.papers.magneto.comparison import conclusions
+from paper_checks.papers.magneto.definitions import NINE, same
+from paper_checks.papers.magneto.goal import FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
 from paper_checks.papers.magneto.parts import (
     GAMMA_CELLS,
     GAMMA_CHECKS,
@@ -42,7 +39,6 @@ from paper_checks.papers.magneto.parts import (
     bracket_value,
     equals_derived,
     from_three,
-    growth_part,
     n,
     same_as,
     uniform_by_sum,
@@ -51,12 +47,21 @@ from paper_checks.papers.magneto.parts import (
     v,
     w,
 )
-from paper_checks.papers.magneto.wide import measured_too
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import check, order_key, order_of
+from paper_checks.papers.magneto.term import term_step
+from paper_checks.routes import algebra, kernel, second_meanfield
+from paper_checks.routes.checks import check, growth_part, order_key, order_of
+from paper_checks.routes.gelu_growth import (
+    EQUAL_MOMENTS,
+    GAMMA_GELU,
+    GELU_RMS,
+    KAPPA,
+    gelu_behind_gamma,
+    gelu_part,
+)
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
-from theory.symbols import L, N, k, l
+from paper_checks.routes.wide_networks import measured_too
+from theory.symbols import L, N, d, gain_in, gain_out, k, l
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
 _BOUNDS = "Magneto: Initialization, table of normalizations"
@@ -188,6 +193,82 @@ _S3_06 = Claim(
     finding=Finding(
         "Magneto's slides leave the activation out of Theorem 2's sublayer, and it matters (S3-10)", rank=230
     ),
+)
+
+
+# ---------------------------------------------------------------- S3-07: the slide's variances
+
+_VARIANCES = Values.of(W2=gain_out**2 / d, W1=gain_in**2 / d)
+_INDEXED = Values.of(W2=v[l] ** 2 / d, W1=w[l] ** 2 / d)
+_SHOWN = 4
+
+
+def _as_in_paper(s: Values) -> list[bool | None]:
+    """(9) for W2; for W1 the same with w."""
+    return [same(s["W2"], NINE["variance"]), same(s["W1"], NINE["variance"].xreplace({v: w}))]
+
+
+def _letters_of_theorems(s: Values) -> list[bool | None]:
+    """The variances of sublayers 1 to 4, times d, are the squares of the letters that the bounds at L = 4 have."""
+    given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, _SHOWN + 1)}
+    out: list[bool | None] = []
+    for bound in (PRE_BOUND, SUB_BOUND):
+        letters = bound.subs(L, _SHOWN).doit().atoms(Indexed)
+        out.append(given == {letter**2 for letter in letters})
+    return out
+
+
+_S3_07 = claim(
+    "S3-07",
+    kind=Kind.STEP,
+    source="slides",
+    locator="Magneto: Initialization, below Theorem 2",
+    quote=r"$W_{ij}^{l,2} \sim N(0, \frac{v^2}{d})$  and  $W_{ij}^{l,1} \sim N(0, \frac{w^2}{d})$",
+    summary="W^{l,2}_ij ~ N(0, v^2/d), W^{l,1}_ij ~ N(0, w^2/d)",
+    uses=("S2-06",),
+    statement=_VARIANCES,
+    checks=(
+        check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", _as_in_paper, is_direct=True),
+        check(
+            Route.PROOF,
+            "the letters that they define, sublayers 1 to 4, against those that Theorems 1 and 2 sum over at L = 4",
+            _letters_of_theorems,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="v and w swapped", statement=Values.of(W2=w[l] ** 2 / d, W1=v[l] / d)),
+        Mutant(name="no square", statement=_INDEXED.with_(W1=w[l] / d)),
+        Mutant(name="the next sublayer's", statement=_INDEXED.with_(W2=v[l + 1] ** 2 / d)),
+    ),
+    misprint=Amendment(
+        statement=_INDEXED,
+        text="W^{l,2}_ij ~ N(0, v_l^2/d), W^{l,1}_ij ~ N(0, w_l^2/d): the index l is lost",
+        grounds="the paper's (9); the theorems above it sum over v_l and w_l",
+    ),
+    expected=Verdict.MISPRINT,
+    finding=Finding("Magneto's slides lose the index l of the weights' scales", rank=240),
+)
+
+
+# ---------------------------------------------------------------- S3-08, S3-09: where a sublayer explodes
+
+_S3_08 = term_step(
+    "S3-08",
+    "slides",
+    "Magneto: Initialization, after Theorem 2",
+    "When the activation of the  $l$ -th sublayer explodes:  $w_l \\gg w_i, i \\neq l$",
+)
+_S3_09 = Claim(
+    id="S3-09",
+    kind=Kind.STEP,
+    source="slides",
+    locator="Magneto: Initialization, after the comparison of one term",
+    quote="Therefore, Sub-LN has smaller model update than Pre-LN.",
+    summary="the update of Sub-LN is smaller than that of Pre-LN",
+    uses=("S3-08",),
+    parts=conclusions("S3-09"),
+    expected=Verdict.REFUTED,
 )
 
 
@@ -327,6 +408,49 @@ _S3_10 = Claim(
     ),
 )
 
+# ---------------------------------------------------------------- S3-12: the goal
+
+_REAL_NORMS = part_of_real(
+    "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
+    replace(FLAT_REAL, role="norm_gain"),
+    expected=Verdict.REFUTED,
+    condition=told(
+        "they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is {all:.2f} over all "
+        "depths, {deep:.2f} over the deeper half",
+        all=number("in a real Transformer: the gains of the norms", "power of L"),
+        deep=number("in a real Transformer: the gains of the norms", "deeper half, power of L"),
+    ),
+)
+
+_S3_12 = goal(
+    "S3-12",
+    "slides",
+    "Magneto: Initialization, GOAL",
+    r"- **GOAL:**  $F(x, \theta)$  is updated by  $\Theta(\eta)$  per SGD step after initialization as  "
+    r"$\eta \rightarrow 0$ . That is  $\Delta F^{sub} = \Theta(\eta d)$",
+    ("S3-13",),
+    REAL_MODEL,
+    REAL_RMS,
+    _REAL_NORMS,
+    finding=Finding(
+        "Magneto's gain sqrt(log L) is to keep the update from growing with depth. With ReLU and RMSNorm it does; "
+        "with ReLU and LayerNorm, or with GELU, the update still grows. So the guarantee of stable training that "
+        "rests on it is not established; whether training is stable is open. In a real Transformer with softmax "
+        "attention the update of the matrices nearly doubles from {first} layers to {last:,}. That of the norm gains, "
+        "which a default model trains too, grows as L^{power:.2g} over these depths, and as L^{deep:.2g} at their "
+        "deep end",
+        rank=20,
+        shared_with=("S3-14", "S2-20", "S2-24"),
+        numbers={
+            "first": kernel.FIRST,
+            "last": kernel.LAST,
+            "power": number("in a real Transformer: the gains of the norms", "power of L"),
+            "deep": number("in a real Transformer: the gains of the norms", kernel.BY_ROLE, "norm_gain"),
+        },
+    ),
+)
+
+
 _S3_13 = claim(
     "S3-13",
     kind=Kind.STEP,
@@ -432,4 +556,15 @@ _S3_14 = Claim(
     expected=Verdict.REFUTED,
 )
 
-CLAIMS: tuple[Claim, ...] = (_S3_02, _S3_05, _S3_06, _S3_10, _S3_13, _S3_14)
+CLAIMS: tuple[Claim, ...] = (
+    _S3_02,
+    _S3_05,
+    _S3_06,
+    _S3_07,
+    _S3_08,
+    _S3_09,
+    _S3_10,
+    _S3_12,
+    _S3_13,
+    _S3_14,
+)

@@ -18,9 +18,7 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.arithmetic import WMT17
-from paper_checks.papers.slides.contests import RUN_CHECKS, Run, Runs, swapped, wins, wins_of
-from paper_checks.papers.slides.rates import trained_only
-from paper_checks.papers.slides.tables import AVERAGE, GLUE, OPUS, Column
+from paper_checks.papers.magneto.experiments import GLUE, OPUS
 from paper_checks.papers.su.sublayers import (
     ROUNDING,
     derivatives,
@@ -38,9 +36,11 @@ from paper_checks.papers.su.sublayers import (
 )
 from paper_checks.routes import algebra, questions
 from paper_checks.routes.checks import Answers, check
+from paper_checks.routes.contests import RUN_CHECKS, Run, Runs, swapped, wins, wins_of
 from paper_checks.routes.intervals import interval
+from paper_checks.routes.result_tables import AVERAGE, Column
 from paper_checks.routes.search import search
-from paper_checks.routes.training import BY_TRAINING
+from paper_checks.routes.training import BY_TRAINING, trained_only
 from theory.symbols import d, scratch, scratch_matrix
 from theory.symbols import residual_weight as alpha
 

@@ -17,7 +17,7 @@ from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, V
 from paper_checks.claims.letters import l1_g, norm_g, read_update
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.arithmetic import DIVERGED, WMT17, WMT17_DEPTHS
-from paper_checks.papers.slides.tables import OPUS
+from paper_checks.papers.magneto.experiments import OPUS
 from paper_checks.papers.su.sublayers import ROUNDING, shown
 from paper_checks.routes import algebra, questions, second_meanfield
 from paper_checks.routes.checks import GROWTH, Answers, check, order_key, order_of

@@ -15,16 +15,16 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.arithmetic import M2M
-from paper_checks.papers.slides.contests import interval as rounded_from
-from paper_checks.papers.slides.contests import swapped, wins, wins_of
-from paper_checks.papers.slides.tables import Column
 from paper_checks.papers.su.rules import HALF, OPTIMIZERS, QUARTER, TABLE, TARGETS, TWO_N, flat, flat_sums, side, size
 from paper_checks.papers.su.sublayers import layer_norm
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check, derived
+from paper_checks.routes.contests import interval as rounded_from
+from paper_checks.routes.contests import swapped, wins, wins_of
 from paper_checks.routes.intervals import Interval, interval, of_logs
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
 from paper_checks.routes.printed_tables import read
+from paper_checks.routes.result_tables import Column
 from theory.symbols import L, N
 
 _SECOND, _LAST = "Post-hoc Analysis, second paragraph", "Post-hoc Analysis, last paragraph"

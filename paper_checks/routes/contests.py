@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from paper_checks.claims.claim import Check, Evidence, Mutant, Route
-from paper_checks.papers.slides.tables import DIVERGED, Column, Table
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.result_tables import DIVERGED, Column, Table
 
 OURS = "Magneto"
 
@@ -321,4 +322,65 @@ def _runs_of_lines(statement: Runs) -> list[bool | None]:
 RUN_CHECKS = (
     check(Route.ARITHMETIC, "the rows of the tables that are named", _runs_of_rows, is_direct=True),
     check(Route.CITATION, "the printed lines read again: scores, or none", _runs_of_lines, is_direct=True),
+)
+
+
+# ---------------------------------------------------------------- the largest rate that trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Largest:
+    """The largest printed rate at which each model trained; each strictly larger than the one before."""
+
+    table: Table
+    rates: tuple[tuple[str, str], ...]
+    layers: str = ""
+
+    @property
+    def text(self) -> str:
+        place = " ".join(word for word in (self.layers, self.table.name) if word)
+        return f"{place}: {' < '.join(f'{model} {rate}' for model, rate in self.rates)}"
+
+    def with_(self, model: str, rate: str) -> Largest:
+        return replace(self, rates=tuple((name, rate if name == model else r) for name, r in self.rates))
+
+    def with_reversed(self) -> Largest:
+        """A mutant: the order turned round."""
+        return replace(self, rates=self.rates[::-1])
+
+
+def _largest_of_rows(statement: Largest) -> list[bool | None]:
+    out: list[bool | None] = []
+    for model, rate in statement.rates:
+        rows = [row for row in statement.table.trained if (row.model, row.layers) == (model, statement.layers)]
+        out.append(max(Decimal(row.rate) for row in rows) == Decimal(rate))
+    return [*out, *(Decimal(a) < Decimal(b) for (_, a), (_, b) in pairwise(statement.rates))]
+
+
+def _largest_of_lines(statement: Largest) -> list[bool | None]:
+    """The printed lines read again: where a model diverged, at a larger rate than where it trained."""
+    out: list[bool | None] = []
+    for model, rate in statement.rates:
+        trained, diverged, layers = set(), set(), ""
+        for line in statement.table.text.splitlines():
+            cells = re.sub(r"</?b>", "", line).split("\t")
+            layers = next((cell for cell in cells if re.fullmatch(r"\d+L", cell)), layers)
+            rates = [cell for cell in cells if re.fullmatch(r"[\d.]+e-\d", cell)]
+            if cells[0].lower() == model.lower() and layers == statement.layers:
+                (diverged if DIVERGED in cells else trained).update(map(float, rates))
+        out += [float(rate) in trained, all(one <= float(rate) for one in trained)]
+        out += [one > float(rate) for one in diverged]
+    return [*out, *(float(a) < float(b) for (_, a), (_, b) in pairwise(statement.rates))]
+
+
+LARGEST_CHECKS = (
+    check(
+        Route.ARITHMETIC, "the rows of the table: largest rate that trained, in order", _largest_of_rows, is_direct=True
+    ),
+    check(
+        Route.CITATION,
+        "the printed lines read again; every rate that diverged is larger than those that trained",
+        _largest_of_lines,
+        is_direct=True,
+    ),
 )
