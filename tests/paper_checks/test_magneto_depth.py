@@ -13,10 +13,9 @@ import torch
 from sympy import S
 
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto import measured
 from paper_checks.papers.magneto.comparison import in_the_limit, is_of_equal_gains
 from paper_checks.papers.magneto.goal import _alternating_update
-from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED
+from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED, measured_update
 from paper_checks.routes import second_meanfield, wide_networks
 from paper_checks.routes.algebra import rational_gains
 from paper_checks.routes.gelu_growth import _log_update
@@ -78,8 +77,7 @@ def test_S3_10_matrices_that_are_not_written_down(placement: str, activation: st
     """The networks by which the claims measure growth, against those of full matrices, at the same width and depth."""
 
     gains = (1.5,) * 4
-    stack = measured.Stack(placement=placement, v=gains, w=gains, activation=activation)
-    written = measured.measure(stack, 60)
+    written = measured_update(f"{placement}-ln", gains, gains, activation, num_networks=480)
     low, high = interval(
         torch.tensor(
             wide_networks.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000), dtype=torch.float64

@@ -13,11 +13,11 @@ from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route,
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin_fixup
 from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
-from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
-from paper_checks.papers.magneto.parts import PRE_UNIFORM, from_three, v, w
+from paper_checks.papers.magneto.parts import PRE_UNIFORM, below, from_three, measured_update, v, w
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
+from paper_checks.routes.intervals import Interval, quotient
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
 from theory.symbols import L, l
 
@@ -271,14 +271,14 @@ def _never_more(s: Values) -> list[bool | None]:
     return [*out, bool(abs(ratios[1] - 3) < abs(ratios[0] - 3) < 1)]
 
 
-def _less_measured(s: Values) -> Iterator[Case]:
+def _less_measured(s: Values) -> Iterator[tuple[str, Interval, float]]:
     """Both at one depth: the smaller one, as the printed order has it there, over the other is at most 1."""
     ones = (1.0,) * 8
-    pre, post = (measure(Stack(placement=name, v=ones, w=ones)) for name in ("pre", "post"))
+    pre, post = (measured_update(name, ones, ones) for name in ("pre-ln", "post-ln"))
     if s["ratio"].subs(L, len(ones)) < 1:
-        yield Case("Pre-LN over Post-LN, L = 8, gains 1", quotient(pre, post), 1.0)
+        yield "Pre-LN over Post-LN, L = 8, gains 1", quotient(pre, post), 1.0
     else:
-        yield Case("Post-LN over Pre-LN, L = 8, gains 1", quotient(post, pre), 1.0)
+        yield "Post-LN over Pre-LN, L = 8, gains 1", quotient(post, pre), 1.0
 
 
 _S2_11 = Claim(
@@ -330,7 +330,7 @@ _S2_11 = Claim(
                     _never_more,
                     is_direct=True,
                 ),
-                measured("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
+                below("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
             ),
             mutants=(
                 Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),

@@ -33,10 +33,18 @@ from paper_checks.claims.claim import (
     Verdict,
     told,
 )
-from paper_checks.papers.magneto.measured import Case, Stack, measure, measured, quotient
-from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
+from paper_checks.papers.magneto.parts import (
+    LETTERS,
+    PRE_BOUND,
+    PRE_FACTORISED,
+    SUB_BOUND,
+    SUB_FACTORISED,
+    below,
+    measured_update,
+)
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval, quotient
 from theory.symbols import L, k, scratch
 
 _REFUTED = Verdict.REFUTED
@@ -315,23 +323,22 @@ def is_of_equal_gains(bound: Expr) -> bool:
 # ---------------------------------------------------------------- real networks
 
 
-def _ratios(s: Comparison) -> Iterable[Case]:
+def _ratios(s: Comparison) -> Iterable[tuple[str, Interval, float]]:
     """One update over the other, to be at most 1; L = 4, w_l = 100, the first and the last l that are meant."""
     places = s.places(4)
     for place in sorted({places[0], places[-1]}):
         w = tuple(100.0 if i == place else 1.0 for i in range(4))
         of_sub, of_pre = (
-            measure(Stack(placement=name, v=(1.0,) * 4, w=w, activation=s.activation, norm_kind=s.norm_kind))
-            for name in ("sub", "pre")
+            measured_update(name, (1.0,) * 4, w, s.activation, s.norm_kind) for name in ("sub-ln", "pre-ln")
         )
         where = "all gains 1" if place == 4 else f"w_{place + 1} = 100"
         if s.is_smaller:
-            yield Case(f"Magneto's over Pre-LN's, {where}", quotient(of_sub, of_pre), 1.0)
+            yield f"Magneto's over Pre-LN's, {where}", quotient(of_sub, of_pre), 1.0
         else:
-            yield Case(f"Pre-LN's over Magneto's, {where}", quotient(of_pre, of_sub), 1.0)
+            yield f"Pre-LN's over Magneto's, {where}", quotient(of_pre, of_sub), 1.0
 
 
-_MEASURED = measured("real networks of 4 sublayers, the other gains 1", _ratios)
+_MEASURED = below("real networks of 4 sublayers, the other gains 1", _ratios)
 
 
 # ---------------------------------------------------------------- the claims

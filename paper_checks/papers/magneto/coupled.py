@@ -23,10 +23,10 @@ from paper_checks.claims.claim import (
     Route,
     Verdict,
 )
-from paper_checks.papers.magneto.measured import Case, Stack, measure, measured
-from paper_checks.papers.magneto.parts import COUPLED_CELLS
+from paper_checks.papers.magneto.parts import COUPLED_CELLS, below, measured_update_of_two
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.intervals import Interval
 from paper_checks.routes.search import search
 from theory.symbols import M, scratch
 
@@ -385,19 +385,18 @@ def _in_all_gains(s: CoupledBound) -> tuple[str, bool | None]:
 _ENDS = (Rational(1, 2**8), Integer(2**8), Integer(2**16))
 
 
-def _in_networks(s: CoupledBound) -> Iterator[Case]:
+def _in_networks(s: CoupledBound) -> Iterator[tuple[str, Interval, float]]:
     """Equal gains: all 1 at N = M = 2, and where the bound is nearest; uneven ones: powers of 4 at N = M = 2."""
     near = _equal(_LARGE, _SMALL, 3), _equal(_LARGE, _LARGE, 2)
     gains_one = _equal(ONE, ONE, 6), _equal(ONE, ONE, 4)
     decoder, encoder = (tuple(Fraction(4) ** i for i in range(length)) for length in (6, 4))
     for sides in (gains_one, near) if s.is_equal else (((decoder, decoder), (encoder, encoder)),):
-        v, w, encoder_v, encoder_w = (tuple(map(float, gains)) for side in sides for gains in side)
-        stack = Stack(placement="sub", v=v, w=w, encoder_v=encoder_v, encoder_w=encoder_w, norm_kind=s.norm_kind)
-        name = f"v_d = {v[0]:g}, w_d = {w[0]:g}, v_e = w_e = {encoder_v[0]:g}" if s.is_equal else "v_l = w_l = 4^(l-1)"
-        yield Case(name, measure(stack), float(s.bound(*sides)))
+        (v_d, w_d), (v_e, w_e) = ([tuple(map(float, gains)) for gains in side] for side in sides)
+        name = f"v_d = {v_d[0]:g}, w_d = {w_d[0]:g}, v_e = w_e = {v_e[0]:g}" if s.is_equal else "v_l = w_l = 4^(l-1)"
+        yield name, measured_update_of_two((v_d, w_d), (v_e, w_e), s.norm_kind), float(s.bound(*sides))
 
 
-_MEASURED = measured("real encoder-decoders, one token on either side, N = M = 2, or 1 where v = 16", _in_networks)
+_MEASURED = below("real encoder-decoders, one token on either side, N = M = 2, or 1 where v = 16", _in_networks)
 
 
 def _bound_part(

@@ -17,11 +17,12 @@ from typing import Any
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.papers.magneto.measured import NUM_NETWORKS, Case, Stack, measure, measured
-from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, n, v, w
+from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, below, measured_update, n, v, w
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import outcome
+from paper_checks.routes.intervals import Interval
 from paper_checks.routes.search import search
+from paper_checks.routes.wide_networks import NUM_NETWORKS
 from theory.symbols import L, l, scratch
 
 Gains = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
@@ -387,19 +388,13 @@ def _measured_at(statement: Inequality) -> Iterator[Gains]:
         yield (ONE,) * length, (ONE,) * length
 
 
-def _real_networks(statement: Inequality) -> Iterator[Case]:
+def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float]]:
     for gains in _measured_at(statement):
         v, w = (tuple(float(gain) for gain in one) for one in gains)
-        stack = Stack(
-            placement=second_meanfield.coefficients(statement.scheme, 1).placement,
-            v=v,
-            w=w,
-            activation=statement.activation,
-            norm_kind=statement.norm_kind,
-            has_head=statement.has_head,
-        )
-        found = measure(stack, 64 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_NETWORKS)
-        yield Case(f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains)))
+        network = (statement.scheme, v, w, statement.activation, statement.norm_kind)
+        number = 512 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_NETWORKS
+        found = measured_update(*network, has_head=statement.has_head, num_networks=number)
+        yield f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains))
 
 
 # ---------------------------------------------------------------- parts
@@ -409,7 +404,7 @@ _CHECKS = (
     Check(route=Route.MEANFIELD, run=_in_mean_field),
 )
 _LIMITS = Check(route=Route.PROOF, run=_by_limits, is_direct=True)
-_REAL = measured("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
+_REAL = below("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
 TELESCOPED = {
     "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
     "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),

@@ -6,10 +6,10 @@ the second and the first matrix of sublayer l; gamma where both are one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, Tuple, harmonic, lambdify, log, sqrt
@@ -17,10 +17,16 @@ from sympy import Expr, Indexed, Rational, S, Sum, Tuple, harmonic, lambdify, lo
 from paper_checks.claims.claim import Cell, Check, Mutant, Route
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import check, derived, order_key, order_of
+from paper_checks.routes.checks import Answers, check, derived, order_key, order_of
+from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.printed_tables import read
 from theory.symbols import L, M, N, gains_in, gains_out, k, l, scratch
 from theory.symbols import init_gain as gamma
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sims.model import ModelConfig
 
 HALF = Rational(1, 2)
 v, w = gains_out, gains_in
@@ -303,3 +309,83 @@ def uniform_mutants(statement: Values) -> tuple[Mutant, ...]:
 def bracket_value(length: int, gamma_squared: mpmath.mpf) -> mpmath.mpf:
     """(2/gamma^2)(1 + H_{L-1})."""
     return 2 / gamma_squared * (1 + mpmath.harmonic(length - 1))
+
+
+# ---------------------------------------------------------------- real networks
+
+_WIDTH, NUM_NETWORKS = 64, 192
+"""At a width d an update is larger than at infinite width by a share of the order of L/d."""
+
+
+@cache
+def measured_update(
+    scheme: str,
+    v: tuple[float, ...],
+    w: tuple[float, ...],
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    *,
+    has_head: bool = False,
+    num_networks: int = NUM_NETWORKS,
+    width: int = _WIDTH,
+) -> Interval:
+    """Where the mean update of square FFN sublayers lies, in units of eta d. has_head: the readout trains, too."""
+    from sims.measure import Question, run
+
+    question = Question(config=_config(scheme, (v, w), activation=activation, norm_kind=norm_kind, d_model=width))
+    roles = ("update", "head") if has_head else ("update",)
+    columns = [[result.values[f"sgd/{role}"] for role in roles] for result in run(question, range(num_networks))]
+    return interval([sum(values) for column in columns for values in zip(*column, strict=True)])
+
+
+def _config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
+    """sides: v and w of the encoder or the only stack; then of the decoder, where there is one."""
+    from sims.model import ModelConfig, SublayerConfig
+
+    stacks = [
+        tuple(SublayerConfig(kind="ffn", gains={"fc1": b, "fc2": a}) for a, b in zip(v, w, strict=True))
+        for v, w in sides
+    ]
+    placement = second_meanfield.coefficients(scheme, 1).placement
+    return ModelConfig(encoder=stacks[0], decoder=(*stacks, ())[1], placement=placement, ffn_ratio=1, **options)
+
+
+def measured_update_of_two(
+    decoder: tuple[Sequence[float], Sequence[float]],
+    encoder: tuple[Sequence[float], Sequence[float]],
+    norm_kind: str,
+    num_networks: int = NUM_NETWORKS,
+) -> Interval:
+    """The same of an encoder-decoder as Theorem 3.3 writes it: cross-attentions are FFNs of the encoder's output.
+
+    ``sims.measure`` has no such network, so its sublayers are put into the ensemble that it measures.
+    """
+    from sims.ensemble import Ensemble, Member
+    from sims.update import Task, draw_inputs, first_order, roles_of
+
+    class TwoSided(Ensemble):
+        def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
+            side, index = name.split("_")
+            reads_encoder = side == "decoder" and int(index) % 3 == 1
+            given_BTD = memory_BSD if reads_encoder and memory_BSD is not None else u_BTD
+            return super()._branch(name, kind, given_BTD, None, is_causal)
+
+    task, seeds = Task(), range(num_networks)
+    config = task.on(_config("sub-ln", encoder, decoder, norm_kind=norm_kind, d_model=_WIDTH))
+    model = TwoSided([Member(config, seed) for seed in seeds])
+    inputs = draw_inputs(config, task, seeds, model.get_parameter("_weights.head").dtype, "cpu")
+    found = first_order(model, inputs, task, ["sgd"])
+    return interval(roles_of(model, found.functionals["sgd"])["update"].tolist())
+
+
+def below(detail: str, cases: Callable[[Any], Iterable[tuple[str, Interval, float]]]) -> Check:
+    """Each measured number against the most that a statement says it is: (name, measured, most)."""
+
+    def decide(statement: Any) -> Answers:
+        rows = list(cases(statement))
+        return Answers(
+            holds=[found.is_below(most) for _, found, most in rows],
+            numbers={name: f"{found.text} against {most:.3g}" for name, found, most in rows},
+        )
+
+    return check(Route.MEASURED, detail, decide, is_direct=True)
