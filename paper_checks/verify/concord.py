@@ -53,8 +53,8 @@ def _same_update(found: Claims) -> bool:
     """The slide's norm, at the paper's gamma, is the change of the label's logit."""
     paper, slide = _printed(found, "S2-07"), _printed(found, "S3-04")["update"]
     letters = {letter.name: letter for letter in slide.free_symbols}
-    gammas = {letter: paper.elsewhere for name, letter in letters.items() if name.startswith("gamma")}
-    gammas[letters["gamma0"]] = paper.at_label
+    gammas = {letter: paper["elsewhere"] for name, letter in letters.items() if name.startswith("gamma")}
+    gammas[letters["gamma0"]] = paper["at_label"]
     return slide.subs(gammas) == abs(letters["f0"] - letters["f0_new"])
 
 

@@ -11,7 +11,6 @@ from sympy import Rational, log, sqrt
 
 from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Sublayer
-from paper_checks.papers.magneto.definitions import ModelUpdate
 from paper_checks.papers.magneto.parts import from_three
 from paper_checks.papers.registry import claims
 from paper_checks.verify.concord import TOPICS, Topic, agreements
@@ -60,7 +59,7 @@ MUTANTS: dict[str, Any] = {
     "variances of W1, W2": lambda: put(
         "S3-07", 0, statement("S3-07").with_(W2=gains_out[l] ** 2 / d, W1=gains_in[l] ** 2 / d)
     ),
-    "model update": lambda: put("S2-07", 0, ModelUpdate(elsewhere=Rational(1, 10))),
+    "model update": lambda: put("S2-07", 0, statement("S2-07").with_(elsewhere=Rational(1, 10))),
     "bound of Pre-LN": lambda: put("S3-05", 0, statement("S3-05").with_(bound=from_three(statement("S3-05")["bound"]))),
     "bound of Sub-LN": lambda: put("S3-06", 0, statement("S3-06").with_(bound=from_three(statement("S3-06")["bound"]))),
     "sublayer of Sub-LN": lambda: put("S3-06", 1, Sublayer(statement("S2-01", 1).steps)),

@@ -5,9 +5,8 @@ The pinned copy of the paper lacks its tables; they stand here as the slides pri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.statements import Values
 from paper_checks.routes import questions
 from paper_checks.routes.checks import check
 from paper_checks.routes.contests import LARGEST_CHECKS, OURS, RUN_CHECKS, Largest, Run, Runs, swapped, wins, wins_of
@@ -116,20 +115,10 @@ TABLES = (ZERO_SHOT, FOUR_SHOT, GLUE, OPUS, VISION, SPEECH, VL)
 # ---------------------------------------------------------------- S2-22: which model uses which norm
 
 
-@dataclass(frozen=True)
-class Norms:
-    """The norm of each model."""
-
-    entries: tuple[tuple[str, str], ...]
-
-    @property
-    def text(self) -> str:
-        return ", ".join(f"{model} {norm}" for model, norm in self.entries)
-
-    def with_(self, **norms: str) -> Norms:
-        return Norms(tuple((model, norms.get(model, norm)) for model, norm in self.entries))
-
-
+_NORMS = Values.of(
+    **dict.fromkeys(("ViT", "BEiT", "GPT", "T-T", "BEiT-3"), "Pre-LN"),
+    **dict.fromkeys(("BERT", "NMT", "BART"), "Post-LN"),
+)
 _ELSEWHERE = {
     "the paper's abstract": {"BERT": "Post-LN", "GPT": "Pre-LN", "ViT": "Pre-LN"},
     "the paper's Section 1": {"GPT": "Pre-LN", "ViT": "Pre-LN", "BERT": "Post-LN", "NMT": "Post-LN"},
@@ -148,35 +137,18 @@ _BASELINES: dict[str, tuple[Table, ...]] = {
 }
 
 
-def _said_elsewhere(statement: Norms) -> list[bool | None]:
-    said = dict(statement.entries)
-    return [said[model] == norm for place in _ELSEWHERE.values() for model, norm in place.items()]
+def _said_elsewhere(s: Values) -> list[bool | None]:
+    return [s[model] == norm for place in _ELSEWHERE.values() for model, norm in place.items()]
 
 
-def _as_released(statement: Norms) -> list[bool | None]:
-    said = dict(statement.entries)
-    return [said[model] == norm for model, norm in _RELEASED.items()]
+def _as_released(s: Values) -> list[bool | None]:
+    return [s[model] == norm for model, norm in _RELEASED.items()]
 
 
-def _among_baselines(statement: Norms) -> list[bool | None]:
-    said = dict(statement.entries)
-    return [
-        said[model] in {row.model for row in table.rows} for model, tables in _BASELINES.items() for table in tables
-    ]
+def _among_baselines(s: Values) -> list[bool | None]:
+    return [s[model] in {row.model for row in table.rows} for model, tables in _BASELINES.items() for table in tables]
 
 
-_NORMS = Norms(
-    (
-        ("ViT", "Pre-LN"),
-        ("BEiT", "Pre-LN"),
-        ("BERT", "Post-LN"),
-        ("GPT", "Pre-LN"),
-        ("NMT", "Post-LN"),
-        ("BART", "Post-LN"),
-        ("T-T", "Pre-LN"),
-        ("BEiT-3", "Pre-LN"),
-    )
-)
 _S2_22 = claim(
     "S2-22",
     kind=Kind.REMARK,

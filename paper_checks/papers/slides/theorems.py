@@ -26,7 +26,7 @@ from paper_checks.claims.claim import (
 )
 from paper_checks.claims.statements import Growth, Sublayer, Values
 from paper_checks.papers.magneto.comparison import conclusions
-from paper_checks.papers.magneto.definitions import NINE, same
+from paper_checks.papers.magneto.initialization import NINE, same
 from paper_checks.papers.magneto.goal import FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
 from paper_checks.papers.magneto.parts import (
     GAMMA_CELLS,

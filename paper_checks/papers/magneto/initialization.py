@@ -1,24 +1,27 @@
-"""Magneto: how matrices are drawn, what the update is, and what (11) does not see; the paper's (9), and its slides.
+"""Magneto, Section 3.2: how matrices are drawn (9), what the model update is, and what (11) does not see.
 
 The file that the paper's quotes come from is an extraction that lost roots, bars and brackets; quotes keep its damage.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from sympy import Abs, Expr, Integer, Matrix, Rational, S, sqrt
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Route, claim
+from paper_checks.claims.claim import Claim, Kind, Mutant, Route, claim
 from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.search import search
 from theory.symbols import d, gains_in, gains_out, l, scratch
 
 _INIT = "Section 3.2"
 _v, _w = gains_out[l], gains_in[l]
+
+
+PLAIN: dict[str, Any] = {"residual_weight": S.One, "branch_weight": S.One, "input_scale": S.One}
+"""The weights of a sublayer of Magneto, for ``theory.stack.transfer``."""
 
 
 def same(first: Expr, second: Expr) -> bool:
@@ -66,18 +69,8 @@ def _in_stack(s: Values) -> list[bool | None]:
     """The second moment of W2 h per coordinate is fan_in Var(W2) E h^2; the stack has it as v^2 E h^2."""
     from theory.stack import SUB, BranchMoments, NormKind, transfer
 
-    found = transfer(
-        SUB,
-        NormKind.LAYERNORM,
-        BranchMoments(*(S.One for _ in BranchMoments._fields)),
-        stream=S.One,
-        residual_weight=S.One,
-        branch_weight=S.One,
-        input_scale=S.One,
-        gain_in=_w,
-        gain_out=_v,
-        sqrt=sqrt,
-    )
+    ones = BranchMoments(*(S.One for _ in BranchMoments._fields))
+    found = transfer(SUB, NormKind.LAYERNORM, ones, stream=S.One, gain_in=_w, gain_out=_v, sqrt=sqrt, **PLAIN)
     return [same(s["fan_in"] * s["variance"], found.increment)]
 
 
@@ -113,41 +106,34 @@ _S2_06 = claim(
 # ---------------------------------------------------------------- S2-07: the model update
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelUpdate:
-    """||gamma^T (F(x, theta*) - F(x, theta))||: gamma's entry at the label, and its other entries."""
-
-    at_label: Expr = S.One
-    elsewhere: Expr = S.Zero
-
-    @property
-    def text(self) -> str:
-        return (
-            "dF = ||gamma^T (F(x, theta*) - F(x, theta))|| is the change of the label's logit; "
-            f"gamma is {self.at_label} at the label, {self.elsewhere} elsewhere"
-        )
+_UPDATE = Values.of(
+    "dF = ||gamma^T (F(x, theta*) - F(x, theta))|| is the change of the label's logit; "
+    "gamma is {at_label} at the label, {elsewhere} elsewhere",
+    at_label=1,
+    elsewhere=0,
+)
 
 
-def _norm_is_logit(s: ModelUpdate) -> list[bool | None]:
+def _norm_is_logit(s: Values) -> list[bool | None]:
     """The Euclidean norm of gamma^T z, a 1 x 1 matrix, is |z_label|: for every label of 2 to 5 words."""
     out: list[bool | None] = []
     for words in range(2, 6):
         z = Matrix([scratch(f"z_{i}", real=True) for i in range(words)])
         for label in range(words):
-            one_hot = Matrix([s.at_label if i == label else s.elsewhere for i in range(words)])
+            one_hot = Matrix([s["at_label"] if i == label else s["elsewhere"] for i in range(words)])
             (entry,) = one_hot.T * z
             out.append(bool(sqrt(entry**2) == Abs(z[label])))
     return out
 
 
-def _step_of_network(s: ModelUpdate) -> list[bool | None]:
+def _step_of_network(s: Values) -> list[bool | None]:
     """The printed norm against the label's logit before and after an SGD step of a real network."""
     import numpy as np
 
     out: list[bool | None] = []
     for label, (before, after) in enumerate(_logits()):
-        one_hot = np.full(len(before), float(s.elsewhere))
-        one_hot[label] = float(s.at_label)
+        one_hot = np.full(len(before), float(s["elsewhere"]))
+        one_hot[label] = float(s["at_label"])
         change = abs(after[label] - before[label])
         out.append(bool(abs(np.linalg.norm(one_hot[None] @ (after - before)) - change) <= 1e-12 * change))
     return out
@@ -177,23 +163,6 @@ def _logits() -> tuple[tuple[Any, Any], ...]:
     return tuple(found)
 
 
-_UPDATE = ModelUpdate()
-MODEL_UPDATE_CHECKS = (
-    check(
-        Route.PROOF, "|z_label| for every label of 2 to 5 words, z any change of logits", _norm_is_logit, is_direct=True
-    ),
-    check(
-        Route.MEASURED,
-        "real Pre-LN networks, one SGD step on cross-entropy: the printed norm, and the label's logit by itself",
-        _step_of_network,
-        is_direct=True,
-    ),
-)
-MODEL_UPDATE_MUTANTS = (
-    Mutant(name="smoothed labels", statement=replace(_UPDATE, at_label=Rational(9, 10), elsewhere=Rational(1, 30))),
-    Mutant(name="all ones", statement=replace(_UPDATE, elsewhere=S.One)),
-)
-
 _S2_07 = claim(
     "S2-07",
     kind=Kind.STEP,
@@ -202,34 +171,40 @@ _S2_07 = claim(
     quote="is the label of\nx\n, which is a one-hot vector\nwith a single entry as 1 and all the others as 0.",
     summary="dF = ||gamma^T (F(x, theta*) - F(x, theta))||, gamma one-hot: how far the label's logit moves",
     statement=_UPDATE,
-    checks=MODEL_UPDATE_CHECKS,
-    mutants=MODEL_UPDATE_MUTANTS,
+    checks=(
+        check(
+            Route.PROOF,
+            "|z_label| for every label of 2 to 5 words, z any change of logits",
+            _norm_is_logit,
+            is_direct=True,
+        ),
+        check(
+            Route.MEASURED,
+            "real Pre-LN networks, one SGD step on cross-entropy: the printed norm, and the label's logit by itself",
+            _step_of_network,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="smoothed labels", statement=_UPDATE.with_(at_label=Rational(9, 10), elsewhere=Rational(1, 30))),
+        Mutant(name="all ones", statement=_UPDATE.with_(elsewhere=1)),
+    ),
 )
 
 
 # ---------------------------------------------------------------- S2-15: what (11) does not see
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaleLaw:
-    """A sublayer of (11) under W^{l,1} -> c W^{l,1}, c > 0: F is multiplied by c^output, its gradient there by
-    c^gradient; orthogonal: that gradient is at right angles to W^{l,1}. placement: where the norms stand."""
-
-    activation: str = "relu"
-    placement: str = "sub"
-    output: int = 0
-    gradient: int = -1
-    is_orthogonal: bool = True
-
-    @property
-    def text(self) -> str:
-        angle = "orthogonal" if self.is_orthogonal else "not orthogonal"
-        return (
-            f"{self.placement}, phi = {self.activation}: W1 -> c W1 multiplies F by c^{self.output} and dF/dW1 by "
-            f"c^{self.gradient}; dF/dW1 is {angle} to W1"
-        )
-
-
+_LAW = Values.of(
+    "{placement}, phi = {activation}: W1 -> c W1 multiplies F by c^{output} and dF/dW1 by c^{gradient}; "
+    "dF/dW1 is {angle} to W1",
+    activation="relu",
+    placement="sub",
+    output=0,
+    gradient=-1,
+    angle="orthogonal",
+)
+"""A sublayer of (11), F its output, c > 0. placement: where the norms stand."""
 _DEPTH = 3
 
 
@@ -254,33 +229,30 @@ def _at_scale(activation: str, placement: str, seed: int, which: int, factor: fl
     return float(output.detach()), grad.numpy(), cosine
 
 
-def _by_autograd(s: ScaleLaw) -> Evidence:
+def _by_autograd(s: Values) -> Answers:
     """A search over networks, sublayers and factors."""
     from hypothesis import strategies as st
 
     def holds(case: tuple[int, int, float]) -> bool:
         seed, which, factor = case
-        output, grad, cosine = _at_scale(s.activation, s.placement, seed, which, 1.0)
-        scaled, scaled_grad, _ = _at_scale(s.activation, s.placement, seed, which, factor)
-        same_output = abs(scaled - factor**s.output * output) <= 1e-9 * abs(scaled)
-        expected = factor**s.gradient * grad
+        output, grad, cosine = _at_scale(s["activation"], s["placement"], seed, which, 1.0)
+        scaled, scaled_grad, _ = _at_scale(s["activation"], s["placement"], seed, which, factor)
+        same_output = abs(scaled - factor ** int(s["output"]) * output) <= 1e-9 * abs(scaled)
+        expected = factor ** int(s["gradient"]) * grad
         same_grad = abs(scaled_grad - expected).max() <= 1e-9 * abs(expected).max()
-        return bool(same_output and same_grad and (abs(cosine) < 1e-9) == s.is_orthogonal)
+        return bool(same_output and same_grad and (abs(cosine) < 1e-9) == (s["angle"] == "orthogonal"))
 
     cases = st.tuples(st.integers(0, 7), st.integers(0, _DEPTH - 1), st.sampled_from([0.125, 0.5, 2.0, 3.0, 10.0]))
     found = search(cases, holds, max_examples=40)
     gelu = _at_scale("gelu", "sub", 0, 0, 2.0)[0] / _at_scale("gelu", "sub", 0, 0, 1.0)[0] - 1
-    return Evidence(
-        route=Route.PROPERTY,
+    return Answers(
+        holds=[found.found is None],
         num_effective=found.num_effective,
-        verdict=outcome(found.found is None),
-        detail="real networks of placement sub, F and its gradient by autograd, c from 1/8 to 10. gelu is not "
-        "homogeneous: there F changes",
         numbers={"relative change of F under c = 2, gelu": float(f"{gelu:.3g}"), "failing case": found.found},
     )
 
 
-def _by_mean_field(s: ScaleLaw) -> Evidence:
+def _by_mean_field(s: Values) -> list[bool | None]:
     """The sublayer's exact second moments at infinite width, w times c."""
     from theory.meanfield.setting import MOMENT_KINDS
     from theory.moments import activation, exact
@@ -289,40 +261,25 @@ def _by_mean_field(s: ScaleLaw) -> Evidence:
     factor = Integer(3)
     found = []
     for gain in (S.One, factor):
-        moments = [exact(activation(s.activation), kind, gain) for kind in MOMENT_KINDS]
+        moments = [exact(activation(s["activation"]), kind, gain) for kind in MOMENT_KINDS]
         found.append(
             transfer(
-                PLACEMENTS[s.placement],
+                PLACEMENTS[s["placement"]],
                 NormKind.LAYERNORM,
                 BranchMoments(*(S.NaN if moment is None else moment for moment in moments)),
                 stream=Integer(2),
-                residual_weight=S.One,
-                branch_weight=S.One,
-                input_scale=S.One,
                 gain_in=gain,
                 gain_out=S.One,
                 sqrt=sqrt,
+                **PLAIN,
             )
         )
-    plain, scaled = found
-    degrees = {"increment": s.output, "gradient_ratio": s.output, "fc2_square": s.output, "fc1_square": s.gradient}
-    answers = [
-        bool((getattr(scaled, name) / getattr(plain, name) - factor ** (2 * degree)).equals(0))
+    output, gradient = s["output"], s["gradient"]
+    degrees = {"increment": output, "gradient_ratio": output, "fc2_square": output, "fc1_square": gradient}
+    return [
+        bool((getattr(found[1], name) / getattr(found[0], name) - factor ** (2 * degree)).equals(0))
         for name, degree in degrees.items()
     ]
-    return Evidence(
-        route=Route.MEANFIELD,
-        num_effective=len(answers),
-        verdict=outcome(all_of(answers)),
-        detail="exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
-    )
-
-
-_LAW = ScaleLaw()
-_LAW_CHECKS = (
-    Check(route=Route.PROPERTY, run=_by_autograd, is_direct=True),
-    Check(route=Route.MEANFIELD, run=_by_mean_field),
-)
 
 
 _S2_15 = claim(
@@ -333,13 +290,26 @@ _S2_15 = claim(
     quote="xl=xl1+Wl,2LN(φ(Wl,1LN(xl1))) (11)",
     summary="phi homogeneous: F does not see w_l -> c w_l, and dF/dW^{l,1} is orthogonal to W^{l,1} and goes as 1/c",
     statement=_LAW,
-    checks=_LAW_CHECKS,
+    checks=(
+        check(
+            Route.PROPERTY,
+            "real networks of placement sub, F and its gradient by autograd, c from 1/8 to 10. gelu is not "
+            "homogeneous: there F changes",
+            _by_autograd,
+            is_direct=True,
+        ),
+        check(
+            Route.MEANFIELD,
+            "exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
+            _by_mean_field,
+        ),
+    ),
     mutants=(
-        Mutant(name="gelu, not homogeneous", statement=replace(_LAW, activation="gelu")),
-        Mutant(name="no inner norm", statement=replace(_LAW, placement="pre")),
-        Mutant(name="gradient 1/c^2", statement=replace(_LAW, gradient=-2)),
-        Mutant(name="F times c", statement=replace(_LAW, output=1)),
-        Mutant(name="not orthogonal", statement=replace(_LAW, is_orthogonal=False)),
+        Mutant(name="gelu, not homogeneous", statement=_LAW.with_(activation="gelu")),
+        Mutant(name="no inner norm", statement=_LAW.with_(placement="pre")),
+        Mutant(name="gradient 1/c^2", statement=_LAW.with_(gradient=-2)),
+        Mutant(name="F times c", statement=_LAW.with_(output=1)),
+        Mutant(name="not orthogonal", statement=_LAW.with_(angle="not orthogonal")),
     ),
 )
 
