@@ -13,7 +13,7 @@ import torch
 from sympy import S
 
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto.comparison import in_the_limit, is_of_equal_gains
+from paper_checks.papers.magneto.explosion import in_the_limit, is_of_equal_gains
 from paper_checks.papers.magneto.goal import _alternating_update
 from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED, measured_update
 from paper_checks.routes import second_meanfield, wide_networks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -11,7 +10,7 @@ from sympy import Poly, Rational, S, cancel, fraction, log, sqrt
 
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.comparison import BOUND, NOT_FIRST, comparison
+from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
 from paper_checks.papers.magneto.parts import bracket_value
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
@@ -198,11 +197,11 @@ _S3_03 = Claim(
         comparison(
             "S3-03",
             "the bound is lower than Pre-LN's, equal gains",
-            replace(BOUND, exploding="none"),
+            compared("bound", NONE),
             "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
             f"lower where w_l >> w_i and {NOT_FIRST}, and log L times as low at Magneto's own gain sqrt(log L), L > 2, "
             "beside Pre-LN at gain 1",
-            (replace(BOUND, exploding="any but the first"), "lower where any sublayer but the first explodes"),
+            (compared("bound", LATER), "lower where any sublayer but the first explodes"),
         ),
         _explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
     ),

@@ -25,9 +25,9 @@ from paper_checks.claims.claim import (
     told,
 )
 from paper_checks.claims.statements import Growth, Sublayer, Values
-from paper_checks.papers.magneto.comparison import conclusions
-from paper_checks.papers.magneto.initialization import NINE, same
+from paper_checks.papers.magneto.explosion import conclusions, term_step
 from paper_checks.papers.magneto.goal import FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
+from paper_checks.papers.magneto.initialization import NINE, same
 from paper_checks.papers.magneto.parts import (
     GAMMA_CELLS,
     GAMMA_CHECKS,
@@ -47,7 +47,6 @@ from paper_checks.papers.magneto.parts import (
     v,
     w,
 )
-from paper_checks.papers.magneto.term import term_step
 from paper_checks.routes import algebra, kernel, second_meanfield
 from paper_checks.routes.checks import check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import (
