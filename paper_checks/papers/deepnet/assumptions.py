@@ -355,7 +355,7 @@ def _top_example(found: dict[str, float]) -> dict[str, Any]:
 
 @cache
 def _gradients(num_layers: int, num_seeds: int = 24) -> tuple[tuple[float, ...], ...]:
-    """By sublayer of the decoder, ||df/dtheta||^2 of each seed: one token on either side, square FFN, d = 32."""
+    """By sublayer of the decoder, ||df/dtheta||^2/d of each seed: one token on either side, square FFN, d = 32."""
     from sims.model import ModelConfig, alternating, decoder_layers
 
     (alpha_e, beta_e), (alpha_d, beta_d) = deepnet_scales(num_layers, num_layers)

@@ -69,32 +69,28 @@ def matrix_shares(alpha: float, beta: float, ffn_ratio: int) -> tuple[float, flo
 
 
 def squares(config: Any, seeds: int | Sequence[int], num_tokens: int) -> dict[str, list[float]]:
-    """By parameter, ||df/dtheta||^2 of each seed: f one logit at the last of independent tokens, its head of length 1.
+    """By parameter, ||df/dtheta||^2/d of each seed: f a logit at the last of independent tokens, its head of length 1.
 
-    seeds: which, or how many from 0 on. All run at once, each with a model and tokens of its own.
+    seeds: which, or how many from 0 on. Weights and gradients are those of ``sims``; tokens and heads are drawn as the
+    records' were, so that their seeds give the same numbers again.
     """
     import torch
-    from torch.func import functional_call, vmap
 
-    from sims.model import Transformer
+    from sims.ensemble import Ensemble, Member
+    from sims.update import Inputs, Task, first_order
 
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
-    models = [Transformer(config, seed) for seed in seeds]
-    named = [dict(model.named_parameters()) for model in models]
-    stacked = {name: torch.stack([one[name].detach() for one in named]).requires_grad_() for name in named[0]}
-    inputs = []
+    seeds, d, task = range(seeds) if isinstance(seeds, int) else seeds, config.d_model, Task(num_tokens=num_tokens)
+    model = Ensemble([Member(task.on(config), seed) for seed in seeds])
+    rows = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(1000 + seed)  # another stream than the model's
-        shapes = ((1, num_tokens, config.d_model), (1, num_tokens, config.d_model), (config.d_model,))
-        x_BTD, y_BTD, head_D = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-        inputs.append((x_BTD, y_BTD, head_D / head_D.norm()))
-
-    def logit(parameters: Any, x_BTD: Any, y_BTD: Any, head_D: Any) -> Any:
-        return functional_call(models[0], parameters, (x_BTD, y_BTD))[0, -1] @ head_D
-
-    found_S = vmap(logit)(stacked, *map(torch.stack, zip(*inputs, strict=True)))
-    grads = torch.autograd.grad(found_S.sum(), list(stacked.values()), materialize_grads=True)
-    return {name: grad.square().flatten(1).sum(1).tolist() for name, grad in zip(stacked, grads, strict=True)}
+        shapes = ((1, num_tokens, d), (1, num_tokens, d), (1, d))
+        rows.append([torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes])
+    x_EBTD, y_EBTD, head_E1D = map(torch.stack, zip(*rows, strict=True))
+    model.get_parameter("_weights.head").data = head_E1D / head_E1D.norm(dim=-1, keepdim=True)
+    inputs = Inputs(x_EBTD, y_EBTD if config.decoder else None, torch.zeros(len(seeds), 1, num_tokens))
+    order = first_order(model, inputs, task, ["sgd"])
+    return {name: square.tolist() for name, square in order.functionals["sgd"].items() if name != "_weights.head"}
 
 
 @cache
@@ -122,7 +118,7 @@ def measured(
     )
     found = squares(config, num_seeds, num_tokens)
     sides = ([square for name, square in found.items() if side in name] for side in ("encoder", "decoder"))
-    of_encoder, of_decoder = ([sum(seeds) / d_model for seeds in zip(*side, strict=True)] for side in sides)
+    of_encoder, of_decoder = ([sum(seeds) for seeds in zip(*side, strict=True)] for side in sides)
     return tuple(zip(of_encoder, of_decoder, strict=True))
 
 

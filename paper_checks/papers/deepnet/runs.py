@@ -123,17 +123,16 @@ def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[flo
             layers(scheme, num_layers), (("attention", "ffn"), ("attention", "cross", "ffn")), strict=True
         )
     ]
-    d = 64
-    model = ModelConfig(encoder=sides[0], decoder=sides[1], d_model=d, num_heads=2, ffn_ratio=2)
+    model = ModelConfig(encoder=sides[0], decoder=sides[1], d_model=64, num_heads=2, ffn_ratio=2)
     found = squares(model, seeds, NUM_TOKENS)
     top = tuple(f"_weights.decoder_{index}_" for index in range(3 * num_layers - 3, 3 * num_layers))
     prefixes = {"encoder": ("_weights.encoder_",), "decoder": ("_weights.decoder_",), "top layer": top}
-    return {name: _sum(found, start, d) for name, start in prefixes.items()}
+    return {name: _sum(found, start) for name, start in prefixes.items()}
 
 
-def _sum(found: Mapping[str, Sequence[float]], start: tuple[str, ...], d: int) -> list[float]:
+def _sum(found: Mapping[str, Sequence[float]], start: tuple[str, ...]) -> list[float]:
     chosen = [by_seed for name, by_seed in found.items() if name.startswith(start)]
-    return [sum(seeds) / d for seeds in zip(*chosen, strict=True)]
+    return [sum(seeds) for seeds in zip(*chosen, strict=True)]
 
 
 def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
@@ -171,7 +170,7 @@ def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     for name, by_seed in squares(model, seeds, NUM_TOKENS).items():
         kind = kinds.get(name.split("_", 3)[3])
         if kind is not None:
-            sums[kind] = [before + square for before, square in zip(sums[kind], by_seed, strict=True)]
+            sums[kind] = [before + WIDTH * square for before, square in zip(sums[kind], by_seed, strict=True)]
     return sums
 
 
@@ -226,7 +225,7 @@ def _share(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
         ffn_ratio=1,
     )
     found = squares(model, seeds, NUM_TOKENS)
-    return {name: _sum(found, (f"_weights.{name}_",), WIDTH) for name in ("encoder", "decoder")}
+    return {name: _sum(found, (f"_weights.{name}_",)) for name in ("encoder", "decoder")}
 
 
 def share_config(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> dict[str, int | float]:

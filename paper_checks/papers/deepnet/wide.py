@@ -171,7 +171,7 @@ def _measured(scheme: str, profile: str, is_ffn: bool, activation: str) -> tuple
     config = ModelConfig(encoder=encoder, d_model=_WIDTH, ffn_ratio=1, activation=activation)
     found = squares(config, _SEEDS, 1 if is_ffn else 4)
     names = [[f"_weights.encoder_{index}_{role}" for role in roles[kind]] for index, kind in enumerate(kinds)]
-    return tuple(tuple(sum(found[name][seed] for name in both) / _WIDTH for both in names) for seed in range(_SEEDS))
+    return tuple(tuple(sum(found[name][seed] for name in both) for both in names) for seed in range(_SEEDS))
 
 
 def _letters(scheme: str, profile: str, length: int = 6) -> tuple[float, list[tuple[float, float]]]:
