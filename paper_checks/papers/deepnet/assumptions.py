@@ -11,8 +11,7 @@ from sympy import Expr, Rational, S, floor, fraction, lambdify, limit, sqrt, tog
 
 from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.parts import SCALED, deepnet_scales, matrix_shares, squares
-from paper_checks.papers.deepnet.tables import PRINTED
+from paper_checks.papers.deepnet.parts import PRINTED, SCALED, deepnet_scales, matrix_shares, squares
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import all_of, check, outcome
 from paper_checks.routes.intervals import Interval, interval

@@ -11,12 +11,30 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from sympy import Expr, nsimplify
+
 from paper_checks.routes.intervals import Interval
+from paper_checks.routes.printed_tables import read
+from theory.symbols import M, N
 
 SCALED = ("v", "out", "fc1", "fc2", "cross_v", "cross_out")
 """Roles that DeepNorm's beta multiplies."""
 BETWEEN = 1 / 8
 """Exponents of depth are multiples of 1/4 here: an interval below this shows no growth, one above it growth."""
+
+
+def _exact(text: str) -> Expr:
+    return nsimplify(read(text), rational=True)
+
+
+TEXTS = {
+    "encoder": ("(2*N)**(1/4)", "(8*N)**(-1/4)"),
+    "decoder": ("(2*M)**(1/4)", "(8*M)**(-1/4)"),
+    "encoder of two": ("0.81*(N**4*M)**(1/16)", "0.87*(N**4*M)**(-1/16)"),
+    "decoder of two": ("(3*M)**(1/4)", "(12*M)**(-1/4)"),
+}
+"""alpha and beta as printed; "of two" stands for the sides of an encoder-decoder."""
+PRINTED = {name: (_exact(a), _exact(b)) for name, (a, b) in TEXTS.items()}
 
 
 class Scales(NamedTuple):
@@ -29,13 +47,16 @@ class Scales(NamedTuple):
 VANILLA = Scales((1.0, 1.0), (1.0, 1.0))
 
 
+@cache
 def deepnet_scales(num_encoder: int, num_decoder: int) -> Scales:
     """As printed, decimals included."""
-    size = num_encoder**4 * num_decoder
-    return Scales(
-        (0.81 * size ** (1 / 16), 0.87 * size ** (-1 / 16)),
-        ((3 * num_decoder) ** 0.25, (12 * num_decoder) ** -0.25),
-    )
+    return scales_at(PRINTED["encoder of two"], PRINTED["decoder of two"], num_encoder, num_decoder)
+
+
+def scales_at(encoder: tuple[Expr, Expr], decoder: tuple[Expr, Expr], num_encoder: int, num_decoder: int) -> Scales:
+    """(alpha, beta) of either side as numbers."""
+    at = {N: num_encoder, M: num_decoder}
+    return Scales(*[(float(a.subs(at)), float(b.subs(at))) for a, b in (encoder, decoder)])
 
 
 # ---------------------------------------------------------------- one token, infinite width

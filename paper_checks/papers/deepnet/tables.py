@@ -29,13 +29,12 @@ from paper_checks.claims.claim import (
     Verdict,
 )
 from paper_checks.claims.statements import Decimals, Growth, Values
-from paper_checks.papers.deepnet.parts import BETWEEN, Scales, deepnet_scales, one_token
+from paper_checks.papers.deepnet.parts import BETWEEN, PRINTED, TEXTS, Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, GROWTH_ON_RECORD, encoder_share
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import GROWTH, all_of, check, derived, outcome
 from paper_checks.routes.intervals import exponent
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL_ANEW, kernel_too
-from paper_checks.routes.printed_tables import read
 from paper_checks.routes.recorded_stacks import recorded_too
 from theory.symbols import L, M, N, init_gain
 from theory.symbols import residual_weight as alpha
@@ -43,13 +42,6 @@ from theory.symbols import residual_weight as alpha
 HALF, QUARTER, SIXTEENTH = Rational(1, 2), Rational(1, 4), Rational(1, 16)
 SECTION = "Section 4"
 
-TEXTS = {
-    "encoder": ("(2*N)**(1/4)", "(8*N)**(-1/4)"),
-    "decoder": ("(2*M)**(1/4)", "(8*M)**(-1/4)"),
-    "decoder of two": ("(3*M)**(1/4)", "(12*M)**(-1/4)"),
-}
-PRINTED = {name: (read(alpha_text), read(beta_text)) for name, (alpha_text, beta_text) in TEXTS.items()}
-"""(alpha, beta), exact. The encoder of two is printed with two decimals."""
 DECIMALS = (("alpha", "0.81"), ("beta", "0.87"))
 NUM_SUBLAYERS = {"encoder": 2 * N, "decoder": 2 * M, "decoder of two": 3 * M}
 _WHERE = {"encoder": ("encoder", "encoder"), "decoder": ("decoder", "decoder")}

@@ -11,7 +11,7 @@ from sympy import Expr, S, log, sympify
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet import tables
+from paper_checks.papers.deepnet.parts import PRINTED
 from paper_checks.papers.su.rules import HALF, QUARTER, TABLE, TWO_N, constraint, scaled_gradients, side, solution, why
 from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal, rng
 from paper_checks.routes import algebra
@@ -185,7 +185,7 @@ _S1_24 = claim(
             Route.ARITHMETIC,
             "beta/alpha as DeepNet prints them; the two ratios differ by a number",
             lambda s: [
-                algebra.equal(s["ratio"], tables.PRINTED["encoder"][1] / tables.PRINTED["encoder"][0]),
+                algebra.equal(s["ratio"], PRINTED["encoder"][1] / PRINTED["encoder"][0]),
                 not algebra.log_form(s["ratio"] / s["other"]).has(N),
             ],
             is_direct=True,
@@ -271,7 +271,7 @@ _ATTRIBUTED = Part(
         check(
             Route.CITATION,
             "alpha times beta as DeepNet prints them, (2N)^(1/4) and (8N)^(-1/4)",
-            lambda s: [algebra.equal(s["product"], tables.PRINTED["encoder"][0] * tables.PRINTED["encoder"][1])],
+            lambda s: [algebra.equal(s["product"], PRINTED["encoder"][0] * PRINTED["encoder"][1])],
             is_direct=True,
         ),
         derived(
