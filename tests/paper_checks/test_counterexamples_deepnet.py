@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.goal import one_token_update
+from paper_checks.papers.deepnet.figures import one_token_update
 from paper_checks.papers.deepnet.parts import (
     VANILLA,
     Scales,

@@ -7,8 +7,9 @@ branch matrices of ||df/dW||^2 / d.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sympy import Expr, nsimplify
@@ -114,33 +115,53 @@ def squares(config: Any, seeds: int | Sequence[int], num_tokens: int) -> dict[st
     return {name: square.tolist() for name, square in order.functionals["sgd"].items() if name != "_weights.head"}
 
 
-@cache
-def measured(
-    scales: Scales,
-    num_encoder: int,
-    num_decoder: int,
+Layers = Sequence[tuple[float, float]]
+"""By layer, alpha and the gain of what is scaled."""
+
+
+def by_sublayer(
+    encoder: Layers,
+    decoder: Layers,
+    seeds: int | Sequence[int],
+    num_tokens: int,
     *,
-    num_seeds: int,
-    num_tokens: int = 4,
     d_model: int = 32,
     ffn_ratio: int = 1,
-    num_heads: int = 2,
-) -> tuple[tuple[float, float], ...]:
-    """By seed: (the encoder's, the decoder's) part of the update of a real encoder-decoder."""
+    scaled: Sequence[str] = SCALED,
+) -> tuple[list[list[float]], list[list[float]]]:
+    """By side, sublayer and seed: the sublayer's part of the update of a real encoder-decoder with two heads."""
     from sims.model import ModelConfig, alternating, decoder_layers
 
-    (alpha_e, beta_e), (alpha_d, beta_d) = scales
+    first = (alternating(2, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in encoder)
+    second = (decoder_layers(1, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in decoder)
+    sides = {"encoder": tuple(chain.from_iterable(first)), "decoder": tuple(chain.from_iterable(second))}
     config = ModelConfig(
-        encoder=alternating(2 * num_encoder, residual_weight=alpha_e, gains=dict.fromkeys(SCALED, beta_e)),
-        decoder=decoder_layers(num_decoder, residual_weight=alpha_d, gains=dict.fromkeys(SCALED, beta_d)),
-        d_model=d_model,
-        num_heads=num_heads,
-        ffn_ratio=ffn_ratio,
+        encoder=sides["encoder"], decoder=sides["decoder"], d_model=d_model, num_heads=2, ffn_ratio=ffn_ratio
     )
-    found = squares(config, num_seeds, num_tokens)
-    sides = ([square for name, square in found.items() if side in name] for side in ("encoder", "decoder"))
-    of_encoder, of_decoder = ([sum(seeds) for seeds in zip(*side, strict=True)] for side in sides)
-    return tuple(zip(of_encoder, of_decoder, strict=True))
+    by_name = squares(config, seeds, num_tokens)
+    of_encoder, of_decoder = (
+        [
+            added(row for name, row in by_name.items() if name.startswith(f"_weights.{side}_{index}_"))
+            for index in range(len(sublayers))
+        ]
+        for side, sublayers in sides.items()
+    )
+    return of_encoder, of_decoder
+
+
+def added(rows: Iterable[Sequence[float]]) -> list[float]:
+    """By seed, the sum."""
+    return [sum(values) for values in zip(*rows, strict=True)]
+
+
+@cache
+def measured(
+    scales: Scales, num_encoder: int, num_decoder: int, *, num_seeds: int, num_tokens: int = 4, d_model: int = 32
+) -> tuple[tuple[float, float], ...]:
+    """By seed: (the encoder's, the decoder's) part of the update of a real encoder-decoder."""
+    encoder, decoder = [scales.encoder] * num_encoder, [scales.decoder] * num_decoder
+    sides = by_sublayer(encoder, decoder, num_seeds, num_tokens, d_model=d_model)
+    return tuple(zip(*map(added, sides), strict=True))
 
 
 # ---------------------------------------------------------------- intervals

@@ -16,15 +16,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from sympy import Expr, log
 
-from paper_checks.claims.claim import Check, Evidence, Route
+from paper_checks.claims.claim import Route
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet.parts import BETWEEN, SCALED, VANILLA, deepnet_scales, is_near, squares
+from paper_checks.papers.deepnet.parts import (
+    BETWEEN,
+    SCALED,
+    VANILLA,
+    added,
+    by_sublayer,
+    deepnet_scales,
+    is_near,
+    squares,
+)
 from paper_checks.routes import second_meanfield
-from paper_checks.routes.checks import outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import exponent
 from paper_checks.system.places import RECORDS
 from sims.records.record import Run, append, find, make, read
@@ -105,34 +113,13 @@ def layers(scheme: str, num_layers: int) -> tuple[list[tuple[float, float]], lis
 
 def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     """The paper's tiny network, N layers on either side: the update of either side, and of the decoder's top layer."""
-    from sims.model import MATRICES, ModelConfig, SublayerConfig
+    from sims.model import BRANCH_ROLES
 
     scheme, num_layers = str(config["scheme"]), int(config["num_layers"])
-    is_all = scheme == "post-ln-init"  # DeepNorm scales no query and no key
-    sides = [
-        tuple(
-            SublayerConfig(
-                kind=kind,
-                residual_weight=weight,
-                gains={role: gain for role in MATRICES[kind] if is_all or role in SCALED},
-            )
-            for weight, gain in side
-            for kind in kinds
-        )
-        for side, kinds in zip(
-            layers(scheme, num_layers), (("attention", "ffn"), ("attention", "cross", "ffn")), strict=True
-        )
-    ]
-    model = ModelConfig(encoder=sides[0], decoder=sides[1], d_model=64, num_heads=2, ffn_ratio=2)
-    found = squares(model, seeds, NUM_TOKENS)
-    top = tuple(f"_weights.decoder_{index}_" for index in range(3 * num_layers - 3, 3 * num_layers))
-    prefixes = {"encoder": ("_weights.encoder_",), "decoder": ("_weights.decoder_",), "top layer": top}
-    return {name: _sum(found, start) for name, start in prefixes.items()}
-
-
-def _sum(found: Mapping[str, Sequence[float]], start: tuple[str, ...]) -> list[float]:
-    chosen = [by_seed for name, by_seed in found.items() if name.startswith(start)]
-    return [sum(seeds) for seeds in zip(*chosen, strict=True)]
+    scaled = BRANCH_ROLES if scheme == "post-ln-init" else SCALED  # DeepNorm scales no query and no key
+    sides = layers(scheme, num_layers)
+    encoder, decoder = by_sublayer(*sides, seeds=seeds, num_tokens=NUM_TOKENS, d_model=64, ffn_ratio=2, scaled=scaled)
+    return {"encoder": added(encoder), "decoder": added(decoder), "top layer": added(decoder[-3:])}
 
 
 def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
@@ -186,21 +173,21 @@ def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
     return (high - low) / math.log(lengths[1] / lengths[0])
 
 
-def _growth_on_record(s: Growth) -> Evidence:
+def _growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     found, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
     holds = found.is_below(power + BETWEEN) if s.is_upper else is_near(found, power)
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=int(holds is not None),
-        verdict=outcome(holds),
-        detail=f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, {len(low)} seeds, by autograd: the "
-        f"update's power of L from {LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
-        numbers={"power of L": found.text, "stated": float(f"{power:.3g}")},
-    )
+    stated = float(f"{power:.3g}")
+    return Answers(holds=[holds], numbers={"power of L": found.text, "stated": stated, "seeds": [len(low), len(high)]})
 
 
-GROWTH_ON_RECORD = Check(route=Route.MEASURED, run=_growth_on_record, is_direct=True)
+GROWTH_ON_RECORD = check(
+    Route.MEASURED,
+    f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, by autograd: the update's power of L from "
+    f"{LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
+    _growth_on_record,
+    is_direct=True,
+)
 """A growth law by real encoders."""
 
 
@@ -211,21 +198,12 @@ COUNTS = ((8, 8), (8, 64), (128, 8))
 
 
 def _share(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
-    from sims.model import ModelConfig, alternating, decoder_layers
-
-    def side(name: str) -> dict[str, Any]:
-        gains = dict.fromkeys(SCALED, float(config[f"beta_{name}"]))
-        return {"residual_weight": float(config[f"alpha_{name}"]), "gains": gains}
-
-    model = ModelConfig(
-        encoder=alternating(2 * int(config["N"]), **side("e")),
-        decoder=decoder_layers(int(config["M"]), **side("d")),
-        d_model=WIDTH,
-        num_heads=2,
-        ffn_ratio=1,
+    sides = (
+        [(float(config[f"alpha_{side}"]), float(config[f"beta_{side}"]))] * int(config[count])
+        for side, count in (("e", "N"), ("d", "M"))
     )
-    found = squares(model, seeds, NUM_TOKENS)
-    return {name: _sum(found, (f"_weights.{name}_",)) for name in ("encoder", "decoder")}
+    encoder, decoder = map(added, by_sublayer(*sides, seeds=seeds, num_tokens=NUM_TOKENS, d_model=WIDTH))
+    return {"encoder": encoder, "decoder": decoder}
 
 
 def share_config(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> dict[str, int | float]:

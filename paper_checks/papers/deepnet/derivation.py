@@ -1,0 +1,614 @@
+"""Wang et al., "DeepNet: Scaling Transformers to 1,000 Layers", arXiv 2203.00555: alpha and beta of DeepNorm, DN-04 to
+DN-07, and the goal that they are derived for, an update of Theta(eta) at any depth, DN-10.
+
+Its letters: N encoder and M decoder layers; alpha the weight of the skip; v, w the scales of a branch's two matrices,
+beta where both are one; e and d for the sides of an encoder-decoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import mpmath
+from sympy import Expr, Rational, S, cancel, floor, log, simplify, sqrt
+
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Decimals, Growth, Values
+from paper_checks.papers.deepnet.parts import (
+    BETWEEN,
+    PRINTED,
+    TEXTS,
+    deepnet_scales,
+    is_near,
+    one_token,
+    scales_at,
+)
+from paper_checks.papers.deepnet.runs import (
+    COUNTS,
+    GROUPS,
+    GROWTH_ON_RECORD,
+    LENGTHS,
+    WIDTH,
+    encoder_share,
+    encoders,
+    power_between,
+)
+from paper_checks.papers.deepnet.scalar_model import sensitivities, sublayer
+from paper_checks.routes import algebra, kernel, one_liners, second_meanfield
+from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of
+from paper_checks.routes.intervals import exponent, exponent_of_means, interval
+from paper_checks.routes.kernel import GROWTH_BY_KERNEL_ANEW, UPDATE, curve, follows, kernel_too, law, roles_beside
+from paper_checks.routes.recorded_stacks import recorded_too
+from theory.symbols import L, M, N, init_gain
+from theory.symbols import residual_weight as alpha
+
+QUARTER, SIXTEENTH = Rational(1, 4), Rational(1, 16)
+_TABLE = "Section 4, the table of alpha and beta"
+_NUM_SUBLAYERS = {"encoder": 2 * N, "decoder": 2 * M, "decoder of two": 3 * M}
+_OF_TWO = N**4 * M
+
+
+# ---------------------------------------------------------------- the rows of the table
+
+
+@cache
+def _rule(architecture: str, coupling: str = "once") -> Any:
+    from theory.rules.solve import solve_rule
+
+    chosen = coupling if architecture == "encoder-decoder" else None
+    return solve_rule("post", "sgd", architecture, "deepnet", coupling=chosen, with_alternatives=False)
+
+
+def _place(which: str) -> tuple[str, str]:
+    """Architecture and side."""
+    side, _, of_two = which.partition(" ")
+    return ("encoder-decoder", side) if of_two else (side, side)
+
+
+def _row_checks(which: str, count: Callable[[], Expr]) -> tuple[Check, ...]:
+    """By the derived rule; and the source's own condition and choice, put in."""
+    architecture, name = _place(which)
+
+    def values() -> dict[str, Expr]:
+        side = _rule(architecture).side(name)
+        return {"alpha": side.residual_weight, "beta": side.gain}
+
+    def by_hand(s: Values) -> list[bool | None]:
+        squares = 2 * s["beta"] ** 2
+        return [
+            algebra.equal(count() * squares / s["alpha"] ** 2, S.One),
+            algebra.equal(squares * s["alpha"] ** 2, S.One),
+        ]
+
+    return (
+        derived(
+            "the derived rule: every matrix counted, v^2 + w^2 = 1/alpha^2",
+            values,
+            steps=lambda: _rule(architecture).why,
+        ),
+        check(
+            Route.ARITHMETIC,
+            "its condition that the sum over sublayers is 1, and its choice v^2 + w^2 = 1/alpha^2, put in",
+            by_hand,
+            is_direct=True,
+        ),
+    )
+
+
+def _cells(which: str, decimals: int | None = None) -> tuple[Cell, ...]:
+    where = tuple(zip(("architecture", "side"), _place(which), strict=True))
+    return tuple(
+        Cell(table="deepnet", where=where, column=column, printed=text, decimals=decimals)
+        for column, text in zip(("alpha", "beta"), TEXTS[which], strict=True)
+    )
+
+
+def _row(id_: str, which: str, quote: str, *more: Part, extra: tuple[Cell, ...] = ()) -> Claim:
+    a, b = PRINTED[which]
+    statement = Values.of(alpha=a, beta=b)
+    part = Part(
+        name="alpha and beta",
+        statement=statement,
+        checks=_row_checks(which, lambda: _NUM_SUBLAYERS[which]),
+        mutants=(
+            *broken(statement),
+            Mutant(name="beta with the count of alpha", statement=statement.with_(beta=1 / a)),
+        ),
+    )
+    return Claim(
+        id=id_,
+        kind=Kind.RESULT,
+        source="deepnet",
+        locator=_TABLE,
+        quote=quote,
+        summary="{}: alpha = {}, beta = {}".format(which, *TEXTS[which]),
+        parts=(part, *more),
+        cells=(*_cells(which), *extra),
+    )
+
+
+def _flat(name: str, activation: str, by_kernel: Check = kernel.GROWTH_BY_KERNEL) -> Part:
+    statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
+    part = Part(
+        name=f"{name}, {activation}",
+        statement=statement,
+        checks=(*GROWTH, GROWTH_ON_RECORD),
+        mutants=(
+            *broken(statement),
+            Mutant(name="without alpha and beta", statement=statement.with_(scheme="post-ln")),
+        ),
+    )
+    return kernel_too(recorded_too(part) if activation == "relu" else part, by_kernel)
+
+
+_DN_04 = _row(
+    "DN-04",
+    "encoder",
+    "encoder-only: alpha = (2N)^(1/4), beta = (8N)^(-1/4)",
+    _flat("the true update under SGD does not grow", "relu", GROWTH_BY_KERNEL_ANEW),
+    _flat("the true update under SGD does not grow", "gelu"),
+    extra=(
+        Cell(
+            table="bounds",
+            where=(("scheme", "deepnorm"),),
+            column="bound",
+            printed="eta*Sum((v[l]**2 + w[l]**2)/alpha**2, (l, 1, L))",
+            note="the sum that its derivation sets to 1",
+        ),
+        Cell(table="bounds", where=(("scheme", "deepnorm"),), column="order", printed="1"),
+    ),
+)
+_DN_05 = _row("DN-05", "decoder", "decoder-only: alpha = (2M)^(1/4), beta = (8M)^(-1/4)")
+_DN_06 = _row("DN-06", "decoder of two", "encoder-decoder, decoder: alpha = (3M)^(1/4), beta = (12M)^(-1/4)")
+
+
+# ---------------------------------------------------------------- DN-07: the encoder of two
+
+_EXACT = Values.of(
+    alpha=27**-SIXTEENTH * _OF_TWO**SIXTEENTH,
+    beta=27**SIXTEENTH / sqrt(2) * _OF_TWO**-SIXTEENTH,
+)
+_COUPLING = M * PRINTED["decoder of two"][1] ** 2 / PRINTED["decoder of two"][0]
+"""c = M v_d w_d / alpha_d, what the cross-attentions pass on; and the encoder's share of the update at the printed
+alpha and beta."""
+_COUNT = _COUPLING * 2 * N
+"""2N sublayers, each through the cross-attentions."""
+
+
+def _constants(values: Callable[[], Mapping[str, Expr]]) -> Callable[[Decimals], Answers]:
+    """Two decimals against exact constants, rounded half up and half to even."""
+
+    def decide(s: Decimals) -> Answers:
+        answers, numbers = [], {}
+        for name, printed in s.entries:
+            constant = values()[name]
+            digits = len(printed.partition(".")[2])
+            rounded = algebra.roundings(mpmath.mpf(str(constant.evalf(30))), digits)
+            answers.append(set(rounded.values()) == {printed})
+            numbers[name] = {"exact": str(constant), "value": float(constant), **rounded}
+        return Answers(holds=answers, numbers=numbers)
+
+    return decide
+
+
+def _derived_constants() -> dict[str, Expr]:
+    side = _rule("encoder-decoder").side("encoder")
+    values = {"alpha": side.residual_weight / _OF_TWO**SIXTEENTH, "beta": side.gain * _OF_TWO**SIXTEENTH}
+    return {name: value.subs({N: 1, M: 1}) for name, value in values.items()}
+
+
+def _constants_by_hand() -> dict[str, Expr]:
+    """alpha_e^4 = M (12M)^(-1/2) (3M)^(-1/4) 2N at N = M = 1, and beta_e = 1/(sqrt(2) alpha_e)."""
+    a = _COUNT.subs({N: 1, M: 1}) ** QUARTER
+    return {"alpha": a, "beta": 1 / (sqrt(2) * a)}
+
+
+_SHARE_OF_PRINTED = Values.of(
+    "the encoder's sum of ||dF/dtheta||^2 is bounded for all N and M: alpha_e = {alpha}, beta_e = {beta}",
+    alpha=_EXACT["alpha"],
+    beta=_EXACT["beta"],
+)
+
+
+def _is_bounded(share: Expr) -> bool:
+    form = algebra.log_form(share)
+    return all(form.coeff(log(count)) <= 0 for count in (N, M))
+
+
+def _share_with(coupling: str, detail: str) -> Check:
+    """The derived sum under one coupling; the other readings beside it."""
+
+    def decide(s: Values) -> Answers:
+        from theory.rules.types import plainly
+
+        shares = {}
+        for name in ("once", "own-gradient", "mean-square"):
+            total = plainly(_rule("encoder-decoder", name).side("encoder").update_sum.total)
+            shares[name] = total.xreplace({alpha: s["alpha"], init_gain: s["beta"]})
+        bounded = {name: _is_bounded(share) for name, share in shares.items()}
+        return Answers(
+            holds=[bounded[coupling]],
+            numbers={n: {"share": str(simplify(share)), "bounded": bounded[n]} for n, share in shares.items()},
+        )
+
+    return check(Route.PROOF, detail, decide)
+
+
+def _share_of_scalars(num_layers: int) -> float:
+    """The encoder's sum of (dF/dv)^2 + (dF/dw)^2 at the printed scales, N = M, every input 1."""
+    encoder, decoder = (sublayer(a, b, b) for a, b in deepnet_scales(num_layers, num_layers))
+    of_encoder, _ = sensitivities([encoder] * (2 * num_layers), [decoder] * (3 * num_layers))
+    printed = math.sqrt(2) * encoder.v / encoder.alpha * num_layers * decoder.ratio
+    return sum((printed * true) ** 2 for true, _ in of_encoder)
+
+
+def _share_by_letters(s: Values) -> Answers:
+    """c^2 sum (v_e^2 + w_e^2)/alpha_e^2: the coupling moves F, and scales the gradient."""
+    share = _COUPLING**2 * 2 * N * 2 * s["beta"] ** 2 / s["alpha"] ** 2
+    holds = _is_bounded(share)
+    exactly = {f"{n}, {n}": float(f"{_share_of_scalars(n):.3g}") for n in (6, 18, 100, 500)}
+    example = {
+        "printed": "the encoder's share of the update is bounded: it is 1",
+        "found": "the sum over the encoder is set to 1/c, c = M v_d w_d/alpha_d what the cross-attentions pass on; the "
+        f"encoder's gradient is scaled by c too, so its share is c^2/c = c = {_SHARE}, above 1 from "
+        f"M = {_FIRST_ABOVE} on",
+        "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
+        "command": one_liners.ENCODER_SHARE,
+    }
+    return Answers(
+        holds=[holds],
+        numbers={"share": str(simplify(share)), "share at N, M in the scalar model itself, printed decimals": exactly},
+        counterexample=None if holds else example,
+    )
+
+
+def _scales(s: Values, num_encoder: int, num_decoder: int) -> Any:
+    return scales_at((s["alpha"], s["beta"]), PRINTED["decoder of two"], num_encoder, num_decoder)
+
+
+def _share_by_closed_form(s: Values) -> Answers:
+    """One token: the encoder gets 1 - (1 + r^2)^(-M) of the squared gradient, r = v_d w_d / alpha_d."""
+    lines = {f"M to 10^6, N = {n}": [(n, m) for m in second_meanfield.LENGTHS] for n in (1, 100)}
+    lines |= {f"N to 10^6, M = {m}": [(n, m) for n in second_meanfield.LENGTHS] for m in (1, 100)}
+    answers, numbers = [], {}
+    for name, counts in lines.items():
+        shares = [one_token(_scales(s, *pair), *pair)[0] for pair in counts]
+        logs = [math.log(share) for share in shares]
+        answers.append(algebra.settles(logs) or algebra.falls_away(logs))
+        numbers[name] = [float(f"{share:.4g}") for share in shares]
+    return Answers(holds=answers, numbers=numbers)
+
+
+_NO_GROWTH = 1 / 16
+"""Half the power of N that a beta off by N^(1/16) would give the share."""
+
+
+def _share_on_record(s: Values) -> Answers:
+    """Real encoder-decoders: how the encoder's share grows with M and with N."""
+    start, by_decoder, by_encoder = (encoder_share(_scales(s, *counts), counts) for counts in COUNTS)
+    (n, m), (_, most_m), (most_n, _) = COUNTS
+    power_of_m, power_of_n = exponent(start, by_decoder, most_m / m), exponent(start, by_encoder, most_n / n)
+    readings = {"own-gradient": 1 / 4, "once": 0.0, "mean-square": -3 / 4}
+    within = [name for name, power in readings.items() if power_of_m.low < power < power_of_m.high]
+    return Answers(
+        holds=[power_of_m.is_below(BETWEEN), power_of_n.is_below(_NO_GROWTH)],
+        numbers={
+            "power of M": power_of_m.text,
+            "readings inside": within,
+            "power of N": power_of_n.text,
+            "seeds": len(start),
+        },
+    )
+
+
+_ROOT = simplify(M**QUARTER / _COUPLING)
+_FIRST_ABOVE = int(floor(_ROOT**4)) + 1
+"""The least M at which the share is above 1."""
+_SHARE = f"M^(1/4)/{_ROOT.evalf(3)}"
+_OWN_ALPHA = (2 * N * _COUPLING**2) ** QUARTER
+"""alpha_e^4 = 2N c^2 in place of 2N c."""
+_DECIMALS = Decimals((("alpha", "0.81"), ("beta", "0.87")))
+
+
+def _beta_times(name: str, factor: Expr) -> Mutant:
+    return Mutant(name=name, statement=_SHARE_OF_PRINTED.with_(beta=_SHARE_OF_PRINTED["beta"] * factor))
+
+
+_NO_SCALES = Mutant(name="no alpha and beta", statement=_SHARE_OF_PRINTED.with_(alpha=1, beta=1))
+_DN_07 = Claim(
+    id="DN-07",
+    kind=Kind.RESULT,
+    source="deepnet",
+    locator=f"{_TABLE}, and Appendix B",
+    quote="alpha_e = 0.81 (N^4 M)^(1/16), beta_e = 0.87 (N^4 M)^(-1/16)",
+    summary="encoder of an encoder-decoder: alpha = 0.81 (N^4 M)^(1/16), beta = 0.87 (N^4 M)^(-1/16)",
+    uses=("DN-06",),
+    parts=(
+        Part(
+            name="the law, with exact constants",
+            statement=_EXACT,
+            checks=_row_checks("encoder of two", lambda: _COUNT),
+            mutants=(
+                *broken(_EXACT),
+                Mutant(name="N and M swapped", statement=_EXACT.with_(alpha=(M**4 * N / 27) ** SIXTEENTH)),
+            ),
+        ),
+        Part(
+            name="the constants 0.81 and 0.87",
+            statement=_DECIMALS,
+            checks=(
+                check(Route.PROOF, "the derived rule's constants, to two decimals", _constants(_derived_constants)),
+                check(
+                    Route.ARITHMETIC,
+                    "27^(-1/16) and 27^(1/16)/sqrt(2), to two decimals",
+                    _constants(_constants_by_hand),
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="one in the last place", statement=Decimals((("alpha", "0.82"), ("beta", "0.87")))),
+                Mutant(name="the other one's", statement=Decimals((("alpha", "0.87"), ("beta", "0.81")))),
+            ),
+        ),
+        Part(
+            name="the encoder's share of the update is bounded in the model that it is derived in, its own gradient "
+            "passing the cross-attentions too",
+            statement=_SHARE_OF_PRINTED,
+            checks=(
+                _share_with(
+                    "own-gradient",
+                    "the derived sum, every contribution with the same sign, as d = 1 has it: the gradient of an "
+                    "encoder's weight is scaled by c = M v_d w_d/alpha_d, and what it moves is once more",
+                ),
+                check(
+                    Route.ARITHMETIC,
+                    "c^2 sum over the encoder of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d, with the paper's own "
+                    "approximations; beside it the scalar model without them, whose slopes multiply to more than 1 "
+                    "(DN-08)",
+                    _share_by_letters,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(_NO_SCALES, _beta_times("beta larger by M^(1/16)", M**SIXTEENTH)),
+            instead=Amendment(
+                statement=_SHARE_OF_PRINTED.with_(alpha=_OWN_ALPHA, beta=1 / (sqrt(2) * _OWN_ALPHA)),
+                text=f"bounded with alpha_e = (2N c^2)^(1/4) = {float((2 / _ROOT**2) ** QUARTER):.3f} (N^2 M)^(1/8), "
+                f"c = M v_d w_d / alpha_d; with the printed ones the share is c = {_SHARE}",
+            ),
+            condition=f"M <= {_FIRST_ABOVE - 1}, up to which {_SHARE} is at most 1; or a wide network (next part)",
+            expected=Verdict.REFUTED,
+        ),
+        Part(
+            name="the encoder's share of the update is bounded in a wide network",
+            statement=_SHARE_OF_PRINTED,
+            checks=(
+                _share_with(
+                    "mean-square",
+                    "the derived sum with its own gradient passing M independent cross-attentions, which add as "
+                    "squares: coupling M (v_d w_d/alpha_d)^2: alpha_e is then larger and beta_e smaller than it "
+                    "takes. Beside it the readings once, as DeepNet counts, and own-gradient, with M^2 for M",
+                ),
+                check(
+                    Route.MEANFIELD,
+                    "the encoder's share at infinite width, one token on either side, relu, in closed form at 10^2, "
+                    "10^4, 10^6: matrices of different layers are independent, so no two cross-attentions' "
+                    "contributions correlate",
+                    _share_by_closed_form,
+                    is_direct=True,
+                ),
+                check(
+                    Route.MEASURED,
+                    f"the encoder's sum of ||df/dW||^2 / d in recorded encoder-decoders, 4 tokens, d = {WIDTH}: its "
+                    "power of M from {1} to {most_m} at N = {0} (no growth is below 1/8), of N from {0} to {most_n} at "
+                    "M = {1} (below 1/16)".format(*COUNTS[0], most_m=COUNTS[1][1], most_n=COUNTS[2][0]),
+                    _share_on_record,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                _NO_SCALES,
+                Mutant(name="beta grows", statement=_SHARE_OF_PRINTED.with_(beta=_OF_TWO**SIXTEENTH)),
+                _beta_times("beta larger by N^(1/16)", N**SIXTEENTH),
+                _beta_times("beta larger by N^(1/8)", N ** (2 * SIXTEENTH)),
+            ),
+        ),
+    ),
+    cells=_cells("encoder of two", decimals=2),
+    expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet's alpha and beta for the encoder of an encoder-decoder follow from a sum that counts the "
+        "passage through the cross-attentions once; the gradient passes them too, and in that model the "
+        "encoder's share then grows as M^(1/4)/{root:.3g}, past 1 at M = {first}. In wide networks it stays "
+        "bounded, derived and measured, so they are safe there",
+        rank=120,
+        numbers={"root": _ROOT, "first": _FIRST_ABOVE},
+    ),
+)
+
+
+# ---------------------------------------------------------------- DN-10: all that a default model trains
+
+_ALL = Values.of(
+    "deepnorm, fixed width, L sublayers, relu: ||df/dtheta||^2 of the "
+    + ", ".join(f"{name} Theta({{{name}}})" for name in GROUPS),
+    **{name: 1 / sqrt(L) if name == "query biases" else S.One for name in GROUPS},
+)
+"""The most that the goal allows. The biases of the queries have less, which does it no harm."""
+_TRUE = _ALL.with_(**{"norm gains": L, "norm biases": L, "output biases": sqrt(L)})
+
+
+def _by_theory(s: Values) -> list[bool | None]:
+    """theory's sublayer: a norm's gain and bias get D_l = 1, an output bias 1/(alpha^2 + s) of it, fc1's as its W.
+
+    What reaches the scores of an attention, and the biases of its queries with it, passed out and v: s/(alpha^2 + s).
+    """
+    from theory.meanfield.closedform import symbolic_moments
+    from theory.moments import activation
+    from theory.schemes import scheme
+    from theory.stack import NormKind, transfer
+
+    stack = scheme("deepnorm").stack
+    assert stack.residual_weight is not None
+    t = transfer(
+        stack.placement,
+        NormKind.LAYERNORM,
+        symbolic_moments(activation("relu"), stack.gain_in),
+        stream=S.One,
+        residual_weight=stack.residual_weight,
+        branch_weight=stack.branch_weight,
+        input_scale=stack.input_scale,
+        gain_in=stack.gain_in,
+        gain_out=stack.gain_out,
+        sqrt=sqrt,
+    )
+    if cancel(t.gradient_ratio - 1) != 0:
+        raise ArithmeticError("a post-norm sublayer with ReLU should pass the squared gradient unchanged")
+    each = {
+        "matrices": t.fc1_square + t.fc2_square,
+        "norm gains": S.One,
+        "norm biases": S.One,
+        "output biases": 1 / t.sum_second,
+        "inner biases": t.fc1_square,
+        "query biases": 1 - stack.residual_weight**2 / t.sum_second,
+    }
+    return [order_key(order_of(L * each[name])) == order_key(order_of(order)) for name, order in s]
+
+
+def _by_sums(s: Values) -> list[bool | None]:
+    """The same sublayer written out."""
+    out: list[bool | None] = []
+    for name, order in s:
+        ratios = []
+        for length in second_meanfield.LENGTHS:
+            network = second_meanfield.coefficients("deepnorm", length)
+            square, gain2 = network.residual_weight**2, network.gain_in**2
+            total = square + gain2**2 / 2
+            each = {"matrices": gain2 / total, "output biases": 1 / total, "inner biases": gain2 / 2 / total}
+            each["query biases"] = gain2**2 / 2 / total
+            ratios.append(math.log(length * each.get(name, 1.0) / float(order.subs(L, length))))
+        out.append(algebra.settles(ratios))
+    return out
+
+
+def _by_measuring(s: Values) -> Answers:
+    """Whether the measured power of L of each kind is the stated one, to less than 1/8."""
+    kinds = {length: encoders("deepnorm", "relu", length) for length in LENGTHS}
+    (shallow, low), (deepest, high) = kinds.items()
+    powers = {name: exponent_of_means(low[name], high[name], deepest / shallow) for name, _ in s}
+    answers = [is_near(powers[name], power_between(order, LENGTHS)) for name, order in s]
+    numbers: dict[str, Any] = {f"power of L, {name}": power.text for name, power in powers.items()}
+    numbers["seeds"] = [len(values["matrices"]) for values in kinds.values()]
+    total = ""
+    for length, values in kinds.items():
+        sums = map(sum, zip(*values.values(), strict=True))
+        total = interval([whole / own for whole, own in zip(sums, values["matrices"], strict=True)]).text
+        numbers[f"all over matrices, L = {length}"] = total
+    example = {
+        "printed": "one SGD step moves F by Theta(eta), whatever the depth",
+        "found": f"with norm gains and biases trained, Theta(eta L) at fixed width: at d = {WIDTH}, L = {deepest} "
+        f"all parameters move a logit {total} times as far as the matrices do",
+        "width": WIDTH,
+        "num_sublayers": deepest,
+        "command": "depthlaw predict --attention --roles --scheme deepnorm --optimizer sgd --layers 6,24,96 "
+        "--width 1024",
+    }
+    return Answers(holds=answers, numbers=numbers, counterexample=example if False in answers else None)
+
+
+_KERNEL_ROLES: Mapping[str, tuple[str, ...]] = {
+    UPDATE: ("matrices",),
+    "norm_gain": ("norm gains",),
+    "norm_bias": ("norm biases",),
+    "bias": ("output biases", "inner biases", "query biases"),
+}
+"""The kernel rung's roles, and the kinds of which each is the sum: it goes as the largest."""
+
+
+def _by_kernel(s: Values) -> Answers:
+    """Each role of a real Transformer, at infinite width in units in which it is O(1)."""
+    deepnorm = Growth(scheme="deepnorm", order=S.One)
+    of_deepnorm = law(deepnorm)
+    answers = []
+    numbers: dict[str, object] = {}
+    for role, kinds in _KERNEL_ROLES.items():
+        order = max((s[kind] for kind in kinds), key=lambda order: float(order.subs(L, 10**6)))
+        powers = follows(curve(of_deepnorm, role), order, is_upper=False)
+        answers.append(powers.answer)
+        numbers |= {f"{role}, {name}": text for name, text in powers.numbers.items()}
+    return Answers(holds=answers, numbers=numbers | roles_beside(deepnorm, of_deepnorm))
+
+
+_DN_10 = Claim(
+    id="DN-10",
+    kind=Kind.RESULT,
+    source="deepnet",
+    locator="Section 4, GOAL",
+    quote="GOAL: ||dF|| = Theta(eta) per SGD step after initialisation, as eta goes to 0",
+    summary="under DeepNorm one SGD step moves F by Theta(eta), whatever the depth",
+    uses=("DN-04",),
+    parts=(
+        _flat("the weights that the theory covers", "relu"),
+        _flat("the weights that the theory covers", "gelu"),
+        Part(
+            name="all parameters that a default model trains: norm gains and biases, linear biases",
+            statement=_ALL,
+            checks=(
+                check(
+                    Route.MEANFIELD,
+                    "by kind, from the derived sublayer; its squared gradient is 1 at every l",
+                    _by_theory,
+                ),
+                check(Route.NUMERIC, "by kind, summed at 10^2, 10^4, 10^6", _by_sums, is_direct=True),
+                check(
+                    Route.MEASURED,
+                    f"recorded DeepNorm encoders, 4 tokens, d = {WIDTH}: each kind's power of L from {LENGTHS[0]} to "
+                    f"{LENGTHS[1]} sublayers, by autograd; multiples of 1/4 are told apart",
+                    _by_measuring,
+                    is_direct=True,
+                ),
+                check(
+                    Route.KERNEL,
+                    "DeepNorm Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = 4 "
+                    "to 1,000: each role's power of L, over all depths and over the deeper half; all linear biases are "
+                    "one role, which goes as its largest kind. Embedding and head are flat",
+                    _by_kernel,
+                ),
+            ),
+            mutants=tuple(
+                Mutant(name=name, statement=_TRUE.with_(**orders))
+                for name, orders in {
+                    "output biases as L": {"output biases": L},
+                    "norm gains as L^(1/2)": {"norm gains": sqrt(L)},
+                    "query biases flat": {"query biases": 1},
+                    "norms flat": {"norm gains": 1, "norm biases": 1},
+                }.items()
+            ),
+            instead=Amendment(
+                statement=_TRUE,
+                text="norm gains and norm biases Theta(L) each, output biases Theta(L^(1/2)), inner biases and, times "
+                "d, matrices Theta(1), query biases Theta(L^(-1/2)): a norm's bias adds straight to a stream whose "
+                "gradient has one size all along",
+            ),
+            condition="these parameters are frozen, or the learning rate of norm gains and biases is divided by L and "
+            "that of output biases by L^(1/2); or L is below about d/4, where the norms' 2L is below the matrices' d/2",
+            expected=Verdict.REFUTED,
+        ),
+    ),
+    expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNorm keeps the update of the weight matrices flat in depth. The norm gains and biases, which a "
+        "default model trains too, are not kept: their update grows as L at fixed width, and that of linear "
+        "biases as L^(1/2). In real Transformers with softmax attention it is so too, derived up to "
+        "{last:,} layers. Su's rows for SGD and Adam break it in the same roles, LAMB's in the norm gains "
+        "(as published it moves no bias that is zero), and at Pre-Norm the linear biases grow as L under "
+        "SGD and Adam",
+        rank=30,
+        numbers={"last": kernel.LAST},
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_04, _DN_05, _DN_06, _DN_07, _DN_10)

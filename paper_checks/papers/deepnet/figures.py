@@ -1,0 +1,173 @@
+"""What DeepNet's figures 3 and 5 show of the update: DN-13 (Post-LN-init), DN-14 (Post-LN and DeepNet by depth)."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import Any
+
+from sympy import S
+
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Growth, Values
+from paper_checks.papers.deepnet.parts import BETWEEN, matrix_shares
+from paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders, layers
+from paper_checks.routes import algebra, questions
+from paper_checks.routes.checks import Answers, check
+from paper_checks.routes.intervals import Interval, exponent
+from paper_checks.routes.kernel import curve, law
+from paper_checks.routes.kernel import exponent as power_of
+from paper_checks.routes.training import BY_TRAINING, at_this_scale
+
+_STAYS, _GROWS = "stays", "grows"
+
+
+def _depths(**schemes: str) -> Values:
+    """How the update of an N-layer encoder and decoder moves with N, by scheme."""
+    names = {name.replace("_", "-"): how for name, how in schemes.items()}
+    return Values.of("; ".join(f"the update of {name} {{{name}}} with depth" for name in names), **names)
+
+
+def one_token_update(scheme: str, num_layers: int) -> float:
+    """``one_token`` for layers of their own gains, layer by layer from the top; the paper's FFN of 2 d."""
+    encoder, decoder = layers(scheme, num_layers)
+    gradient, entering, total = 1.0, 0.0, 0.0
+    for weight, gain in reversed(decoder):
+        attention, ffn = matrix_shares(weight, gain, 2)
+        total += gradient * (ffn + attention)
+        kept = weight**2 / (weight**2 + gain**4)
+        entering, gradient = entering + gradient * (1 - kept), gradient * kept
+        total += gradient * attention
+    return total + entering * sum(sum(matrix_shares(weight, gain, 2)) for weight, gain in encoder)
+
+
+def _by_closed_form(s: Values) -> Answers:
+    answers, numbers = [], {}
+    for scheme, how in s:
+        updates = [one_token_update(scheme, n) for n in (10, 100, 1000)]
+        stays = algebra.settles(list(map(math.log, updates))) or algebra.falls_away(list(map(math.log, updates)))
+        answers.append(stays is (how == _STAYS))
+        numbers[scheme] = [float(f"{update:.4g}") for update in updates]
+    return Answers(holds=answers, numbers=numbers)
+
+
+def _is_so(power: Interval, how: str) -> bool | None:
+    stays = power.is_below(BETWEEN)
+    return None if stays is None else stays is (how == _STAYS)
+
+
+def _by_record(s: Values) -> Answers:
+    """The power of N between the figure's ends, from mean logarithms: Post-LN's seeds scatter by factors of ten."""
+    answers: list[bool | None] = []
+    numbers: dict[str, Any] = {}
+    low, high = DEPTHS[0], DEPTHS[-1]
+    for scheme, how in s:
+        updates = {n: encoder_decoders(scheme, n)[0] for n in DEPTHS}
+        power = exponent(updates[low], updates[high], high / low)
+        answers.append(_is_so(power, how))
+        numbers[f"power of N, {scheme}"] = power.text
+        numbers[f"median update, {scheme}"] = {f"{n}L-{n}L": float(f"{median(updates[n]):.2g}") for n in DEPTHS}
+        numbers["seeds"] = len(updates[low])
+    if "post-ln-init" in dict(s):
+        plain, scaled = (encoder_decoders(scheme, 18)[1] for scheme in ("post-ln", "post-ln-init"))
+        norms = " to ".join(f"{math.exp(end / 2):.2f}" for end in exponent(plain, scaled, math.e))
+        numbers["gradient norm of the decoder's top layer at 18L-18L, post-ln-init over post-ln"] = norms
+    return Answers(holds=answers, numbers=numbers)
+
+
+def _by_kernel(s: Values) -> Answers:
+    """The power of N, held against what the record is held against."""
+    answers: list[bool | None] = []
+    numbers = {}
+    for scheme, how in s:
+        statement = Growth(scheme="deepnorm" if scheme == "deepnet" else scheme, order=S.One)
+        power = power_of(curve(law(statement, "encoder-decoder")))
+        assert power.low is not None and power.high is not None
+        answers.append(_is_so(Interval(power.low, power.high), how))
+        numbers[f"power of N, {scheme}"] = f"{power.low:.3f} to {power.high:.3f}"
+    return Answers(holds=answers, numbers=numbers)
+
+
+_CHECKS = (
+    check(
+        Route.MEANFIELD,
+        "the update at N = M = 10, 100, 1000, infinite width, one token on either side, relu: what explodes in Post-LN "
+        "grows as N at initialisation, and no faster",
+        _by_closed_form,
+        is_direct=True,
+    ),
+    check(
+        Route.MEASURED,
+        "recorded encoder-decoders at initialisation, by autograd, d = 64, FFN 128, 2 heads, 4 tokens: the update's "
+        f"power of N from {DEPTHS[0]}L-{DEPTHS[0]}L to {DEPTHS[-1]}L-{DEPTHS[-1]}L, stays below 1/8, grows above",
+        _by_record,
+        is_direct=True,
+    ),
+)
+_DN_13 = Claim(
+    id="DN-13",
+    kind=Kind.REMARK,
+    source="deepnet",
+    locator="Section 3, Post-LN-init and Figure 3",
+    quote="Post-LN-init: W of layer l divided by k_l = N - l + 1, W_o^l ~ N(0, 1/(k_l^2 d')). 18L-18L: it converges, "
+    "Post-LN does not, though the gradient norm of its top layers is larger",
+    summary="Post-LN-init (weights of layer l over N - l + 1) trains where Post-LN does not, top gradients larger",
+    parts=(
+        Part(
+            name="it keeps the update at initialisation from growing with depth",
+            statement=_depths(post_ln_init=_STAYS),
+            checks=_CHECKS,
+            mutants=(
+                Mutant(name="it grows", statement=_depths(post_ln_init=_GROWS)),
+                Mutant(name="so does Post-LN", statement=_depths(post_ln=_STAYS)),
+            ),
+        ),
+        Part(
+            name="18L-18L trains with it and is stuck without it: source lines to bytecode, 32 wide",
+            statement=questions.INIT,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.INIT.with_swapped()),),
+        ),
+        Part(
+            name="its top-layer gradients are larger than Post-LN's",
+            statement=Values.of("the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's"),
+            checks=(at_this_scale(questions.GRADIENTS_AT_START, questions.GRADIENTS),),
+            mutants=(),
+            open="at which step of training it is meant, and logged runs of the paper's networks. In small ones it is "
+            "smaller before the first step, and larger when Post-LN has got stuck and its gradients have died",
+            expected=Verdict.UNDECIDED,
+        ),
+    ),
+    expected=Verdict.UNDECIDED,
+)
+_DN_14 = Claim(
+    id="DN-14",
+    kind=Kind.RESULT,
+    source="deepnet",
+    locator="Section 4, Figure 5",
+    quote="update of 64-128-2 encoder-decoders, 6L-6L to 100L-100L: Post-LN's explodes with depth, DeepNet's is nearly "
+    "constant",
+    summary="the update of Post-LN explodes with depth, DeepNet's is nearly constant, 6L-6L to 100L-100L",
+    uses=("DN-07",),
+    parts=(
+        Part(
+            name="the update by depth, at initialisation",
+            statement=_depths(post_ln=_GROWS, deepnet=_STAYS),
+            checks=(
+                *_CHECKS,
+                check(
+                    Route.KERNEL,
+                    "encoder-decoders at infinite width, softmax attention over 16 tokens, cross-attention and FFN of "
+                    "4 d, N = M = 4 to 250: the update's power of N, stays below 1/8, grows above",
+                    _by_kernel,
+                ),
+            ),
+            mutants=(
+                Mutant(name="Post-LN stays", statement=_depths(post_ln=_STAYS, deepnet=_STAYS)),
+                Mutant(name="DeepNet grows", statement=_depths(post_ln=_GROWS, deepnet=_GROWS)),
+            ),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_13, _DN_14)
