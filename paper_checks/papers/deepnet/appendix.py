@@ -1,0 +1,629 @@
+"""DeepNet's Appendix A, what its proofs rest on: the scalar model and its approximations, DN-08, and the assumptions,
+DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta.
+
+One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import mpmath
+from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, sqrt, together
+
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict
+from paper_checks.claims.statements import Values
+from paper_checks.papers.deepnet.parts import PRINTED, by_sublayer, deepnet_scales, matrix_shares
+from paper_checks.routes import algebra, one_liners, second_meanfield
+from paper_checks.routes.checks import Answers, check, derived
+from paper_checks.routes.intervals import Interval, interval
+from paper_checks.routes.search import prove
+from theory.symbols import M, N, scratch
+from theory.symbols import gain_in as w
+from theory.symbols import gain_out as v
+from theory.symbols import residual_weight as alpha
+
+_TEXT = "Appendix A"
+_ROOT = sqrt(alpha**2 + v**2 * w**2)
+
+# ---------------------------------------------------------------- DN-08: the scalar model
+
+_MODEL = Values.of(
+    slope=(alpha + v * w) / _ROOT,
+    by_v=alpha * (alpha - v * w) / _ROOT**3 * w,
+    by_w=alpha * (alpha - v * w) / _ROOT**3 * v,
+    cross_stream=alpha / _ROOT,
+    cross_memory=v * w / _ROOT,
+)
+
+
+def _differentiated() -> dict[str, Expr]:
+    """Every slope at x = 1, by sympy."""
+    x, y = scratch("x", positive=True), scratch("y", positive=True)
+    f, cross = (alpha * x + v * w * x) / _ROOT, (alpha * y + v * w * x) / _ROOT
+    slopes = {"slope": diff(f, x), "by_v": diff(f, v), "by_w": diff(f, w)}
+    slopes |= {"cross_stream": diff(cross, y), "cross_memory": diff(cross, x)}
+    return {name: factor(together(slope.subs(x, 1))) for name, slope in slopes.items()}
+
+
+def _model_of_theory(s: Values) -> list[bool | None]:
+    from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+
+    stream, memory = cross_slopes(alpha, v, w)
+    return [
+        algebra.equal(s["slope"], scalar_slope(alpha, v, w)),
+        algebra.equal(factor(s["by_v"] ** 2 + s["by_w"] ** 2), factor(scalar_sensitivity(alpha, v, w) ** 2)),
+        algebra.equal(s["cross_stream"], stream),
+        algebra.equal(s["cross_memory"], memory),
+    ]
+
+
+# ---------------------------------------------------------------- DN-08: its approximations
+
+_EVERYWHERE, _AS_RATIO_FALLS = "for 0 < v, w < 1 < alpha", "as v w / alpha goes to 0"
+_NEAR = Values.of(
+    "(alpha + vw)/sqrt(alpha^2 + v^2 w^2) ~ {slope}; alpha (alpha - vw)/(alpha^2 + v^2 w^2)^(3/2) ~ {sensitivity}, "
+    "{where}",
+    slope=1,
+    sensitivity=1 / alpha,
+    where=_EVERYWHERE,
+)
+_NEARER = _NEAR.with_(where=_AS_RATIO_FALLS)
+
+
+def _near_by_limits(s: Values) -> list[bool | None]:
+    """Factor over simpler form, functions of r = v w / alpha: 1 as r goes to 0; and, for every r below 1, not to 0."""
+    r = scratch("r", positive=True)
+    out: list[bool | None] = []
+    for full, printed in ((_MODEL["slope"], s["slope"]), (_MODEL["by_v"] / w, s["sensitivity"])):
+        form = (full / printed).subs(v * w, r * alpha).subs(v, r * alpha / w)
+        for a in (1, 2):  # a form that is right has no alpha left
+            at = factor(form.subs(alpha, a))
+            out.append(limit(at, r, 0) == 1)
+            if s["where"] == _EVERYWHERE:
+                out.append(limit(at, r, 1) != 0)
+    return out
+
+
+def _near_by_theory(s: Values) -> list[bool | None]:
+    """theory's slopes at v = w: off by less than 2r at r = 2^-4, 2^-8, 2^-12; or a factor 2 up to r = 1."""
+    from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
+
+    small = [Rational(1, 2**k) for k in (4, 8, 12)]
+    points = [(a, r) for a in (S.One, S(2)) for r in small]
+    if s["where"] == _EVERYWHERE:
+        points += [(S.One, 1 - r) for r in small]
+    out: list[bool | None] = []
+    for a, r in points:
+        at = sqrt(r * a)
+        ways = (scalar_slope(a, at, at), scalar_sensitivity(a, at, at) / (sqrt(2) * at))
+        for way, printed in zip(ways, (s["slope"], s["sensitivity"]), strict=True):
+            off = abs(math.log(float(way / printed.subs(alpha, a))))
+            out.append(off < 2 * min(float(r), math.log(2) / 2))
+    return out
+
+
+# ---------------------------------------------------------------- DN-08: their product
+
+_PRODUCT = Values.of(product=1)
+_TRUE_PRODUCT = Values.of(product=exp(2 ** Rational(-3, 4) * N ** Rational(1, 4)))
+
+
+def _log_product(num_layers: int) -> mpmath.mpf:
+    """log of ((1 + r)/sqrt(1 + r^2))^(2N) at the printed alpha and beta: r = (8N)^(-1/2) (2N)^(-1/4)."""
+    n = mpmath.mpf(num_layers)
+    ratio = (8 * n) ** mpmath.mpf("-0.5") * (2 * n) ** mpmath.mpf("-0.25")
+    return 2 * n * (mpmath.log1p(ratio) - mpmath.log1p(ratio**2) / 2)
+
+
+def _first_beyond(size: int) -> int:
+    """The least N whose product exceeds ``size``; it grows with N."""
+    low, high = 0, 10**6
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _log_product(middle) > math.log(size) else (middle, high)
+    return high
+
+
+def _product_settles(s: Values) -> Answers:
+    printed = lambdify(N, log(s["product"]), modules="mpmath")
+    holds = algebra.settles([_log_product(n) - printed(mpmath.mpf(n)) for n in second_meanfield.LENGTHS])
+    example = {
+        "printed": "the slopes of the 2N sublayers multiply to about 1",
+        "found": f"the product, about exp(2^(-3/4) N^(1/4)), is above 2 from N = {_first_beyond(2)}, above 10 from N = "
+        f"{_first_beyond(10)}",
+        "command": one_liners.PRODUCT_OF_SLOPES,
+    }
+    return Answers(
+        holds=[holds],
+        num_effective=len(second_meanfield.LENGTHS),
+        numbers={f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS},
+        counterexample=None if holds else example,
+    )
+
+
+def _product_limit(s: Values) -> list[bool | None]:
+    """2N log of theory's slope at the derived alpha and beta, less log of the printed form, as N = 1/t^4 grows."""
+    from theory.bounds.scalar_model import scalar_slope
+    from theory.rules.solve import solve_rule
+
+    side = solve_rule("post", "sgd", "encoder", "deepnet", with_alternatives=False).side("encoder")
+    assert side.gain is not None
+    t, r = scratch("t", positive=True), scratch("r", positive=True)
+    step = log(scalar_slope(S.One, sqrt(r), sqrt(r))).series(r, 0, 3).removeO()
+    whole = 2 * N * step.subs(r, side.gain**2 / side.residual_weight) - log(s["product"])
+    return [bool(limit(whole.subs(N, t**-4).expand(), t, 0, "+").is_finite)]
+
+
+_DN_08 = Claim(
+    id="DN-08",
+    kind=Kind.STEP,
+    source="deepnet",
+    locator=f"{_TEXT}, the proof of Theorem 4.2",
+    quote="f(x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x; df/dx ~ 1, df/d(v, w) ~ x (w, v)/alpha",
+    summary="the scalar model, its slopes, and that they are about 1 and 1/alpha",
+    uses=("DN-04",),
+    parts=(
+        Part(
+            name="the slopes",
+            statement=_MODEL,
+            checks=(
+                derived("differentiated by sympy", _differentiated, is_direct=True),
+                check(Route.PROOF, "the derived scalar model's", _model_of_theory),
+            ),
+            mutants=(
+                *broken(_MODEL),
+                Mutant(name="alpha + vw", statement=_MODEL.with_(by_v=alpha * (alpha + v * w) / _ROOT**3 * w)),
+                Mutant(name="the root once", statement=_MODEL.with_(by_w=(alpha - v * w) / _ROOT * v)),
+                Mutant(name="cross-attention as self", statement=_MODEL.with_(cross_stream=(alpha + v * w) / _ROOT)),
+            ),
+        ),
+        Part(
+            name="each is about 1 and 1/alpha",
+            statement=_NEAR,
+            checks=(
+                check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1", _near_by_limits, is_direct=True),
+                check(
+                    Route.NUMERIC, "the derived model's slopes at r = 2^-4 to 2^-12, and 1 less that", _near_by_theory
+                ),
+            ),
+            mutants=broken(_NEARER, "slope", "sensitivity"),
+            hedge=Amendment(
+                statement=_NEARER,
+                text="as v w / alpha goes to 0: they are 1 + r and (1 - r)/alpha to first order in r = v w / alpha. At "
+                "v = w = alpha = 1 the second is 0",
+            ),
+            expected=Verdict.CONDITIONAL,
+        ),
+        Part(
+            name="so the product over the 2N sublayers is about 1, at the printed alpha and beta",
+            statement=_PRODUCT,
+            checks=(
+                check(
+                    Route.NUMERIC,
+                    "whether the product over the printed form settles, N = 10^2, 10^4, 10^6",
+                    _product_settles,
+                    is_direct=True,
+                ),
+                check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta", _product_limit),
+            ),
+            mutants=(
+                Mutant(name="N^(1/2)", statement=_PRODUCT.with_(product=exp(sqrt(N) / 2))),
+                Mutant(name="exp(N^(1/4))", statement=_PRODUCT.with_(product=exp(N ** Rational(1, 4)))),
+            ),
+            instead=Amendment(
+                statement=_TRUE_PRODUCT,
+                text="exp(2^(-3/4) N^(1/4) (1 + o(1))): v w / alpha = 2^(-7/4) N^(-3/4), 2N times",
+            ),
+            condition="N v w / alpha bounded, which alpha^2 = 1/(v^2 + w^2) meets only with beta = O(N^(-1/3)). In a "
+            "wide network the branch is uncorrelated with the stream, a sublayer multiplies the mean squared gradient "
+            "by (alpha^2 + v^2 w^2)/(alpha^2 + v^2 w^2) = 1, and the product is 1 at any alpha and beta",
+            expected=Verdict.REFUTED,
+        ),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+
+# ---------------------------------------------------------------- DN-11 (3): on either side of 1
+
+_MOST = 40
+"""Layers up to which every pair of counts is tried."""
+_NAMES = {"encoder": "encoder-only", "decoder": "decoder-only", "decoder of two": "decoder of two"}
+_LEAST = int(floor(Rational("0.81") ** -16)) + 1
+"""The least N^4 M at which the printed alpha, 0.81 (N^4 M)^(1/16), is above 1."""
+
+
+def _side(letter: str, sign: str, forms: dict[str, Expr], least: int = 1) -> Values:
+    """A letter stands on one side of 1 in every architecture, for all N, M >= 1 with N^4 M >= ``least``."""
+    words = "{letter} {sign} 1 for all N, M >= 1 with N^4 M >= {least}: "
+    shown = "; ".join(f"{name}: {{{name}}}" for name in forms)
+    return Values.of(words + shown, letter=letter, sign=sign, least=least, **forms)
+
+
+def _forms(s: Values) -> list[tuple[str, Expr]]:
+    return [(name, value) for name, value in s if name not in ("letter", "sign", "least")]
+
+
+def _side_by_trial(s: Values) -> Answers:
+    """16th powers, exact rationals, at every pair of counts up to ``_MOST``."""
+    fails, count, is_above = [], 0, s["sign"] == ">"
+    for name, expr in _forms(s):
+        power = lambdify((N, M), expr**16, modules="sympy")
+        for n in range(1, _MOST + 1 if expr.has(N) else 2):
+            for m in range(1, _MOST + 1 if expr.has(M) else 2):
+                if n**4 * m < s["least"]:
+                    continue
+                value = power(S(n), S(m))
+                count += 1
+                if not (value > 1 if is_above else value < 1):
+                    fails.append((n * m, n, m, name))
+    example = None
+    if fails:
+        _, n, m, name = min(fails)
+        example = {
+            "printed": f"{s['letter']} is {'greater' if is_above else 'less'} than 1",
+            "found": f"{name}, N = {n}, M = {m}: {s['letter']} = {float(s[name].subs({N: n, M: m})):.4g}",
+            "N": n,
+            "M": m,
+            "command": f"depthlaw rule --norm post --optimizer sgd --arch encoder-decoder --layers {n} "
+            f"--decoder-layers {m} --select deepnet",
+        }
+    return Answers(holds=[not fails], num_effective=count, numbers={"fail": len(fails)}, counterexample=example)
+
+
+def _side_by_solver(s: Values) -> list[bool | None]:
+    """The 16th power, cleared of its denominator."""
+    import z3
+
+    n, m = z3.Real("n"), z3.Real("m")
+    answers: list[bool | None] = []
+    for _, expr in _forms(s):
+        top, bottom = (lambdify((N, M), part, modules="math")(n, m) for part in fraction(together(expr**16)))
+        holds = top > bottom if s["sign"] == ">" else top < bottom
+        answers.append(prove(z3.Implies(z3.And(n >= 1, m >= 1, n**4 * m >= int(s["least"])), holds)).is_valid)
+    return answers
+
+
+_SIDE_CHECKS = (
+    check(Route.ARITHMETIC, f"16th powers at all N, M up to {_MOST}, exactly", _side_by_trial, is_direct=True),
+    check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", _side_by_solver, is_direct=True),
+)
+_ALPHAS = {name: PRINTED[which][0] for which, name in _NAMES.items()}
+_BETAS = {name: PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": PRINTED["encoder of two"][1]}
+_ALPHA_OF_TWO = {"encoder of two": PRINTED["encoder of two"][0]}
+_WEIGHTS = _side("v = w = beta", "<", _BETAS)
+_ALPHA, _ALPHA_E = _side("alpha", ">", _ALPHAS), _side("alpha", ">", _ALPHA_OF_TWO)
+_BETA = _side("beta", ">", _BETAS)
+_SIDE_PARTS = (
+    Part(
+        name="(3) v and w below 1",
+        statement=_WEIGHTS,
+        checks=_SIDE_CHECKS,
+        mutants=(
+            Mutant(name="above", statement=_WEIGHTS.with_(sign=">")),
+            Mutant(name="the family's 1/alpha", statement=_side("v = w = beta", "<", {"encoder": 1 / N})),
+        ),
+    ),
+    Part(
+        name="(3) alpha above 1: encoder-only, decoder-only, the decoder of two",
+        statement=_ALPHA,
+        checks=_SIDE_CHECKS,
+        mutants=(
+            Mutant(name="below", statement=_ALPHA.with_(sign="<")),
+            Mutant(name="N for 2N", statement=_side("alpha", ">", {"encoder": N ** Rational(1, 4)})),
+        ),
+    ),
+    Part(
+        name="(3) alpha above 1: the encoder of two",
+        statement=_ALPHA_E,
+        checks=_SIDE_CHECKS,
+        mutants=(
+            Mutant(name=f"from N^4 M = {_LEAST - 1}", statement=_ALPHA_E.with_(least=_LEAST - 1)),
+            Mutant(name="below", statement=_ALPHA_E.with_(sign="<", least=_LEAST)),
+        ),
+        instead=Amendment(
+            statement=_ALPHA_E.with_(least=_LEAST),
+            text=f"alpha_e > 1 from N^4 M = {_LEAST} on as printed, above N^4 M = 27 with the exact constant",
+        ),
+        condition=f"N^4 M >= {_LEAST}: N = 1 with M >= {_LEAST}, N = 2 with M >= 2, or N >= 3; with the exact "
+        "constant 27^(-1/16) in place of 0.81, N^4 M > 27",
+        expected=Verdict.REFUTED,
+    ),
+    Part(
+        name="(3) beta above 1",
+        statement=_BETA,
+        checks=_SIDE_CHECKS,
+        mutants=(Mutant(name="alpha below", statement=_side("beta", "<", _ALPHAS)),),
+        misprint=Amendment(
+            statement=_BETA.with_(sign="<"),
+            text="beta less than 1: it is what v and w are set to",
+            grounds="the same sentence has v and w below 1, Section 4 sets v = w = beta, and every beta of its "
+            "table is below 1",
+        ),
+        expected=Verdict.MISPRINT,
+    ),
+)
+
+
+# ---------------------------------------------------------------- DN-11 (1): d = 1
+
+_BY_DEVIATION = "division by sqrt(alpha^2 + v^2 w^2)"
+_ONE = Values.of("d = 1: {norm}(alpha x + v w x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x", norm="LayerNorm")
+
+
+def _one_coordinate(s: Values) -> list[bool | None]:
+    """At x = 1. A LayerNorm subtracts the mean of one coordinate, itself; an RMSNorm divides by its size."""
+    z = alpha + v * w
+    norms = {"LayerNorm": z - z, "RMSNorm": z / sqrt(z**2), _BY_DEVIATION: z / sqrt(alpha**2 + (v * w) ** 2)}
+    return [algebra.equal(norms[s["norm"]], _MODEL["slope"])]
+
+
+def _one_coordinate_of_torch(s: Values) -> Answers:
+    """At alpha and beta of 1, 18 and 1000 layers."""
+    import torch
+
+    answers, numbers = [], {}
+    for num_layers in (1, 18, 1000):
+        a, b = (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
+        z = torch.tensor([a + b * b], dtype=torch.float64)
+        scale = math.sqrt(a**2 + b**4)
+        norms: dict[str, Callable[[], Any]] = {
+            "LayerNorm": lambda z=z: torch.nn.functional.layer_norm(z, (1,)),
+            "RMSNorm": lambda z=z: torch.nn.functional.rms_norm(z, (1,)),
+            _BY_DEVIATION: lambda z=z, scale=scale: z / scale,
+        }
+        value, printed = norms[s["norm"]]().item(), (a + b * b) / scale
+        answers.append(abs(value - printed) < 1e-12)
+        numbers[f"N = {num_layers}"] = f"{value:.4g}, and f = {printed:.4g}"
+    return Answers(holds=answers, numbers=numbers)
+
+
+_ONE_PART = Part(
+    name="(1) d = 1",
+    statement=_ONE,
+    checks=(
+        check(Route.PROOF, "the norm of one coordinate, by its definition", _one_coordinate, is_direct=True),
+        check(
+            Route.MEASURED,
+            "torch's norm of the one coordinate alpha x + v w x, x = 1, at DeepNet's alpha and beta",
+            _one_coordinate_of_torch,
+            is_direct=True,
+        ),
+    ),
+    mutants=(Mutant(name="RMSNorm", statement=_ONE.with_(norm="RMSNorm")),),
+    hedge=Amendment(
+        statement=_ONE.with_(norm=_BY_DEVIATION),
+        text="d = 1 simplifies, and is a choice of model: a real LayerNorm of one coordinate is 0 whatever the "
+        "weights. The model has in its place division by sqrt(alpha^2 + v^2 w^2), the standard deviation that a wide "
+        "sublayer has, whose branch is uncorrelated with its stream; in one dimension they are proportional",
+    ),
+    expected=Verdict.CONDITIONAL,
+)
+
+# ---------------------------------------------------------------- DN-11 (2): variances add
+
+_VARIANCE = Values.of(variance=alpha**2 + v**2 * w**2)
+_DEPTHS = (1, 100, 10**4)
+
+
+def _keeps_order(expr: Expr) -> bool:
+    """Whether it goes to a number over 0 at DeepNorm's scales, as N = 1/t^4 grows."""
+    t, (a, b) = scratch("t", positive=True), PRINTED["encoder"]
+    end = limit(expr.subs({alpha: a, v: b, w: b}).subs(N, t**-4), t, 0, "+")
+    return bool(end.is_finite and end > 0)
+
+
+def _variance_of_model(s: Values) -> list[bool | None]:
+    """In the scalar model branch and stream are proportional: (alpha + v w)^2, over what is printed."""
+    over = (alpha + v * w) ** 2 / s["variance"]
+    at_ends = [over.subs(w, r * alpha / v).subs({alpha: 1, v: 1}) for r in (Rational(1, 10**6), S.One)]
+    return [_keeps_order(over), all(Rational(1, 4) < value < 4 for value in at_ends)]
+
+
+@cache
+def _variances() -> tuple[tuple[float, float, tuple[float, ...]], ...]:
+    """(alpha, beta, var(alpha x + G(x)) by seed) of a real FFN sublayer of DeepNorm, ReLU, d = 128."""
+    import torch
+
+    width, rows = 128, []
+    for num_layers in _DEPTHS:
+        a, b = (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
+        by_seed = []
+        for seed in range(16):
+            generator = torch.Generator().manual_seed(seed)
+            x_D = torch.randn(width, generator=generator, dtype=torch.float64)
+            x_D = (x_D - x_D.mean()) / x_D.std(correction=0)
+            w1_DD, w2_DD = (
+                torch.randn(width, width, generator=generator, dtype=torch.float64) * b / math.sqrt(width)
+                for _ in range(2)
+            )
+            by_seed.append(float((a * x_D + w2_DD @ (w1_DD @ x_D).relu()).var(correction=0)))
+        rows.append((a, b, tuple(by_seed)))
+    return tuple(rows)
+
+
+def _variance_of_network(s: Values) -> Answers:
+    value = lambdify((alpha, v, w), s["variance"], modules="math")
+    ratios = [interval([variance / value(a, b, b) for variance in by_seed]) for a, b, by_seed in _variances()]
+    return Answers(
+        holds=[
+            answer for over in ratios for answer in (over.is_below(2), Interval(-over.high, -over.low).is_below(-0.5))
+        ],
+        numbers={f"N = {num_layers}": over.text for num_layers, over in zip(_DEPTHS, ratios, strict=True)},
+    )
+
+
+_VARIANCE_PART = Part(
+    name="(2) var(x + G(x)) =Theta= var(x) + var(G(x)), at DeepNorm's scales",
+    statement=_VARIANCE,
+    checks=(
+        check(
+            Route.PROOF,
+            "(alpha + vw)^2 over it is between 1 and 2 where branch and stream are proportional, as the "
+            "scalar model has them: at DeepNorm's scales as N grows, and at v w / alpha of 0 and 1",
+            _variance_of_model,
+            is_direct=True,
+        ),
+        check(
+            Route.MEASURED,
+            "var(alpha x + G(x)) of a real FFN sublayer of DeepNorm, ReLU, d = 128, over what is printed: between 1/2 "
+            "and 2 at every depth, interval of the mean of 16 seeds",
+            _variance_of_network,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="the product", statement=_VARIANCE.with_(variance=alpha**2 * v**2 * w**2)),
+        Mutant(name="the branch alone", statement=_VARIANCE.with_(variance=v**2 * w**2)),
+    ),
+)
+
+# ---------------------------------------------------------------- DN-11: the top sublayer's gradient is the largest
+
+_TOP = Values.of("||dF/dtheta_dj|| <= {factor} ||dF/dtheta_d,3M|| for every sublayer j of the decoder, relu", factor=1)
+
+
+def _top_by_closed_form(s: Values) -> Answers:
+    ratios = {}
+    for ffn_ratio in (1, 4):
+        for num_layers in (1, 6, 18, 100, 1000):
+            attention, ffn = matrix_shares(*deepnet_scales(num_layers, num_layers).decoder, ffn_ratio)
+            ratios[f"FFN of {ffn_ratio}d, M = {num_layers}"] = math.sqrt(max(attention, ffn) / ffn)
+    answers = [bool(ratio <= s["factor"]) for ratio in ratios.values()]
+    example = {
+        "printed": "||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||",
+        "found": f"at a decoder's first position the top cross-attention, j = 3M - 1, has "
+        f"{ratios['FFN of 4d, M = 6']:.3g} times the FFN's above it, {ratios['FFN of 1d, M = 6']:.3g} times with an "
+        "FFN as wide as the stream (N = M = 6, relu, wide)",
+        "command": "depthlaw explain DN-11",
+    }
+    numbers = {name: f"{ratio:.4g}" for name, ratio in ratios.items()}
+    return Answers(holds=answers, numbers=numbers, counterexample=None if all(answers) else example)
+
+
+@cache
+def _gradients(num_layers: int) -> list[list[float]]:
+    """By sublayer of the decoder, ||df/dtheta||^2/d of each seed: one token on either side, square FFN, d = 32."""
+    encoder, decoder = ([scale] * num_layers for scale in deepnet_scales(num_layers, num_layers))
+    return by_sublayer(encoder, decoder, seeds=24, num_tokens=1)[1]
+
+
+def _top_by_measuring(s: Values) -> Answers:
+    answers, numbers = [], {}
+    square = float(s["factor"]) ** 2
+    for num_layers in (1, 3):
+        *below, top = _gradients(num_layers)
+        for row in below:
+            excess = interval([other - square * last for other, last in zip(row, top, strict=True)])
+            answers.append(excess.is_below(0))
+        numbers[f"M = {num_layers}"] = [f"{math.sqrt(sum(row) / sum(top)):.2g}" for row in below]
+    return Answers(holds=answers, numbers=numbers)
+
+
+_TOP_PART = Part(
+    name="||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||",
+    statement=_TOP,
+    checks=(
+        check(
+            Route.MEANFIELD,
+            "one token, infinite width: self-attention and FFN pass the squared gradient on unchanged and "
+            "cross-attention lowers it, so the largest stands in the top layer, an attention's over the FFN's",
+            _top_by_closed_form,
+            is_direct=True,
+        ),
+        check(
+            Route.MEASURED,
+            "real encoder-decoders of N = M, one token on either side, square FFN, d = 32, by autograd: whether the "
+            "mean square of a sublayer, less that of the last times the factor squared, is below 0; 24 seeds, 3 "
+            "standard errors. Shown: root mean squares over the last one's",
+            _top_by_measuring,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="half", statement=_TOP.with_(factor=S.Half)),
+        Mutant(name="5/4", statement=_TOP.with_(factor=Rational(5, 4))),
+    ),
+    instead=Amendment(
+        statement=_TOP.with_(factor=2),
+        text="at most twice it (sqrt(2) at infinite width): of the order of the top one's, as the sum over sublayers "
+        "needs; the gradient that arrives does not grow downwards with ReLU",
+    ),
+    condition="sublayers of one kind (FFN with FFN) in a wide network of ReLU; or O() for <=. In the scalar model it "
+    "fails, too: a cross-attention's, whose memory has grown to ((1 + r)/sqrt(1 + r^2))^(2N), is 2.4 times the last "
+    "one's at N = M = 18",
+    expected=Verdict.REFUTED,
+)
+
+# ---------------------------------------------------------------- DN-11: the last sublayer's gradient
+
+_LAST = Values.of(gradient=sqrt(v**2 + w**2) / alpha)
+
+
+def _last_of_theory(s: Values) -> list[bool | None]:
+    from theory.bounds.scalar_model import scalar_sensitivity
+
+    return [_keeps_order(scalar_sensitivity(alpha, v, w) / s["gradient"])]
+
+
+def _last_by_quadrature(s: Values) -> list[bool | None]:
+    """One logit: (||df/dW1||^2 + ||df/dW2||^2)/d, its moments by quadrature."""
+    printed, answers = lambdify((alpha, v, w), s["gradient"], modules="math"), []
+    for activation in ("relu", "gelu"):
+        ratios = []
+        for length in second_meanfield.LENGTHS:
+            network = second_meanfield.coefficients("deepnorm", length)
+            a, b = network.residual_weight, network.gain_in
+            _, second, slope, *_ = second_meanfield.moments(activation, b)
+            square = (b**2 * slope + second) / (a**2 + b**2 * second)
+            ratios.append(math.log(square / printed(a, b, b) ** 2))
+        answers.append(algebra.settles(ratios))
+    return answers
+
+
+_LAST_PART = Part(
+    name="||dF/dtheta_last|| =Theta= ||theta_last||/alpha",
+    statement=_LAST,
+    checks=(
+        check(Route.PROOF, "limit of the derived model's sensitivity over it, at DeepNorm's scales", _last_of_theory),
+        check(
+            Route.NUMERIC,
+            "a wide FFN of DeepNorm, relu and gelu, over it at 10^2, 10^4, 10^6 sublayers: settles (1/2 of the square, "
+            "relu; 1/4, gelu)",
+            _last_by_quadrature,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(name="alpha^2", statement=_LAST.with_(gradient=sqrt(v**2 + w**2) / alpha**2)),
+        Mutant(name="||theta||^2", statement=_LAST.with_(gradient=(v**2 + w**2) / alpha)),
+    ),
+)
+
+_DN_11 = Claim(
+    id="DN-11",
+    kind=Kind.STEP,
+    source="deepnet",
+    locator=f"{_TEXT}, the assumptions of the proofs of Theorems 4.2 and 4.3, and those of one SGD step",
+    quote="(1) d = 1; (2) var(x + G(x)) =Theta= var(x) + var(G(x)); (3) v and w positive, of magnitude less than 1; "
+    "alpha and beta positive, of magnitude greater than 1; ||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||; "
+    "||dF/dtheta_last|| =Theta= ||theta_last||/alpha",
+    summary="what is assumed, of the scheme that follows: d = 1, variances add, 0 < v, w < 1, alpha, beta > 1, the "
+    "last sublayer's gradient of order ||theta||/alpha and the largest",
+    uses=("DN-04", "DN-05", "DN-06", "DN-07"),
+    parts=(_ONE_PART, _VARIANCE_PART, *_SIDE_PARTS, _TOP_PART, _LAST_PART),
+    expected=Verdict.REFUTED,
+    finding=Finding(
+        "DeepNet assumes alpha > 1 and beta > 1: beta is below 1 for every N, alpha of the encoder where "
+        "N^4 M < {least}",
+        rank=130,
+        numbers={"least": _LEAST},
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_08, _DN_11)
