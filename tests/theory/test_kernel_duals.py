@@ -167,3 +167,17 @@ def test_equal_tokens_stay_equal(name: str) -> None:
         for is_centred in (False, True):
             after = dual(name).second(Gram(0.4, np.zeros((num_tokens, num_tokens))), is_centred=is_centred)
             assert (after.gap == after.gap[0, 0]).all()
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu"])
+@pytest.mark.parametrize("scale", [6.0, 50.0])
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 0.99, 1.0])
+def test_slopes_behind_large_preactivations(name: str, scale: float, correlation: float) -> None:
+    """Nearly steps: by sums over a grid, to half a percent; what is lost is of nearly equal tokens alone."""
+    z = np.linspace(-9, 9, 2001)
+    weights = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    other = correlation * z[:, None] + math.sqrt(1 - correlation**2) * z
+    slope = dual(name).slope
+    summed = float(weights @ (slope(scale * z)[:, None] * slope(scale * other)) @ weights)
+    at = gram(scale, scale, 1 - correlation)
+    assert dual(name).slope_second(at)[0, 1] == pytest.approx(summed, rel=1e-4 if correlation < 0.95 else 6e-3)

@@ -2,7 +2,11 @@
 
 relu, leaky_relu and identity are a line in u and one in |u|, whose averages are closed (the arc-cosine kernel). The
 others are expanded in Hermite polynomials: with phi(s z) = sum_k c_k(s) He_k(z) / sqrt(k!),
-E phi(u_i) phi(u_j) = sum_k c_k(s_i) c_k(s_j) rho^k at correlation rho. The mean of phi is c_0.
+E phi(u_i) phi(u_j) = sum_k c_k(s_i) c_k(s_j) rho^k at correlation rho. The mean of phi is c_0. Behind a large s the
+slope of gelu and silu is nearly a step, of which a series wants thousands of terms. There it is the step, whose
+averages are closed, and a bump around 0, which narrows as s grows:
+
+    E phi' phi' = (closed, of the steps) + sum_k (c_k(s_i) c_k(s_j) - j_k^2) rho^k,   j_k of the steps
 
 Source: Cho and Saul 2009 (arc-cosine); Mehler 1866 (Hermite).
 """
@@ -15,7 +19,8 @@ from functools import cache
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import erf
+from numpy.polynomial.legendre import leggauss
+from scipy.special import erf, gammaln
 from sympy import Expr, lambdify
 
 from theory.kernel.gram import MEAN_ABS, Array, Gram
@@ -23,9 +28,16 @@ from theory.moments import activation
 from theory.symbols import u
 
 _TERMS = 128
+_LARGE = 5.0
+"""The standard deviation of a preactivation above which a slope is taken as a step and a bump."""
+_FAR = 60.0
+"""Where a bump around 0 has come to its end."""
 _MOST_LEFT = 1e-3
 _NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_PLACES, _LENGTHS = leggauss(200)
+_PLACES = np.concatenate([_FAR / 2 * (_PLACES - 1), _FAR / 2 * (_PLACES + 1)])  # on either side of the kink
+_LENGTHS = np.tile(_FAR / 2 * _LENGTHS, 2)
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,8 @@ class Dual:
     slope: Callable[[Array], Array]
     sides: tuple[float, float] | None
     """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
+    far: tuple[float, float] | None = None
+    """What the slope comes near at both ends, where that is a step; None otherwise."""
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
@@ -55,8 +69,10 @@ class Dual:
         """E phi'(u_i) phi'(u_j), (n, n)."""
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
         if self.sides is not None:
-            even, odd = (self.sides[0] + self.sides[1]) / 2, (self.sides[0] - self.sides[1]) / 2
-            return even**2 + odd**2 * (1 - 2 / np.pi * _angle(unit.gap))
+            return _of_steps(self.sides, unit.gap)
+        if self.far is not None and scale.max() > _LARGE:
+            whole, steps = _beside_steps(self.slope, self.far, scale)
+            return _of_steps(self.far, unit.gap) + _of_series(whole, unit.gap).full - _of_series(steps, unit.gap).full
         return _of_series(_coefficients(f"{self.name}'", self.slope, scale), unit.gap).full
 
 
@@ -70,7 +86,15 @@ def dual(name: str) -> Dual:
     if found.is_homogeneous:
         sides = float(found.positive.diff(u)), float(found.negative.diff(u))
         return Dual(name, _lines(*sides), _steps(*sides), sides)
-    return Dual(name, _numeric(found.expression), _numeric(found.derivative), None)
+    value, slope = _numeric(found.expression), _numeric(found.derivative)
+    return Dual(name, value, slope, None, _far(value, slope))
+
+
+def _far(value: Callable[[Array], Array], slope: Callable[[Array], Array]) -> tuple[float, float] | None:
+    ends = np.array([_FAR, -_FAR])
+    slopes = np.round(slope(ends), 12)
+    is_near = slopes[0] != slopes[1] and np.abs(value(ends) - slopes * ends).max() < 1e-12
+    return (float(slopes[0]), float(slopes[1])) if is_near else None
 
 
 def _lines(right: float, left: float) -> Callable[[Array], Array]:
@@ -102,6 +126,39 @@ def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: 
     products = np.outer(scale, scale)
     top = float(products.max())
     return Gram(top * level, (top - products) * level + products * (even**2 * gap + odd**2 * abs_gap))
+
+
+def _of_steps(sides: tuple[float, float], gap: Array) -> Array:
+    """E phi'(u_i) phi'(u_j) of lines."""
+    even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
+    return even**2 + odd**2 * (1 - 2 / np.pi * _angle(gap))
+
+
+def _jumps(sides: tuple[float, float]) -> Array:
+    """Hermite coefficients of a step: those of sign(z) are sqrt(2/pi) (-1)^m (2m)! / (2^m m! sqrt((2m+1)!)) at
+    k = 2m + 1, and 0 elsewhere."""
+    half = np.arange(_TERMS // 2)
+    logs = gammaln(2 * half + 1) - half * np.log(2) - gammaln(half + 1) - gammaln(2 * half + 2) / 2
+    steps = np.zeros(_TERMS)
+    steps[1::2] = (sides[0] - sides[1]) / 2 * MEAN_ABS * (-1.0) ** half * np.exp(logs)
+    steps[0] = (sides[0] + sides[1]) / 2
+    return steps
+
+
+def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], scale: Array) -> tuple[Array, Array]:
+    """Coefficients (n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for the
+    terms beyond, make E phi'^2 what it is."""
+    values, near = slope(_PLACES), _steps(*sides)(_PLACES)
+    z = _PLACES / scale[:, None]
+    weights = _LENGTHS * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[:, None]
+    steps = np.tile(_jumps(sides), (len(scale), 1))
+    whole, before, now = steps.copy(), np.zeros_like(z), np.ones_like(z)
+    for k in range(_TERMS):
+        whole[:, k] += (weights * (values - near) * now).sum(1)
+        before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    rest = (weights * (values**2 - near**2)).sum(1) - (whole**2 - steps**2).sum(1)
+    more, less = (np.sqrt(left.clip(min=0.0)) for left in (rest, -rest))
+    return np.column_stack([whole, more]), np.column_stack([steps, less])
 
 
 def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
