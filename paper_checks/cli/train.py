@@ -38,6 +38,7 @@ from paper_checks.cli.options import (
     options_of,
     plot_file,
     positive,
+    recipes,
     refusing,
     schemes,
     some_names,
@@ -150,6 +151,7 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 
 MOST_LAYERS = 10_000
 MOST_RUNS = 100_000
+_SOME_RECIPES = some_of(recipes)
 _SOME_SCHEMES = some_of(lambda: [*schemes(), POST_LN_INIT])
 _SOME_OPTIMIZERS = some_of(lambda: names(OPTIMIZERS))
 _MODEL, _STEPS = "The model and its data", "How it is trained"
@@ -161,21 +163,11 @@ def _size(text: str, metavar: str, panel: str, called: str | None = None, least:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Options of the runs: every scheme with every optimizer, depth, learning rate and seed.
+    """Options of the runs: every scheme and recipe with every optimizer, depth, learning rate and seed.
 
     Those of the model and of how it is trained are called as the fields of a ``Trial`` that they become.
     """
 
-    scheme: Annotated[
-        list[str],
-        option(
-            "Named schemes, comma-separated (`depthlaw schemes` lists them), and post-ln-init: DeepNet's control, "
-            "Post-LN with the matrices of layer l of N divided by N - l + 1.",
-            "LIST",
-            complete=_SOME_SCHEMES,
-            read=some_names,
-        ),
-    ]
     layers: Annotated[
         list[int],
         option("Layers N, comma-separated; of either side for nmt.", "LIST", read=counts, most=MOST_LAYERS),
@@ -183,6 +175,25 @@ class Asked:
     learning_rate: Annotated[
         list[float], option("At their peak, comma-separated: 1e-3,2e-3.", "LIST", read=some_positive)
     ]
+    scheme: Annotated[
+        list[str] | None,
+        option(
+            "Named schemes, comma-separated (`depthlaw schemes` lists them), and post-ln-init: DeepNet's control, "
+            "Post-LN with the matrices of layer l of N divided by N - l + 1.",
+            "LIST",
+            complete=_SOME_SCHEMES,
+            read=some_names,
+        ),
+    ] = None
+    recipe: Annotated[
+        list[str] | None,
+        option(
+            "Published models instead or beside, comma-separated; each has its own activation, norms and FFN width.",
+            "LIST",
+            complete=_SOME_RECIPES,
+            read=some_names,
+        ),
+    ] = None
     optimizer: Annotated[
         list[str],
         option(f"Comma-separated: {OPTIMIZERS}.", "LIST", complete=_SOME_OPTIMIZERS, read=some_names),
@@ -244,7 +255,7 @@ class Asked:
     ] = (0,)  # pyright: ignore[reportAssignmentType]
 
 
-_OF_THE_GRID = ("scheme", "optimizer", "layers", "decoder_layers", "learning_rate", "seed", "seeds")
+_OF_THE_GRID = ("scheme", "recipe", "optimizer", "layers", "decoder_layers", "learning_rate", "seed", "seeds")
 _OPTIONS = {name: text for name, text in options_of(Asked).items() if "_" in name}
 _OPTIONS |= {"num_layers": "--layers", "num_decoder_layers": "--decoder-layers"}
 """How the user writes a field of a ``Trial``; the rooms below name the field when they refuse one."""
@@ -256,14 +267,17 @@ def trials_of(asked: Asked) -> list[Trial]:
 
     A repeated entry counts once.
     """
-    from paper_checks.lowering.trials import Trial
+    from paper_checks.lowering.trials import OF_RECIPE, Trial
 
+    schemes = [*(asked.scheme or ()), *(f"{OF_RECIPE}{name}" for name in asked.recipe or ())]
+    if not schemes:
+        raise BadInputError("give --scheme or --recipe, comma-separated names (`depthlaw schemes` lists them)")
     decoders = asked.decoder_layers or [None] * len(asked.layers)
     if len(decoders) != len(asked.layers):
         raise BadInputError(f"--layers has {len(asked.layers)} entries and --decoder-layers {len(decoders)}: pair them")
     seeds, depths = range(asked.seed, asked.seed + asked.seeds), zip(asked.layers, decoders, strict=True)
     axes: list[list[Any]] = [
-        list(dict.fromkeys(axis)) for axis in (seeds, asked.scheme, asked.optimizer, depths, asked.learning_rate)
+        list(dict.fromkeys(axis)) for axis in (seeds, schemes, asked.optimizer, depths, asked.learning_rate)
     ]
     if (num_runs := math.prod(map(len, axes))) > MOST_RUNS:
         raise BadInputError(f"the grid has {num_runs} runs; at most {MOST_RUNS} are allowed")

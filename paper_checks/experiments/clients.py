@@ -1,6 +1,6 @@
 """Other people's models beside the prediction of their recipe: Hugging Face's, torch's own and x-transformers'.
 
-    python -m paper_checks.experiments.clients          # adds what sims/records/clients.jsonl lacks
+    python -m paper_checks.experiments.clients   # what sims/records/clients.jsonl and results/kernel-clients.json lack
 
 Models are built from configurations, nothing is downloaded, and keep the weights that their own code gave them; or get
 Xavier's, by role. A model is given ``NUM_TOKENS`` tokens; read is one logit at the last of them, by a head of our own
@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,10 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from sympy import Rational, sqrt
 
+from paper_checks.experiments import kernel_kept
 from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import recipe
 from paper_checks.recipes.recipe import F, H, K, Norms, Recipe
-from paper_checks.system.places import RECORDS
+from paper_checks.system.places import RECORDS, RESULTS
 from sims.model import BRANCH_ROLES
 from sims.records import record
 from theory.symbols import d
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-PATH = RECORDS / "clients.jsonl"
+PATH, PREDICTED = RECORDS / "clients.jsonl", RESULTS / "kernel-clients.json"
 NUM_TOKENS = 8
 HEAD_SIZE = 16
 """Many heads at a small width: with few, v and k under Muon have fewer singular values than are predicted."""
@@ -84,7 +86,10 @@ class Case:
     @property
     def network(self) -> Network:
         """Its recipe, which has the prediction."""
-        of, heads = self.client.started(self.init), self.d_model // HEAD_SIZE
+        heads = self.d_model // HEAD_SIZE
+        of = replace(
+            self.client.started(self.init), name=f"{self.client.name}, {self.init} weights, {self.d_model} wide"
+        )
         has_two = of.arch == "encoder-decoder"
         return Network(
             recipe=of,
@@ -417,7 +422,7 @@ def split(matrix: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
 
 def cases() -> list[Case]:
     """Cheap ones first."""
-    sizes = [(2, 256), (8, 256), (32, 256), (2, 512), (8, 512)]
+    sizes = [(2, 256), (8, 256), (2, 512), (32, 256)]
     return [
         Case(client=client, init=init, num_layers=num_layers, d_model=d_model)
         for num_layers, d_model in sizes
@@ -427,8 +432,8 @@ def cases() -> list[Case]:
 
 
 def num_seeds(case: Case) -> int:
-    """More where a network is small: there are as many numbers in each mean."""
-    return {2: 64, 8: 32, 32: 16}[case.num_layers]
+    """More where a network is small: a mean over many matrices scatters less."""
+    return {(2, 256): 64, (8, 256): 32, (2, 512): 32, (32, 256): 12}[case.num_layers, case.d_model]
 
 
 def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = num_seeds) -> Iterator[Case]:
@@ -450,13 +455,22 @@ def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = nu
         yield case
 
 
-def run(path: Annotated[Path, typer.Option(help="The record.")] = PATH) -> None:
-    """Measure what the record lacks; one that was stopped goes on."""
+def predictions() -> list[kernel_kept.Question]:
+    """Of all cases."""
+    return kernel_kept.questions([case.network for case in cases()], OPTIMIZERS)
+
+
+def run(processes: Annotated[int, typer.Option(help="At once, of the predictions.")] = 2) -> None:
+    """Measure and predict what is lacking; one that was stopped goes on."""
     from rich.progress import track
 
-    asked = cases()
-    for _ in track(collect(path, asked), total=len(asked), description=path.name):
+    for _ in track(collect(PATH, cases()), total=len(cases()), description=PATH.name):
         pass
+    asked = predictions()
+    with ProcessPoolExecutor(processes) as pool:
+        steps = kernel_kept.collect(PREDICTED, asked, pool)
+        for _ in track(steps, total=len(asked), description=PREDICTED.name):
+            pass
 
 
 if __name__ == "__main__":

@@ -59,12 +59,17 @@ _COUNTS = (
     "patience",
 )
 
+OF_RECIPE = "recipe:"
+"""What stands before a recipe's name in the place of a scheme's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """Everything that decides a training run.
 
-    num_decoder_layers: M of an nmt, None for N. The rest as in ``sims.training.train.TrainConfig``.
+    scheme: a name of ``theory.schemes``, "post-ln-init", or a recipe's name behind "recipe:"; a recipe has activation,
+    kind of norm and FFN width of its own. num_decoder_layers: M of an nmt, None for N. The rest as in
+    ``sims.training.train.TrainConfig``.
 
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
@@ -194,6 +199,8 @@ class Trial:
         from paper_checks.lowering.lower import lower_encoder_decoder, lower_transformer
         from theory.schemes import SCHEMES, nearest
 
+        if self.scheme.startswith(OF_RECIPE):
+            return self._published(self.scheme.removeprefix(OF_RECIPE))
         if self.scheme not in (*SCHEMES, POST_LN_INIT):
             raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
         is_by_layer = self.scheme == POST_LN_INIT
@@ -216,6 +223,20 @@ class Trial:
         if not is_by_layer:
             return model
         return replace(model, encoder=_by_layer(model.encoder, 2), decoder=_by_layer(model.decoder, 3))
+
+    def _published(self, name: str) -> ModelConfig:
+        """The recipe of that name, of this size."""
+        from paper_checks.recipes.catalogue import recipe
+
+        model = recipe(name)
+        if model.arch != self.arch:
+            raise ValueError(
+                f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
+            )
+        if self.num_decoder_layers not in (None, self.num_layers):
+            raise ValueError(f"recipe {name} has as many layers on either side")
+        config = model.config(self.num_layers, self.d_model, self.num_heads, optimizer=self.optimizer)
+        return replace(config, norm_eps=1e-5)
 
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:

@@ -3,10 +3,11 @@
     x_0 = (row of a table of tokens, or projection of a patch or frame) + row of a table of positions
 
 Both parts have variance 1/2 at initialisation, so x_0 of a token, or of standardised features, has the unit variance
-that the theory counts with. A BERT-, GPT-, NMT-, ViT- or speech-shaped model is one of these with a ``ModelConfig`` and
-a ``Data`` of its kind. Tables are N(0, 1/2), a projection of F standardised features N(0, 1/(2F)), the head N(0, 1/D);
-all of these are trained, with the roles "embedding" and "head". There is no padding mask: a pad is a token like any
-other.
+that the theory counts with; or the square of the config's ``embedding_std``. With rotary positions there is no table of
+them, and the first part is all of x_0. A BERT-, GPT-, NMT-, ViT- or speech-shaped model is one of these with a
+``ModelConfig`` and a ``Data`` of its kind. Tables are N(0, 1/2), a projection of F standardised features N(0, 1/(2F)),
+the head N(0, 1/D); all of these are trained, with the roles "embedding" and "head". There is no padding mask: a pad is
+a token like any other.
 
 Dimensions: B batch, S and T positions of the encoder and of the last side, F features, D d_model, C classes.
 """
@@ -83,15 +84,17 @@ class Network(nn.Module):
             drawn = torch.randn((rows, columns), generator=generator, dtype=torch.float32) * math.sqrt(variance)
             return nn.Parameter(drawn.to(dtype=dtype, device=device))
 
-        d = config.d_model
-        self.tables = nn.ParameterDict({"positions": table(data.num_positions, d, 1 / 2)})
+        d, has_table = config.d_model, not config.rotary_base
+        part = config.embedding_std**2 / (2 if has_table else 1)
+        self.tables = nn.ParameterDict({"positions": table(data.num_positions, d, part)} if has_table else {})
         if data.vocab_size:
-            self.tables["tokens"] = table(data.vocab_size, d, 1 / 2)
+            self.tables["tokens"] = table(data.vocab_size, d, part)
         else:
-            self.tables["projection"] = table(d, data.num_features, 1 / (2 * data.num_features))
+            self.tables["projection"] = table(d, data.num_features, part / data.num_features)
         if data.has_decoder:
-            self.tables["decoder_positions"] = table(data.num_decoder_positions, d, 1 / 2)
-            self.tables["decoder_tokens"] = table(data.decoder_vocab_size, d, 1 / 2)
+            if has_table:
+                self.tables["decoder_positions"] = table(data.num_decoder_positions, d, part)
+            self.tables["decoder_tokens"] = table(data.decoder_vocab_size, d, part)
 
     def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
         """(B, T, C): logits at every position of the last side."""
@@ -104,11 +107,14 @@ class Network(nn.Module):
             x_BSD = functional.embedding(inputs, self.tables["tokens"])
         else:
             x_BSD = inputs.to(self.tables["projection"].dtype) @ self.tables["projection"].mT
-        x_BSD = x_BSD + self.tables["positions"][: x_BSD.shape[1]]
+        x_BSD = self._placed(x_BSD, "positions")
         if decoder_inputs is None:
             return x_BSD, None
         y_BTD = functional.embedding(decoder_inputs, self.tables["decoder_tokens"])
-        return x_BSD, y_BTD + self.tables["decoder_positions"][: y_BTD.shape[1]]
+        return x_BSD, self._placed(y_BTD, "decoder_positions")
+
+    def _placed(self, x_BTD: Tensor, table: str) -> Tensor:
+        return x_BTD + self.tables[table][: x_BTD.shape[1]] if table in self.tables else x_BTD
 
     def tagged(self) -> list[tuple[str, nn.Parameter, str, float]]:
         """(name, parameter, role, learning-rate multiplier) of every parameter."""
@@ -120,7 +126,7 @@ class Network(nn.Module):
 
     def as_ensemble(self) -> Ensemble:
         """The Transformer and its head as they are now, alone and in float64: for ``sims.update``."""
-        ensemble = Ensemble([Member(self.config, self._seed)], device=self.tables["positions"].device)
+        ensemble = Ensemble([Member(self.config, self._seed)], device=next(self.core.parameters()).device)
         there = dict(self.core.named_parameters())
         with torch.no_grad():
             for name, parameter in ensemble.named_parameters():

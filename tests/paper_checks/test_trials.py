@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from paper_checks.lowering import lower, trials
 from paper_checks.lowering.trials import SHAPES, Trial, execute
 from paper_checks.papers.deepnet.runs import layers
+from paper_checks.recipes.catalogue import recipe
 from sims import ensemble
 from sims.model import MATRICES, ModelConfig
 from sims.training.data import load
@@ -179,10 +181,27 @@ def test_schemes_that_are_compared_on_translation_have_an_encoder_decoder(scheme
     assert (first != second) == is_scaled
 
 
+@pytest.mark.parametrize(("name", "has_table"), [("llama-3", False), ("gpt2", True)])
+def test_a_recipe_trains_from_its_own_start(name: str, has_table: bool, trial: Trial) -> None:
+    """Its weights and its input's standard deviation; one with rotary positions has no table of them."""
+    chosen = replace(trial, scheme=f"recipe:{name}", num_heads=4, d_model=32, norm_kind="layernorm")
+    config = recipe(name).config(chosen.num_layers, 32, 4, optimizer=chosen.optimizer)
+    model = chosen.lower().model
+    assert model == replace(config, norm_eps=1e-5)
+    data = load(chosen.lower().data)
+    network = Network(model, data, 0)
+    assert ("positions" in network.tables) is has_table
+    several = torch.cat([Network(model, data, seed).vectors(torch.zeros(1, 1).long())[0] for seed in range(40)])
+    assert several.std().item() == pytest.approx(model.embedding_std, rel=0.1)
+    assert execute(replace(chosen, num_steps=2).named())["num_steps"] == 2
+
+
 # ---------------------------------------------------------------- refusals
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scheme": ({"scheme": "postln"}, "did you mean post-ln or post-ln-init"),
+    "recipe": ({"scheme": "recipe:llama"}, "did you mean llama-3 or llama-2"),
+    "recipe of another kind": ({"scheme": "recipe:bert"}, "recipe bert is of encoder kind, and shape gpt wants"),
     "shape": ({"shape": "bart"}, "shape is one of gpt, bert, nmt"),
     "optimizer": ({"optimizer": "adm"}, "did you mean adam"),
     "schedule": ({"schedule": "step"}, "schedule is one of constant, linear"),

@@ -1,0 +1,289 @@
+"""RECIPES.md and its picture: how the update of published models goes with depth, and other people's code beside it.
+
+    python -m paper_checks.pages.recipes          # rewrites RECIPES.md and figures/recipes.svg, from what is kept
+
+Predictions come from results/kernel-recipes.json (``paper_checks.experiments.kernel_laws``), measurements from
+sims/records/clients.jsonl (``paper_checks.experiments.clients``), so this takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import log
+from pathlib import Path
+
+from paper_checks.experiments import clients, kernel_kept
+from paper_checks.experiments.clients import Case
+from paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
+from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
+from paper_checks.pages.markdown import interval, section
+from paper_checks.recipes.catalogue import RECIPES
+from paper_checks.recipes.recipe import Recipe
+from paper_checks.system.files import write_atomically
+from paper_checks.system.places import FIGURES, RESULTS
+from sims import stats
+from sims.records import record
+from theory.kernel.predict import unit_power
+
+PAGE, PICTURE = RESULTS / "RECIPES.md", FIGURES / "recipes.svg"
+FLAT = 0.1
+"""An exponent this near 0 moves the update by less than a factor 1.6 from 12 to 1,000 layers."""
+MATTERS = 0.05
+"""The share of the matrices' update from which on a role matters."""
+NAMES = {"adamw": "AdamW", "muon+adamw": "Muon beside AdamW"}
+ROLES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "bias", "norm_gain", "layer_scale", "embedding")
+FIRST, BEFORE, LAST = RECIPE_LENGTHS[0], RECIPE_LENGTHS[-2], RECIPE_LENGTHS[-1]
+SHOWN = {
+    "gpt2": "GPT-2",
+    "gpt-neox": "GPT-NeoX",
+    "llama-3": "Llama 3",
+    "torchtitan": "torchtitan",
+    "olmo-2": "OLMo 2",
+    "gemma-2": "Gemma 2",
+    "t5": "T5",
+    "bert": "BERT",
+    "cait": "CaiT",
+    "minicpm": "MiniCPM",
+    "completep": "CompleteP",
+    "keel": "Keel",
+    "mix-ln": "Mix-LN",
+}
+"""The recipes of the picture, each unlike the others."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """How a recipe's update goes with depth under one optimizer.
+
+    exponent: over all depths. end: between the two deepest. factor: from the first depth to the last. worst: the role
+    whose update grows most among those that matter at the last depth, with its exponent and its share there.
+    """
+
+    exponent: float
+    end: float
+    factor: float
+    worst: tuple[str, float, float]
+
+
+def going(name: str, optimizer: str) -> Going:
+    """LookupError where nothing is kept of it."""
+    found = recipe_law(name, optimizer)
+    grows = {role: exponent(found, role) for role in roles(RECIPES[name], found)}
+    shares = {role: share(found, role, optimizer, RECIPES[name].size["d_model"]) for role in grows}
+    worst = max((role for role in grows if shares[role] >= MATTERS), key=lambda role: grows[role])
+    end = log(found.updates[LAST] / found.updates[BEFORE]) / log(LAST / BEFORE)
+    factor = found.updates[LAST] / found.updates[FIRST]
+    return Going(exponent(found, "update"), end, factor, (worst, grows[worst], shares[worst]))
+
+
+def roles(recipe: Recipe, found: Law) -> list[str]:
+    """Those that the recipe trains."""
+    return [role for role in ROLES if role in found.roles and (role != "bias" or recipe.has_bias)]
+
+
+def exponent(found: Law, role: str) -> float:
+    slope = found.exponent(role, FIRST, LAST)
+    return 0.0 if slope is None else slope
+
+
+def share(found: Law, role: str, optimizer: str, d_model: int) -> float:
+    """Of a role at the last depth, beside the branch matrices together."""
+    return found.roles[role][LAST] * d_model ** -unit_power(optimizer, role) / found.updates[LAST]
+
+
+# ---------------------------------------------------------------- the page
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Other people's model beside its prediction, under one optimizer. total: measured over predicted of the branch
+    matrices together. roles: of each role that has a prediction."""
+
+    case: Case
+    optimizer: str
+    seeds: int
+    total: stats.Estimate
+    roles: Mapping[str, stats.Estimate]
+
+    @property
+    def farthest(self) -> str:
+        """The role of the branch matrices that is farthest from its prediction."""
+        matrices = {role: one for role, one in self.roles.items() if role in ROLES[:7]}
+        return max(matrices, key=lambda role: abs(matrices[role].mean - 1))
+
+
+@cache
+def beside(path: Path = clients.PATH) -> list[Beside]:
+    """Everything that the record has, in the order of ``clients.cases``."""
+    runs = {json.dumps(run.config, sort_keys=True): run for run in record.read(path)} if path.exists() else {}
+    lines = []
+    for case in clients.cases():
+        for optimizer in clients.OPTIMIZERS:
+            run = runs.get(json.dumps(record.plain(case.about(optimizer)), sort_keys=True))
+            if run is not None:
+                lines.append(_beside(case, optimizer, run))
+    return lines
+
+
+def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
+    network = case.network
+    predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
+    ratios = {}
+    for role, exact in predicted.items():
+        if role in run.values and exact.value:
+            power = 0.0 if role == "update" else network.role_power(optimizer, role)
+            values = [value * case.d_model**power for value in run.values[role] if value is not None]
+            ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
+    return Beside(case, optimizer, len(run.seeds), ratios.pop("update"), ratios)
+
+
+def page() -> str:
+    """Markdown. LookupError where predictions are not kept."""
+    found = {(name, optimizer): going(name, optimizer) for name in RECIPES for optimizer in RECIPE_OPTIMIZERS}
+    lines = beside()
+    return section(
+        "recipes",
+        "page",
+        names=NAMES,
+        first=FIRST,
+        before=BEFORE,
+        last=LAST,
+        flat=FLAT,
+        matters=MATTERS,
+        lists={optimizer: _lists(optimizer, found) for optimizer in RECIPE_OPTIMIZERS},
+        picture=picture().caption,
+        heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in _WORDS)],
+        rows=[_row(name, found) for name in RECIPES],
+        role_heads=["recipe", *ROLES],
+        role_rows={optimizer: [_role_row(name, optimizer) for name in RECIPES] for optimizer in RECIPE_OPTIMIZERS},
+        num_clients=len({line.case.client.name for line in lines}),
+        packages=sorted({str(line.case.about("sgd")["package"]) for line in lines}),
+        tokens=clients.NUM_TOKENS,
+        head_size=clients.HEAD_SIZE,
+        summaries=[_summary(optimizer, lines) for optimizer in clients.OPTIMIZERS],
+        beside_heads=["model", "weights", "layers, width", "networks", *clients.OPTIMIZERS, "farthest role"],
+        beside_rows=[_beside_row(lines[k : k + 3]) for k in range(0, len(lines), 3)],
+    )
+
+
+_WORDS = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
+
+
+def _lists(optimizer: str, found: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
+    """Recipes that are flat, grow and shrink, the fastest first."""
+    slopes = {name: found[name, optimizer].exponent for name in RECIPES}
+    ranked = sorted(slopes, key=lambda name: -slopes[name])
+    text = {name: f"{name} ({slopes[name]:z.2f})" for name in ranked}
+    return {
+        "flat": [text[name] for name in ranked if abs(slopes[name]) < FLAT],
+        "grow": [text[name] for name in ranked if slopes[name] >= FLAT],
+        "shrink": [text[name] for name in ranked if slopes[name] <= -FLAT],
+    }
+
+
+def _row(name: str, found: Mapping[tuple[str, str], Going]) -> list[str]:
+    size = RECIPES[name].size
+    cells = [name, f"{size['num_layers']}, {size['d_model']:,}"]
+    for optimizer in RECIPE_OPTIMIZERS:
+        one = found[name, optimizer]
+        role, slope, part = one.worst
+        exponent = f"**{one.exponent:z.2f}**" if abs(one.exponent) < FLAT else f"{one.exponent:z.2f}"
+        cells += [exponent, f"{one.end:z.2f}", f"x {one.factor:.2g}", f"{role} {slope:z.2f} ({part:.0%})"]
+    return cells
+
+
+def _role_row(name: str, optimizer: str) -> list[str]:
+    found, d_model = recipe_law(name, optimizer), RECIPES[name].size["d_model"]
+    there = roles(RECIPES[name], found)
+    cells = [name]
+    for role in ROLES:
+        text = f"{exponent(found, role):z.2f}" if role in there else "-"
+        is_large = role in there and share(found, role, optimizer, d_model) >= MATTERS
+        cells.append(f"**{text}**" if is_large else text)
+    return cells
+
+
+def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | int]:
+    """Of all cases under one optimizer."""
+    mine = [line for line in lines if line.optimizer == optimizer]
+    far = [line for line in mine if not holds(line.total, 0.03)]
+    return {
+        "optimizer": optimizer,
+        "num": len(mine),
+        "hold": sum(holds(line.total) for line in mine),
+        "near": len(mine) - len(far),
+        "far": ", ".join(f"{_of(line.case)} {interval(line.total, 2)}" for line in far) or "none",
+    }
+
+
+def holds(ratio: stats.Estimate, deviation: float = 0.0) -> bool:
+    """Whether the interval has something in it that deviates from 1 by so much at most."""
+    assert ratio.low is not None and ratio.high is not None
+    return ratio.low <= 1 + deviation and ratio.high >= 1 - deviation
+
+
+def _of(case: Case) -> str:
+    return f"{case.client.name}, {case.init}, {case.num_layers} layers, {case.d_model} wide"
+
+
+def _beside_row(lines: Sequence[Beside]) -> list[str]:
+    """Of one case, under all optimizers."""
+    case = lines[0].case
+    last = lines[-1]
+    worst = max(lines, key=lambda line: abs(line.roles[line.farthest].mean - 1))
+    text = f"{worst.farthest}, {worst.optimizer}: {interval(worst.roles[worst.farthest], 2)}"
+    sizes = f"{case.num_layers}, {case.d_model}"
+    return [case.client.name, case.init, sizes, str(last.seeds), *(interval(line.total, 2) for line in lines), text]
+
+
+# ---------------------------------------------------------------- the picture
+
+
+@cache
+def picture() -> Drawing:
+    """A panel for each optimizer: the update beside that at the first depth, on one vertical axis."""
+    colours = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6")
+    panels = [
+        Panel(
+            title=f"Under {name}",
+            about=" ".join(f"{SHOWN[one]} {_goes(one, optimizer)}." for one in SHOWN),
+            curves=[
+                Curve(
+                    label=f"{SHOWN[one]} {raised(_goes(one, optimizer))}",
+                    line=[
+                        (float(n), value / _first(one, optimizer))
+                        for n, value in recipe_law(one, optimizer).updates.items()
+                    ],
+                    colour=colours[index % len(colours)],
+                    has_dots=True,
+                )
+                for index, one in enumerate(SHOWN)
+            ],
+            x="layers N",
+            y=f"update of one step, beside that at {FIRST} layers",
+        )
+        for optimizer, name in NAMES.items()
+    ]
+    title = "How the update of published models goes with their depth"
+    caption = f"The update of one step against the layers, beside that at {FIRST}: {len(SHOWN)} published recipes."
+    return Drawing(panels=panels, title=title, caption=caption, columns=2, width=400, height=420, scale="shared")
+
+
+def _first(name: str, optimizer: str) -> float:
+    return recipe_law(name, optimizer).updates[FIRST]
+
+
+def _goes(name: str, optimizer: str) -> str:
+    return f"N^{going(name, optimizer).exponent:z.2f}"
+
+
+def write(to: Path = PAGE, drawn: Path = PICTURE) -> None:
+    save(picture(), drawn)
+    write_atomically(to, page())
+
+
+if __name__ == "__main__":
+    write()
