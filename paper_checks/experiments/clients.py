@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -436,7 +436,7 @@ def num_seeds(case: Case) -> int:
     return {(2, 256): 64, (8, 256): 32, (2, 512): 32, (32, 256): 12}[case.num_layers, case.d_model]
 
 
-def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = num_seeds) -> Iterator[Case]:
+def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = num_seeds) -> Generator[Case, None, None]:
     """Measure what the record lacks, and keep each case once it is whole. Yields after each that was measured."""
     there = {json.dumps(run.config, sort_keys=True) for run in record.read(path)} if path.exists() else set()
     for case in asked:

@@ -36,6 +36,8 @@ MEASURED = RESULTS / "kernel-measured.json"
 OF_RECIPES = RESULTS / "kernel-recipes.json"
 RECIPE_LENGTHS = (12, 48, 192, 1000)
 RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
+RECIPE_TOKENS = 8
+"""Rotary positions cost as the third power of these."""
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
 _ORDERED = (*_FIRST, *(name for name in SCHEMES if name not in _FIRST))
 _GELU = ("post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "deepnorm")
@@ -138,6 +140,7 @@ def recipe_network(name: str, length: int) -> Network:
         norm_kind=found.norm_kind,
         d_model=found.size["d_model"],
         num_heads=found.size["num_heads"],
+        num_tokens=RECIPE_TOKENS,
     )
 
 
