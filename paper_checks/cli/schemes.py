@@ -108,20 +108,17 @@ def told_recipe(recipe: dict[str, Any]) -> Iterator[str]:
         if recipe[name] not in (None, "1"):
             yield f"  {name.replace('_', ' ') + ':':<16} {recipe[name]}"
     yield "N layers, of which l is one; d: d_model, F: hidden width, K: head size, H heads."
-    size, sides = recipe["size"], ""
-    if recipe["arch"] == "encoder-decoder":
-        sides = f" --arch encoder-decoder --decoder-layers {size['num_layers']}"
-    yield f"  depthlaw predict --recipe {recipe['name']} --attention \\"
-    yield from [f"   {sides} \\"] if sides else []
-    yield f"    --layers {size['num_layers']} --width {size['d_model']} --heads {size['num_heads']} \\"
-    yield "    --optimizer adamw --roles"
+    layers = recipe["size"]["num_layers"]
+    yield f"At its own size, {layers} layers of width {recipe['size']['d_model']}, and four times as deep:"
+    yield f"  depthlaw predict --recipe {recipe['name']} --optimizer adamw \\"
+    yield f"    --layers {layers},{4 * layers} --roles"
 
 
 def _show_recipes(recipes: list[dict[str, Any]]) -> None:
     """Their names; one by one they are told in words."""
     page = Page()
     page.say(f"\nRecipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.")
-    page.say("`depthlaw schemes NAME` tells of one; predict --recipe NAME and measure --recipe NAME ask about it.")
+    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
 
 
 def entry(scheme: Scheme) -> dict[str, Any]:

@@ -397,3 +397,19 @@ def test_a_plot_is_of_the_document(options: str, names: int, tmp_path: Path, mon
     if "norm_gain" in curves:
         of_role = [row["roles"]["norm_gain"] for row in rows]
         assert [y for _, y in curves["norm_gain"].line] == pytest.approx([y / of_role[0] for y in of_role])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "network"),
+    [
+        ("llama-3", "--width 64", {"arch": "decoder", "num_heads": 4, "d_model": 64}),
+        ("t5", "--width 64", {"arch": "encoder-decoder", "num_heads": 1, "d_model": 64}),
+        ("bert", "", {"arch": "encoder", "num_heads": 12, "d_model": 768}),
+    ],
+)
+def test_a_recipe_says_what_nobody_asked_for(name: str, options: str, network: dict[str, Any]) -> None:
+    """Its kind, its width, heads as wide as its own or nearly so, as many layers on either side."""
+    asked = f"predict --recipe {name} --optimizer muon+adamw --layers 1 --tokens 2 {options} --json"
+    found = json.loads(told(*asked.split()))
+    assert {field: found["network"].get(field) for field in network} == network
+    assert ("bias" in found["rows"][0]["roles"]) is (name == "bert")
