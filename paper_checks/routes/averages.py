@@ -136,8 +136,11 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
     return square, float((x_TD @ x_TD.T).min()) / length, int(p_T.sum()) ** 2 / int(p_T @ p_T)
 
 
-def average_checks(id_: str) -> tuple[Check, ...]:
-    """By an identity in the cosines; by a search over exact tokens, whose counterexample ``explain ID`` shows."""
+def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
+    """By an identity in the cosines; by a search over exact tokens, whose counterexample ``explain ID`` shows.
+
+    command: what shows two opposite tokens, where it was these.
+    """
 
     def searched(s: Average) -> Answers:
         def holds(case: Case) -> bool | None:
@@ -154,7 +157,7 @@ def average_checks(id_: str) -> tuple[Check, ...]:
                 "variance 1",
                 "tokens": case.tokens()[:4],
                 "weights": [str(Fraction(weight, sum(case.weights))) for weight in case.weights][:4],
-                "command": f"depthlaw explain {id_}",
+                "command": command if command and _facts(case)[0] == 0 else f"depthlaw explain {id_}",
             }
         return Answers(holds=[result.found is None], num_effective=result.num_effective, counterexample=example)
 

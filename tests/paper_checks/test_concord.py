@@ -74,7 +74,7 @@ MUTANTS: dict[str, Any] = {
     "GOAL": lambda: put("S3-12", 0, statement("S3-12").with_(gamma_squared=1)),
     "Pre-LN, after Admin": lambda: put("LI-01", 1, statement("LI-01", 1).with_(order=L)),
     "which sublayer is cross-attention": lambda: put("S2-18", 0, replace(statement("S2-18"), remainder=2)),
-    "sublayers of 1,000 layers": lambda: put("S1-50", 0, replace(statement("S1-50"), decoder=499)),
+    "sublayers of 1,000 layers": lambda: put("S1-50", 0, statement("S1-50").with_(decoder=499)),
 }
 
 

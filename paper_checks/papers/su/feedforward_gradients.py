@@ -17,7 +17,7 @@ from sympy import Expr, Float, LambertW, Matrix, Max, S, exp, expand, lambdify, 
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.arithmetic import WMT17
+from paper_checks.papers.deepnet.abstract import WMT17
 from paper_checks.papers.magneto.experiments import GLUE, OPUS
 from paper_checks.papers.su.sublayers import (
     ROUNDING,

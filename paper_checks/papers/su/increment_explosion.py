@@ -16,7 +16,7 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.letters import l1_g, norm_g, read_update
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.arithmetic import DIVERGED, WMT17, WMT17_DEPTHS
+from paper_checks.papers.deepnet.abstract import DIVERGED, WMT17, WMT17_DEPTHS
 from paper_checks.papers.magneto.experiments import OPUS
 from paper_checks.papers.su.sublayers import ROUNDING, shown
 from paper_checks.routes import algebra, questions, second_meanfield

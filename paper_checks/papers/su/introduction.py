@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.arithmetic import LAYER_CHECKS, THOUSAND, THOUSAND_MUTANTS
+from paper_checks.papers.deepnet.abstract import LAYER_CHECKS, THOUSAND, THOUSAND_MUTANTS
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
 from theory.symbols import N, d, scratch

@@ -14,7 +14,7 @@ from sympy import Expr, Rational, S, limit, log, oo
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.arithmetic import M2M
+from paper_checks.papers.deepnet.abstract import M2M
 from paper_checks.papers.su.rules import HALF, OPTIMIZERS, QUARTER, TABLE, TARGETS, TWO_N, flat, flat_sums, side, size
 from paper_checks.papers.su.sublayers import layer_norm
 from paper_checks.routes import algebra, second_meanfield

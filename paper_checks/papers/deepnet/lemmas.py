@@ -1,70 +1,41 @@
-"""DeepNet's Lemma 4.1 on averages of tokens, and the gradient of a LayerNorm that it quotes from Xiong et al."""
+"""DeepNet's Lemma 4.1 on averages of tokens, DN-01, and the gradient of a LayerNorm that it quotes, DN-15."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from sympy import Expr, Rational, S, Symbol, limit, oo, sqrt, symbols
+from sympy import Expr, Rational, S, lambdify, limit, oo, sqrt, symbols
 
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Finding, Kind, Mutant, Part, Route, Verdict
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, averages, one_liners
 from paper_checks.routes.averages import Average
-from paper_checks.routes.checks import all_of, check, derived, outcome
+from paper_checks.routes.checks import Answers, check, derived
 from paper_checks.routes.search import search
+from theory.symbols import d, scratch
 
 # ---------------------------------------------------------------- DN-01
 
-_d = Symbol("d", positive=True, integer=True)
 _UPPER, _THETA = Average(low=S.Zero), Average()
 _BOUNDED = Average(min_cosine=S.Zero, max_tokens=16, low=Rational(1, 16))
-_NORM = Values.of(norm=_d)
+_NORM = Values.of(norm=d)
 
 
 def _norm_of_token() -> dict[str, Expr]:
     """d var + d mean^2 is the sum of squares."""
     variance, mean = S.One, S.Zero
-    return {"norm": sqrt(_d * (variance + mean**2))}
+    return {"norm": sqrt(d * (variance + mean**2))}
 
 
 def _norms_at_widths(s: Values) -> list[bool | None]:
     """A token of mean 0 and variance 1 at each width: entries 1 and -1."""
-    out: list[bool | None] = []
-    for width in (2, 4, 64, 512):
-        entries = [(-1) ** place for place in range(width)]
-        out.append(algebra.equal(s["norm"].subs(_d, width), sqrt(sum(entry**2 for entry in entries))))
-    return out
-
-
-def _softmax_check() -> Check:
-    return check(
-        Route.MEASURED,
-        "a real attention layer over 8, 48 and 304 orthogonal tokens of mean 0 and variance 1, width 320",
-        averages.by_softmax,
-        is_direct=True,
-    )
-
-
-def _theta_checks() -> tuple[Check, ...]:
-    """``averages``' own, the search's counterexample in the lemma's words."""
-    proof, searching = averages.average_checks("DN-01")
-
-    def run(s: Average) -> Evidence:
-        found = searching.run(s)
-        if found.counterexample is None:
-            return found
-        words = {
-            "printed": "of the order of |x_i|",
-            "found": "0 for two opposite tokens of mean 0 and variance 1",
-            "command": one_liners.OPPOSITE_TOKENS,
-        }
-        is_zero = "= 0 of 2 tokens" in found.counterexample["found"]
-        return replace(found, counterexample={**found.counterexample, **words}) if is_zero else found
-
-    return proof, replace(searching, run=run)
+    return [
+        algebra.equal(s["norm"].subs(d, width), sqrt(sum((-1) ** (2 * place) for place in range(width))))
+        for width in (2, 4, 64, 512)
+    ]
 
 
 _DN_01 = Claim(
@@ -79,7 +50,15 @@ _DN_01 = Claim(
         Part(
             name="read as an upper bound, which is what the proof gives",
             statement=_UPPER,
-            checks=(*averages.average_checks("DN-01"), _softmax_check()),
+            checks=(
+                *averages.average_checks("DN-01"),
+                check(
+                    Route.MEASURED,
+                    "a real attention layer over 8, 48 and 304 orthogonal tokens of mean 0 and variance 1, width 320",
+                    averages.by_softmax,
+                    is_direct=True,
+                ),
+            ),
             mutants=(
                 Mutant(name="at most a half", statement=_UPPER.with_(high=S.Half)),
                 Mutant(name="at least half", statement=_UPPER.with_(low=S.Half)),
@@ -88,7 +67,7 @@ _DN_01 = Claim(
         Part(
             name="read as Theta, a magnitude from below too: this reading fails",
             statement=_THETA,
-            checks=_theta_checks(),
+            checks=averages.average_checks("DN-01", one_liners.OPPOSITE_TOKENS),
             mutants=(
                 Mutant(name="a half at least", statement=_THETA.with_(low=S.Half)),
                 Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),
@@ -107,18 +86,14 @@ _DN_01 = Claim(
             name="the proof's length of a token",
             statement=_NORM,
             checks=(
-                derived(
-                    "sum of squares = d (var + mean^2), at variance 1 and mean 0",
-                    _norm_of_token,
-                    is_direct=True,
-                ),
+                derived("sum of squares = d (var + mean^2), at variance 1 and mean 0", _norm_of_token, is_direct=True),
                 check(
                     Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", _norms_at_widths, is_direct=True
                 ),
             ),
-            mutants=(Mutant(name="of length one", statement=Values.of(norm=1)),),
+            mutants=(*broken(_NORM.with_(norm=sqrt(d))), Mutant(name="of length one", statement=_NORM.with_(norm=1))),
             misprint=Amendment(
-                statement=Values.of(norm=sqrt(_d)),
+                statement=_NORM.with_(norm=sqrt(d)),
                 text="||x_i|| = sqrt(d); it is ||x_i||^2 that is d. Nothing else of the proof changes",
                 grounds="the lemma's own var(x_i) = 1 and mean(x_i) = 0; Section 3 has LayerNorm inputs of sqrt(d)",
             ),
@@ -136,22 +111,13 @@ _DN_01 = Claim(
 
 # ---------------------------------------------------------------- DN-15: the gradient of a LayerNorm
 
+_LENGTH, _CENTRED = scratch("||x||", positive=True), scratch("||x - mean(x)||", positive=True)
+_GRADIENT = Values.of("||dLN(x)/dx|| = O({bound}) for every x", bound=sqrt(d) / _LENGTH)
 
-@dataclass(frozen=True, kw_only=True)
-class NormGradient:
-    """The spectral norm of dLN(x)/dx is O(sqrt(d)/|x|^power), with x as it is or less the mean of its entries."""
 
-    is_centred: bool = False
-    power: int = 1
-
-    @property
-    def text(self) -> str:
-        size = "||x - mean(x)||" if self.is_centred else "||x||"
-        return f"||dLN(x)/dx|| = O(sqrt(d)/{size}{'' if self.power == 1 else f'^{self.power}'}) for every x"
-
-    def over(self, norm: Any, length: Any, centred: Any, width: Any, root: Any) -> Any:
-        """The spectral norm, over what is printed."""
-        return norm * (centred if self.is_centred else length) ** self.power / root(width)
+def _bound(s: Values) -> Any:
+    """The printed bound as a function of ||x||, ||x - mean(x)|| and d."""
+    return lambdify((_LENGTH, _CENTRED, d), s["bound"], modules="math")
 
 
 @cache
@@ -165,40 +131,33 @@ def _is_projector(size: int) -> bool:
 
     polynomials, *x = ring([f"x{i}" for i in range(size)], QQ)
     places = range(size)
-    mean = sum(x, polynomials.zero) * QQ(1, size)
+
+    def total(terms: Any) -> Any:
+        return sum(terms, polynomials.zero)
+
+    mean = total(x) * QQ(1, size)
     y = [entry - mean for entry in x]
-    square: Any = sum((entry**2 for entry in y), polynomials.zero)
+    square = total(entry**2 for entry in y)
     jacobian = [[square * y[i].diff(x[j]) - y[i] * square.diff(x[j]) * QQ(1, 2) for j in places] for i in places]
     centre = [[QQ(int(i == j)) - QQ(1, size) for j in places] for i in places]
     projector = [[square * centre[i][j] - y[i] * y[j] for j in places] for i in places]  # times |y|^2
-    twice = [
-        [sum((projector[i][k] * projector[k][j] for k in places), polynomials.zero) for j in places] for i in places
-    ]
-    is_idempotent = all(twice[i][j] == square * projector[i][j] for i in places for j in places)
-    trace = sum((projector[i][i] for i in places), polynomials.zero)
+    is_idempotent = all(
+        total(projector[i][k] * projector[k][j] for k in places) == square * projector[i][j]
+        for i in places
+        for j in places
+    )
+    trace = total(projector[i][i] for i in places)
     return jacobian == projector and is_idempotent and trace == (size - 2) * square
 
 
-def _exactly(s: NormGradient) -> list[bool | None]:
+def _exactly(s: Values) -> list[bool | None]:
     """The norm is sqrt(d)/|y| as P is a projector other than 0; its ratio to what is printed along x = c 1 + t e."""
     c, t = symbols("c t", positive=True)
     width = 4
     centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
-    ratio = s.over(sqrt(width) / centred, length, centred, width, sqrt)
-    mean_grows, scale_grows, scale_falls = limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0)
-    return [
-        _is_projector(3),
-        _is_projector(4),
-        *(value.is_finite is True for value in (mean_grows, scale_grows, scale_falls)),
-    ]
-
-
-def _spectral(x: Any) -> float:
-    """Of torch's own layer_norm at x, by autograd."""
-    import torch
-
-    jacobian = torch.autograd.functional.jacobian(lambda z: torch.nn.functional.layer_norm(z, z.shape, eps=0.0), x)
-    return float(torch.linalg.matrix_norm(jacobian, 2))
+    ratio = sqrt(width) / centred / s["bound"].subs({_LENGTH: length, _CENTRED: centred, d: width})
+    ends = (limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0))
+    return [_is_projector(3), _is_projector(4), *(end.is_finite is True for end in ends)]
 
 
 _SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.0, 1e-3), (0.0, 1e3))
@@ -206,24 +165,28 @@ _SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.
 
 @cache
 def _measured() -> tuple[tuple[float, float, float, int], ...]:
-    """(spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector, three widths."""
+    """(spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector; torch's own, three widths."""
     import torch
 
-    generator, out = torch.Generator().manual_seed(0), []
+    generator, rows = torch.Generator().manual_seed(0), []
     for width in (8, 32, 128):
         draw = torch.randn(width, generator=generator, dtype=torch.float64)
         for shift, scale in _SHAPES:
             x = shift + scale * draw
-            out.append((_spectral(x), float(x.norm()), float((x - x.mean()).norm()), width))
-    return tuple(out)
+            jacobian: Any = torch.autograd.functional.jacobian(
+                lambda z: torch.nn.functional.layer_norm(z, z.shape, eps=0.0), x
+            )
+            norm = float(torch.linalg.matrix_norm(jacobian, 2))
+            rows.append((norm, float(x.norm()), float((x - x.mean()).norm()), width))
+    return tuple(rows)
 
 
-def _by_autograd(s: NormGradient) -> Evidence:
+def _by_autograd(s: Values) -> Answers:
     """Bounded: never more than a few times the ratio at the standard normal vector."""
-    ratios = [s.over(*case, math.sqrt) for case in _measured()]
+    bound = _bound(s)
+    ratios = [norm / bound(*at) for norm, *at in _measured()]
     per_width = [ratios[i : i + len(_SHAPES)] for i in range(0, len(ratios), len(_SHAPES))]
-    answers: list[bool | None] = [max(row) < 10 * row[0] for row in per_width]
-    holds = all_of(answers)
+    answers = [max(row) < 10 * row[0] for row in per_width]
     rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, per_width[0], strict=True)}
     example = {
         "printed": "O(sqrt(d)/||x||)",
@@ -231,19 +194,15 @@ def _by_autograd(s: NormGradient) -> Evidence:
         "command": one_liners.NORM_GRADIENT,
         "ratios": rows,
     }
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=len(ratios),
-        verdict=outcome(holds),
-        detail="torch's layer_norm by autograd, its spectral norm over what is printed; d = 8 shown, 32 and 128 alike",
-        numbers=rows,
-        counterexample=example if holds is False and not s.is_centred and s.power == 1 else None,
-    )
+    fails = s == _GRADIENT and not all(answers)
+    return Answers(holds=answers, num_effective=len(ratios), numbers=rows, counterexample=example if fails else None)
 
 
-def _by_search(s: NormGradient) -> Evidence:
-    """A shift and integers of three to six entries; more than 20 times what is printed is a failure."""
+def _by_search(s: Values) -> Answers:
+    """A shift and the entries."""
     from hypothesis import strategies as st
+
+    bound = _bound(s)
 
     def holds(case: tuple[int, list[int]]) -> bool | None:
         entries = [case[0] + entry for entry in case[1]]
@@ -251,23 +210,14 @@ def _by_search(s: NormGradient) -> Evidence:
         if size * squares == total**2:
             return None  # a constant vector has no gradient
         centred = math.sqrt(squares - total**2 / size)
-        return s.over(math.sqrt(size) / centred, math.sqrt(squares), centred, size, math.sqrt) <= 20
+        return math.sqrt(size) / centred <= 20 * bound(math.sqrt(squares), centred, size)
 
     vectors = st.lists(st.integers(-30, 30), min_size=3, max_size=6)
-    found = search(st.tuples(st.integers(0, 500), vectors), holds, max_examples=100)
-    numbers = {"x": [found.found[0] + entry for entry in found.found[1]]} if found.found else {}
-    return Evidence(
-        route=Route.PROPERTY,
-        num_effective=found.num_effective,
-        verdict=outcome(found.found is None),
-        detail="vectors of three to six integers: never 20 times what is printed"
-        if found.found is None
-        else "a vector of integers where it is over 20 times what is printed",
-        numbers=numbers,
-    )
+    result = search(st.tuples(st.integers(0, 500), vectors), holds, max_examples=100)
+    numbers = {"x": [result.found[0] + entry for entry in result.found[1]]} if result.found else {}
+    return Answers(holds=[result.found is None], num_effective=result.num_effective, numbers=numbers)
 
 
-_PRINTED = NormGradient()
 _DN_15 = Claim(
     id="DN-15",
     kind=Kind.STEP,
@@ -278,7 +228,7 @@ _DN_15 = Claim(
     parts=(
         Part(
             name="as printed",
-            statement=_PRINTED,
+            statement=_GRADIENT,
             checks=(
                 check(
                     Route.PROOF,
@@ -291,18 +241,29 @@ _DN_15 = Claim(
                         "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
                     ),
                 ),
-                Check(route=Route.PROPERTY, run=_by_search, is_direct=True),
-                Check(route=Route.MEASURED, run=_by_autograd, is_direct=True),
+                check(
+                    Route.PROPERTY,
+                    "vectors of three to six integers: more than 20 times what is printed is a failure",
+                    _by_search,
+                    is_direct=True,
+                ),
+                check(
+                    Route.MEASURED,
+                    "torch's layer_norm by autograd, its spectral norm over what is printed; d = 8 shown, 32 and 128 "
+                    "alike",
+                    _by_autograd,
+                    is_direct=True,
+                ),
             ),
             mutants=(
-                Mutant(name="sqrt(d)/||x||^2", statement=NormGradient(power=2)),
-                Mutant(name="sqrt(d)/||x - mean||^2", statement=NormGradient(is_centred=True, power=2)),
+                Mutant(name="sqrt(d)/||x||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _LENGTH**2)),
+                Mutant(name="sqrt(d)/||x - mean||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED**2)),
             ),
             expected=Verdict.REFUTED,
             condition="a mean of the entries that is at most of the order of their standard deviation, as at "
             "initialisation; or RMSNorm, which subtracts no mean and has norm sqrt(d)/||x|| exactly",
             instead=Amendment(
-                statement=NormGradient(is_centred=True),
+                statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED),
                 text="sqrt(d)/||x - mean(x)||, with equality for d >= 3",
             ),
         ),

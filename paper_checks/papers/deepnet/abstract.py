@@ -5,10 +5,11 @@ The results stand here at second hand: they were not read off the paper's own ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import permutations
 
+from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
+from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import check
 
 DIVERGED = "diverged"
@@ -29,62 +30,35 @@ M2M = {
 """BLEU of M2M-100 (48 layers, 12B) and of DeepNet (200 layers, 3.2B)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layers:
-    """A model of so many layers has so many attention and FFN sublayers."""
-
-    encoder: int
-    decoder: int
-    layers: int
-    sublayers: int
-
-    @property
-    def text(self) -> str:
-        parts = f"{self.encoder} encoder and {self.decoder} decoder layers"
-        return f"{parts}: {self.layers} layers, {self.sublayers} sublayers"
-
-
-def _listed(statement: Layers) -> list[bool | None]:
+def _listed(s: Values) -> list[bool | None]:
     """Every sublayer by its name."""
-    names = [(side, i, kind) for side, i, kind in _sublayers(statement)]
-    return [len({(side, i) for side, i, _ in names}) == statement.layers, len(set(names)) == statement.sublayers]
-
-
-def _sublayers(statement: Layers) -> list[tuple[str, int, str]]:
-    encoder = [("encoder", i, kind) for i in range(statement.encoder) for kind in ("self", "ffn")]
-    return encoder + [("decoder", i, kind) for i in range(statement.decoder) for kind in ("self", "cross", "ffn")]
+    kinds = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
+    names = [(side, i, kind) for side, inside in kinds.items() for i in range(s[side]) for kind in inside]
+    return [len({(side, i) for side, i, _ in names}) == s["layers"], len(set(names)) == s["sublayers"]]
 
 
 LAYER_CHECKS = (
     check(
         Route.ARITHMETIC,
         "2N + 3M sublayers, N + M layers",
-        lambda s: [s.encoder + s.decoder == s.layers, 2 * s.encoder + 3 * s.decoder == s.sublayers],
+        lambda s: [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]],
         is_direct=True,
     ),
     check(Route.NUMERIC, "every sublayer listed by name, and counted", _listed, is_direct=True),
 )
-THOUSAND = Layers(encoder=500, decoder=500, layers=1000, sublayers=2500)
-THOUSAND_MUTANTS = (
-    Mutant(name="no cross-attention", statement=replace(THOUSAND, sublayers=2000)),
-    Mutant(name="1,000 layers each", statement=replace(THOUSAND, encoder=1000, decoder=1000)),
+THOUSAND = Values.of(
+    "{encoder} encoder and {decoder} decoder layers: {layers} layers, {sublayers} sublayers",
+    encoder=500,
+    decoder=500,
+    layers=1000,
+    sublayers=2500,
 )
-
-
-@dataclass(frozen=True)
-class Directions:
-    """So many languages have so many translation directions."""
-
-    languages: int
-    directions: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.languages} languages, {self.directions} directions"
-
-
-_PAIRS = Directions(87, 7482)
-
+THOUSAND_MUTANTS = (
+    *broken(THOUSAND),
+    Mutant(name="no cross-attention", statement=THOUSAND.with_(sublayers=2000)),
+    Mutant(name="1,000 layers each", statement=THOUSAND.with_(encoder=1000, decoder=1000)),
+)
+_PAIRS = Values.of("{languages} languages, {directions} directions", languages=87, directions=7482)
 _DN_12 = Claim(
     id="DN-12",
     kind=Kind.REMARK,
@@ -101,20 +75,21 @@ _DN_12 = Claim(
                 check(
                     Route.ARITHMETIC,
                     "n (n - 1): 87 * 86",
-                    lambda s: [s.languages * (s.languages - 1) == s.directions],
+                    lambda s: [s["languages"] * (s["languages"] - 1) == s["directions"]],
                     is_direct=True,
                 ),
                 check(
                     Route.NUMERIC,
                     "ordered pairs of two languages, listed",
-                    lambda s: [sum(1 for _ in permutations(range(s.languages), 2)) == s.directions],
+                    lambda s: [sum(1 for _ in permutations(range(s["languages"]), 2)) == s["directions"]],
                     is_direct=True,
                 ),
             ),
             mutants=(
-                Mutant(name="pairs without an order", statement=Directions(87, 3741)),
-                Mutant(name="a language with itself, too", statement=Directions(87, 7569)),
-                Mutant(name="the 102 languages of the data", statement=Directions(102, 7482)),
+                *broken(_PAIRS),
+                Mutant(name="pairs without an order", statement=_PAIRS.with_(directions=3741)),
+                Mutant(name="a language with itself, too", statement=_PAIRS.with_(directions=7569)),
+                Mutant(name="the 102 languages of the data", statement=_PAIRS.with_(languages=102)),
             ),
         ),
     ),
