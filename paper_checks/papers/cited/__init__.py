@@ -1,1 +1,1 @@
-"""What the sources cite: Admin, Fixup, Xiong et al."""
+"""What the sources cite: Admin, Fixup, Xiong et al., a file each."""

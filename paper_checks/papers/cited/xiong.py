@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt, symbols
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from theory.symbols import L
 
@@ -45,7 +44,6 @@ def _networks(placement: str, num_blocks: int, width: int, runs: int) -> Any:
 # ---------------------------------------------------------------- LI-03
 
 _BOUNDS = Values.of(low=(1 + _l / 2) * _d, high=(1 + 3 * _l / 2) * _d)
-_SETS = ("equal", "independent", "opposite")
 
 
 def _is_at_most(first: Expr, second: Expr) -> bool:
@@ -77,23 +75,17 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
     return stream_RBTD.square().mean((1, 2, 3)).tolist()
 
 
-def _within_bounds(s: Values) -> Evidence:
+def _within_bounds(s: Values) -> Answers:
     """No interval lies outside of the bounds; equal tokens attain the upper one, opposite ones the lower at l = 1."""
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
     for num_blocks in (1, 6):
         low, high = (float(s[name].subs({_l: num_blocks, _d: 1})) for name in ("low", "high"))
-        for kind in _SETS:
-            found = interval(_squares(kind, num_blocks))
-            numbers[f"{kind} tokens, l = {num_blocks}"] = f"{found.text} in {low:g} to {high:g}"
-            answers.append(found.high >= low and found.low <= high)
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=len(answers),
-        verdict=outcome(all_of(answers)),
-        detail="E|x_l|^2/d of real Pre-LN networks with uniform attention",
-        numbers=numbers,
-    )
+        for kind in ("equal", "independent", "opposite"):
+            square = interval(_squares(kind, num_blocks))
+            numbers[f"{kind} tokens, l = {num_blocks}"] = f"{square.text} in {low:g} to {high:g}"
+            answers.append(square.high >= low and square.low <= high)
+    return Answers(holds=answers, numbers=numbers)
 
 
 _LI_03 = Claim(
@@ -121,7 +113,12 @@ _LI_03 = Claim(
                         "an output matrix N(0, 1/d) does not change that",
                     ),
                 ),
-                Check(route=Route.MEASURED, run=_within_bounds, is_direct=True),
+                check(
+                    Route.MEASURED,
+                    "E|x_l|^2/d of real Pre-LN networks with uniform attention",
+                    _within_bounds,
+                    is_direct=True,
+                ),
             ),
             mutants=(
                 Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + _l) * _d)),
@@ -135,28 +132,26 @@ _LI_03 = Claim(
 # ---------------------------------------------------------------- LI-04
 
 
-@dataclass(frozen=True)
-class LastGradient:
-    """|dL/dW^{2,L}|_F = O(order), every entry of dL/dx_L of order 1."""
-
-    placement: str
-    order: Expr
-
-    @property
-    def text(self) -> str:
-        return f"{self.placement}-LN: |dL/dW^(2,L)|_F = O({self.order}), d the width, L the number of blocks"
+_ROOT = sqrt(log(_d))
+_POST = Values.of(
+    "{placement}-LN: |dL/dW^(2,L)|_F = O({order}), d the width, L the number of blocks, every entry of dL/dx_L of "
+    "order 1",
+    placement="post",
+    order=_d * _ROOT,
+)
+_PRE = _POST.with_(placement="pre", order=_d * _ROOT / sqrt(L))
 
 
-def _by_moments(s: LastGradient) -> list[bool | None]:
+def _by_moments(s: Values) -> list[bool | None]:
     """|h|^2 |J dL/dx|^2 with |h|^2 = d/2, |dL/dx|^2 = d and J's norm sqrt(d)/|z|, over the printed order squared.
 
     z is the sum under the last norm: |z|^2 = 3d/2 in Post-LN; between (1 + L/2) d and (1 + 3L/2) d in Pre-LN.
     """
     share = _relu_share()
-    inputs = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s.placement]
+    inputs = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s["placement"]]
     out: list[bool | None] = []
     for square in inputs:
-        ratio = share * _d**2 / square / s.order**2
+        ratio = share * _d**2 / square / s["order"] ** 2
         out += [limit(ratio.subs(_d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), _d, oo).is_finite]
     return out
 
@@ -191,42 +186,32 @@ def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:
     return (second - first) / math.log(sizes[1] / sizes[0])
 
 
-def _scaling(s: LastGradient) -> Evidence:
+def _scaling(s: Values) -> Answers:
     """The measured power is not over the printed one, in L at one width and in d at one depth."""
-    depth = _power(_BLOCKS, [_gradients(s.placement, n, 32) for n in _BLOCKS])
-    width = _power(_WIDTHS, [_gradients(s.placement, 4, d) for d in _WIDTHS])
-    printed = {
-        "L": _printed_power(s.order.subs(_d, 32), L, _BLOCKS),
-        "d": _printed_power(s.order.subs(L, 4), _d, _WIDTHS),
-    }
-    answers: list[bool | None] = [found.low <= printed[name] for name, found in (("L", depth), ("d", width))]
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=len(answers),
-        verdict=outcome(all_of(answers)),
-        detail=f"real networks of {_BLOCKS[0]} and {_BLOCKS[1]} blocks, and of widths {_WIDTHS[0]} and {_WIDTHS[1]}",
-        numbers={"power of L": depth.text, "power of d": width.text},
-    )
+    placement, order = s["placement"], s["order"]
+    depth = _power(_BLOCKS, [_gradients(placement, n, 32) for n in _BLOCKS])
+    width = _power(_WIDTHS, [_gradients(placement, 4, d) for d in _WIDTHS])
+    answers = [
+        depth.low <= _printed_power(order.subs(_d, 32), L, _BLOCKS),
+        width.low <= _printed_power(order.subs(L, 4), _d, _WIDTHS),
+    ]
+    return Answers(holds=answers, numbers={"power of L": depth.text, "power of d": width.text})
 
 
-_ROOT = sqrt(log(_d))
-_ORDERS = {"post": _d * _ROOT, "pre": _d * _ROOT / sqrt(L)}
-
-
-def _last(placement: str, exact: str, *mutants: Mutant) -> Part:
+def _last(statement: Values, exact: str, **wrong: Expr) -> Part:
     return Part(
-        name=f"{placement}-LN",
-        statement=LastGradient(placement, _ORDERS[placement]),
+        name=f"{statement['placement']}-LN",
+        statement=statement,
         checks=(
+            check(Route.PROOF, f"second moments at infinite width: {exact}", _by_moments, is_direct=True),
             check(
-                Route.PROOF,
-                f"second moments at infinite width: {exact}",
-                _by_moments,
+                Route.MEASURED,
+                f"real networks of {_BLOCKS[0]} and {_BLOCKS[1]} blocks, and of widths {_WIDTHS[0]} and {_WIDTHS[1]}",
+                _scaling,
                 is_direct=True,
             ),
-            Check(route=Route.MEASURED, run=_scaling, is_direct=True),
         ),
-        mutants=mutants,
+        mutants=tuple(Mutant(name=name, statement=statement.with_(order=order)) for name, order in wrong.items()),
     )
 
 
@@ -240,16 +225,14 @@ _LI_04 = Claim(
     uses=("LI-03",),
     parts=(
         _last(
-            "post",
+            _POST,
             "d/sqrt(3) whatever L, where every entry of dL/dx is of order 1",
-            Mutant(name="falls with depth", statement=LastGradient("post", _ORDERS["pre"])),
-            Mutant(name="d^(1/2)", statement=LastGradient("post", sqrt(_d))),
+            **{"falls with depth": _PRE["order"], "d^(1/2)": sqrt(_d)},
         ),
         _last(
-            "pre",
+            _PRE,
             "between d/sqrt(2 + 3L) and d/sqrt(2 + L)",
-            Mutant(name="as 1/L", statement=LastGradient("pre", _ORDERS["post"] / L)),
-            Mutant(name="d^(1/2)", statement=LastGradient("pre", sqrt(_d / L))),
+            **{"as 1/L": _POST["order"] / L, "d^(1/2)": sqrt(_d / L)},
         ),
     ),
 )

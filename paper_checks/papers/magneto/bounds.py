@@ -11,7 +11,7 @@ from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log,
 
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.cited import admin_fixup
+from paper_checks.papers.cited import admin
 from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
 from paper_checks.papers.magneto.parts import PRE_UNIFORM, below, from_three, measured_update, v, w
 from paper_checks.routes import algebra, second_meanfield
@@ -355,7 +355,7 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
 
 def _as_admin(s: Growth) -> list[bool | None]:
     """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
-    (found,) = [one for one in admin_fixup.CLAIMS if one.id == "LI-01"]
+    (found,) = [one for one in admin.CLAIMS if one.id == "LI-01"]
     said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
     return [algebra.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
 
