@@ -136,6 +136,22 @@ def run(
         gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
 
 
+def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
+    """The values of ``run`` by quantity, of all seeds in one list.
+
+    >>> from sims.measure import Question, collect
+    >>> from sims.model import ModelConfig, alternating
+    >>> values = collect(Question(config=ModelConfig(encoder=alternating(2), d_model=8)), range(3))
+    >>> [len(values[f"sgd/{role}"]) for role in ("update", "fc1")]
+    [3, 3]
+    """
+    values: dict[str, list[float]] = {}
+    for result in run(question, seeds):
+        for name, column in result.values.items():
+            values.setdefault(name, []).extend(column)
+    return values
+
+
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
     """How many networks to measure at once, in even chunks, and whether the backward pass computes again what it did
     not keep, which it does only where a single network would not fit otherwise."""

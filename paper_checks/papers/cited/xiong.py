@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt, symbols
 
@@ -19,6 +19,9 @@ from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from theory.symbols import L
+
+if TYPE_CHECKING:
+    from sims.model import ModelConfig
 
 _l, _d = symbols("l d", positive=True)
 
@@ -30,15 +33,12 @@ def _relu_share() -> Expr:
     return 2 * integrate(z**2 * exp(-(z**2) / 2), (z, 0, oo)) / (2 * sqrt(2 * pi))
 
 
-@cache
-def _networks(placement: str, num_blocks: int, width: int, runs: int) -> Any:
-    """So many networks as one: uniform attention, hidden width d."""
-    from sims.ensemble import Ensemble, Member
+def _config(placement: str, num_blocks: int, width: int) -> ModelConfig:
+    """Uniform attention, hidden width d."""
     from sims.model import ModelConfig, alternating
 
     encoder = alternating(2 * num_blocks, gains={"q": 0.0, "k": 0.0})
-    config = ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1)
-    return Ensemble([Member(config, seed) for seed in range(runs)])
+    return ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1)
 
 
 # ---------------------------------------------------------------- LI-03
@@ -63,7 +63,10 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
     """|x_l|^2/d of real networks after so many blocks, the mean over tokens, by run; four tokens, width 32."""
     import torch
 
+    from sims.ensemble import Ensemble, Member
+
     runs, width = 24, 32
+    model = Ensemble([Member(_config("pre", num_blocks, width), seed) for seed in range(runs)])
     generator = torch.Generator().manual_seed(900)
     x_RBTD = torch.randn((runs, 2, 4, width), generator=generator, dtype=torch.float64)
     if kind == "equal":
@@ -71,7 +74,7 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
     if kind == "opposite":
         x_RBTD = torch.cat([x_RBTD[:, :, :2], -x_RBTD[:, :, :2]], dim=2)
     with torch.no_grad():
-        stream_RBTD = _networks("pre", num_blocks, width, runs).streams(x_RBTD)[2 * num_blocks]
+        stream_RBTD = model.streams(x_RBTD)[2 * num_blocks]
     return stream_RBTD.square().mean((1, 2, 3)).tolist()
 
 
@@ -163,15 +166,12 @@ _WIDTHS = (16, 64)
 @cache
 def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
     """log |dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
-    import torch
+    from sims.measure import Question, collect
+    from sims.update import Task
 
-    runs = 16
-    model, generator = _networks(placement, num_blocks, width, runs), torch.Generator().manual_seed(500)
-    x_RBTD, readout_RBTD = torch.randn((2, runs, 1, 4, width), generator=generator, dtype=torch.float64)
-    last = model.get_parameter(f"_weights.encoder_{2 * num_blocks - 1}_fc2")
-    x_RBTD = torch.nn.functional.layer_norm(x_RBTD, (width,), eps=0.0)
-    (grad,) = torch.autograd.grad((model(x_RBTD) * readout_RBTD)[:, 0, -1].sum(), last)
-    return grad.flatten(1).norm(dim=1).log().tolist()
+    question = Question(config=_config(placement, num_blocks, width), task=Task(num_tokens=4), has_layers=True)
+    squares = collect(question, range(16))[f"sgd/layer/fc2/{num_blocks}"]  # over d, of a head of length 1
+    return [math.log(width * math.sqrt(square)) for square in squares]
 
 
 def _power(sizes: Sequence[int], logs: Sequence[Sequence[float]]) -> Interval:

@@ -108,13 +108,9 @@ def attention(x: Any, q: Any, k: Any, v: Any, o: Any) -> Any:
 
 def measured(config: ModelConfig, task: Task, optimizers: Sequence[str], num_seeds: int) -> dict[str, list[float]]:
     """By optimizer/role, such as adam/q or adam/update: the update of each of so many networks, by ``sims.measure``."""
-    from sims.measure import Question, run
+    from sims.measure import Question, collect
 
-    values: dict[str, list[float]] = {}
-    for result in run(Question(config=config, task=task, optimizers=tuple(optimizers)), range(num_seeds)):
-        for name, column in result.values.items():
-            values.setdefault(name, []).extend(column)
-    return values
+    return collect(Question(config=config, task=task, optimizers=tuple(optimizers)), range(num_seeds))
 
 
 # ---------------------------------------------------------------- derivatives of z
