@@ -8,7 +8,7 @@ One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x, with d = 1, 0 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from typing import Any, NamedTuple
@@ -189,12 +189,12 @@ def _over_bound(s: Values, encoder: list[Sublayer], decoder: list[Sublayer]) -> 
     return ratios
 
 
-def _stepped(printed: str, counts: Sequence[int], command: str, of_two: bool) -> Check:
+def _stepped(printed: str, command: str, of_two: bool) -> Check:
     """A step of the scalar model at DeepNet's own alpha and beta, held against the bound."""
 
     def decide(s: Values) -> Answers:
         with mpmath.workdps(_DIGITS):
-            ratios = {_name(n, of_two): _over_bound(s, *_sides(n, of_two)) for n in counts}
+            ratios = {_name(n, of_two): _over_bound(s, *_sides(n, of_two)) for n in (2, 18, 100)}
             holds = [bool(ratio <= 1) for row in ratios.values() for ratio in row.values()]
         shown = {name: {what: f"{float(x):.4g}" for what, x in row.items()} for name, row in ratios.items()}
         by_depth = ", ".join(f"{row['all alike']} at {name}" for name, row in shown.items())
@@ -222,42 +222,34 @@ def _scale(name: str, num_layers: int) -> tuple[Expr, Expr, Expr]:
     return a, b, b
 
 
-def _by_theory(num_layers: int) -> Mapping[str, tuple[tuple[Expr, Expr, Expr], Expr, Expr]]:
-    """(alpha, v, w), ||dF/dtheta_1|| and the slopes above."""
-    from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
-
-    scale = _scale("encoder", num_layers)
-    above = scalar_slope(*scale) ** (2 * num_layers - 1)
-    return {f"theta_1, {_name(num_layers, False)}": (scale, scalar_sensitivity(*scale) * above, above)}
-
-
-def _both_by_theory(num_layers: int) -> Mapping[str, tuple[tuple[Expr, Expr, Expr], Expr, Expr]]:
+def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, Expr, Expr], Expr, Expr]]:
+    """Of theta_1 of each side: (alpha, v, w), the size of its derivative, and what the amended bound multiplies by."""
     from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
 
-    encoder, decoder = (_scale(f"{side} of two", num_layers) for side in ("encoder", "decoder"))
+    name, encoder = _name(num_layers, of_two), _scale("encoder of two" if of_two else "encoder", num_layers)
+    below = scalar_slope(*encoder) ** (2 * num_layers - 1)
+    own = scalar_sensitivity(*encoder) * below
+    if not of_two:
+        return {f"theta_1, {name}": (encoder, own, below)}
+    decoder = _scale("decoder of two", num_layers)
     stream, memory = (slope.subs(dict(zip((alpha, v, w), decoder, strict=True))) for slope in cross_slopes(alpha, v, w))
-    below, slope = scalar_slope(*encoder) ** (2 * num_layers - 1), scalar_slope(*decoder)
-    layers, above = range(num_layers), slope ** (2 * num_layers - 1)
+    slope, layers = scalar_slope(*decoder), range(num_layers)
+    above = slope ** (2 * num_layers - 1)
     coupling = num_layers * decoder[1] * decoder[2] / decoder[0]
     entering = sum((memory * slope * (slope**2 * stream) ** k for k in layers), S.Zero) / coupling
     chained = sum((slope ** (1 + 2 * k) for k in layers), S.Zero) / num_layers
-    name = _name(num_layers, True)
     return {
-        f"the encoder's theta_1, {name}": (encoder, scalar_sensitivity(*encoder) * below * entering, below * chained),
-        f"the decoder's theta_1, {name}": (
-            decoder,
-            scalar_sensitivity(*decoder) * above * stream**num_layers,
-            above,
-        ),
+        f"the encoder's theta_1, {name}": (encoder, own * entering, below * chained),
+        f"the decoder's theta_1, {name}": (decoder, scalar_sensitivity(*decoder) * above * stream**num_layers, above),
     }
 
 
-def _derived(values: Callable[[int], Mapping[str, Any]], counts: Sequence[int], *steps: str) -> Check:
+def _derived(counts: Sequence[int], of_two: bool, *steps: str) -> Check:
     def decide(s: Values) -> Answers:
         ratios = {
             name: (true / s["each"].subs(dict(zip(_LETTERS, (*scale, chained), strict=True)))).evalf(30)
             for count in counts
-            for name, (scale, true, chained) in values(count).items()
+            for name, (scale, true, chained) in _by_theory(count, of_two).items()
         }
         shown = {name: f"{float(ratio):.4g}" for name, ratio in ratios.items()}
         return Answers(holds=[bool(ratio <= 1) for ratio in ratios.values()], numbers=shown, steps=steps)
@@ -268,25 +260,18 @@ def _derived(values: Callable[[int], Mapping[str, Any]], counts: Sequence[int], 
 
 def scalar_checks(id_: str, quote: str, *, of_two: bool) -> tuple[Check, ...]:
     """A theorem's bound in the model of its proof: by a search, a step at the printed scales, and derived slopes."""
-    if of_two:
-        return (
-            _searched("rational weights inside the hypotheses, 1 to 3 layers on either side, exactly", of_two),
-            _stepped(quote, (2, 18, 100), f"depthlaw explain {id_}", of_two),
-            _derived(
-                _both_by_theory,
-                (2, 18, 100),
-                "the slopes of self-attentions and FFNs above exceed 1, and those of cross-attentions in the stream "
-                "fall short",
-            ),
-        )
-    return (
-        _searched("rational weights inside the hypotheses, 2 to 6 sublayers, exactly", of_two),
-        _stepped(quote, (2, 18, 100), one_liners.SCALAR_NETWORK, of_two),
-        _derived(
-            _by_theory,
-            (2, 18, 100, 500),
+    tried = "1 to 3 layers on either side" if of_two else "2 to 6 sublayers"
+    steps = (
+        "the slopes of self-attentions and FFNs above exceed 1, and those of cross-attentions in the stream fall short",
+    )
+    if not of_two:
+        steps = (
             "r = v w / alpha = 2^(-7/4) N^(-3/4): of 2N equal sublayers each ||dF/dtheta_i|| is (1 - r)/(1 + "
             "r^2)^(3/2) ((1 + r)/sqrt(1 + r^2))^(2N - 1) times the printed sqrt(v^2 + w^2)/alpha",
             "N = 2: alpha = sqrt(2), beta = 1/2, r = sqrt(2)/8, and that is 1.223",
-        ),
+        )
+    return (
+        _searched(f"rational weights inside the hypotheses, {tried}, exactly", of_two),
+        _stepped(quote, f"depthlaw explain {id_}" if of_two else one_liners.SCALAR_NETWORK, of_two),
+        _derived((2, 18, 100) if of_two else (2, 18, 100, 500), of_two, *steps),
     )
