@@ -31,7 +31,6 @@ from paper_checks.papers.deepnet.parts import (
     is_near,
     squares,
 )
-from paper_checks.routes import second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import exponent
 from paper_checks.system.places import RECORDS
@@ -139,26 +138,16 @@ _NUM_SEEDS = {("deepnorm", "relu", 4): 768, ("deepnorm", "relu", 64): 192}
 
 def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases."""
-    from sims.model import ModelConfig, alternating
+    from paper_checks.lowering.lower import lower_transformer
 
-    length = int(config["num_sublayers"])
-    network = second_meanfield.coefficients(str(config["scheme"]), length)
-    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain_in)
-    model = ModelConfig(
-        encoder=alternating(length, residual_weight=network.residual_weight, gains=gains),
-        d_model=WIDTH,
-        ffn_ratio=1,
-        activation=str(config["activation"]),
-        has_affine=True,
-        has_bias=True,
-    )
-    kinds = {role: name for name, roles in GROUPS.items() for role in roles}
-    sums: dict[str, list[float]] = {name: [0.0] * len(seeds) for name in GROUPS}
-    for name, by_seed in squares(model, seeds, NUM_TOKENS).items():
-        kind = kinds.get(name.split("_", 3)[3])
-        if kind is not None:
-            sums[kind] = [before + WIDTH * square for before, square in zip(sums[kind], by_seed, strict=True)]
-    return sums
+    length, activation = int(config["num_sublayers"]), str(config["activation"])
+    shape = {"ffn_ratio": 1, "activation": activation, "has_affine": True, "has_bias": True}
+    by_name = squares(lower_transformer(str(config["scheme"]), "sgd", length, WIDTH, **shape), seeds, NUM_TOKENS)
+    over_d = {
+        kind: added(row for name, row in by_name.items() if name.split("_", 3)[3] in roles)
+        for kind, roles in GROUPS.items()
+    }
+    return {kind: [WIDTH * square for square in row] for kind, row in over_d.items()}
 
 
 def encoders(scheme: str, activation: str, length: int) -> dict[str, list[float]]:
