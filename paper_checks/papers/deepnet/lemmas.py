@@ -78,8 +78,8 @@ _DN_01 = Claim(
             "which is sum p_j^2 of orthogonal (independent) tokens, 1/n with equal weights",
             instead=Amendment(
                 statement=_BOUNDED,
-                text="at least 1/n of |x_i|^2 for cosines of at least 0 and 1/sum p_j^2 of at most n (here 16); 0 of "
-                "two opposite tokens",
+                text="at least 1/n of |x_i|^2 for cosines of at least 0 and 1/sum p_j^2 of at most n (here "
+                f"{_BOUNDED.max_tokens}); 0 of two opposite tokens",
             ),
         ),
         Part(

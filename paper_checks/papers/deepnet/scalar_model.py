@@ -268,7 +268,7 @@ def scalar_checks(id_: str, quote: str, *, of_two: bool) -> tuple[Check, ...]:
         steps = (
             "r = v w / alpha = 2^(-7/4) N^(-3/4): of 2N equal sublayers each ||dF/dtheta_i|| is (1 - r)/(1 + "
             "r^2)^(3/2) ((1 + r)/sqrt(1 + r^2))^(2N - 1) times the printed sqrt(v^2 + w^2)/alpha",
-            "N = 2: alpha = sqrt(2), beta = 1/2, r = sqrt(2)/8, and that is 1.223",
+            "N = 2, the first: alpha = sqrt(2), beta = 1/2, r = sqrt(2)/8",
         )
     return (
         _searched(f"rational weights inside the hypotheses, {tried}, exactly", of_two),
