@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt, symbols
+from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, interval
-from theory.symbols import L
+from paper_checks.routes.intervals import exponent, interval
+from theory.symbols import L, d, l
 
 if TYPE_CHECKING:
     from sims.model import ModelConfig
-
-_l, _d = symbols("l d", positive=True)
 
 
 @cache
@@ -43,7 +41,7 @@ def _config(placement: str, num_blocks: int, width: int) -> ModelConfig:
 
 # ---------------------------------------------------------------- LI-03
 
-_BOUNDS = Values.of(low=(1 + _l / 2) * _d, high=(1 + 3 * _l / 2) * _d)
+_BOUNDS = Values.of(low=(1 + l / 2) * d, high=(1 + 3 * l / 2) * d)
 
 
 def _is_at_most(first: Expr, second: Expr) -> bool:
@@ -53,8 +51,8 @@ def _is_at_most(first: Expr, second: Expr) -> bool:
 
 def _summed(s: Values) -> list[bool | None]:
     """A block adds between 0 (tokens that add up to 0) and d (equal ones) by attention, and d E relu^2 by the FFN."""
-    low = _d + _l * _relu_share() * _d
-    high = low + _l * _d
+    low = d + l * _relu_share() * d
+    high = low + l * d
     return [_is_at_most(s["low"], low), _is_at_most(high, s["high"])]
 
 
@@ -83,7 +81,7 @@ def _within_bounds(s: Values) -> Answers:
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
     for num_blocks in (1, 6):
-        low, high = (float(s[name].subs({_l: num_blocks, _d: 1})) for name in ("low", "high"))
+        low, high = (float(s[name].subs({l: num_blocks, d: 1})) for name in ("low", "high"))
         for kind in ("equal", "independent", "opposite"):
             square = interval(_squares(kind, num_blocks))
             numbers[f"{kind} tokens, l = {num_blocks}"] = f"{square.text} in {low:g} to {high:g}"
@@ -91,58 +89,49 @@ def _within_bounds(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-_LI_03 = Claim(
-    id="LI-03",
+_LI_03 = claim(
+    "LI-03",
     kind=Kind.STEP,
     source="xiong",
     locator="Lemma 2",
     quote="(1 + l/2) d <= E||x_l||^2 <= (1 + 3l/2) d, Pre-LN, W^Q = W^K = 0",
     summary="Pre-LN with uniform attention: E|x_l|^2 lies between (1 + l/2) d and (1 + 3l/2) d after l blocks",
-    parts=(
-        Part(
-            name="as printed",
-            statement=_BOUNDS,
-            checks=(
-                check(
-                    Route.PROOF,
-                    "what a block adds on average, at every width; equal tokens attain the upper bound, and opposite "
-                    "ones the lower at l = 1",
-                    _summed,
-                    is_direct=True,
-                    steps=lambda: (
-                        "the branch has mean 0 given what came before, so squares add",
-                        "FFN: E|relu(u W1) W2|^2 = d/2 for |u|^2 = d; E relu(z)^2 = 1/2",
-                        "attention: E|ubar W|^2 = |ubar|^2, ubar the mean of n vectors of length sqrt(d): from 0 to d; "
-                        "an output matrix N(0, 1/d) does not change that",
-                    ),
-                ),
-                check(
-                    Route.MEASURED,
-                    "E|x_l|^2/d of real Pre-LN networks with uniform attention",
-                    _within_bounds,
-                    is_direct=True,
-                ),
-            ),
-            mutants=(
-                Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + _l) * _d)),
-                Mutant(name="1 + l from below", statement=_BOUNDS.with_(low=(1 + _l) * _d)),
+    statement=_BOUNDS,
+    checks=(
+        check(
+            Route.PROOF,
+            "what a block adds on average, at every width; equal tokens attain the upper bound, and opposite ones the "
+            "lower at l = 1",
+            _summed,
+            is_direct=True,
+            steps=lambda: (
+                "the branch has mean 0 given what came before, so squares add",
+                "FFN: E|relu(u W1) W2|^2 = d/2 for |u|^2 = d; E relu(z)^2 = 1/2",
+                "attention: E|ubar W|^2 = |ubar|^2, ubar the mean of n vectors of length sqrt(d): from 0 to d; an "
+                "output matrix N(0, 1/d) does not change that",
             ),
         ),
+        check(
+            Route.MEASURED, "E|x_l|^2/d of real Pre-LN networks with uniform attention", _within_bounds, is_direct=True
+        ),
+    ),
+    mutants=(
+        Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + l) * d)),
+        Mutant(name="1 + l from below", statement=_BOUNDS.with_(low=(1 + l) * d)),
     ),
 )
 
 
 # ---------------------------------------------------------------- LI-04
 
-
-_ROOT = sqrt(log(_d))
+_ROOT = sqrt(log(d))
 _POST = Values.of(
     "{placement}-LN: |dL/dW^(2,L)|_F = O({order}), d the width, L the number of blocks, every entry of dL/dx_L of "
     "order 1",
     placement="post",
-    order=_d * _ROOT,
+    order=d * _ROOT,
 )
-_PRE = _POST.with_(placement="pre", order=_d * _ROOT / sqrt(L))
+_PRE = _POST.with_(placement="pre", order=d * _ROOT / sqrt(L))
 
 
 def _by_moments(s: Values) -> list[bool | None]:
@@ -154,8 +143,8 @@ def _by_moments(s: Values) -> list[bool | None]:
     inputs = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s["placement"]]
     out: list[bool | None] = []
     for square in inputs:
-        ratio = share * _d**2 / square / s["order"] ** 2
-        out += [limit(ratio.subs(_d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), _d, oo).is_finite]
+        ratio = share * d**2 / square / s["order"] ** 2
+        out += [limit(ratio.subs(d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), d, oo).is_finite]
     return out
 
 
@@ -165,20 +154,13 @@ _WIDTHS = (16, 64)
 
 @cache
 def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
-    """log |dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
+    """|dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
     from sims.measure import Question, collect
     from sims.update import Task
 
     question = Question(config=_config(placement, num_blocks, width), task=Task(num_tokens=4), has_layers=True)
     squares = collect(question, range(16))[f"sgd/layer/fc2/{num_blocks}"]  # over d, of a head of length 1
-    return [math.log(width * math.sqrt(square)) for square in squares]
-
-
-def _power(sizes: Sequence[int], logs: Sequence[Sequence[float]]) -> Interval:
-    """The power by which a quantity grows from the first size to the second, seed by seed."""
-    first, second = logs
-    step = math.log(sizes[1] / sizes[0])
-    return interval([(b - a) / step for a, b in zip(first, second, strict=True)])
+    return [width * math.sqrt(square) for square in squares]
 
 
 def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:
@@ -189,11 +171,11 @@ def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:
 def _scaling(s: Values) -> Answers:
     """The measured power is not over the printed one, in L at one width and in d at one depth."""
     placement, order = s["placement"], s["order"]
-    depth = _power(_BLOCKS, [_gradients(placement, n, 32) for n in _BLOCKS])
-    width = _power(_WIDTHS, [_gradients(placement, 4, d) for d in _WIDTHS])
+    depth = exponent(*(_gradients(placement, n, 32) for n in _BLOCKS), factor=_BLOCKS[1] / _BLOCKS[0])
+    width = exponent(*(_gradients(placement, 4, n) for n in _WIDTHS), factor=_WIDTHS[1] / _WIDTHS[0])
     answers = [
-        depth.low <= _printed_power(order.subs(_d, 32), L, _BLOCKS),
-        width.low <= _printed_power(order.subs(L, 4), _d, _WIDTHS),
+        depth.low <= _printed_power(order.subs(d, 32), L, _BLOCKS),
+        width.low <= _printed_power(order.subs(L, 4), d, _WIDTHS),
     ]
     return Answers(holds=answers, numbers={"power of L": depth.text, "power of d": width.text})
 
@@ -227,12 +209,12 @@ _LI_04 = Claim(
         _last(
             _POST,
             "d/sqrt(3) whatever L, where every entry of dL/dx is of order 1",
-            **{"falls with depth": _PRE["order"], "d^(1/2)": sqrt(_d)},
+            **{"falls with depth": _PRE["order"], "d^(1/2)": sqrt(d)},
         ),
         _last(
             _PRE,
             "between d/sqrt(2 + 3L) and d/sqrt(2 + L)",
-            **{"as 1/L": _POST["order"] / L, "d^(1/2)": sqrt(_d / L)},
+            **{"as 1/L": _POST["order"] / L, "d^(1/2)": sqrt(d / L)},
         ),
     ),
 )

@@ -115,10 +115,9 @@ _TRUE_PRODUCT = Values.of(product=exp(2 ** Rational(-3, 4) * N ** Rational(1, 4)
 
 
 def _log_product(num_layers: int) -> mpmath.mpf:
-    """log of ((1 + r)/sqrt(1 + r^2))^(2N) at the printed alpha and beta: r = (8N)^(-1/2) (2N)^(-1/4)."""
-    n = mpmath.mpf(num_layers)
-    ratio = (8 * n) ** mpmath.mpf("-0.5") * (2 * n) ** mpmath.mpf("-0.25")
-    return 2 * n * (mpmath.log1p(ratio) - mpmath.log1p(ratio**2) / 2)
+    """log of the product of 2N slopes at the printed alpha and beta."""
+    a, b = mpmath.mpf(2 * num_layers) ** 0.25, mpmath.mpf(8 * num_layers) ** -0.25
+    return 2 * num_layers * mpmath.log(sublayer(a, b, b).slope)
 
 
 def _first_beyond(size: int) -> int:
