@@ -110,7 +110,7 @@ def _loss(id_: str, statement: Wins, lost: Sequence[Column]) -> Mapping[str, Any
     }
 
 
-def interval(printed: str) -> tuple[Fraction, Fraction]:
+def rounded_from(printed: str) -> tuple[Fraction, Fraction]:
     """All that rounds to a printed number: half a unit in its last place each way."""
     half = Fraction(1, 2 * 10 ** len(printed.partition(".")[2]))
     return Fraction(printed) - half, Fraction(printed) + half
@@ -120,11 +120,11 @@ def _wins_whatever_was_rounded(statement: Wins) -> list[bool | None]:
     """True where the intervals lie apart the right way, False where the wrong way, None where they touch."""
     out: list[bool | None] = []
     for column in statement.columns:
-        low, high = interval(column.of(statement.model))
+        low, high = rounded_from(column.of(statement.model))
         for name, printed, _ in column.entries:
             if name == statement.model:
                 continue
-            their_low, their_high = interval(printed)
+            their_low, their_high = rounded_from(printed)
             better, worse = low > their_high, high < their_low
             if column.is_error:
                 better, worse = worse, better

@@ -73,7 +73,7 @@ def _same_cross(found: Claims) -> bool:
     """Of the first ten layers of a decoder."""
     place = _printed(found, "DN-03")["cross"]
     (letter,) = place.free_symbols
-    return all(place.subs(letter, j) % 3 == _printed(found, "S2-18").remainder for j in range(1, 11))
+    return all(place.subs(letter, j) % 3 == _printed(found, "S2-18")["remainder"] for j in range(1, 11))
 
 
 def _same_order(found: Claims, law: Expr, column: str) -> bool:

@@ -73,7 +73,7 @@ MUTANTS: dict[str, Any] = {
     "Sub-LN below Pre-LN": lambda: put("S3-09", 0, statement("S3-09", 1)),
     "GOAL": lambda: put("S3-12", 0, statement("S3-12").with_(gamma_squared=1)),
     "Pre-LN, after Admin": lambda: put("LI-01", 1, statement("LI-01", 1).with_(order=L)),
-    "which sublayer is cross-attention": lambda: put("S2-18", 0, replace(statement("S2-18"), remainder=2)),
+    "which sublayer is cross-attention": lambda: put("S2-18", 0, statement("S2-18").with_(remainder=2)),
     "sublayers of 1,000 layers": lambda: put("S1-50", 0, statement("S1-50").with_(decoder=499)),
 }
 

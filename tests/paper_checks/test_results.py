@@ -22,7 +22,7 @@ from paper_checks.routes.contests import (
     Runs,
     Wins,
     best,
-    interval,
+    rounded_from,
     wins,
 )
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
@@ -246,9 +246,9 @@ def test_a_run_that_is_not_printed_is_no_run() -> None:
 
 
 def test_intervals_are_half_a_unit_of_the_last_place() -> None:
-    low, high = interval("64.70")
+    low, high = rounded_from("64.70")
     assert (float(low), float(high)) == (64.695, 64.705)
-    assert [float(end) for end in interval("5")] == [4.5, 5.5]
+    assert [float(end) for end in rounded_from("5")] == [4.5, 5.5]
 
 
 # ---------------------------------------------------------------- counts

@@ -17,12 +17,11 @@ from typing import Any
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
 from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND, below, measured_update, n, v, w
+from paper_checks.papers.magneto.parts import LETTERS, NUM_SEEDS, PRE_BOUND, SUB_BOUND, below, measured_update, n, v, w
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import outcome
 from paper_checks.routes.intervals import Interval
 from paper_checks.routes.search import search
-from paper_checks.routes.wide_networks import NUM_NETWORKS
 from theory.symbols import L, l, scratch
 
 Gains = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
@@ -392,7 +391,7 @@ def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float
     for gains in _measured_at(statement):
         v, w = (tuple(float(gain) for gain in one) for one in gains)
         network = (statement.scheme, v, w, statement.activation, statement.norm_kind)
-        number = 512 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_NETWORKS
+        number = 512 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_SEEDS
         found = measured_update(*network, has_head=statement.has_head, num_networks=number)
         yield f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains))
 

@@ -24,8 +24,6 @@ from theory.symbols import L, M, N, gains_in, gains_out, k, l, scratch
 from theory.symbols import init_gain as gamma
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from sims.model import ModelConfig
 
 HALF = Rational(1, 2)
@@ -66,31 +64,6 @@ GAMMA_TEXTS = {
 }
 GAMMAS = Values.of(**{name: read(text) for name, text in GAMMA_TEXTS.items()})
 """Figure 2's table."""
-
-
-def coupled_bound() -> str:
-    """(14) with (15) and (16) put in."""
-
-    def own(v: str, w: str, length: str) -> str:
-        total, each = f"Sum({v}[n]**2, (n, 1, {length}))", f"1 + {v}[l]**2/{w}[l]**2"
-        chain = f"({each})*{v}[k]**2/Sum({v}[n]**2, (n, 1, k - 1)), (k, 2, {length}), (l, 1, {length})"
-        return f"(Sum({each}, (l, 1, {length}))/{total} + Sum({chain})/{total})"
-
-    chain = "(1 + Sum(v_d[k]**2/Sum(v_d[n]**2, (n, 1, k - 1)), (k, 2, 3*M)))"
-    coupling = f"Sum(v_d[3*j - 2]**2, (j, 1, M))/Sum(v_d[n]**2, (n, 1, 3*M))*{chain}"
-    return f"d*eta*({own('v_d', 'w_d', '3*M')} + {coupling}*{own('v_e', 'w_e', '2*N')})"
-
-
-COUPLED_CELLS = tuple(
-    Cell(
-        table="bounds",
-        where=(("scheme", f"encoder-decoder-{name}"),),
-        column="bound",
-        printed=coupled_bound(),
-        note="(14)-(16); their l % 3 = 1 is the self-attention, the derived 3j - 1 the cross-attention",
-    )
-    for name in ("sub-ln", "sub-ln-gamma")
-)
 
 
 # ---------------------------------------------------------------- gamma
@@ -313,7 +286,7 @@ def bracket_value(length: int, gamma_squared: mpmath.mpf) -> mpmath.mpf:
 
 # ---------------------------------------------------------------- real networks
 
-_WIDTH, NUM_NETWORKS = 64, 192
+WIDTH, NUM_SEEDS = 64, 192
 """At a width d an update is larger than at infinite width by a share of the order of L/d."""
 
 
@@ -326,19 +299,19 @@ def measured_update(
     norm_kind: str = "layernorm",
     *,
     has_head: bool = False,
-    num_networks: int = NUM_NETWORKS,
-    width: int = _WIDTH,
+    num_networks: int = NUM_SEEDS,
+    width: int = WIDTH,
 ) -> Interval:
     """Where the mean update of square FFN sublayers lies, in units of eta d. has_head: the readout trains, too."""
     from sims.measure import Question, run
 
-    question = Question(config=_config(scheme, (v, w), activation=activation, norm_kind=norm_kind, d_model=width))
+    question = Question(config=stack_config(scheme, (v, w), activation=activation, norm_kind=norm_kind, d_model=width))
     roles = ("update", "head") if has_head else ("update",)
     columns = [[result.values[f"sgd/{role}"] for role in roles] for result in run(question, range(num_networks))]
     return interval([sum(values) for column in columns for values in zip(*column, strict=True)])
 
 
-def _config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
+def stack_config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
     """sides: v and w of the encoder or the only stack; then of the decoder, where there is one."""
     from sims.model import ModelConfig, SublayerConfig
 
@@ -348,34 +321,6 @@ def _config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **opti
     ]
     placement = second_meanfield.coefficients(scheme, 1).placement
     return ModelConfig(encoder=stacks[0], decoder=(*stacks, ())[1], placement=placement, ffn_ratio=1, **options)
-
-
-def measured_update_of_two(
-    decoder: tuple[Sequence[float], Sequence[float]],
-    encoder: tuple[Sequence[float], Sequence[float]],
-    norm_kind: str,
-    num_networks: int = NUM_NETWORKS,
-) -> Interval:
-    """The same of an encoder-decoder as Theorem 3.3 writes it: cross-attentions are FFNs of the encoder's output.
-
-    ``sims.measure`` has no such network, so its sublayers are put into the ensemble that it measures.
-    """
-    from sims.ensemble import Ensemble, Member
-    from sims.update import Task, draw_inputs, first_order, roles_of
-
-    class TwoSided(Ensemble):
-        def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
-            side, index = name.split("_")
-            reads_encoder = side == "decoder" and int(index) % 3 == 1
-            given_BTD = memory_BSD if reads_encoder and memory_BSD is not None else u_BTD
-            return super()._branch(name, kind, given_BTD, None, is_causal)
-
-    task, seeds = Task(), range(num_networks)
-    config = task.on(_config("sub-ln", encoder, decoder, norm_kind=norm_kind, d_model=_WIDTH))
-    model = TwoSided([Member(config, seed) for seed in seeds])
-    inputs = draw_inputs(config, task, seeds, model.get_parameter("_weights.head").dtype, "cpu")
-    found = first_order(model, inputs, task, ["sgd"])
-    return interval(roles_of(model, found.functionals["sgd"])["update"].tolist())
 
 
 def below(detail: str, cases: Callable[[Any], Iterable[tuple[str, Interval, float]]]) -> Check:

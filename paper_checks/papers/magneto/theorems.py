@@ -5,11 +5,9 @@ The file that the quotes come from is an extraction that lost roots, bars and br
 
 from __future__ import annotations
 
-from fractions import Fraction
+from sympy import S
 
-from sympy import Expr, Rational, S, harmonic
-
-from paper_checks.claims.claim import Cell, Check, Claim, Kind, Mutant, Route, claim
+from paper_checks.claims.claim import Cell, Claim, Kind, Mutant, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.parts import (
     GAMMA_CELLS,
@@ -32,9 +30,7 @@ from paper_checks.papers.magneto.parts import (
     v,
     w,
 )
-from paper_checks.routes import algebra
-from paper_checks.routes.checks import check, derived
-from theory.symbols import M, k, l
+from theory.symbols import k, l
 
 _S2_03 = claim(
     "S2-03",
@@ -121,51 +117,6 @@ _S2_14 = claim(
 )
 
 
-# ---------------------------------------------------------------- S2-19: the coupling of Theorem 3.3
-
-_CROSS = Values.of(share=Rational(1, 3), coupling=Rational(1, 3) * (1 + harmonic(3 * M - 1)))
-
-
-def _coupling_of_theory() -> dict[str, Expr]:
-    from theory.bounds.update import derive_bound
-
-    return {"coupling": derive_bound("encoder-decoder-sub-ln").coupling_uniform}
-
-
-def _added_up() -> Check:
-    """(14) at v_d = 1: the l from 1 to 3M with l % 3 = 1, over L_d = 3M; times 1 + sum_k v_k^2 / V_{k-1}."""
-
-    def decide(s: Values) -> list[bool | None]:
-        out: list[bool | None] = []
-        for layers in range(1, 13):
-            length = 3 * layers
-            share = Fraction(sum(1 for i in range(1, length + 1) if i % 3 == 1), length)
-            chain = 1 + sum((Fraction(1, i - 1) for i in range(2, length + 1)), Fraction(0))
-            for name, value in (("share", share), ("coupling", share * chain)):
-                out.append(algebra.equal(s[name].subs(M, layers), Rational(value.numerator, value.denominator)))
-        return out
-
-    return check(Route.PROPERTY, "(14) added up at equal scales, exactly, M from 1 to 12", decide, is_direct=True)
-
-
-_S2_19 = claim(
-    "S2-19",
-    kind=Kind.STEP,
-    source="magneto",
-    locator="Section 3.2, Theorem 3.3, (14)",
-    quote="Fed Fd+\nLd\nX\nl=1,l%3=1\nv2\ndl\nPLd\nn=1 v2\ndn",
-    summary="equal v_d: the cross-attentions' share is 1/3, the coupling (1/3)(1 + H_{3M-1})",
-    statement=_CROSS,
-    checks=(
-        derived("the coupling derived from a decoder of (self, cross, ffn), equal gains", _coupling_of_theory),
-        _added_up(),
-    ),
-    mutants=(
-        Mutant(name="no third", statement=_CROSS.with_(coupling=1 + harmonic(3 * M - 1), share=1)),
-        Mutant(name="H_3M", statement=_CROSS.with_(coupling=(1 + harmonic(3 * M)) / 3)),
-    ),
-)
-
 _S2_21 = claim(
     "S2-21",
     kind=Kind.STEP,
@@ -180,4 +131,4 @@ _S2_21 = claim(
     mutants=uniform_mutants(SUB_UNIFORM),
 )
 
-CLAIMS: tuple[Claim, ...] = (_S2_03, _S2_09, _S2_10, _S2_14, _S2_19, _S2_21)
+CLAIMS: tuple[Claim, ...] = (_S2_03, _S2_09, _S2_10, _S2_14, _S2_21)

@@ -11,7 +11,7 @@ from itertools import chain, combinations
 from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Route, claim
 from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, ZERO_SHOT
 from paper_checks.routes.checks import outcome
-from paper_checks.routes.contests import interval
+from paper_checks.routes.contests import rounded_from
 from paper_checks.routes.result_tables import AVERAGE, Row, Table
 
 
@@ -62,9 +62,9 @@ def _exactly(statement: Mean) -> Evidence:
 
 def _attainable(statement: Mean) -> Evidence:
     """The scores are rounded, too: the mean of what rounds to them has to meet what rounds to the printed average."""
-    ends = [interval(score) for _, score in statement.scores]
+    ends = [rounded_from(score) for _, score in statement.scores]
     low, high = (sum((end[i] for end in ends), Fraction(0)) / len(ends) for i in (0, 1))
-    printed_low, printed_high = interval(statement.printed)
+    printed_low, printed_high = rounded_from(statement.printed)
     meets = low < printed_high and printed_low < high
     return Evidence(
         route=Route.NUMERIC,

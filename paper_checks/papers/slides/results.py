@@ -31,7 +31,7 @@ from paper_checks.routes.contests import (
     Gains,
     Wins,
     best,
-    interval,
+    rounded_from,
     swapped,
     wins,
     wins_of,
@@ -259,7 +259,7 @@ def _by_quotient(statement: Relative) -> Evidence:
     rates = {c: 100 * (Decimal(before) - Decimal(after)) / Decimal(before) for c, before, after in statement.entries}
     ends = {}
     for column, before, after in statement.entries:
-        (low, high), (our_low, our_high) = interval(before), interval(after)
+        (low, high), (our_low, our_high) = rounded_from(before), rounded_from(after)
         ends[column] = f"{float(100 * (1 - our_high / low)):.2f} to {float(100 * (1 - our_low / high)):.2f}"
     return Evidence(
         route=Route.ARITHMETIC,
@@ -377,7 +377,7 @@ def _rising(statement: Rising) -> Evidence:
 
 
 def _rising_whatever_was_rounded(statement: Rising) -> list[bool | None]:
-    return [interval(a)[1] < interval(b)[0] for _, values in statement.entries for a, b in pairwise(values)]
+    return [rounded_from(a)[1] < rounded_from(b)[0] for _, values in statement.entries for a, b in pairwise(values)]
 
 
 _DEPTHS = Rising(_over_depth(AVERAGE))

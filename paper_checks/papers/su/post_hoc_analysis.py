@@ -19,8 +19,7 @@ from paper_checks.papers.su.rules import HALF, OPTIMIZERS, QUARTER, TABLE, TARGE
 from paper_checks.papers.su.sublayers import layer_norm
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check, derived
-from paper_checks.routes.contests import interval as rounded_from
-from paper_checks.routes.contests import swapped, wins, wins_of
+from paper_checks.routes.contests import rounded_from, swapped, wins, wins_of
 from paper_checks.routes.intervals import Interval, interval, of_logs
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
 from paper_checks.routes.printed_tables import read
