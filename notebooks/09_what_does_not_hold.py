@@ -41,11 +41,12 @@ from paper_checks.pages.drawing import STYLES
 from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
 from paper_checks.pages.training.numbers import Record, judged_pairs
 from paper_checks.pages.training.text import count
-from paper_checks.papers.magneto.parts import LETTERS, PRE_BOUND, SUB_BOUND
+from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
 from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks, second_meanfield
 from paper_checks.routes.algebra import value_at
 from paper_checks.routes.forecast import LOOKS
+from paper_checks.routes.update_bounds import LETTERS
 from paper_checks.verify.document import check_claim
 from sims.stats import LEVEL, estimate
 from theory.bounds.scalar_model import scalar_slope

@@ -20,11 +20,10 @@ from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, 
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
 from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.page import study as training_study
-from paper_checks.papers.magneto.inequality import Inequality
-from paper_checks.papers.magneto.parts import LETTERS
 from paper_checks.papers.registry import claims
 from paper_checks.routes import algebra
 from paper_checks.routes.kernel import InTransformer, law
+from paper_checks.routes.update_bounds import LETTERS, Inequality
 from theory.asymptotics.evaluate import evaluate
 from theory.meanfield.setting import Setting
 from theory.meanfield.update import predict_setting

@@ -34,11 +34,13 @@ class Answers:
     """What a route says of a statement, case by case, and what people may want to see of it.
 
     holds: by case, None where it was not decided. num_effective: how many cases were tried, where ``holds`` has one
-    answer for many. numbers, steps and counterexample: as in ``Evidence``.
+    answer for many. detail: where it depends on the statement, in the place of the check's. numbers, steps and
+    counterexample: as in ``Evidence``.
     """
 
     holds: Sequence[bool | None]
     num_effective: int | None = None
+    detail: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[str] = ()
     counterexample: Mapping[str, Any] | None = None
@@ -78,7 +80,7 @@ def check(
             route=route,
             num_effective=decided if told.num_effective is None else told.num_effective,
             verdict=outcome(all_of(told.holds)),
-            detail=detail,
+            detail=told.detail or detail,
             numbers=dict(told.numbers),
             steps=tuple(told.steps),
             counterexample=told.counterexample,

@@ -11,7 +11,7 @@ from sympy import Rational, log, sqrt
 
 from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Sublayer
-from paper_checks.papers.magneto.parts import from_three
+from paper_checks.papers.magneto.theorems import from_three
 from paper_checks.papers.registry import claims
 from paper_checks.verify.concord import TOPICS, Topic, agreements
 from theory.symbols import L, N, d, gains_in, gains_out, l

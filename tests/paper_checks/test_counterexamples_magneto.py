@@ -200,8 +200,8 @@ def test_S2_11_from_how_many_sublayers_on() -> None:
 def test_S2_08_and_S2_13_what_holds_instead_is_sharp(id_: str) -> None:
     """Nine tenths of it fail by each route on its own, but for real networks, which are tried at few gains."""
     from paper_checks.claims.claim import Route, Verdict, perform
-    from paper_checks.papers.magneto.inequality import Inequality
     from paper_checks.papers.registry import claims
+    from paper_checks.routes.update_bounds import Inequality
     from tests.once import claim
 
     judged = {part["name"]: part for part in claim(id_)["parts"]}

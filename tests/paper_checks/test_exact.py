@@ -16,17 +16,11 @@ from sympy import Rational, S, Sum, harmonic, log, sqrt
 import sims.model
 from paper_checks.claims.claim import Verdict, perform
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto.parts import (
-    LETTERS,
-    PRE_BOUND,
-    PRE_FACTORISED,
-    SUB_BOUND,
-    SUB_FACTORISED,
-    same_sums,
-)
+from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED, same_sums
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH
 from paper_checks.routes.second_meanfield import Sublayer, sublayer
+from paper_checks.routes.update_bounds import LETTERS
 from theory import stack
 from theory.meanfield import recursion
 from theory.meanfield.update import predict

@@ -15,10 +15,11 @@ from sympy import S
 from paper_checks.claims.statements import Growth
 from paper_checks.papers.magneto.explosion import in_the_limit, is_of_equal_gains
 from paper_checks.papers.magneto.goal import _alternating_update
-from paper_checks.papers.magneto.parts import PRE_FACTORISED, SUB_FACTORISED, measured_update
+from paper_checks.papers.magneto.theorems import PRE_FACTORISED, SUB_FACTORISED
 from paper_checks.routes import second_meanfield, wide_networks
 from paper_checks.routes.algebra import rational_gains
 from paper_checks.routes.gelu_growth import _log_update
+from paper_checks.routes.update_bounds import measured_update
 from sims.model import ModelConfig, Transformer, alternating, gradients
 
 SURE = 5.0

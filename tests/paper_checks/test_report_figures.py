@@ -23,11 +23,11 @@ from paper_checks.lowering.networks import Network
 from paper_checks.pages import scheme_figures
 from paper_checks.pages.drawing import Panel
 from paper_checks.pages.transformers.text import LAYERS, WIDE
-from paper_checks.papers.magneto.inequality import Inequality
 from paper_checks.papers.registry import claims
 from paper_checks.report import claim_figures
 from paper_checks.report.claim_figures import OF_EXPERIMENT, against_bound, for_claim, training, training_names
 from paper_checks.routes.kernel import InTransformer
+from paper_checks.routes.update_bounds import Inequality
 from paper_checks.system.places import FIGURES, RECORDS
 from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
 from theory.meanfield.update import predict

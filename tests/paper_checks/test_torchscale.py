@@ -18,8 +18,8 @@ import torch
 from sympy import Expr, lambdify
 from torch import nn
 
-from paper_checks.papers.magneto.parts import GAMMAS
 from paper_checks.papers.magneto.sublayers import SCALED, STEPS, UNSCALED, VERSION
+from paper_checks.papers.magneto.theorems import GAMMAS
 from sims.model import ModelConfig, Transformer, alternating, decoder_layers
 from theory.symbols import M, N
 

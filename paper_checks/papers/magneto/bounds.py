@@ -12,18 +12,29 @@ from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log,
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin
-from paper_checks.papers.magneto.inequality import PRINTED, Inequality, inequality
-from paper_checks.papers.magneto.parts import PRE_UNIFORM, below, from_three, measured_update, v, w
+from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_UNIFORM, SUB_BOUND, from_three
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from paper_checks.routes.intervals import Interval, quotient
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
+from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, n, v, w
 from theory.symbols import L, l
 
 _REFUTED = Verdict.REFUTED
-_PRE = Inequality(scheme="pre-ln", bound=PRINTED["pre-ln"], is_equal=False)
-_SUB = Inequality(scheme="sub-ln", bound=PRINTED["sub-ln"], is_equal=False)
+_PRE = Inequality(scheme="pre-ln", bound=PRE_BOUND, is_equal=False)
+_SUB = Inequality(scheme="sub-ln", bound=SUB_BOUND, is_equal=False)
+
+
+_TELESCOPED = {
+    "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
+    "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
+}
+"""The bounds without the step to first order."""
+_WHY = (
+    "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
+    "s_k/S_(k-1), which is as large only while it is small"
+)
 
 
 def _late(statement: Inequality) -> tuple[Mutant, ...]:
@@ -58,7 +69,7 @@ def _with_head(name: str, statement: Inequality) -> Part:
         condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
         "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
         "adds by itself",
-        has_instead=True,
+        instead=(statement.bound + 1, "W_vocab's own gradient is x^e, and |x^e|^2 = d"),
     )
 
 
@@ -126,7 +137,7 @@ _S2_08 = Claim(
             _PRE,
             expected=_REFUTED,
             condition=_split("v_l^2 w_l^2", 2),
-            has_instead=True,
+            instead=(_TELESCOPED["pre-ln"], _WHY),
             more=_late,
         ),
         _with_head("relu", _PRE),
@@ -205,7 +216,7 @@ _S2_13 = Claim(
             _SUB.with_(norm_kind="rmsnorm"),
             expected=_REFUTED,
             condition=_split("v_l^2", 1),
-            has_instead=True,
+            instead=(_TELESCOPED["sub-ln"], _WHY),
             more=_late,
         ),
         inequality(

@@ -12,11 +12,11 @@ from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, 
 
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.parts import NUM_SEEDS, WIDTH, below, stack_config
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check, derived
 from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
+from paper_checks.routes.update_bounds import NUM_SEEDS, WIDTH, below, stack_config
 from theory.symbols import M, scratch
 
 if TYPE_CHECKING:

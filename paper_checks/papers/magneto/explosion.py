@@ -20,22 +20,12 @@ from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmoni
 
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.parts import (
-    LETTERS,
-    PRE_BOUND,
-    PRE_FACTORISED,
-    SUB_BOUND,
-    SUB_FACTORISED,
-    below,
-    measured_update,
-    n,
-    v,
-    w,
-)
+from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, quotient
 from paper_checks.routes.search import prove
+from paper_checks.routes.update_bounds import LETTERS, below, measured_update, n, v, w
 from theory.symbols import L, k, l, scratch
 
 # ---------------------------------------------------------------- S2-16: one term

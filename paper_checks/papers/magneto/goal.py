@@ -25,7 +25,7 @@ from paper_checks.claims.claim import (
     told,
 )
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.magneto.parts import bracket_value
+from paper_checks.papers.magneto.theorems import bracket_value
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import awaits, check, growth_part, order_key, order_of, outcome
 from paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma

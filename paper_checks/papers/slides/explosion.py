@@ -11,7 +11,7 @@ from sympy import Poly, Rational, S, cancel, fraction, log, sqrt
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
-from paper_checks.papers.magneto.parts import bracket_value
+from paper_checks.papers.magneto.theorems import bracket_value
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
 from theory.symbols import L, scratch

@@ -12,7 +12,7 @@ from sympy import Abs, Add, Expr, Rational, S, sqrt
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.experiments import ZERO_SHOT
-from paper_checks.papers.magneto.parts import GAMMAS
+from paper_checks.papers.magneto.theorems import GAMMAS
 from paper_checks.papers.slides.rates import STABLER_WHERE
 from paper_checks.routes import questions
 from paper_checks.routes.checks import check

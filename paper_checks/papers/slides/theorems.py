@@ -28,7 +28,7 @@ from paper_checks.claims.statements import Growth, Sublayer, Values
 from paper_checks.papers.magneto.explosion import conclusions, term_step
 from paper_checks.papers.magneto.goal import FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
 from paper_checks.papers.magneto.initialization import NINE, same
-from paper_checks.papers.magneto.parts import (
+from paper_checks.papers.magneto.theorems import (
     GAMMA_CELLS,
     GAMMA_CHECKS,
     GAMMA_MUTANTS,
@@ -39,13 +39,10 @@ from paper_checks.papers.magneto.parts import (
     bracket_value,
     equals_derived,
     from_three,
-    n,
     same_as,
     uniform_by_sum,
     uniform_by_theory,
     uniform_mutants,
-    v,
-    w,
 )
 from paper_checks.routes import algebra, kernel, second_meanfield
 from paper_checks.routes.checks import check, growth_part, order_key, order_of
@@ -59,6 +56,7 @@ from paper_checks.routes.gelu_growth import (
 )
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
+from paper_checks.routes.update_bounds import n, v, w
 from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, N, d, gain_in, gain_out, k, l
 

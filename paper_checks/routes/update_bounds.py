@@ -8,22 +8,28 @@ to infinity; and real networks, where a failure shows at a depth that can be mea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.papers.magneto.parts import LETTERS, NUM_SEEDS, PRE_BOUND, SUB_BOUND, below, measured_update, n, v, w
+from paper_checks.claims.claim import Amendment, Check, Mutant, Part, Route, Sentence, Verdict
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import outcome
-from paper_checks.routes.intervals import Interval
+from paper_checks.routes.checks import Answers, check
+from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
-from theory.symbols import L, l, scratch
+from theory.symbols import L, gains_in, gains_out, l, scratch
 
+if TYPE_CHECKING:
+    from sims.model import ModelConfig
+
+LETTERS = (gains_out, gains_in, L)
+"""v, w and L: what a bound of the sources is written in."""
+v, w = gains_out, gains_in
+n = scratch("n", integer=True, positive=True)
 Gains = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
 """v_1..v_L and w_1..w_L."""
 ONE = Fraction(1)
@@ -173,7 +179,7 @@ def _digits(first: float, second: float) -> int:
 # ---------------------------------------------------------------- three routes
 
 
-def _in_fractions(statement: Inequality) -> Evidence:
+def _in_fractions(statement: Inequality) -> Answers:
     """The list, then hypothesis."""
 
     def holds(gains: Gains) -> bool:
@@ -194,18 +200,15 @@ def _in_fractions(statement: Inequality) -> Evidence:
         found = search(_strategy(statement.is_equal), holds, max_examples=25)
         failing, number = found.found, number + found.num_effective
     shown = None if failing is None else counterexample(statement, failing)
-    return Evidence(
-        route=Route.PROPERTY,
+    return Answers(
+        holds=[failing is None],
         num_effective=number,
-        verdict=outcome(failing is None),
-        detail="the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 "
-        "sublayers",
         numbers={} if shown is None else {"update": shown["update"], "bound": shown["bound"]},
         counterexample=shown,
     )
 
 
-def _in_mean_field(statement: Inequality) -> Evidence:
+def _in_mean_field(statement: Inequality) -> Answers:
     """The same gains through theory.meanfield.update, and gains 1 as far as 10^4 sublayers, up to the first failure."""
     from theory.meanfield.update import predict
 
@@ -224,13 +227,8 @@ def _in_mean_field(statement: Inequality) -> Evidence:
         worst, number = max(worst, ratio), number + 1
         if worst > 1 + 1e-12:
             break
-    return Evidence(
-        route=Route.MEANFIELD,
-        num_effective=number,
-        verdict=outcome(worst <= 1 + 1e-12),
-        detail="the mean field at the same gains: the largest update / bound, or the first above 1",
-        numbers={"update_over_bound": float(f"{worst:.5g}")},
-    )
+    numbers = {"update_over_bound": float(f"{worst:.5g}")}
+    return Answers(holds=[worst <= 1 + 1e-12], num_effective=number, numbers=numbers)
 
 
 def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
@@ -276,24 +274,17 @@ def _exceeding(statement: Inequality) -> tuple[int, str]:
     return number, ""
 
 
-def _by_limits(statement: Inequality) -> Evidence:
+def _by_limits(statement: Inequality) -> Answers:
     """The inequality for all gains where it can be had; else update / bound as t goes to infinity."""
     proven, steps = _proofs(statement)
     if proven:
-        return Evidence(
-            route=Route.PROOF,
-            num_effective=len(steps),
-            verdict=Verdict.CONFIRMED,
-            detail="for every L and all gains of that kind, by the signs of coefficients",
-            steps=tuple(steps),
-        )
+        return Answers(holds=[True] * len(steps), steps=steps)
     number, failing = _exceeding(statement)
-    return Evidence(
-        route=Route.PROOF,
+    return Answers(
+        holds=[False if failing else None],
         num_effective=number,
-        verdict=outcome(False if failing else None),
         detail="limits of update / bound along gains that are powers of t",
-        steps=(failing,) if failing else (),
+        steps=[failing] if failing else (),
     )
 
 
@@ -371,6 +362,55 @@ def _term_by_term(statement: Inequality) -> bool:
 
 # ---------------------------------------------------------------- real networks
 
+WIDTH, NUM_SEEDS = 64, 192
+"""At a width d an update is larger than at infinite width by a share of the order of L/d."""
+
+
+@cache
+def measured_update(
+    scheme: str,
+    v: tuple[float, ...],
+    w: tuple[float, ...],
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    *,
+    has_head: bool = False,
+    num_networks: int = NUM_SEEDS,
+    width: int = WIDTH,
+) -> Interval:
+    """Where the mean update of square FFN sublayers lies, in units of eta d. has_head: the readout trains, too."""
+    from sims.measure import Question, run
+
+    question = Question(config=stack_config(scheme, (v, w), activation=activation, norm_kind=norm_kind, d_model=width))
+    roles = ("update", "head") if has_head else ("update",)
+    columns = [[result.values[f"sgd/{role}"] for role in roles] for result in run(question, range(num_networks))]
+    return interval([sum(values) for column in columns for values in zip(*column, strict=True)])
+
+
+def stack_config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
+    """sides: v and w of the encoder or the only stack; then of the decoder, where there is one."""
+    from sims.model import ModelConfig, SublayerConfig
+
+    stacks = [
+        tuple(SublayerConfig(kind="ffn", gains={"fc1": b, "fc2": a}) for a, b in zip(v, w, strict=True))
+        for v, w in sides
+    ]
+    placement = second_meanfield.coefficients(scheme, 1).placement
+    return ModelConfig(encoder=stacks[0], decoder=(*stacks, ())[1], placement=placement, ffn_ratio=1, **options)
+
+
+def below(detail: str, cases: Callable[[Any], Iterable[tuple[str, Interval, float]]]) -> Check:
+    """Each measured number against the most that a statement says it is: (name, measured, most)."""
+
+    def decide(statement: Any) -> Answers:
+        rows = list(cases(statement))
+        return Answers(
+            holds=[found.is_below(most) for _, found, most in rows],
+            numbers={name: f"{found.text} against {most:.3g}" for name, found, most in rows},
+        )
+
+    return check(Route.MEASURED, detail, decide, is_direct=True)
+
 
 def _measured_at(statement: Inequality) -> Iterator[Gains]:
     """Gains that tell a failure from what a width of 64 and few networks blur."""
@@ -399,20 +439,26 @@ def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float
 # ---------------------------------------------------------------- parts
 
 _CHECKS = (
-    Check(route=Route.PROPERTY, run=_in_fractions, is_direct=True),
-    Check(route=Route.MEANFIELD, run=_in_mean_field),
+    check(
+        Route.PROPERTY,
+        "the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 "
+        "sublayers",
+        _in_fractions,
+        is_direct=True,
+    ),
+    check(
+        Route.MEANFIELD,
+        "the mean field at the same gains: the largest update / bound, or the first above 1",
+        _in_mean_field,
+    ),
 )
-_LIMITS = Check(route=Route.PROOF, run=_by_limits, is_direct=True)
+_LIMITS = check(
+    Route.PROOF,
+    "for every L and all gains of that kind, by the signs of coefficients",
+    _by_limits,
+    is_direct=True,
+)
 _REAL = below("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
-TELESCOPED = {
-    "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
-    "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
-}
-"""The bounds without the step to first order."""
-_WHY = (
-    "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
-    "s_k/S_(k-1), which is as large only while it is small"
-)
 
 
 def inequality(
@@ -421,22 +467,17 @@ def inequality(
     *,
     expected: Verdict = Verdict.CONFIRMED,
     condition: str | Sentence | None = None,
-    has_instead: bool = False,
+    instead: tuple[Expr, str] | None = None,
     is_measured: bool = True,
     more: Callable[[Inequality], tuple[Mutant, ...]] | None = None,
 ) -> Part:
     """A part: the printed bound under one activation and norm.
 
-    has_instead: the telescoped bound holds, or with W_vocab the printed one plus 1. is_measured: whether what it claims
-    shows, or fails, at a depth that can be measured.
+    instead: the bound that holds, and why. is_measured: whether what it claims shows, or fails, at a depth that can be
+    measured.
     """
     checks = _CHECKS if statement.activation == "gelu" else (*_CHECKS, _LIMITS)
     checks = (*checks, _REAL) if is_measured else checks
-    instead = None
-    if has_instead:
-        bound = statement.bound + 1 if statement.has_head else TELESCOPED[statement.scheme]
-        why = "W_vocab's own gradient is x^e, and |x^e|^2 = d" if statement.has_head else _WHY
-        instead = Amendment(statement=statement.with_(bound=bound), text=f"eta*d*({bound}): {why}")
     return Part(
         name=name,
         statement=statement,
@@ -446,9 +487,7 @@ def inequality(
             *(more(statement) if more else ()),
         ),
         expected=expected,
-        instead=instead,
+        instead=instead
+        and Amendment(statement=statement.with_(bound=instead[0]), text=f"eta*d*({instead[0]}): {instead[1]}"),
         condition=condition,
     )
-
-
-PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
