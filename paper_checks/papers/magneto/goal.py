@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,9 +13,7 @@ from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
 
 from paper_checks.claims.claim import (
     Amendment,
-    Check,
     Claim,
-    Evidence,
     Kind,
     Mutant,
     Part,
@@ -25,11 +23,13 @@ from paper_checks.claims.claim import (
     told,
 )
 from paper_checks.claims.statements import Growth, Values
+from paper_checks.papers.magneto.initialization import PLAIN
 from paper_checks.papers.magneto.theorems import bracket_value
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import awaits, check, growth_part, order_key, order_of, outcome
+from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
+from paper_checks.routes.training import trained_only
 from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, scratch
 
@@ -59,6 +59,29 @@ def _theta_one_summed(s: Values) -> list[bool | None]:
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 
 
+AT_GAMMA = (
+    measured_too(
+        growth_part(
+            "the true update, relu, LayerNorm (the paper's sublayer)",
+            Growth(scheme="sub-ln-gamma", order=S.One),
+            expected=_REFUTED,
+            instead=_TRUE_ORDER,
+            condition=KAPPA,
+        )
+    ),
+    growth_part(
+        "the true update, gelu, LayerNorm",
+        Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
+        expected=_REFUTED,
+        instead=GAMMA_GELU,
+        condition=KAPPA,
+    ),
+    gelu_behind_gamma(),
+    growth_part("the true update, relu, RMSNorm", Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One)),
+)
+"""The update of real networks at gamma = sqrt(log L), which is to be Theta(1)."""
+
+
 def goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *more: Part, **rest: Any) -> Claim:
     return Claim(
         id=id_,
@@ -81,26 +104,7 @@ def goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *
                     Mutant(name="its square", statement=_GAMMA.with_(gamma_squared=log(L) ** 2)),
                 ),
             ),
-            measured_too(
-                growth_part(
-                    "the true update, relu, LayerNorm (the paper's sublayer)",
-                    Growth(scheme="sub-ln-gamma", order=S.One),
-                    expected=_REFUTED,
-                    instead=_TRUE_ORDER,
-                    condition=KAPPA,
-                )
-            ),
-            growth_part(
-                "the true update, gelu, LayerNorm",
-                Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
-                expected=_REFUTED,
-                instead=GAMMA_GELU,
-                condition=KAPPA,
-            ),
-            gelu_behind_gamma(),
-            growth_part(
-                "the true update, relu, RMSNorm", Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One)
-            ),
+            *AT_GAMMA,
             *more,
         ),
         expected=_REFUTED,
@@ -148,20 +152,11 @@ _S2_20 = goal(
 # ---------------------------------------------------------------- the model: attention and FFN in turn
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlternatingGrowth:
-    """The update of Magneto's own layers, attention and FFN in turn, at gains sqrt(log L)."""
-
-    order: Expr
-    is_upper: bool = True
-
-    @property
-    def text(self) -> str:
-        sign = "O" if self.is_upper else "Theta"
-        return (
-            "update of sub-ln-gamma, attention over one token and an FFN in turn, relu, layernorm under sgd = "
-            f"{sign}({self.order})"
-        )
+_FLAT_MODEL = Values.of(
+    "update of sub-ln-gamma, attention over one token and an FFN in turn, relu, layernorm under sgd = {sign}({order})",
+    sign="O",
+    order=1,
+)
 
 
 def _alternating_update(length: int) -> float:
@@ -177,24 +172,23 @@ def _alternating_update(length: int) -> float:
     return math.exp(second_meanfield.log_sum(logs, squares))
 
 
-def _alternating_summed(s: AlternatingGrowth) -> Evidence:
+def _alternating_summed(s: Values) -> Answers:
     found = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
-    ratios = [math.log(value / float(s.order.subs(L, length))) for length, value in found.items()]
-    holds = algebra.settles(ratios) or (s.is_upper and algebra.falls_away(ratios))
+    ratios = [math.log(value / float(s["order"].subs(L, length))) for length, value in found.items()]
+    holds = algebra.settles(ratios) or (s["sign"] == "O" and algebra.falls_away(ratios))
     slopes = {}
     for power in (3, 4, 5):
         low, high = (_alternating_update(int(10**power * shift)) * math.log(10**power * shift) for shift in (0.8, 1.25))
         slopes[f"local power of update * log L at 10^{power}"] = float(f"{math.log(high / low) / math.log(1.5625):.3f}")
     counterexample = {
-        "printed": f"{'O' if s.is_upper else 'Theta'}({s.order}), attention and FFN in turn",
+        "printed": f"{s['sign']}({s['order']}), attention and FFN in turn",
         "found": ", ".join(f"{value:.4g} eta d at L = {length}" for length, value in found.items()),
         "command": "depthlaw predict --attention --tokens 1 --ffn-ratio 1 --optimizer sgd --scheme sub-ln-gamma "
         "--activation relu --norm-kind layernorm --layers 50,500",
     }
-    return Evidence(
-        route=Route.NUMERIC,
+    return Answers(
+        holds=[holds],
         num_effective=len(ratios),
-        verdict=outcome(holds),
         detail="update / order at 10^2, 10^4, 10^6, sublayer by sublayer, kappa = 1 and pi/(pi - 1) in turn: "
         + ("settles" if holds else "does not settle"),
         numbers=slopes,
@@ -213,7 +207,6 @@ def _alternating_exponent() -> Expr:
     of_attention = BranchMoments(square, square, S.Zero, S.Zero, S.One, S.Zero)
     stream, product = 1 + square * (2 * j - 2), S.One
     for moments in (of_attention, of_ffn):
-        options: dict[str, Any] = {"residual_weight": S.One, "branch_weight": S.One, "input_scale": S.One}
         found = transfer(
             SUB,
             NormKind.LAYERNORM,
@@ -222,7 +215,7 @@ def _alternating_exponent() -> Expr:
             gain_in=gain,
             gain_out=gain,
             sqrt=lambda x: x**S.Half,
-            **options,
+            **PLAIN,
         )
         product, stream = product * found.gradient_ratio, found.stream
     above, below = (Poly(part, j) for part in fraction(cancel(together(product))))
@@ -231,17 +224,16 @@ def _alternating_exponent() -> Expr:
     return cancel(excess.LC() / below.LC())
 
 
-def _alternating_by_theory(s: AlternatingGrowth) -> list[bool | None]:
+def _alternating_by_theory(s: Values) -> list[bool | None]:
     exponent = _alternating_exponent()
     found = order_key(order_of(L ** (exponent - 1) / log(L)))
-    printed = order_key(order_of(s.order))
+    printed = order_key(order_of(s["order"]))
     values = [[float(part.evalf(20)) for part in key] for key in (found, printed)]
     if all(abs(a - b) < 1e-15 for a, b in zip(*values, strict=True)):
         return [True]
-    return [s.is_upper and values[0] < values[1]]
+    return [s["sign"] == "O" and values[0] < values[1]]
 
 
-_FLAT_MODEL = AlternatingGrowth(order=S.One)
 _MODEL = Part(
     name="what is derived, the model: attention over one token and an FFN in turn (relu, LayerNorm)",
     statement=_FLAT_MODEL,
@@ -252,19 +244,19 @@ _MODEL = Part(
             "more than telescopes",
             _alternating_by_theory,
         ),
-        Check(route=Route.NUMERIC, run=_alternating_summed, is_direct=True),
+        check(Route.NUMERIC, "the update summed, over the order", _alternating_summed, is_direct=True),
     ),
     mutants=(
-        Mutant(name="1/log L", statement=replace(_FLAT_MODEL, order=1 / log(L))),
+        Mutant(name="1/log L", statement=_FLAT_MODEL.with_(order=1 / log(L))),
         Mutant(
             name="the power of a stack of FFNs",
-            statement=AlternatingGrowth(order=L ** (1 / (pi - 1)) / log(L), is_upper=False),
+            statement=_FLAT_MODEL.with_(sign="Theta", order=L ** (1 / (pi - 1)) / log(L)),
         ),
     ),
     expected=_REFUTED,
     condition=KAPPA,
     instead=Amendment(
-        statement=AlternatingGrowth(order=L ** (1 / (2 * (pi - 1))) / log(L), is_upper=False),
+        statement=_FLAT_MODEL.with_(sign="Theta", order=L ** (1 / (2 * (pi - 1))) / log(L)),
         text=f"Theta(L^(1/(2(pi - 1))) / log L), the power {_HALF_POWER:.3f}, half of that of a stack of FFNs: the "
         "derived guarantee does not hold, the update of the first step still grows with depth",
     ),
@@ -275,13 +267,6 @@ _MODEL = Part(
 
 _FLAT = Growth(scheme="sub-ln-gamma", order=S.One, is_upper=True)
 _TRAINING = "training runs of Magneto and Pre-LN by depth and learning rate"
-
-
-@dataclass(frozen=True)
-class Stability:
-    """What only training shows."""
-
-    text: str
 
 
 _S2_24 = Claim(
@@ -312,16 +297,12 @@ _S2_24 = Claim(
         ),
         REAL_MODEL,
         REAL_RMS,
-        Part(
-            name="from the first step to training",
-            statement=Stability(
-                "a first step whose first-order change of the function does not grow with depth, at one input and "
-                "at initialisation, guarantees that training is stable"
-            ),
-            checks=(awaits(_TRAINING),),
-            mutants=(),
-            expected=Verdict.UNDECIDED,
-            open=f"{_TRAINING}: no bound of the paper says anything of a second step",
+        trained_only(
+            "from the first step to training",
+            "a first step whose first-order change of the function does not grow with depth, at one input and at "
+            "initialisation, guarantees that training is stable",
+            _TRAINING,
+            f"{_TRAINING}: no bound of the paper says anything of a second step",
         ),
     ),
     expected=_REFUTED,

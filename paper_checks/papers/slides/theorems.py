@@ -26,7 +26,7 @@ from paper_checks.claims.claim import (
 )
 from paper_checks.claims.statements import Growth, Sublayer, Values
 from paper_checks.papers.magneto.explosion import conclusions, term_step
-from paper_checks.papers.magneto.goal import FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
+from paper_checks.papers.magneto.goal import AT_GAMMA, FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
 from paper_checks.papers.magneto.initialization import NINE, same
 from paper_checks.papers.magneto.theorems import (
     GAMMA_CELLS,
@@ -48,10 +48,11 @@ from paper_checks.routes import algebra, kernel, second_meanfield
 from paper_checks.routes.checks import check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import (
     EQUAL_MOMENTS,
-    GAMMA_GELU,
     GELU_RMS,
+    GELU_SECOND,
+    GELU_SLOPE,
     KAPPA,
-    gelu_behind_gamma,
+    KAPPA_POST,
     gelu_part,
 )
 from paper_checks.routes.kernel import kernel_too
@@ -297,8 +298,7 @@ def _log_bracket(length: int) -> mpmath.mpf:
 
 
 _POWER = L ** (1 / (pi - 1))
-_KAPPA_POST = (2 * sqrt(3) / (9 * pi) + Rational(4, 3)) / (sqrt(3) / (6 * pi) + Rational(4, 3))
-_KAPPA_SUB = (2 * sqrt(3) / (9 * pi) + Rational(1, 3)) / (sqrt(3) / (6 * pi) + Rational(1, 3) - 1 / (4 * pi))
+_KAPPA_SUB = GELU_SLOPE / (GELU_SECOND - 1 / (4 * pi))
 _RELU_SUB = (
     _POWER,
     "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) E phi^2, and the "
@@ -373,9 +373,9 @@ _S3_10 = Claim(
                 Growth(scheme="post-ln", activation="gelu", order=L),
                 expected=Verdict.REFUTED,
                 instead=(
-                    exp(L * log(_KAPPA_POST)),
+                    exp(L * log(KAPPA_POST)),
                     "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(_KAPPA_POST):.2f}",
+                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(KAPPA_POST):.2f}",
                 ),
                 condition=EQUAL_MOMENTS,
             )
@@ -514,27 +514,7 @@ _S3_14 = Claim(
                 Mutant(name="gain 1", statement=_GAMMA.with_(gamma=1)),
             ),
         ),
-        measured_too(
-            growth_part(
-                "the true update, relu, LayerNorm (the paper's sublayer)",
-                Growth(scheme="sub-ln-gamma", order=S.One),
-                expected=Verdict.REFUTED,
-                instead=(_POWER / log(L), "Theta(L^(1/(pi - 1)) / log L)"),
-                condition=KAPPA,
-            )
-        ),
-        growth_part(
-            "the true update, gelu, LayerNorm",
-            Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
-            expected=Verdict.REFUTED,
-            instead=GAMMA_GELU,
-            condition=KAPPA,
-        ),
-        gelu_behind_gamma(),
-        growth_part(
-            "the true update, relu, RMSNorm",
-            Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One),
-        ),
+        *AT_GAMMA,
         growth_part(
             "the true update without phi (the slide's sublayer)",
             Growth(scheme="sub-ln-gamma", activation="identity", order=S.One),
