@@ -46,7 +46,7 @@ def _same_bound(first: str, second: str) -> Callable[[Claims], bool]:
 
 def _same_code(found: Claims) -> bool:
     """But for blanks, of which the paper's extraction lost some."""
-    return "".join(found["S2-02"].quote.split()) == "".join(_printed(found, "S3-01").source.split())
+    return "".join(found["S2-02"].quote.split()) == "".join(_printed(found, "S3-01")["code"].split())
 
 
 def _same_update(found: Claims) -> bool:

@@ -54,7 +54,7 @@ def statement(id_: str, part: int = 0) -> Any:
 
 
 MUTANTS: dict[str, Any] = {
-    "pseudo-code of Sub-LN": lambda: put("S3-01", 0, statement("S3-01").with_("gain=1", "gain=2")),
+    "pseudo-code of Sub-LN": lambda: put("S3-01", 0, statement("S3-01").with_(code="def subln(x):\n    return x")),
     "gamma": lambda: put("S3-02", 0, statement("S3-02").with_(encoder=sqrt(log(N)))),
     "variances of W1, W2": lambda: put(
         "S3-07", 0, statement("S3-07").with_(W2=gains_out[l] ** 2 / d, W1=gains_in[l] ** 2 / d)

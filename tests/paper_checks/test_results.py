@@ -9,9 +9,10 @@ from typing import TypeVar
 import pytest
 
 from paper_checks.claims.claim import Verdict, examine
+from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
 from paper_checks.papers.registry import claims
-from paper_checks.papers.slides.averages import MEAN_CHECKS, Mean
+from paper_checks.papers.slides.experiments import MEAN_CHECKS
 from paper_checks.routes.contests import (
     BOLD_CHECKS,
     GAIN_CHECKS,
@@ -180,21 +181,20 @@ def _average_claims() -> list[str]:
 
 @pytest.mark.parametrize("id_", _average_claims())
 def test_a_score_one_higher_is_seen_in_its_average(id_: str) -> None:
-    mean = printed(id_, Mean)
-    for i, (column, score) in enumerate(mean.scores):
-        scores = list(mean.scores)
-        scores[i] = (column, str(Decimal(score) + 1))
-        assert examine(MEAN_CHECKS, replace(mean, scores=tuple(scores)))[0] is REFUTED
+    average = printed(id_, Values)
+    for column, score in average:
+        if column != "mean":
+            assert examine(MEAN_CHECKS, average.with_(**{column: str(Decimal(score) + 1)}))[0] is REFUTED
 
 
 def test_averages_are_rounded_half_up() -> None:
     """Six means end in a 5 that decides: half to even would print another number for three of them."""
     ties = {}
     for id_ in _average_claims():
-        mean = printed(id_, Mean)
-        numbers = MEAN_CHECKS[0].run(mean).numbers
+        average = printed(id_, Values)
+        numbers = MEAN_CHECKS[0].run(average).numbers
         if numbers["half up"] != numbers["half even"]:
-            ties[id_] = (numbers["mean"], mean.printed)
+            ties[id_] = (numbers["mean"], average["mean"])
     assert ties == {
         "S3-20": ("64.05", "64.1"),
         "S3-25": ("60.45", "60.5"),

@@ -1,13 +1,15 @@
-"""The slides of Magneto: the same theorems as the paper's, the table of orders, and the choice of gamma."""
+"""The slides' "Magneto: Initialization": the paper's theorems again, the table of orders, the goal and gamma."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 import mpmath
-from sympy import Expr, Indexed, Rational, S, Sum, Tuple, exp, lambdify, log, pi, sqrt
+from sympy import Abs, Add, Expr, Indexed, Poly, Rational, S, Sum, Tuple, cancel, exp, fraction, lambdify, log, pi, sqrt
 
 from paper_checks.claims.claim import (
     Amendment,
@@ -29,10 +31,6 @@ from paper_checks.papers.magneto.explosion import conclusions, term_step
 from paper_checks.papers.magneto.goal import AT_GAMMA, FLAT_REAL, REAL_MODEL, REAL_RMS, goal, part_of_real
 from paper_checks.papers.magneto.initialization import NINE, same
 from paper_checks.papers.magneto.theorems import (
-    GAMMA_CELLS,
-    GAMMA_CHECKS,
-    GAMMA_MUTANTS,
-    GAMMAS,
     PRE_BOUND,
     SUB_BOUND,
     SUB_UNIFORM,
@@ -44,7 +42,8 @@ from paper_checks.papers.magneto.theorems import (
     uniform_by_theory,
     uniform_mutants,
 )
-from paper_checks.routes import algebra, kernel, second_meanfield
+from paper_checks.papers.slides.takeaways import STABLER_WHERE
+from paper_checks.routes import algebra, kernel, questions, second_meanfield
 from paper_checks.routes.checks import check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import (
     EQUAL_MOMENTS,
@@ -57,27 +56,110 @@ from paper_checks.routes.gelu_growth import (
 )
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
-from paper_checks.routes.update_bounds import n, v, w
+from paper_checks.routes.search import search
+from paper_checks.routes.training import BY_TRAINING
+from paper_checks.routes.update_bounds import n, stack_config, v, w
 from paper_checks.routes.wide_networks import measured_too
-from theory.symbols import L, N, d, gain_in, gain_out, k, l
+from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
 _BOUNDS = "Magneto: Initialization, table of normalizations"
 _GOAL = "Magneto: Initialization, GOAL and Derivation"
 
-_S3_02 = claim(
-    "S3-02",
-    kind=Kind.RESULT,
+
+# ---------------------------------------------------------------- S3-04: what the model update is
+
+_CLASSES = 4
+_BEFORE = [scratch(f"f{i}", real=True) for i in range(_CLASSES)]
+_AFTER = [scratch(f"f{i}_new", real=True) for i in range(_CLASSES)]
+_LABEL = [scratch(f"gamma{i}", real=True) for i in range(_CLASSES)]
+
+
+def _length(entries: list[Expr]) -> Expr:
+    return sqrt(Add(*(entry**2 for entry in entries)))
+
+
+_MOVED = [new - old for new, old in zip(_AFTER, _BEFORE, strict=True)]
+_READ = Add(*(label * moved for label, moved in zip(_LABEL, _MOVED, strict=True)))
+_UPDATE = Values.of(update=_length([_READ]))
+"""||gamma^T (F(x, theta*) - F(x, theta))||, four classes."""
+
+
+def _is_label_logit(s: Values) -> list[bool | None]:
+    out: list[bool | None] = []
+    for place in range(_CLASSES):
+        one_hot = {letter: Rational(int(i == place)) for i, letter in enumerate(_LABEL)}
+        out.append(s["update"].subs(one_hot) - Abs(_AFTER[place] - _BEFORE[place]) == S.Zero)
+    return out
+
+
+def _is_label_logit_at_rationals(s: Values) -> list[bool | None]:
+    from hypothesis import strategies as st
+
+    numbers = st.lists(st.fractions(-9, 9, max_denominator=7), min_size=2 * _CLASSES, max_size=2 * _CLASSES)
+
+    def holds(case: tuple[int, list[Fraction]]) -> bool:
+        place, values = case
+        exact = [Rational(value.numerator, value.denominator) for value in values]
+        before, after = exact[:_CLASSES], exact[_CLASSES:]
+        at = dict(zip((*_BEFORE, *_AFTER), exact, strict=True)) | {
+            letter: Rational(int(i == place)) for i, letter in enumerate(_LABEL)
+        }
+        return s["update"].xreplace(at) == abs(after[place] - before[place])
+
+    searched = search(st.tuples(st.integers(0, _CLASSES - 1), numbers), holds, max_examples=60)
+    return [searched.found is None] * searched.num_effective
+
+
+_S3_04 = Claim(
+    id="S3-04",
+    kind=Kind.STEP,
     source="slides",
-    locator="TL;DR, right",
-    quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
-    summary="gamma: sqrt(log 2N); sqrt(log 2M); encoder-decoder sqrt((1/3) log 3M log 2N) and sqrt(log 3M)",
-    uses=("S2-19", "S3-13"),
-    statement=GAMMAS,
-    checks=GAMMA_CHECKS,
-    mutants=GAMMA_MUTANTS,
-    cells=GAMMA_CELLS,
+    locator="Magneto: Initialization, Model Update",
+    quote=r"**Model Update:**  $\Delta F = \|\gamma^T (F(x, \theta^*) - F(x, \theta))\|$",
+    summary="the model update is |gamma^T (F(x, theta*) - F(x, theta))|; the smaller, the more stable the optimisation",
+    parts=(
+        Part(
+            name="the definition is the paper's: the change of the label's logit",
+            statement=_UPDATE,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "at every one-hot gamma it is |f_y(theta*) - f_y(theta)|, four classes; that gamma, 'the label of "
+                    "x', is one-hot stands in the paper alone, and is another gamma than the gain",
+                    _is_label_logit,
+                    is_direct=True,
+                ),
+                check(
+                    Route.PROPERTY,
+                    "the same at rational logits, exactly",
+                    _is_label_logit_at_rationals,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="the change of all logits", statement=Values.of(update=_length(_MOVED))),
+                Mutant(name="with its sign", statement=Values.of(update=_READ)),
+                Mutant(
+                    name="before the step left out",
+                    statement=Values.of(update=_length([_READ.subs(dict.fromkeys(_BEFORE, S.Zero))])),
+                ),
+            ),
+        ),
+        Part(
+            name="smaller updates make optimisation more stable",
+            statement=questions.SMALLER["trains"],
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="a larger update, more stable", statement=questions.SMALLER["trains"].with_larger()),),
+            expected=Verdict.REFUTED,
+            condition=STABLER_WHERE,
+        ),
+    ),
+    expected=Verdict.REFUTED,
 )
+
+
+# ---------------------------------------------------------------- S3-05, S3-06: the theorems
 
 _S = Sum(v[n] ** 2 * w[n] ** 2, (n, 1, L))
 _SLIDE_PRE: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)) / _S + Sum(
@@ -405,6 +487,129 @@ _S3_10 = Claim(
     ),
 )
 
+# ---------------------------------------------------------------- S3-11: the signal
+
+_POWERS = Values.of(pre=2, post=0, sub=0)
+"""Of w_l in the second moment of the stream behind sublayer l, as w_l goes to infinity: 2 explodes, 0 does not."""
+
+
+def _power_by_theory(s: Values) -> list[bool | None]:
+    from theory.stack import PLACEMENTS, BranchMoments, NormKind, transfer
+    from theory.symbols import gain_in, gain_out
+
+    out: list[bool | None] = []
+    for name, printed in s:
+        placement, q = PLACEMENTS[name], scratch("q", positive=True)
+        second = gain_in**2 / 2 * (1 if placement.pre else q)
+        moments = BranchMoments(second, second, S.Zero, S.Zero, Rational(1, 2), S.Zero)
+        found = transfer(
+            placement,
+            NormKind.RMSNORM,
+            moments,
+            stream=q,
+            residual_weight=S.One,
+            branch_weight=S.One,
+            input_scale=S.One,
+            gain_in=gain_in,
+            gain_out=gain_out,
+            sqrt=sqrt,
+        )
+        above, below = (Poly(part, gain_in).degree() for part in fraction(cancel(S(found.stream))))
+        out.append(above - below == printed)
+    return out
+
+
+def _power_by_sums(s: Values) -> list[bool | None]:
+    """Sublayer 3 of 6, gains 1 elsewhere: the stream's second moment at w_3 = 10^6 over that at 10^3."""
+    out: list[bool | None] = []
+    for name, printed in s:
+        found = []
+        for size in (Fraction(10**3), Fraction(10**6)):
+            gains = [size if i == 2 else Fraction(1) for i in range(6)]
+            found.append(
+                float(second_meanfield.streams(_SCHEMES[name], [Fraction(1)] * 6, gains, norm_kind="rmsnorm")[3])
+            )
+        out.append(round(math.log10(found[1] / found[0]) / 3, 3) == int(printed))
+    return out
+
+
+def _other_ways() -> tuple[str, ...]:
+    """What the slide's case, a w_l that grows, leaves out."""
+    ones, degrees, at_one = [Fraction(1)] * 6, [], []
+    for name in ("pre-ln", "sub-ln"):
+        found = []
+        for size in (Fraction(10**3), Fraction(10**6)):
+            gains = [size if i == 2 else Fraction(1) for i in range(6)]
+            found.append(second_meanfield.streams(name, gains, ones, norm_kind="rmsnorm")[3])
+        degrees.append(round(math.log10(found[1] / found[0]) / 3))
+        at_one.append(second_meanfield.streams(name, ones, ones, norm_kind="rmsnorm")[6])
+    return (
+        f"v_l -> c v_l instead: the stream's second moment is of degree {degrees[1]} in c with Sub-LN, and "
+        f"{degrees[0]} with Pre-LN",
+        f"at gains 1 Sub-LN's is 1 + L, Pre-LN's 1 + L/2: {at_one[1]} and {at_one[0]} at L = 6",
+    )
+
+
+@cache
+def _measured_powers() -> dict[str, tuple[float, ...]]:
+    """Eight networks of width 64: w_3 grows from 10^3 to 10^6, every other number staying as it is drawn."""
+    from sims.measure import Question, run
+
+    powers: dict[str, tuple[float, ...]] = {}
+    for name, scheme in _SCHEMES.items():
+        found = []
+        for size in (1e3, 1e6):
+            config = stack_config(scheme, ((1.0,) * 3, (1.0, 1.0, size)), d_model=64)
+            (result,) = run(Question(config=config, has_layers=True), range(8))
+            found.append(result.values["layer/encoder/3/second_moment"])
+        powers[name] = tuple(math.log10(late / early) / 3 for early, late in zip(*found, strict=True))
+    return powers
+
+
+def _power_measured(s: Values) -> list[bool | None]:
+    measured = _measured_powers()
+    return [round(power, 1) == int(printed) for name, printed in s for power in measured[name]]
+
+
+def explosion(name: str, s: Values) -> Part:
+    return Part(
+        name=name,
+        statement=s,
+        checks=(
+            check(
+                Route.MEANFIELD,
+                "degree in w_l of the stream's second moment, from the form of a sublayer",
+                _power_by_theory,
+            ),
+            check(
+                Route.NUMERIC,
+                "sublayer 3 of 6, w_3 from 10^3 to 10^6, exactly; w_l alone grows",
+                _power_by_sums,
+                is_direct=True,
+                steps=_other_ways,
+            ),
+            check(Route.MEASURED, "eight networks with ReLU and LayerNorm, width 64", _power_measured, is_direct=True),
+        ),
+        mutants=(
+            Mutant(name="Sub explodes", statement=s.with_(sub=2)),
+            *(() if "post" not in dict(s.entries) else (Mutant(name="Post explodes", statement=s.with_(post=2)),)),
+            *(() if "pre" not in dict(s.entries) else (Mutant(name="Pre does not", statement=s.with_(pre=0)),)),
+        ),
+    )
+
+
+_S3_11 = Claim(
+    id="S3-11",
+    kind=Kind.RESULT,
+    source="slides",
+    locator="Magneto: Initialization, table of normalizations",
+    quote="Normalization\tThe bound of model update\tActivation explosion\nPost-LayerNorm\t$\\Theta(N)$\t×\n"
+    "Pre-LayerNorm\t$\\Theta(\\log N)$\t✓",
+    summary="activation explosion: Pre-LN yes, Post-LN no, Sub-LN no",
+    parts=(explosion("the stream behind sublayer l where w_l grows (the slide's own case, w_l >> w_i)", _POWERS),),
+)
+
+
 # ---------------------------------------------------------------- S3-12: the goal
 
 _REAL_NORMS = part_of_real(
@@ -534,13 +739,14 @@ _S3_14 = Claim(
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    _S3_02,
+    _S3_04,
     _S3_05,
     _S3_06,
     _S3_07,
     _S3_08,
     _S3_09,
     _S3_10,
+    _S3_11,
     _S3_12,
     _S3_13,
     _S3_14,

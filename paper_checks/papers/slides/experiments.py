@@ -1,0 +1,697 @@
+"""The slides' experiments: the averages of their tables, what is bold, what ran, who is best by how much, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+from itertools import chain, combinations, pairwise
+
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
+from paper_checks.claims.statements import Values
+from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
+from paper_checks.routes import questions
+from paper_checks.routes.checks import Answers, check
+from paper_checks.routes.contests import (
+    BOLD_CHECKS,
+    GAIN_CHECKS,
+    LARGEST_CHECKS,
+    OURS,
+    RUN_CHECKS,
+    Bold,
+    Gains,
+    Largest,
+    Run,
+    Runs,
+    Wins,
+    best,
+    rounded_from,
+    swapped,
+    wins,
+    wins_of,
+)
+from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
+from paper_checks.routes.result_tables import AVERAGE, Column, Row, Table
+from paper_checks.routes.training import BY_TRAINING, open_in_small
+
+_GPT = (ZERO_SHOT, FOUR_SHOT)
+
+# ---------------------------------------------------------------- S3-15 to S3-38: the printed averages
+
+
+def _rounded(mean: Decimal, printed: str) -> dict[str, str]:
+    step = Decimal(1).scaleb(-len(printed.partition(".")[2]))
+    return {
+        "half up": str(mean.quantize(step, ROUND_HALF_UP)),
+        "half even": str(mean.quantize(step, ROUND_HALF_EVEN)),
+    }
+
+
+def _mean_of(scores: Sequence[Decimal]) -> Decimal:
+    with localcontext() as context:
+        context.prec = 60
+        return sum(scores, Decimal(0)) / len(scores)
+
+
+def _scores(s: Values) -> list[tuple[str, str]]:
+    """The columns that an average is of, each with its score."""
+    return [(name, score) for name, score in s if name != "mean"]
+
+
+def _exactly(s: Values) -> Answers:
+    scores = [Decimal(score) for _, score in _scores(s)]
+    mean = _mean_of(scores)
+    found = _rounded(mean, s["mean"])
+    tie = "" if found["half up"] == found["half even"] else f" (half to even would give {found['half even']})"
+    sum_ = sum(scores, Decimal(0))
+    return Answers(
+        holds=[found["half up"] == s["mean"]],
+        detail=f"the exact mean, rounded half up, is {found['half up']}{tie}",
+        numbers={"mean": f"{mean:.6f}".rstrip("0").rstrip("."), **found},
+        steps=(
+            f"({' + '.join(score for _, score in _scores(s))}) / {len(scores)} = {sum_} / {len(scores)}",
+            f"rounded half up: {found['half up']}",
+        ),
+    )
+
+
+def _attainable(s: Values) -> Answers:
+    """The scores are rounded, too: the mean of what rounds to them has to meet what rounds to the printed average."""
+    ends = [rounded_from(score) for _, score in _scores(s)]
+    low, high = (sum((end[i] for end in ends), Fraction(0)) / len(ends) for i in (0, 1))
+    printed_low, printed_high = rounded_from(s["mean"])
+    meets = low < printed_high and printed_low < high
+    return Answers(
+        holds=[meets],
+        detail="the interval of means of scores that round to the printed ones "
+        + ("meets" if meets else "does not meet")
+        + " the numbers that round to the printed average",
+        numbers={"from": f"{float(low):.5f}", "to": f"{float(high):.5f}"},
+    )
+
+
+MEAN_CHECKS = (
+    check(Route.ARITHMETIC, "the exact mean, rounded half up", _exactly, is_direct=True),
+    check(Route.NUMERIC, "the means of scores that round to the printed ones", _attainable, is_direct=True),
+)
+
+
+def _choices() -> dict[tuple[str, ...], bool]:
+    """Every choice of GLUE columns, and whether it gives the printed average of all three rows, half up."""
+    rows = GLUE.trained
+    names = [score.column for score in rows[0].counted]
+    chosen = chain.from_iterable(combinations(names, count) for count in range(1, len(names) + 1))
+    return {
+        columns: all(
+            _rounded(_mean_of([row[name].value for name in columns]), row[AVERAGE].printed)["half up"]
+            == row[AVERAGE].printed
+            for row in rows
+        )
+        for columns in chosen
+    }
+
+
+def _only_choice(s: Values) -> Answers:
+    found = _choices()
+    fitting = [columns for columns, fits in found.items() if fits]
+    return Answers(
+        holds=[fitting == [tuple(column for column, _ in _scores(s))]],
+        num_effective=len(found),
+        detail=f"of the {len(found)} choices of columns, those that give the printed average in all three rows: "
+        + "; ".join(", ".join(columns) for columns in fitting),
+    )
+
+
+def _mutants(table: Table, s: Values) -> tuple[Mutant, ...]:
+    printed, (column, score) = Decimal(s["mean"]), _scores(s)[0]
+    other = max((row[AVERAGE].printed for row in table.trained), key=lambda text: abs(Decimal(text) - printed))
+    wrong = {
+        "one in the last place": s.with_(mean=str(printed + Decimal("0.1"))),
+        "another row's average": s.with_(mean=other),
+        f"{column} misread by 10": s.with_(**{column: str(Decimal(score) + 10)}),
+    }
+    if table is GLUE:
+        wrong["seven scores, MNLI once"] = Values.of(**{name: value for name, value in s if name != "MNLI-mm"})
+    return tuple(Mutant(name=name, statement=statement) for name, statement in wrong.items())
+
+
+def _average(id_: str, table: Table, row: Row) -> Claim:
+    place = " ".join(word for word in (row.layers, row.model) if word)
+    of = f"the {len(row.counted)} scores, MNLI counted twice (matched, mismatched)" if table is GLUE else "the scores"
+    statement = Values.of(mean=row[AVERAGE].printed, **{score.column: score.printed for score in row.counted})
+    only = check(Route.PROPERTY, "every choice of columns", _only_choice, is_direct=True)
+    return claim(
+        id_,
+        kind=Kind.REMARK,
+        source="slides",
+        locator=f"{table.locator}, row {place}",
+        quote=row.line,
+        summary=f"{table.name}, {place}: the printed average {row[AVERAGE].printed} is the mean of {of}",
+        statement=statement,
+        checks=(*MEAN_CHECKS, only) if table is GLUE else MEAN_CHECKS,
+        mutants=_mutants(table, statement),
+    )
+
+
+_FIRST = ((15, ZERO_SHOT), (24, FOUR_SHOT), (33, GLUE), (36, OPUS))
+"""The number of each table's first row."""
+
+_AVERAGES = tuple(
+    _average(f"S3-{first + i}", table, row) for first, table in _FIRST for i, row in enumerate(table.trained)
+)
+
+# ---------------------------------------------------------------- S3-39: what is bold
+
+_SCORES = Bold(columns=tuple(column for table in TABLES for column in table.columns()))
+_RATES = Bold(
+    columns=(
+        Column(
+            table=GLUE.name,
+            block="",
+            name="LR",
+            entries=tuple((row.model, row.rate, row.is_rate_bold) for row in GLUE.trained),
+        ),
+    )
+)
+
+_S3_39 = Claim(
+    id="S3-39",
+    kind=Kind.REMARK,
+    source="slides",
+    locator="Experiments, all tables",
+    quote="<b>MAGNETO</b>\t<b>3e-3</b>\t<b>86.7/86.7</b>\t<b>92.4</b>\t<b>91.2</b>\t<b>93.9</b>\t<b>62.9</b>\t"
+    "<b>87.2</b>\t89.2\t<b>86.3</b>",
+    summary="in every column of every block the bold numbers are the best ones, ties included",
+    parts=(
+        Part(
+            name="scores, error rates and averages, all tables",
+            statement=_SCORES,
+            checks=BOLD_CHECKS,
+            mutants=(
+                Mutant(
+                    name="half of the tie in WG, four-shot at 72 layers",
+                    statement=_SCORES.with_flipped("72L four-shot WG", "NormFormer"),
+                ),
+                Mutant(name="half of the tie in MNLI", statement=_SCORES.with_flipped("GLUE MNLI-m", "Post-LN")),
+                Mutant(
+                    name="an error rate as if it were a score",
+                    statement=_SCORES.with_printed("18L speech Dev-Clean", OURS, "3.97"),
+                ),
+                Mutant(
+                    name="the second best average bold, too",
+                    statement=_SCORES.with_flipped("48L four-shot Avg.", OURS),
+                ),
+            ),
+        ),
+        Part(
+            name="the learning rate that is bold, GLUE (the tables of GPT mark no rate)",
+            statement=_RATES,
+            checks=BOLD_CHECKS,
+            mutants=(
+                Mutant(name="Pre-LN bold, too", statement=_RATES.with_flipped("GLUE LR", "Pre-LN")),
+                Mutant(name="another rate", statement=_RATES.with_printed("GLUE LR", OURS, "3e-4")),
+            ),
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------- S3-40 to S3-42: what ran
+
+
+def _gpt_runs(table: Table) -> Runs:
+    rates = (("Pre-LN", "24L", "1e-3", False), ("NormFormer", "24L", "1e-3", False), ("Magneto", "24L", "1e-3", True))
+    deeper = (("Magneto", "48L", "1.2e-3", True), ("Magneto", "72L", "1.2e-3", True))
+    return Runs(
+        tuple(
+            Run(table=table, model=model, layers=layers, rate=rate, has_trained=trained)
+            for model, layers, rate, trained in (*rates, *deeper)
+        )
+    )
+
+
+_ZERO, _FOUR = _gpt_runs(ZERO_SHOT), _gpt_runs(FOUR_SHOT)
+
+_S3_40 = Claim(
+    id="S3-40",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=f"{ZERO_SHOT.locator} and the four-shot one",
+    quote="Pre-LN\t\t1e-3\t\t\tdiverged\t\t\nNormformer\t\t5e-4\t54.3\t68.1\t72.0\t45.9\t60.1\n"
+    "Normformer\t\t1e-3\t\t\tdiverged",
+    summary="GPT, 24 layers: Pre-LN and NormFormer diverge at a rate of 1e-3, Magneto trains; at 48 and 72 at 1.2e-3",
+    parts=(
+        Part(
+            name="what the zero-shot table prints",
+            statement=_ZERO,
+            checks=RUN_CHECKS,
+            mutants=_ZERO.mutants(0, 1, 2, 3),
+        ),
+        Part(
+            name="what the four-shot table prints",
+            statement=_FOUR,
+            checks=RUN_CHECKS,
+            mutants=_FOUR.mutants(0, 1, 2, 4),
+        ),
+        open_in_small(
+            "training shows it",
+            "a decoder of the same depth: the largest stable rate of Magneto is above those of Pre-LN and NormFormer",
+            "decoders of 24, 48 and 72 layers at the printed width, 1,024, on text, Pre-LN, NormFormer and Magneto "
+            "under Adam, a sweep of the learning rate by half octaves, 5 seeds or more: whether the largest rate at "
+            "which every seed trains is larger for Magneto by more than one step. Decoders 32 wide (`depthlaw "
+            "experiment stable-rates`) train far above the printed rates; the tables have no diverged row at 48 "
+            "and 72 layers",
+            *questions.GPT_ORDER.values(),
+            *questions.GPT_HALF.values(),
+        ),
+    ),
+    expected=Verdict.UNDECIDED,
+)
+
+_GLUE_RATES = Largest(table=GLUE, rates=(("Post-LN", "5e-4"), ("Pre-LN", "1e-3"), ("Magneto", "3e-3")))
+_S3_41 = Claim(
+    id="S3-41",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=GLUE.locator,
+    quote="Post-LN\t1e-3\t\t\t\tdiverged\t\t\t\t\nPre-LN\t1e-3\t85.6/85.4",
+    summary="BERT: largest stable rate Post-LN 5e-4 < Pre-LN 1e-3 < Magneto 3e-3",
+    parts=(
+        Part(
+            name="what the table prints",
+            statement=_GLUE_RATES,
+            checks=LARGEST_CHECKS,
+            mutants=(
+                Mutant(name="Post-LN at 1e-3", statement=_GLUE_RATES.with_("Post-LN", "1e-3")),
+                Mutant(name="Pre-LN at 2e-3", statement=_GLUE_RATES.with_("Pre-LN", "2e-3")),
+                Mutant(name="the order turned round", statement=_GLUE_RATES.with_reversed()),
+            ),
+        ),
+        Part(
+            name="a proxy, encoders of 12 layers, 32 wide, masked bytes: Pre-LN above Post-LN, which gets stuck",
+            statement=questions.BERT_PRE_POST,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.BERT_PRE_POST.with_reversed()),),
+        ),
+        open_in_small(
+            "training shows it, Magneto above Pre-LN",
+            "an encoder: the largest stable rate of Pre-LN is below Magneto's",
+            "encoders of 12 layers 768 wide with masked tokens, Pre-LN and Magneto, a sweep of the learning rate by "
+            "half octaves, 5 seeds or more, far enough up that each diverges. Of Magneto no diverged run is printed, "
+            "and 3e-3 is the end of the paper's grid, so its largest rate is 3e-3 or more",
+            questions.BERT_OURS_PRE,
+        ),
+    ),
+    expected=Verdict.UNDECIDED,
+)
+
+_OPUS_RUNS = Runs(
+    tuple(
+        Run(table=OPUS, model=model, has_trained=trained)
+        for model, trained in (("Post-LN", False), ("Pre-LN", True), ("NormFormer", True), ("Magneto", True))
+    )
+)
+_S3_42 = Claim(
+    id="S3-42",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=f"{OPUS.locator}; 18L-18L stands in the body of the paper",
+    quote="Post-LN\t\tdiverged",
+    summary="translation at 18L-18L: Post-LN diverges, Pre-LN, NormFormer and Magneto train",
+    parts=(
+        Part(
+            name="what the table prints", statement=_OPUS_RUNS, checks=RUN_CHECKS, mutants=_OPUS_RUNS.mutants(0, 1, 3)
+        ),
+        Part(
+            name="a proxy, source lines to bytecode, 32 wide: Post-LN is stuck (it does not diverge), the others train",
+            statement=questions.TRANSLATION,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.TRANSLATION.with_swapped()),),
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------- S3-43: better across tasks
+
+_BLOCKS = tuple(column for table in _GPT for column in table.columns())
+_GPT_AVERAGES = wins_of([column for column in _BLOCKS if column.name == AVERAGE])
+_GPT_TASKS = wins_of([column for column in _BLOCKS if column.name != AVERAGE])
+_GPT_PRE = wins_of(_GPT_AVERAGES.columns, OURS, "Pre-LN")
+_BERT = wins_of([GLUE.column(AVERAGE)])
+_MT = wins_of(tuple(OPUS.columns()))
+
+
+_MODELS = (OURS, "NormFormer", "Pre-LN")
+
+
+def _mean_of_blocks(model: str) -> Decimal:
+    """The mean of a model's printed averages over the six blocks, to a tenth."""
+    scores = [Decimal(score) for column in _GPT_AVERAGES.columns for name, score, _ in column.entries if name == model]
+    return (sum(scores, Decimal(0)) / len(scores)).quantize(Decimal("0.1"))
+
+
+def _where_best(statement: Wins) -> Wins:
+    """The columns of a statement in which the model is best, alone."""
+    kept = tuple(column for column in statement.columns if best(column) == (statement.model,))
+    return replace(statement, columns=kept)
+
+
+_S3_43_CHECKS = wins("S3-43")
+_LOST = "48L four-shot Avg."
+_S3_43 = Claim(
+    id="S3-43",
+    kind=Kind.REMARK,
+    source="slides",
+    locator="Experiments, language modeling and machine translation",
+    quote="Magneto is more stable and has better performance for language modeling (i.e., BERT, and GPT) and machine "
+    "translation.",
+    summary="Magneto performs better than the baselines of its tables in language modeling (BERT, GPT) and translation",
+    uses=("S3-28", "S3-29"),
+    parts=(
+        Part(
+            name="GPT, every block's average, against all baselines",
+            statement=_GPT_AVERAGES,
+            checks=_S3_43_CHECKS,
+            mutants=swapped(_GPT_AVERAGES, 0, 5),
+            condition=told(
+                "four-shot at 48 layers left out; or Pre-LN as the only baseline; or the mean over the six blocks "
+                "({means})",
+                means=lambda: ", ".join(f"{model} {_mean_of_blocks(model)}" for model in _MODELS),
+            ),
+            instead=Amendment(
+                statement=_where_best(_GPT_AVERAGES),
+                text="best average in five of the six blocks; four-shot at 48 layers NormFormer has 64.7, Magneto 64.5",
+            ),
+            expected=Verdict.REFUTED,
+        ),
+        Part(
+            name="GPT, every task of every block, against all baselines",
+            statement=_GPT_TASKS,
+            checks=_S3_43_CHECKS,
+            mutants=swapped(_GPT_TASKS, 1, 23),
+            condition="SC and HS, in all six blocks; WGe four-shot, in all three",
+            instead=Amendment(
+                statement=_where_best(_GPT_TASKS),
+                text="best alone in 18 of the 24 columns; Pre-LN has the best zero-shot WGe at every depth, NormFormer "
+                "the best WG zero-shot at 72 layers and four-shot at 48, and four-shot WG at 72 layers is a tie",
+            ),
+            expected=Verdict.REFUTED,
+        ),
+        Part(
+            name="GPT, every block's average, against Pre-LN",
+            statement=_GPT_PRE,
+            checks=_S3_43_CHECKS,
+            mutants=swapped(_GPT_PRE, 0, 4),
+        ),
+        Part(
+            name="BERT, the average over GLUE (of its eight scores, STS is Post-LN's and MNLI a tie)",
+            statement=_BERT,
+            checks=_S3_43_CHECKS,
+            mutants=swapped(_BERT, 0),
+        ),
+        Part(
+            name="machine translation, both directions and the average",
+            statement=_MT,
+            checks=_S3_43_CHECKS,
+            mutants=swapped(_MT, 0, 1, 2),
+        ),
+    ),
+    expected=Verdict.REFUTED,
+    finding=Finding(
+        "Magneto's slides: 'better performance' on GPT does not hold of every average that they print: "
+        "four-shot at 48 layers the best is {best}, ahead of {own} (no spread is printed). It does of the other five "
+        "of the six, and of their mean",
+        rank=200,
+        numbers={
+            "best": number("GPT, every block's average, against all", "best", _LOST),
+            "own": number("GPT, every block's average, against Pre-LN", "best", _LOST),
+        },
+    ),
+)
+
+# ---------------------------------------------------------------- S3-44 to S3-46: vision, speech, vision-language
+
+
+def _all_columns(id_: str, name: str, table: Table, *mutants: int) -> Part:
+    statement = wins_of(tuple(table.columns()))
+    return Part(name=name, statement=statement, checks=wins(id_), mutants=swapped(statement, *mutants))
+
+
+def _gains(name: str, table: Table, *entries: tuple[str, str, str]) -> Part:
+    statement = Gains(table=table, entries=entries)
+    block, column, gain = entries[0]
+    step = Decimal(1).scaleb(-len(gain.partition(".")[2]))
+    other = next((g for *_, g in entries if g != gain), str(-Decimal(gain)))
+    return Part(
+        name=name,
+        statement=statement,
+        checks=GAIN_CHECKS,
+        mutants=(
+            Mutant(name="one in the last place", statement=statement.with_(block, column, str(Decimal(gain) + step))),
+            Mutant(name="another column's", statement=statement.with_(block, column, other)),
+        ),
+    )
+
+
+_S3_44 = Claim(
+    id="S3-44",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=VISION.locator,
+    quote=VISION.rows[0].line + "\n" + VISION.rows[2].line,
+    summary="vision: better than Pre-LN in all ten cells; +0.4 and +0.6 on ImageNet, +0.8 on ADE20k at 12 layers",
+    parts=(
+        _all_columns("S3-44", "all ten cells", VISION, 0, 4, 9),
+        _gains(
+            "the differences",
+            VISION,
+            ("12L", "ImageNet", "0.4"),
+            ("24L", "ImageNet", "0.6"),
+            ("12L", "ADE20k", "0.8"),
+        ),
+    ),
+)
+
+
+def _reductions(layers: str) -> dict[str, str]:
+    """By column, the error rate before and after."""
+    columns = [column for column in SPEECH.columns() if column.block == layers]
+    return {column.name: f"{column.of('Pre-LN')} to {column.of(OURS)}" for column in columns}
+
+
+_OVER_SIX = Values.of(percent="6", **_reductions("18L"))
+"""Error rates fall by more than so many per cent."""
+
+
+def _rates(s: Values) -> dict[str, list[str]]:
+    return {name: text.split(" to ") for name, text in s if name != "percent"}
+
+
+def _by_quotient(s: Values) -> Answers:
+    def reduction(before: str, after: str) -> Decimal:
+        return 100 * (Decimal(before) - Decimal(after)) / Decimal(before)
+
+    rates = {column: reduction(*pair) for column, pair in _rates(s).items()}
+    ends = {}
+    for column, pair in _rates(s).items():
+        (low, high), (our_low, our_high) = map(rounded_from, pair)
+        ends[column] = f"{float(100 * (1 - our_high / low)):.2f} to {float(100 * (1 - our_low / high)):.2f}"
+    return Answers(
+        holds=[rate > Decimal(s["percent"]) for rate in rates.values()],
+        numbers={
+            "reduction": {column: f"{rate:.2f}" for column, rate in rates.items()},
+            "with_rounding": ends,
+            "36 layers": {c: f"{reduction(*text.split(' to ')):.2f}" for c, text in _reductions("36L").items()},
+        },
+    )
+
+
+def _by_product(s: Values) -> list[bool | None]:
+    """In hundredths, without a division: 100 (before - after) > percent * before."""
+    whole = [tuple(int(rate.replace(".", "")) for rate in pair) for pair in _rates(s).values()]
+    tenths = int(Decimal(s["percent"]) * 10)
+    return [1000 * (before - after) > tenths * before for before, after in whole]
+
+
+_S3_45 = Claim(
+    id="S3-45",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=f"{SPEECH.locator}; 'over 6%' stands in the body of the paper",
+    quote=SPEECH.rows[0].line + "\n" + SPEECH.rows[2].line,
+    summary="speech: a lower word error rate in all eight cells, over 6% lower at 18 layers",
+    parts=(
+        _all_columns("S3-45", "all eight cells", SPEECH, 0, 7),
+        Part(
+            name="over 6% in each of the four cells at 18 layers",
+            statement=_OVER_SIX,
+            checks=(
+                check(
+                    Route.ARITHMETIC,
+                    "100 (before - after) / before, of the printed rates; with rounding: of all that rounds to them",
+                    _by_quotient,
+                    is_direct=True,
+                ),
+                check(Route.NUMERIC, "whole numbers, without a division", _by_product, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="over 6.5%", statement=_OVER_SIX.with_(percent="6.5")),
+                Mutant(name="36 layers", statement=_OVER_SIX.with_(**_reductions("36L"))),
+                Mutant(
+                    name="the lower rate first",
+                    statement=_OVER_SIX.with_(**{c: f"{b} to {a}" for c, (a, b) in _rates(_OVER_SIX).items()}),
+                ),
+            ),
+        ),
+    ),
+)
+
+_S3_46 = Claim(
+    id="S3-46",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=VL.locator,
+    quote=VL.rows[0].line,
+    summary="vision-language: +0.63, +0.51, +0.78, +0.54 over Pre-LN",
+    parts=(
+        _all_columns("S3-46", "all four cells", VL, 0, 3),
+        _gains(
+            "the differences",
+            VL,
+            ("24L", "VQA test-dev", "0.63"),
+            ("24L", "VQA test-std", "0.51"),
+            ("24L", "NLVR2 dev", "0.78"),
+            ("24L", "NLVR2 test-P", "0.54"),
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------- S3-47: averages rise with depth
+
+
+def _over_depth(name: str) -> dict[str, str]:
+    """A column of both tables of GPT from 24 to 72 layers, by model."""
+    return {
+        f"{table.name} {model}": " < ".join(table.row(model, layers)[name].printed for layers in table.blocks)
+        for table in _GPT
+        for model in dict.fromkeys(row.model for row in table.rows)
+    }
+
+
+_DEPTHS = Values.of(**_over_depth(AVERAGE))
+
+
+def _rises(values: str) -> bool:
+    return all(Decimal(a) < Decimal(b) for a, b in pairwise(values.split(" < ")))
+
+
+def _rising(s: Values) -> Answers:
+    tasks = [score.column for score in ZERO_SHOT.row(OURS, "24L").counted]
+    falls = {f"{who} {task}": text for task in tasks for who, text in _over_depth(task).items() if not _rises(text)}
+    numbers = {"averages": dict(s), "not_rising": falls}
+    shown = {name: {who: text.replace(" <", ",") for who, text in column.items()} for name, column in numbers.items()}
+    return Answers(holds=[_rises(values) for _, values in s], numbers=shown)
+
+
+def _rising_whatever_was_rounded(s: Values) -> list[bool | None]:
+    return [rounded_from(a)[1] < rounded_from(b)[0] for _, text in s for a, b in pairwise(text.split(" < "))]
+
+
+_S3_47 = claim(
+    "S3-47",
+    kind=Kind.REMARK,
+    source="slides",
+    locator="Experiments, causal language modeling, both tables",
+    quote="- **Stable scaling up**",
+    summary="zero-shot and four-shot averages rise from 24 to 48 to 72 layers for each model",
+    uses=tuple(f"S3-{number}" for number in range(15, 33)),
+    statement=_DEPTHS,
+    checks=(
+        check(
+            Route.ARITHMETIC,
+            "averages from depth to depth; not rising: columns of single tasks that do not rise all the way",
+            _rising,
+            is_direct=True,
+        ),
+        check(
+            Route.NUMERIC,
+            "the same for all that rounds to the printed averages",
+            _rising_whatever_was_rounded,
+            is_direct=True,
+        ),
+    ),
+    mutants=(
+        Mutant(
+            name="Magneto, 48 and 72 layers swapped",
+            statement=_DEPTHS.with_(**{"four-shot Magneto": "63.2 < 66.8 < 64.5"}),
+        ),
+        Mutant(
+            name="Pre-LN, 24 and 48 layers swapped",
+            statement=_DEPTHS.with_(**{"zero-shot Pre-LN": "61.6 < 59.0 < 64.1"}),
+        ),
+        Mutant(name="a single task: WG", statement=Values.of(**_over_depth("WG"))),
+    ),
+)
+
+# ---------------------------------------------------------------- S3-48: sizes
+
+_VOCABULARY = 50257
+_SIZES = {24: "353", 48: "655", 72: "957"}
+
+
+def _size(layers: int, printed: str) -> Part:
+    low, high = to_rounding(printed, 10**6)
+    statement = Count(
+        stacks=((layers, 1),), width=1024, rows=_VOCABULARY, low=low, high=high, words=f"{printed} million parameters"
+    )
+    return Part(
+        name=f"{layers} layers: {printed}M",
+        statement=statement,
+        checks=COUNT_CHECKS,
+        mutants=(
+            Mutant(name="a layer more", statement=statement.with_(stacks=((layers + 1, 1),))),
+            Mutant(name="64,000 words", statement=statement.with_(rows=64000)),
+            Mutant(name="output embeddings of their own", statement=statement.with_(rows=2 * _VOCABULARY)),
+        ),
+    )
+
+
+_LOW, _HIGH = to_rounding("35", 10**7)
+_MEDIUM = Count(
+    stacks=((24, 1),), width=1024, rows=_VOCABULARY, low=_LOW, high=_HIGH, words="350 million, to two digits"
+)
+_S3_48 = Claim(
+    id="S3-48",
+    kind=Kind.REMARK,
+    source="slides",
+    locator=f"{ZERO_SHOT.locator}: layers alone are printed there; width 1024 and 350M at 24 layers are GPT-3 "
+    "Medium's, in the body of the paper",
+    quote=ZERO_SHOT.row("Pre-LN", "24L").line,
+    summary="24, 48, 72 layers of width 1024 and one table of 50,257 embeddings: 353M, 655M, 957M",
+    parts=(
+        *(_size(layers, printed) for layers, printed in _SIZES.items()),
+        Part(
+            name="24 layers are the 350M of the paper's body, to two digits",
+            statement=_MEDIUM,
+            checks=COUNT_CHECKS,
+            mutants=(
+                Mutant(name="no embeddings", statement=_MEDIUM.with_(rows=0)),
+                Mutant(name="width 768", statement=_MEDIUM.with_(width=768)),
+            ),
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *_AVERAGES,
+    _S3_39,
+    _S3_40,
+    _S3_41,
+    _S3_42,
+    _S3_43,
+    _S3_44,
+    _S3_45,
+    _S3_46,
+    _S3_47,
+    _S3_48,
+)

@@ -1,0 +1,222 @@
+"""The slides' TL;DR, its code and its table of gamma; and what they say of Sub-LN at once."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+
+from sympy import Expr, S, log, sqrt
+
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.statements import Values
+from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
+from paper_checks.papers.magneto.theorems import GAMMA_CELLS, GAMMA_CHECKS, GAMMA_MUTANTS, GAMMAS, bracket_value
+from paper_checks.papers.slides.initialization import explosion
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import check, order_key, order_of
+from theory.symbols import L, M, N, l
+
+# ---------------------------------------------------------------- S3-01: the code
+
+_SLIDE_CODE = """\
+def subln(x):
+    return x + fout(LN(fin(LN(x))))
+
+def subln_init(w):
+    if w is ['ffn', 'v_proj', 'out_proj']:
+        nn.init.xavier_normal_(w, gain=γ)
+    elif w is ['q_proj', 'k_proj']:
+        nn.init.xavier_normal_(w, gain=1)
+"""
+"""The slides' code; its gamma is typeset there."""
+_PAPER_CODE = """\
+def subln(x):
+return x + fout(LN(fin(LN(x))))
+def subln_init(w):
+if wis ['ffn','v_proj','out_proj']:
+nn.init.xavier_normal_(w, gain=γ)
+elif wis ['q_proj','k_proj']:
+nn.init.xavier_normal_(w, gain=1)
+"""
+"""Figure 2 of the paper, in an extraction that lost indents and some blanks."""
+
+
+_CODE = Values.of("; ".join(line.strip() for line in _SLIDE_CODE.splitlines() if line), code=_SLIDE_CODE)
+
+
+def _edited(old: str, new: str) -> Values:
+    return _CODE.with_(code=_SLIDE_CODE.replace(old, new))
+
+
+def _same_characters(s: Values) -> list[bool | None]:
+    return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", _PAPER_CODE)]
+
+
+def _names_outwards(call: ast.expr) -> list[str]:
+    """f(g(x)) as [g, f]."""
+    names: list[str] = []
+    while isinstance(call, ast.Call):
+        names.insert(0, ast.unparse(call.func))
+        call = call.args[0]
+    return names
+
+
+def _read(source: str) -> tuple[list[str], dict[str, str]]:
+    """What the branch does to x, in its order; and the gain of each weight. ``is`` a list is read as ``in`` it."""
+    forward, init = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    (line,) = forward.body
+    if not (isinstance(line, ast.Return) and isinstance(line.value, ast.BinOp) and isinstance(line.value.op, ast.Add)):
+        raise ValueError("the sublayer is no sum")
+    gains: dict[str, str] = {}
+    for node in ast.walk(init):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.body[0], ast.Expr):
+            set_gain = node.body[0].value
+            if isinstance(set_gain, ast.Call):
+                roles = ast.literal_eval(node.test.comparators[0])
+                gains.update({role: ast.unparse(set_gain.keywords[0].value) for role in roles})
+    return [ast.unparse(line.value.left), *_names_outwards(line.value.right)], gains
+
+
+_FORWARD = ["x", "LN", "fin", "LN", "fout"]
+"""The paper's (1)-(4): a norm before the input projection and one before the output projection, and the skip."""
+_SCALED = {"ffn": "γ", "v_proj": "γ", "out_proj": "γ", "q_proj": "1", "k_proj": "1"}
+"""The paper's Section 2: what is scaled, and that queries and keys are not."""
+
+
+def _same_program(s: Values) -> list[bool | None]:
+    forward, gains = _read(s["code"])
+    return [forward == _FORWARD, gains == _SCALED]
+
+
+_S3_01 = Claim(
+    id="S3-01",
+    kind=Kind.REMARK,
+    source="slides",
+    locator="TL;DR, left",
+    quote="Notice that  $\\gamma$  is a constant.",
+    summary="the pseudo-code is the paper's; gamma in it is a constant",
+    parts=(
+        Part(
+            name="the same code as in the paper's Figure 2",
+            statement=_CODE,
+            checks=(
+                check(Route.CITATION, "character by character, blanks aside", _same_characters, is_direct=True),
+                check(
+                    Route.PROOF,
+                    "its syntax tree: LN, fin, LN, fout around the skip; gamma on ffn, v and out, 1 on q and k, as the "
+                    "paper says in words ('w is [...]' meant as 'w in [...]', or nothing would be set)",
+                    _same_program,
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="no inner norm", statement=_edited("fout(LN(fin(LN(x))))", "fout(fin(LN(x)))")),
+                Mutant(name="norm of the branch", statement=_edited("fout(LN(fin(LN(x))))", "LN(fout(fin(LN(x))))")),
+                Mutant(name="queries and keys scaled", statement=_edited("gain=1", "gain=γ")),
+                Mutant(name="values not scaled", statement=_edited("'ffn', 'v_proj',", "'ffn',")),
+            ),
+        ),
+        Part(
+            name="gamma is a constant: one number for a model, the same in every sublayer",
+            statement=GAMMAS,
+            checks=(
+                check(
+                    Route.PROOF,
+                    "the table's gammas have no letter but N and M, and are positive numbers at each",
+                    lambda s: [_is_number_of_layers(gamma) for _, gamma in s],
+                    is_direct=True,
+                ),
+            ),
+            mutants=(
+                Mutant(name="the sublayer's own", statement=GAMMAS.with_(encoder=sqrt(1 + l))),
+                Mutant(name="0 at one layer", statement=GAMMAS.with_(decoder=M - 1)),
+            ),
+        ),
+    ),
+)
+
+
+def _is_number_of_layers(gamma: Expr) -> bool:
+    values = [gamma.subs({N: layers, M: layers}) for layers in (1, 2, 6, 100)]
+    return gamma.free_symbols <= {N, M} and all(bool(value > 0) for value in values)
+
+
+# ---------------------------------------------------------------- S3-02: the table of gamma
+
+_S3_02 = claim(
+    "S3-02",
+    kind=Kind.RESULT,
+    source="slides",
+    locator="TL;DR, right",
+    quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
+    summary="gamma: sqrt(log 2N); sqrt(log 2M); encoder-decoder sqrt((1/3) log 3M log 2N) and sqrt(log 3M)",
+    uses=("S2-19", "S3-13"),
+    statement=GAMMAS,
+    checks=GAMMA_CHECKS,
+    mutants=GAMMA_MUTANTS,
+    cells=GAMMA_CELLS,
+)
+
+
+# ---------------------------------------------------------------- S3-03: the bound is lower, no explosion
+
+_LOWER = Values.of(ratio=log(L) / L)
+
+
+def _lower_by_theory(s: Values) -> list[bool | None]:
+    from theory.bounds.update import derive_bound
+
+    of_sub, of_post = (order_key(derive_bound(name).order) for name in ("sub-ln", "post-ln"))
+    printed = order_key(order_of(s["ratio"]))
+    return [all(a - b == c for a, b, c in zip(of_sub, of_post, printed, strict=True))]
+
+
+def _lower_summed(s: Values) -> list[bool | None]:
+    ratios = []
+    for length in second_meanfield.LENGTHS:
+        ratio = float(bracket_value(length, S.One)) / (2 * length)
+        ratios.append(math.log(ratio / float(s["ratio"].subs(L, length))))
+    return [algebra.settles(ratios)]
+
+
+_S3_03 = Claim(
+    id="S3-03",
+    kind=Kind.RESULT,
+    source="slides",
+    locator="Magneto: Sub-LayerNorm",
+    quote="Sub-LN has a lower bound of model update and does not suffer from activation explosion.",
+    summary="Sub-LN's (upper) bound of model update is lower than that of the others; no activation explosion",
+    uses=(
+        "S3-06",
+        "S3-09",
+        "S3-11",
+    ),
+    parts=(
+        Part(
+            name="the bound is lower than Post-LN's, gains 1",
+            statement=_LOWER,
+            checks=(
+                check(Route.PROOF, "orders of the derived bounds", _lower_by_theory),
+                check(Route.NUMERIC, "2 + 2 H_{L-1} over 2L, at 10^2, 10^4, 10^6", _lower_summed, is_direct=True),
+            ),
+            mutants=(
+                Mutant(name="as large", statement=_LOWER.with_(ratio=1)),
+                Mutant(name="1/L", statement=_LOWER.with_(ratio=1 / L)),
+            ),
+        ),
+        comparison(
+            "S3-03",
+            "the bound is lower than Pre-LN's, equal gains",
+            compared("bound", NONE),
+            "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
+            f"lower where w_l >> w_i and {NOT_FIRST}, and log L times as low at Magneto's own gain sqrt(log L), L > 2, "
+            "beside Pre-LN at gain 1",
+            (compared("bound", LATER), "lower where any sublayer but the first explodes"),
+        ),
+        explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
+    ),
+    expected=Verdict.REFUTED,
+)
+
+CLAIMS: tuple[Claim, ...] = (_S3_01, _S3_02, _S3_03)
