@@ -14,18 +14,11 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from paper_checks.claims.claim import Check, Evidence, Mutant, Route
-from paper_checks.routes.checks import all_of, check, outcome
+from paper_checks.claims.claim import Check, Mutant, Route
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.result_tables import DIVERGED, Column, Table
 
 OURS = "Magneto"
-
-
-@dataclass(frozen=True)
-class Words:
-    """A statement that nothing here decides, in words."""
-
-    text: str
 
 
 # ---------------------------------------------------------------- who is best
@@ -75,22 +68,20 @@ def _margins(column: Column, model: str) -> dict[str, Decimal]:
 
 
 def _wins_printed(id_: str) -> Check:
-    def run(statement: Wins) -> Evidence:
+    def decide(statement: Wins) -> Answers:
         margins = {column: _margins(column, statement.model) for column in statement.columns}
         found = [all(margin > 0 for margin in each.values()) for each in margins.values()]
         winners = {c.place: f"{' = '.join(best(c))} {c.of(best(c)[0])}" for c in statement.columns}
         lost = [column for column, won in zip(margins, found, strict=True) if not won]
-        return Evidence(
-            route=Route.ARITHMETIC,
-            num_effective=len(found),
-            verdict=outcome(all_of(found)),
+        return Answers(
+            holds=found,
             detail=f"printed numbers compared: better in {sum(found)} of {len(found)} columns",
             numbers={"best": winners, "least margin": str(min(min(each.values()) for each in margins.values()))},
             steps=tuple(f"{column.place}: {_line(column)}" for column in statement.columns),
             counterexample=_loss(id_, statement, lost) if lost else None,
         )
 
-    return Check(route=Route.ARITHMETIC, run=run, is_direct=True)
+    return check(Route.ARITHMETIC, "printed numbers compared", decide, is_direct=True)
 
 
 def _line(column: Column) -> str:
@@ -228,16 +219,11 @@ class Bold:
         )
 
 
-def _bold_is_best(statement: Bold) -> Evidence:
+def _bold_is_best(statement: Bold) -> Answers:
     found = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
     ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
-    return Evidence(
-        route=Route.ARITHMETIC,
-        num_effective=len(found),
-        verdict=outcome(all(found.values())),
-        detail="the bold entries of a column are those with its largest number, or smallest error rate",
-        numbers={"columns": len(found), "ties": ties, "wrong": [place for place, right in found.items() if not right]},
-    )
+    wrong = [place for place, right in found.items() if not right]
+    return Answers(holds=list(found.values()), numbers={"columns": len(found), "ties": ties, "wrong": wrong})
 
 
 def _bold_by_pairs(statement: Bold) -> list[bool | None]:
@@ -254,7 +240,12 @@ def _bold_by_pairs(statement: Bold) -> list[bool | None]:
 
 
 BOLD_CHECKS = (
-    Check(route=Route.ARITHMETIC, run=_bold_is_best, is_direct=True),
+    check(
+        Route.ARITHMETIC,
+        "the bold entries of a column are those with its largest number, or smallest error rate",
+        _bold_is_best,
+        is_direct=True,
+    ),
     check(Route.NUMERIC, "every bold entry against every other of its column", _bold_by_pairs, is_direct=True),
 )
 

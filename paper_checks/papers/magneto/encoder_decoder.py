@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Integer, Poly, Rational, S, cancel, fraction, harmonic, together
 
+from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes import algebra, second_meanfield
@@ -541,6 +542,7 @@ _S2_19 = claim(
     mutants=(
         Mutant(name="no third", statement=_CROSS.with_(coupling=1 + harmonic(3 * M - 1), share=1)),
         Mutant(name="H_3M", statement=_CROSS.with_(coupling=(1 + harmonic(3 * M)) / 3)),
+        *broken(_CROSS, "coupling"),
     ),
 )
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, together
 
+from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
@@ -132,7 +133,7 @@ def term_step(id_: str, source: str, locator: str, quote: str) -> Claim:
                 ),
                 mutants=(
                     Mutant(name="w_l for w_l^2", statement=_EQUALITY.with_(right=_WEIGHT / (w[l] * _V))),
-                    Mutant(name="v_l^2 below", statement=_EQUALITY.with_(right=_WEIGHT / (v[l] ** 2 * _V))),
+                    *broken(_EQUALITY, "right"),
                 ),
             ),
             Part(
