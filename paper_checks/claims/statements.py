@@ -107,10 +107,16 @@ class Decimals:
 
 @dataclass(frozen=True)
 class Sublayer:
-    """What a branch does to its input, in the order in which it does it."""
+    """A sublayer as it is printed: what a branch does to its input, in that order, and whether its input is added.
+
+    kind: attention or ffn, where the source says which.
+    """
 
     steps: tuple[str, ...]
+    kind: str = ""
+    has_residual: bool = True
 
     @property
     def text(self) -> str:
-        return "x + " + "".join(f"{step}(" for step in reversed(self.steps)) + "x" + ")" * len(self.steps)
+        branch = "".join(f"{step}(" for step in reversed(self.steps)) + "x" + ")" * len(self.steps)
+        return f"{self.kind}{': ' if self.kind else ''}{'x + ' if self.has_residual else ''}{branch}"

@@ -44,20 +44,6 @@ UNSCALED = frozenset({"q", "k", "cross_q", "cross_k", "cross_v", "cross_out"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Equation:
-    """A sublayer as an equation prints it: the steps from the input on, and whether the input is added at the end."""
-
-    kind: str
-    steps: tuple[str, ...]
-    has_residual: bool
-
-    @property
-    def text(self) -> str:
-        branch = "".join(f"{step}(" for step in reversed(self.steps)) + "x" + ")" * len(self.steps)
-        return f"{self.kind}: {'x + ' if self.has_residual else ''}{branch}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Case:
     """A real network of one sublayer behind some others: its matrices by role, its stream before and after it."""
 
@@ -112,7 +98,7 @@ def cases(kind: str, placement: str) -> tuple[Case, ...]:
     return tuple(found)
 
 
-def agrees(equation: Equation, case: Case) -> bool:
+def agrees(equation: Sublayer, case: Case) -> bool:
     """Whether the equation gives what the network gives: x_l where it prints the residual, else x_l - x_{l-1}."""
     found = evaluate(equation, case)
     return close(found, case.after_TD - (0 if equation.has_residual else case.before_TD))
@@ -123,7 +109,7 @@ def close(first: Array, second: Array) -> bool:
     return bool(abs(first - second).max() <= 1e-9 * abs(second).max())
 
 
-def evaluate(equation: Equation, case: Case) -> Array:
+def evaluate(equation: Sublayer, case: Case) -> Array:
     """The printed steps one after the other, in plain numpy."""
     state: Any = case.before_TD
     for step in equation.steps:
@@ -183,7 +169,7 @@ def _in_network(placement: str) -> Check:
 
 
 def _as_stack(scheme_name: str) -> Check:
-    def decide(s: Equation) -> list[bool | None]:
+    def decide(s: Sublayer) -> list[bool | None]:
         from theory.schemes import scheme
 
         placement = scheme(scheme_name).stack.placement
@@ -198,8 +184,8 @@ def _as_stack(scheme_name: str) -> Check:
     )
 
 
-_MSA = Equation(kind="attention", steps=STEPS["attention"], has_residual=True)
-_FFN = Equation(kind="ffn", steps=STEPS["ffn"], has_residual=False)
+_MSA = Sublayer(kind="attention", steps=STEPS["attention"], has_residual=True)
+_FFN = Sublayer(kind="ffn", steps=STEPS["ffn"], has_residual=False)
 
 _S2_01 = Claim(
     id="S2-01",
@@ -242,10 +228,10 @@ _BINDINGS = {
 }
 
 
-def _bound(s: Sublayer, kind: str) -> Equation:
+def _bound(s: Sublayer, kind: str) -> Sublayer:
     """subln(x) with fin and fout of a kind of sublayer put in."""
     steps = tuple(inner for step in s.steps for inner in _BINDINGS[kind].get(step, (step,)))
-    return Equation(kind=kind, steps=steps, has_residual=True)
+    return Sublayer(kind=kind, steps=steps, has_residual=True)
 
 
 SUBLN_CHECKS = (
@@ -283,7 +269,7 @@ def _by_degree(s: Values) -> list[bool | None]:
 def _degree(role: str) -> int:
     """Of the branch without norms in one of its matrices, at equal tokens; ArithmeticError if it is no whole one."""
     kind = "ffn" if role in ("fc1", "fc2") else "attention"
-    plain = Equation(kind=kind, steps=tuple(step for step in STEPS[kind] if step != "LN"), has_residual=False)
+    plain = Sublayer(kind=kind, steps=tuple(step for step in STEPS[kind] if step != "LN"), has_residual=False)
     case = cases(kind, "none")[1]
     case = replace(case, before_TD=case.before_TD[:1].repeat(len(case.before_TD), axis=0))
     scaled = replace(case, weights={**case.weights, role: 3 * case.weights[role]})
@@ -428,7 +414,7 @@ _S2_04 = Claim(
 
 # ---------------------------------------------------------------- S2-05: (6)-(8)
 
-_EIGHT = Equation(kind="ffn", steps=("LN", "W1", "phi", "W2"), has_residual=True)
+_EIGHT = Sublayer(kind="ffn", steps=("LN", "W1", "phi", "W2"), has_residual=True)
 _before, _out, _g = scratch("x_before"), scratch("G_x"), IndexedBase("g")
 _SEVEN = Values.of(sublayer=_out, inside=_before + Sum(_g[l], (l, 1, L)))
 """(7): x^l = G^l(x^(l-1)); x^e is LN of ``inside``, where x_before stands for x and g_l for G^l(x^(l-1))."""
