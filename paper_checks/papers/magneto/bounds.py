@@ -81,6 +81,9 @@ def _split(branch: str, input_second: int) -> str:
     )
 
 
+_THEN_AS_RMS = KAPPA + "; and then as with ReLU and RMSNorm"
+
+
 def _exceeded_from(network: str, part: str) -> Sentence:
     text = KAPPA + f"; at gains 1 {network} exceeds (12) from " + "{first} sublayers on"
     return told(text, first=number(part, "num_sublayers"))
@@ -109,12 +112,7 @@ _S2_08 = Claim(
     locator="Section 3.2, Theorem 3.1, (10)",
     quote="Under SGD update, Fpre satisfies:\nFpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
     summary="the update of Pre-LN is at most (10), for any gains",
-    uses=(
-        "S2-05",
-        "S2-06",
-        "S2-07",
-        "S2-09",
-    ),
+    uses=("S2-05", "S2-06", "S2-07", "S2-09"),
     parts=(
         recorded_too(
             inequality(
@@ -163,11 +161,7 @@ _S2_13 = Claim(
     locator="Section 3.2, Theorem 3.2, (12)",
     quote="Under SGD update, Fsub satisfies:\nFsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
-    uses=(
-        "S2-06",
-        "S2-07",
-        "S2-14",
-    ),
+    uses=("S2-06", "S2-07", "S2-14"),
     parts=(
         recorded_too(
             inequality(
@@ -209,7 +203,7 @@ _S2_13 = Claim(
             "uneven gains, relu, LayerNorm",
             _SUB,
             expected=_REFUTED,
-            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+            condition=_THEN_AS_RMS,
         ),
         inequality(
             "uneven gains, relu, RMSNorm",
@@ -223,13 +217,13 @@ _S2_13 = Claim(
             "uneven gains, gelu, LayerNorm",
             _SUB.with_(activation="gelu"),
             expected=_REFUTED,
-            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+            condition=_THEN_AS_RMS,
         ),
         inequality(
             "uneven gains, gelu, RMSNorm",
             _SUB.with_(activation="gelu", norm_kind="rmsnorm"),
             expected=_REFUTED,
-            condition=f"{KAPPA}; and then as with ReLU and RMSNorm",
+            condition=_THEN_AS_RMS,
         ),
         _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),

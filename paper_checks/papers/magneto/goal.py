@@ -276,10 +276,7 @@ _S2_24 = Claim(
     locator="Abstract, and Section 1",
     quote="tecture for various tasks and modalities with\nguaranteed training stability.",
     summary="Magneto has guaranteed training stability",
-    uses=(
-        "S2-17",
-        "S2-20",
-    ),
+    uses=("S2-17", "S2-20"),
     parts=(
         growth_part(
             "what is derived, FFN sublayers alone: the first step's update does not grow with depth (relu, LayerNorm)",

@@ -221,6 +221,11 @@ _S2_01 = Claim(
 
 # ---------------------------------------------------------------- S2-02: the pseudo-code
 
+PSEUDO_CODE = (
+    "def subln(x):\nreturn x + fout(LN(fin(LN(x))))\ndef subln_init(w):\nif wis ['ffn','v_proj','out_proj']:\n"
+    "nn.init.xavier_normal_(w, gain=γ)\nelif wis ['q_proj','k_proj']:\nnn.init.xavier_normal_(w, gain=1)"
+)
+"""Figure 2, in an extraction that lost indents and some blanks."""
 _SUBLN = Sublayer(("LN", "fin", "LN", "fout"))
 _BINDINGS = {
     "attention": {"fin": ("QKV", "attention"), "fout": ("WO",)},
@@ -317,8 +322,7 @@ _S2_02 = Claim(
     kind=Kind.RESULT,
     source="magneto",
     locator="Section 2, Figure 2, top left",
-    quote="def subln(x):\nreturn x + fout(LN(fin(LN(x))))\ndef subln_init(w):\nif wis ['ffn','v_proj','out_proj']:\n"
-    "nn.init.xavier_normal_(w, gain=γ)\nelif wis ['q_proj','k_proj']:\nnn.init.xavier_normal_(w, gain=1)",
+    quote=PSEUDO_CODE,
     summary="subln(x) = x + fout(LN(fin(LN(x)))); gain gamma on ffn, v_proj, out_proj, gain 1 on q_proj, k_proj",
     uses=("S2-01", "S2-06"),
     parts=(

@@ -11,6 +11,7 @@ from sympy import Expr, S, log, sqrt
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
+from paper_checks.papers.magneto.sublayers import PSEUDO_CODE
 from paper_checks.papers.magneto.theorems import GAMMA_CELLS, GAMMA_CHECKS, GAMMA_MUTANTS, GAMMAS, bracket_value
 from paper_checks.papers.slides.initialization import explosion
 from paper_checks.routes import algebra, second_meanfield
@@ -30,18 +31,6 @@ def subln_init(w):
         nn.init.xavier_normal_(w, gain=1)
 """
 """The slides' code; its gamma is typeset there."""
-_PAPER_CODE = """\
-def subln(x):
-return x + fout(LN(fin(LN(x))))
-def subln_init(w):
-if wis ['ffn','v_proj','out_proj']:
-nn.init.xavier_normal_(w, gain=γ)
-elif wis ['q_proj','k_proj']:
-nn.init.xavier_normal_(w, gain=1)
-"""
-"""Figure 2 of the paper, in an extraction that lost indents and some blanks."""
-
-
 _CODE = Values.of("; ".join(line.strip() for line in _SLIDE_CODE.splitlines() if line), code=_SLIDE_CODE)
 
 
@@ -50,7 +39,7 @@ def _edited(old: str, new: str) -> Values:
 
 
 def _same_characters(s: Values) -> list[bool | None]:
-    return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", _PAPER_CODE)]
+    return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", PSEUDO_CODE)]
 
 
 def _names_outwards(call: ast.expr) -> list[str]:
@@ -187,11 +176,7 @@ _S3_03 = Claim(
     locator="Magneto: Sub-LayerNorm",
     quote="Sub-LN has a lower bound of model update and does not suffer from activation explosion.",
     summary="Sub-LN's (upper) bound of model update is lower than that of the others; no activation explosion",
-    uses=(
-        "S3-06",
-        "S3-09",
-        "S3-11",
-    ),
+    uses=("S3-06", "S3-09", "S3-11"),
     parts=(
         Part(
             name="the bound is lower than Post-LN's, gains 1",
