@@ -16,10 +16,10 @@ from typing import Any
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict, told
+from paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, outcome
+from paper_checks.routes.checks import GROWTH, Answers, check
 from theory.symbols import L
 
 KAPPA = (
@@ -50,7 +50,7 @@ def _log_update(statement: Growth, log_length: float) -> mpmath.mpf:
     return mpmath.log((one.fc1 + one.fc2) * reaching)
 
 
-def _by_gamma_functions(statement: Growth) -> Evidence:
+def _by_gamma_functions(statement: Growth) -> Answers:
     order = lambdify(L, log(statement.order), modules="mpmath")
     with mpmath.workdps(30):
         ratios = [_log_update(statement, x) - order(mpmath.exp(x)) for x in _LOGS]
@@ -58,14 +58,11 @@ def _by_gamma_functions(statement: Growth) -> Evidence:
         numbers: dict[str, Any] = {
             f"log L = {x}": f"exp({mpmath.nstr(r, 4)})" for x, r in zip(_LOGS, ratios, strict=True)
         }
-    return Evidence(
-        route=Route.NUMERIC,
-        num_effective=len(ratios),
-        verdict=outcome(holds),
-        detail="update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature: "
-        + ("settles" if holds else "does not settle"),
-        numbers=numbers,
-    )
+    said = "settles" if holds else "does not settle"
+    return Answers(holds=[holds], num_effective=len(ratios), detail=f"{_BY_GAMMA}: {said}", numbers=numbers)
+
+
+_BY_GAMMA = "update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature"
 
 
 def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Sentence], condition: str | Sentence) -> Part:
@@ -73,7 +70,7 @@ def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Senten
     return Part(
         name=name,
         statement=statement,
-        checks=(GROWTH[0], Check(route=Route.NUMERIC, run=_by_gamma_functions, is_direct=True)),
+        checks=(GROWTH[0], check(Route.NUMERIC, _BY_GAMMA, _by_gamma_functions, is_direct=True)),
         mutants=(Mutant(name="L^(1/2) times it", statement=statement.with_(order=sqrt(L) * statement.order)),),
         expected=Verdict.REFUTED,
         instead=Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),

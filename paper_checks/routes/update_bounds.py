@@ -363,7 +363,8 @@ def _term_by_term(statement: Inequality) -> bool:
 # ---------------------------------------------------------------- real networks
 
 WIDTH, NUM_SEEDS = 64, 192
-"""At a width d an update is larger than at infinite width by a share of the order of L/d."""
+"""How wide networks are, and how many. At a width d an update is larger than at infinite width by a share of the order
+of L/d."""
 
 
 @cache
@@ -388,7 +389,10 @@ def measured_update(
 
 
 def stack_config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
-    """sides: v and w of the encoder or the only stack; then of the decoder, where there is one."""
+    """Square FFN sublayers with gains of their own.
+
+    sides: v and w of the encoder or the only stack; then of the decoder, where there is one.
+    """
     from sims.model import ModelConfig, SublayerConfig
 
     stacks = [

@@ -21,10 +21,10 @@ from typing import Any
 
 from sympy import lambdify
 
-from paper_checks.claims.claim import Check, Evidence, Mutant, Part, Route
+from paper_checks.claims.claim import Mutant, Part, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import second_meanfield
-from paper_checks.routes.checks import outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import LEVEL, Interval, ends
 from sims.stats import difference, estimate
 from theory.symbols import L
@@ -118,21 +118,22 @@ def second_rise(
     return Interval(second.low / first.high, second.high / first.low)
 
 
-def _run(statement: Growth) -> Evidence:
+def _rises_as(statement: Growth) -> Answers:
     networks = [second_meanfield.coefficients(statement.scheme, length) for length in DEPTHS]
     gains = tuple(network.gain_in for network in networks)
-    found = second_rise(networks[0].placement, gains, (statement.activation,), statement.norm_kind)
+    rise = second_rise(networks[0].placement, gains, (statement.activation,), statement.norm_kind)
     order = lambdify(L, statement.order, modules="math")
     printed = [gain**2 * float(order(length)) for length, gain in zip(DEPTHS, gains, strict=True)]
     ratio = (printed[2] - printed[1]) / (printed[1] - printed[0])
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=1,
-        verdict=outcome(found.low <= ratio <= found.high),
+    return Answers(
+        holds=[rise.low <= ratio <= rise.high],
         detail=f"real networks {WIDTH} wide, {NUM_NETWORKS} a depth: the update times gain^2 from {DEPTHS[1]} to "
-        f"{DEPTHS[2]} sublayers rises {found.text} times as much as from {DEPTHS[0]} to {DEPTHS[1]}; as the order, "
+        f"{DEPTHS[2]} sublayers rises {rise.text} times as much as from {DEPTHS[0]} to {DEPTHS[1]}; as the order, "
         f"{ratio:.2g} times",
     )
+
+
+_RISES_AS = check(Route.MEASURED, f"the rise of the update in real networks {WIDTH} wide", _rises_as, is_direct=True)
 
 
 def measured_too(part: Part) -> Part:
@@ -141,6 +142,6 @@ def measured_too(part: Part) -> Part:
     assert isinstance(statement, Growth)
     return replace(
         part,
-        checks=(*part.checks, Check(route=Route.MEASURED, run=_run, is_direct=True)),
+        checks=(*part.checks, _RISES_AS),
         mutants=(*part.mutants, Mutant(name="L times it", statement=statement.with_(order=L * statement.order))),
     )

@@ -414,6 +414,21 @@ def coupled_bound(decoder: Sequence[float], encoder: Sequence[float], residue: i
     return printed_sub(decoder, decoder) + coupling * printed_sub(encoder, encoder)
 
 
+def test_S2_18_networks_of_the_claim_are_these() -> None:
+    """The claim's, whose cross-attentions are put into sims' ensemble, against explicit matrices of the same width."""
+    from paper_checks.papers.magneto.encoder_decoder import measured_update_of_two
+    from paper_checks.routes.update_bounds import WIDTH
+
+    decoder, encoder = (2.0,) * 6, (1.0,) * 4
+    of_claim = measured_update_of_two((decoder, decoder), (encoder, encoder), "layernorm")
+    sample = encoder_decoder_updates(decoder, encoder, "layernorm", width=WIDTH, num_seeds=200, matrices="explicit")
+    low, high = interval(sample)
+    assert low < of_claim.high
+    assert of_claim.low < high
+    assert of_claim.high - of_claim.low < of_claim.low
+    assert high - low < low
+
+
 def test_S2_18_uneven_gains(sizes: Sizes) -> None:
     """Whether the first or the second of each three is the cross-attention."""
     decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))

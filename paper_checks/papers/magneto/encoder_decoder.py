@@ -146,7 +146,7 @@ _OWN_INIT = Part(
 
 _EQUAL, _TELESCOPED = "equal gains on either side", "sums of 1/V_l"
 _ANY = Values.of(
-    "update of an encoder-decoder Magneto, relu, {norm_kind} <= {share} ({form}) at {gains}, cross-attentions "
+    "update of an encoder-decoder Magneto, relu, {norm_kind} <= {form} at {gains}, cross-attentions "
     "l % 3 = {remainder}",
     norm_kind="rmsnorm",
     share=1,
@@ -154,7 +154,8 @@ _ANY = Values.of(
     gains="any gains",
     remainder=2,
 )
-"""For the sublayers that the theorem writes. form: (14)-(16), or with S_L/S_l for 1 + sum_k s_k/S_(k-1)."""
+"""For the sublayers that the theorem writes. share: of the bound, 1 but in mutants. form: (14)-(16), or the same with
+S_L/S_l for 1 + sum_k s_k/S_(k-1)."""
 
 
 def _bound(s: Values, decoder: Side, encoder: Side) -> Fraction:
@@ -349,7 +350,7 @@ _ENDS = (Rational(1, 2**8), Integer(2**8), Integer(2**16))
 
 
 @cache
-def _measured_update(decoder: FloatSide, encoder: FloatSide, norm_kind: str) -> Interval:
+def measured_update_of_two(decoder: FloatSide, encoder: FloatSide, norm_kind: str) -> Interval:
     """Where the mean update lies of encoder-decoders as Theorem 3.3 writes them: cross-attentions are FFNs.
 
     They are of the encoder's output. ``sims.measure`` has no such network, so its sublayers are put into the ensemble
@@ -369,8 +370,8 @@ def _measured_update(decoder: FloatSide, encoder: FloatSide, norm_kind: str) -> 
     config = task.on(stack_config("sub-ln", encoder, decoder, norm_kind=norm_kind, d_model=WIDTH))
     model = TwoSided([Member(config, seed) for seed in seeds])
     inputs = draw_inputs(config, task, seeds, model.get_parameter("_weights.head").dtype, "cpu")
-    found = first_order(model, inputs, task, ["sgd"])
-    return interval(roles_of(model, found.functionals["sgd"])["update"].tolist())
+    order = first_order(model, inputs, task, ["sgd"])
+    return interval(roles_of(model, order.functionals["sgd"])["update"].tolist())
 
 
 def _in_networks(s: Values) -> Iterator[tuple[str, Interval, float]]:
@@ -385,7 +386,7 @@ def _in_networks(s: Values) -> Iterator[tuple[str, Interval, float]]:
             if s["gains"] == _EQUAL
             else "v_l = w_l = 4^(l-1)"
         )
-        yield name, _measured_update((v_d, w_d), (v_e, w_e), s["norm_kind"]), float(_bound(s, *sides))
+        yield name, measured_update_of_two((v_d, w_d), (v_e, w_e), s["norm_kind"]), float(_bound(s, *sides))
 
 
 _MEASURED = below("real encoder-decoders, one token on either side, N = M = 2, or 1 where v = 16", _in_networks)
