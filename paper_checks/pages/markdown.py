@@ -23,6 +23,11 @@ def section(page: str, name: str, **values: Any) -> str:
     return "".join(template.blocks[name](template.new_context(values)))
 
 
+def caption(name: str, **values: Any) -> str:
+    """Of a figure: a block of captions.md.jinja, in one line."""
+    return " ".join(section("captions", name, **values).split())
+
+
 @cache
 def _environment() -> Environment:
     """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from markupsafe import Markup
 
@@ -18,7 +19,7 @@ from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline
-from paper_checks.pages.markdown import interval, span
+from paper_checks.pages.markdown import caption, interval, span
 from paper_checks.pages.transformers.cells import ROLES, Cell, Index, Name, cell
 from paper_checks.pages.transformers.figures import measured_point
 from paper_checks.pages.transformers.growth import Laws, last_exponent
@@ -138,16 +139,10 @@ def stacks(name: str, optimizer: str) -> Beside:
 def _of_transformers(name: str, optimizer: str) -> Figure:
     found = transformers(name, optimizer)
     assert found.law is not None
-    slope = last_exponent(found.law)
-    deep = "" if slope is None else f" From 500 to 1,000 layers it goes as N^{_power(slope)}."
     return Figure(
         svg=_drawn(found, "layers N", lambda role: unit_power(optimizer, role)),
         title=f"{name} under {optimizer}: a Transformer encoder",
-        caption=(
-            f"Update U against layers N. Lines: predicted, no fitted constant; solid with heads of the size that is "
-            f"measured, dotted with infinitely large ones, up to 1,000 layers. Points: measured at d = {WIDE}, 95 % "
-            f"intervals over {_seeds(found)} random networks. {_said(found, 'N')}{deep}"
-        ),
+        caption=caption("transformers", slope=last_exponent(found.law), **_said(found, "N")),
         rows=_rows(found, "N"),
     )
 
@@ -157,33 +152,23 @@ def _of_stacks(name: str, optimizer: str) -> Figure:
     return Figure(
         svg=_drawn(found, "sublayers L", lambda _: 0.0),
         title=f"{name} under {optimizer}: an FFN-only stack",
-        caption=(
-            f"Update U against sublayers L. Line: predicted, exact at infinite width, no fitted constant. Points: "
-            f"measured at d = {WIDE}, 95 % intervals over {_seeds(found)} random networks. {_said(found, 'L')}"
-        ),
+        caption=caption("stacks", **_said(found, "L")),
         rows=_rows(found, "L"),
     )
 
 
-def _power(slope: float) -> str:
-    return f"{round(slope, 2) + 0.0:.2f}"
-
-
-def _seeds(found: Beside) -> str:
-    return span([one.num_seeds for one in found.cells.values() if one.num_seeds])
-
-
-def _said(found: Beside, letter: str) -> str:
-    """Of the update: that it is 0, or the ratio that is farthest from 1."""
-    if found.is_zero(UPDATE):
-        return (
-            "The update of the branch matrices is exactly 0, predicted and measured: branches or gradients begin at 0."
-        )
+def _said(found: Beside, letter: str) -> dict[str, Any]:
+    """Of the update, for the caption: whether it is 0, else the ratio that is farthest from 1."""
     ratios = [(depth, one.estimates[UPDATE]) for depth, one in found.cells.items() if UPDATE in one.estimates]
-    if not ratios:
-        return "The update is not measured."
-    depth, worst = max(ratios, key=lambda pair: abs(pair[1].mean - 1))
-    return f"Measured over predicted, farthest from 1: {interval(worst)} at {letter} = {depth}."
+    depth, worst = max(ratios, key=lambda pair: abs(pair[1].mean - 1), default=(None, None))
+    return {
+        "wide": WIDE,
+        "seeds": span([one.num_seeds for one in found.cells.values() if one.num_seeds]),
+        "is_zero": found.is_zero(UPDATE),
+        "worst": None if worst is None else interval(worst),
+        "depth": depth,
+        "letter": letter,
+    }
 
 
 def _drawn(found: Beside, x: str, unit: Callable[[str], float]) -> Markup:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paper_checks.experiments.kernel_laws import Law, law
 from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
+from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, transformers
 from paper_checks.pages.transformers.growth import FLAT, last_exponent
 from paper_checks.pages.transformers.text import WIDE
@@ -74,11 +75,8 @@ def _number(value: float) -> str:
 def picture() -> Drawing:
     """A panel for each optimizer, on one vertical axis. LookupError where its numbers are not kept."""
     said = titles()
-    caption = (
-        f"{said['sgd']}; under Adam it {goes(law('deepnorm', 'adam'))}, and Su's row for Adam "
-        f"{goes(law('su-adam', 'adam'))}. Lines: predicted, no fitted constant. Points: real Transformers, "
-        f"measured at d = {WIDE}, 95 % intervals."
-    )
+    deepnorm, su_adam = (goes(law(scheme, "adam")) for scheme in ("deepnorm", "su-adam"))
+    below = caption("why", sgd=said["sgd"], adam=deepnorm, su_adam=su_adam, wide=WIDE)
     panels = [
         Panel(
             title=raised(said[optimizer]),
@@ -92,7 +90,7 @@ def picture() -> Drawing:
     note = f"Lines: predicted, no fitted constant. Points: measured, d = {WIDE}, 95 % intervals."
     title = "How far one optimizer step moves a Transformer"
     return Drawing(
-        panels=panels, title=title, caption=caption, note=note, columns=2, width=440, height=330, scale="shared"
+        panels=panels, title=title, caption=below, note=note, columns=2, width=440, height=330, scale="shared"
     )
 
 

@@ -17,6 +17,7 @@ from paper_checks.claims.statements import Growth
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline, tick_label
+from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
 from paper_checks.pages.training.figures import drawings
 from paper_checks.pages.training.page import study as training_study
@@ -117,15 +118,10 @@ def _order_text(statement: Growth) -> str:
 
 
 def _growth_figure(printed: Sequence[_Printed], what: str) -> Figure:
-    has_points = any(one.points for one in printed)
-    points = " Points: measured, 95 % intervals." if has_points else ""
     return Figure(
         svg=inline(Drawing(panels=[_growth_panel(one) for one in printed])),
         title=f"Printed order and exact update: {what}",
-        caption=(
-            "Update against sublayers L. Solid: predicted at infinite width, no fitted constant; dashed: the printed "
-            f"order through its first point. Where the order is right, they stay parallel.{points}"
-        ),
+        caption=caption("growth", has_points=any(one.points for one in printed)),
         rows=[_growth_row(one) for one in printed],
     )
 
@@ -202,10 +198,7 @@ def _bounds(found: Claim) -> Iterator[Figure]:
     yield Figure(
         svg=inline(Drawing(panels=panels)),
         title="Printed bound and exact update",
-        caption=(
-            "Update over eta d and its printed bound, dashed, against sublayers L, at infinite width and the gains "
-            "v_l = w_l above each panel. The bound holds where the dashed line lies above."
-        ),
+        caption=caption("bound"),
         rows=rows,
     )
 

@@ -17,6 +17,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place
+from paper_checks.pages.markdown import caption
 from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
@@ -39,8 +40,6 @@ _BINS = 25
 _JUST_ABOVE, _ABOVE = 1.15, 1.35
 """The top of a panel of losses, over what can be had without the input: what is far above has not trained."""
 _RATE = "largest stable learning rate"
-_SEEDS = "Large: mean over seeds, faint: each seed"
-_ENDS = "an arrow: a seed's is at the end of what was tried, and the mean may lie farther out"
 Row = Sequence[float | None]
 """A number for each x, None where there is none."""
 
@@ -104,10 +103,7 @@ def _rates(record: Record) -> Drawing:
     return Drawing(
         panels=[panel("by depth", SCHEMES, LAYERS), panel(f"all schemes at {MIDDLE} layers", every, [MIDDLE])],
         title="largest stable rate by depth",
-        caption=(
-            "Largest rate at which a run ends below what can be had without its input, against depth. "
-            f"{_SEEDS}; {_ENDS}."
-        ),
+        caption=caption("training_rates"),
         columns=2,
         width=430,
         height=330,
@@ -142,11 +138,7 @@ def _curves(record: Record) -> Drawing:
     return Drawing(
         panels=panels,
         title="held-out loss by learning rate",
-        caption=(
-            f"Held-out loss after training at {MIDDLE} layers, against the learning rate, a panel for each scheme, the "
-            f"others in grey. {_SEEDS}; dashed: the entropy of the labels, which takes no network; an arrow: above the "
-            "picture."
-        ),
+        caption=caption("training_curves", layers=MIDDLE),
         columns=3,
         width=290,
         height=220,
@@ -189,12 +181,7 @@ def _predicts(record: Record) -> Drawing:
     return Drawing(
         panels=panels,
         title="update and largest stable rate",
-        caption=(
-            "Update at initialisation against the largest rate at which a run trains, or learns half, a panel for each "
-            "depth, a point for each scheme, means over seeds. Were the update all that decides, points would fall "
-            f"from left to right. A scheme whose update is 0 has no place here; {_ENDS}. Spearman's correlations are "
-            "in the table."
-        ),
+        caption=caption("training_predicts"),
         columns=2,
         width=430,
         height=280,
@@ -277,12 +264,7 @@ def _warmup(record: Record) -> Drawing:
             Panel(title="gradient of the decoder's top layer", x="step", y="norm", curves=tops, x_kind="places"),
         ],
         title="training loss on translation",
-        caption=(
-            f"Training loss on translation, the rate {RATE:.1e} but where it says otherwise: means over parts of a run "
-            "and over seeds, bands from the lowest seed to the highest. Dashed grey: what can be had without the "
-            "input. Last: norm of the gradient of the loss by the matrices of the decoder's top layer; mean "
-            "(geometric) over seeds, and each seed."
-        ),
+        caption=caption("training_warmup", rate=RATE),
         columns=2,
         width=440,
         height=290,
@@ -320,10 +302,7 @@ def _thousand(record: Record) -> Drawing:
     return Drawing(
         panels=[_loss_panel(f"{n:,} layers", *pair, low) for n, pair in found.items()],
         title="training loss by depth",
-        caption=(
-            "Training loss by depth at one learning rate: mean over seeds, bands from the lowest seed to the highest. "
-            "Dashed grey: what can be had without the input."
-        ),
+        caption=caption("training_thousand"),
         columns=3,
         width=310,
         height=280,
@@ -351,10 +330,7 @@ def _updates(record: Record) -> Drawing:
     return Drawing(
         panels=panels,
         title="update along training",
-        caption=(
-            "The update along training, over its own value at initialisation: mean (geometric) over seeds and each "
-            f"seed. Grey: within a factor of {FACTOR:g}, where what theory says at initialisation still holds."
-        ),
+        caption=caption("training_updates", factor=FACTOR),
         columns=3,
         width=310,
         height=280,
@@ -384,10 +360,7 @@ def _own_row(record: Record) -> Drawing:
             for optimizer in OWN_GRIDS
         ],
         title="largest stable rate by optimizer and row",
-        caption=(
-            "Largest stable rate against depth, by optimizer; bold: its own row of the table, thin: another's. "
-            f"{_SEEDS}; {_ENDS}."
-        ),
+        caption=caption("training_own_row"),
         columns=3,
         width=310,
         height=280,
