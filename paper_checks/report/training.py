@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,33 +19,29 @@ Draw = Callable[[str], Markup]
 """The figure of that name, with its caption."""
 ELSEWHERE = {"TRANSFORMERS.md": "measured.html", "MEASURED.md": "measured.html", "CLAIMS.md": "claims.html"}
 """Pages of the repository that the site has too."""
+_FIGURE = re.compile(r"^!\[.*\]\(figures/(.+)\.svg\)\n(?:\n\*.*\*\n)?", re.MULTILINE)
+"""An image, with the caption below it."""
 
 
 def page(draw: Draw, path: Path = PAGE) -> Markup:
     """Its HTML. What is HTML in it is shown as text; a link to what the site does not have becomes text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = path.read_text(encoding="utf-8")
-    if text.startswith("<!--"):  # the line that says what generated it
-        text = text.partition("-->")[2]
-    tokens = parser.parse(text)
+    text = re.sub(r"\A<!--.*?-->", "", path.read_text(encoding="utf-8"))  # what generated it
+    tokens = parser.parse(_FIGURE.sub(r"```figure\n\1\n```\n", text))
     return Markup(parser.renderer.render(_turned(tokens, draw), parser.options, {}))
 
 
 def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
     """Figures drawn, headings with ids, tables that scroll by themselves, links within the site."""
     out: list[Token] = []
-    heading, num_tables, skipped = "", 0, 0
+    heading, num_tables = "", 0
     for i, token in enumerate(tokens):
-        if skipped:
-            skipped -= 1
-            continue
         if token.type == "heading_open":
             heading = tokens[i + 1].content
             if token.tag != "h1":
                 token.attrSet("id", _id(heading))
-        elif token.type == "paragraph_open" and (image := _image(tokens[i + 1])) is not None:
-            out.append(_html(draw(Path(str(image.attrGet("src"))).stem)))
-            skipped = 5 if _is_caption(tokens[i + 3 : i + 6]) else 2
+        elif token.type == "fence" and token.info == "figure":
+            out.append(_html(draw(token.content.strip())))
             continue
         elif token.type == "table_open":
             num_tables += 1
@@ -77,18 +74,6 @@ def _contents(tokens: Sequence[Token]) -> str:
     link = Markup('<a class="ref" href="#{}">{}</a>\n')
     links = Markup().join(link.format(_id(name), name) for name in names)
     return Markup('<nav class="chips" aria-label="Sections of this page">\n{}</nav>\n').format(links) if names else ""
-
-
-def _image(inline: Token) -> Token | None:
-    """The image that is all of a paragraph."""
-    children = inline.children or []
-    return children[0] if len(children) == 1 and children[0].type == "image" else None
-
-
-def _is_caption(tokens: Sequence[Token]) -> bool:
-    """A paragraph that is emphasised throughout."""
-    kinds = [child.type for child in tokens[1].children or []] if len(tokens) == 3 else []
-    return bool(kinds) and tokens[0].type == "paragraph_open" and (kinds[0], kinds[-1]) == ("em_open", "em_close")
 
 
 def _keep_links(inline: Token) -> None:
