@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from paper_checks.claims.claim import Sentence
+from paper_checks.claims.claim import Evidence, Part, PartResult, Verdict
 from paper_checks.pages import scheme_figures
 from paper_checks.papers.registry import claims
 from paper_checks.report import figures, site
@@ -72,57 +72,18 @@ def document_of(entries: list[Any], rows: Any = (), beside: Any = ()) -> dict[st
     return json.loads(as_text(found))
 
 
-def words(sentence: str | Sentence | None) -> str | None:
-    """A sentence whose numbers are not looked up."""
-    return sentence.text if isinstance(sentence, Sentence) else sentence
-
-
 def unchecked(id_: str) -> dict[str, Any]:
     """As it is expected, with evidence of no content."""
     claim = claims()[id_]
-    parts = [
-        {
-            "name": part.name,
-            "statement": part.statement.text,
-            "verdict": part.expected.value,
-            "expected": part.expected.value,
-            "condition": words(part.condition),
-            "correction": None,
-            "grounds": "",
-            "open": words(part.open),
-            "counterexample": None,
-            "instead_holds": True,
-            "evidence": [
-                {
-                    "route": check.route.value,
-                    "num_effective": 1,
-                    "verdict": "CONFIRMED",
-                    "of": "printed",
-                    "detail": "",
-                    "numbers": {},
-                    "steps": [],
-                }
-                for check in part.checks
-            ],
-        }
-        for part in claim.parts
-    ]
-    return {
-        "id": id_,
-        "kind": claim.kind.value,
-        "results": [],
-        "source": claim.source,
-        "locator": claim.locator,
-        "quote": claim.quote,
-        "statement": claim.summary,
-        "parts": parts,
-        "verdict": claim.expected.value,
-        "expected": claim.expected.value,
-        "counterexample": None,
-        "uses": list(claim.uses),
-        "evidence": [item for part in parts for item in part["evidence"]],
-        "mutants": None,
-    }
+
+    def result(part: Part) -> PartResult:
+        seen = (Evidence(route=one.route, num_effective=1, verdict=Verdict.CONFIRMED, detail="") for one in part.checks)
+        return PartResult(part=part, verdict=part.expected, evidence=tuple(seen))
+
+    results = [*map(result, claim.parts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "judge", lambda *_, **how: (claim.expected, results))
+        return engine.check(claim, with_mutants=False)
 
 
 # ---------------------------------------------------------------- pages
