@@ -37,7 +37,6 @@ from sims.training.outcomes import share
 _NAMED = 6
 NOTHING = "-"
 _ABSENT = "not in the record yet"
-_NOT_YET = f"{_ABSENT.capitalize()}."
 _ANSWERS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
 Records = Mapping[str, Record]
 
@@ -98,22 +97,19 @@ def summary(rates: Record, warm: Record, deep: Record, own: Record) -> str:
         predicts=_predicts(rates),
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
-        who=_who(deep),
-        keeps=_keeps(own),
+        who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
+        own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
+        other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
     )
 
 
-def _predicts(record: Record) -> str:
+def _predicts(record: Record) -> dict[str, Any] | None:
+    """None, here and below, where the record lacks what it needs."""
     found = judged_pairs(record.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], record)
     if said is None or not found:
-        return _NOT_YET
-    agree, against = count(found, True), count(found, False)
-    return (
-        f"{said.capitalize()}: of {len(found)} pairs of schemes at one depth with updates that differ, the smaller "
-        f"update has the larger rate in {agree} and the smaller rate in {against}; {len(found) - agree - against} are "
-        "open."
-    )
+        return None
+    return {"said": said, "num": len(found), "agree": count(found, True), "against": count(found, False)}
 
 
 def count(found: Sequence[Pair], agrees: bool) -> int:
@@ -128,21 +124,14 @@ def _answer(statement: Answered, record: Record) -> str | None:
         return None
 
 
-def _saves(record: Record) -> str:
+def _saves(record: Record) -> dict[str, Any] | None:
     parts = []
     for layers in reversed(DEPTHS):
         without, with_it = (record.runs[name] for name in (plain("post-ln", layers), warmed(layers)))
         if without.seeds and with_it.seeds:
-            parts.append(f"{layers}L-{layers}L {_trained(without)} without it, {_trained(with_it)} with it")
-    if not parts:
-        return _NOT_YET
+            parts.append({"layers": layers, "without": _trained(without), "with_it": _trained(with_it)})
     others = _by_share((scheme, record.runs[plain(scheme)]) for scheme in ALIKE if scheme != "post-ln")
-    return f"It trained: {'; '.join(parts)}. Others at {DEEP}L-{DEEP}L without it: {others or 'none'}."
-
-
-def _who(record: Record) -> str:
-    found = _by_share((scheme, record.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES)
-    return f"{found}." if found else _NOT_YET
+    return {"parts": parts, "others": others, "layers": DEEP} if parts else None
 
 
 def _by_share(found: Iterable[tuple[str, Runs]]) -> str:
@@ -152,15 +141,6 @@ def _by_share(found: Iterable[tuple[str, Runs]]) -> str:
         if one.seeds:
             schemes.setdefault(_trained(one), []).append(scheme)
     return "; ".join(f"{trained} of {', '.join(several)}" for trained, several in schemes.items())
-
-
-def _keeps(record: Record) -> str:
-    own = [f"{row} {_answer(statement, record) or _ABSENT}" for row, statement in OWN_ROW.items()]
-    others = [
-        f"{row} under {optimizer} {_answer(statement, record) or _ABSENT}"
-        for (row, optimizer), statement in OTHER_ROW.items()
-    ]
-    return f"{', '.join(own)}. Does it lose it with one whose update grows? {', '.join(others)}."
 
 
 def _trained(one: Runs) -> str:
