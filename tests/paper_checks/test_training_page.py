@@ -30,12 +30,9 @@ from paper_checks.papers.registry import claims
 from paper_checks.routes.forecast import LOOKS
 from paper_checks.routes.questions import QUESTIONS
 from paper_checks.system.places import FIGURES
-from sims.training.store import Row
 from tests.near import is_same_picture
 from tests.paper_checks import made_runs
 from tests.paper_checks.made_runs import UPDATES, changed, update
-
-FLAT = 2.0**-6.2
 
 
 def found() -> Study:
@@ -271,7 +268,6 @@ def test_a_record_is_read(tmp_path: Path) -> None:
         "seconds": 3600.0,
     }
     line = {"config": named, "result": whole.book[trial].plain(), "about": about}
-    Row.model_validate_json(json.dumps(line))
     (tmp_path / "own-row.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     record = Record.read("own-row", tmp_path)
     assert record.book[trial] == whole.book[trial]
@@ -298,6 +294,4 @@ def test_what_there_is_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "TRAINING.md").read_text(encoding="utf-8") == page(few)
     [path] = tmp_path.glob("*.svg")
     assert path.name == "training-own-row.svg"
-    moved = {**made(), "own-row": made_runs.record("own-row", edge=lambda trial: FLAT)}
-    same, other = (svg(drawings(one)["training-own-row"]) for one in (made(), moved))
-    assert same == path.read_text(encoding="utf-8") != other
+    assert is_same_picture(svg(drawings(made())["training-own-row"]), path.read_text(encoding="utf-8"))

@@ -110,18 +110,25 @@ def test_a_prediction_is_that_of_the_kernel_rung() -> None:
     )
 
 
-def test_multipliers_are_ratios_of_the_law() -> None:
-    """One column of the page: norm gains of deepnorm under sgd."""
-    one = laws()["deepnorm", "sgd"].roles["norm_gain"]
-    lines = advice(laws()).partition("Under sgd")[2].splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("| deepnorm |"))
-    heads = next(line for line in lines if line.startswith("| scheme |"))
-    column = [cell.strip() for cell in heads.split("|")].index("norm_gain")
-    shown = [float(line.split("|")[column]) for line in lines[first : first + 4]]
+def column(text: str, scheme: str, role: str) -> list[str]:
+    """Of the first table that has it, a role's cells from the line of this scheme on."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("|")]
+    heads = next(row for row in rows if row[1] == "scheme")
+    first = next(i for i, row in enumerate(rows) if row[1] == scheme)
+    return [row[heads.index(role)] for row in rows[first : first + 4]]
+
+
+def test_multipliers_and_exponents_are_of_the_law() -> None:
+    """A column of the page each: norm gains of deepnorm, and v of post-ln, under sgd."""
+    gain, v = laws()["deepnorm", "sgd"].roles["norm_gain"], laws()["post-ln", "sgd"].roles["v"]
     deep = [n for n in LENGTHS if n >= 4]
-    slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
-    now = [np.exp(np.interp(np.log(n), np.log(LENGTHS), np.log(list(one.values())))) for n in (24, 100, 1000)]
-    assert shown == [pytest.approx(-slope, abs=5e-3), *(pytest.approx(one[8] / x, rel=0.05) for x in now)]
+    slopes = [np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0] for one in (gain, v)]
+    now = [np.exp(np.interp(np.log(n), np.log(LENGTHS), np.log(list(gain.values())))) for n in (24, 100, 1000)]
+    shown = [float(cell) for cell in column(advice(laws()).partition("Under sgd")[2], "deepnorm", "norm_gain")]
+    assert shown == [pytest.approx(-slopes[0], abs=5e-3), *(pytest.approx(gain[8] / x, rel=0.05) for x in now)]
+    text = growth(laws()).partition("Under sgd:")[2]
+    assert column(text, "post-ln", "v")[0] == f"{slopes[1]:.2f}"
+    assert "v, out, fc1, fc2" in column(text, "post-ln", "grows at the end")[0]
 
 
 # ---------------------------------------------------------------- what is off is named
@@ -255,18 +262,6 @@ def test_norm_gains_overtake_where_the_page_says() -> None:
     assert together < depth, "three are more than one"
     assert [overtakes_together(other, "sgd", d_model) for d_model in (1, 2)] == [1, None], "three quarters at most"
     assert [overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [None] * 3
-
-
-def test_exponents_are_of_the_law() -> None:
-    """One cell: v of post-ln under sgd."""
-    one = laws()["post-ln", "sgd"].roles["v"]
-    deep = [n for n in LENGTHS if n >= 4]
-    slope = np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0]
-    lines = growth(laws()).partition("Under sgd:")[2].splitlines()
-    column = next(line for line in lines if line.startswith("| scheme |")).split(" | ").index("v")
-    [cells] = [line.split(" | ") for line in lines[: len(SCHEMES) + 5] if line.startswith("| post-ln |")]
-    assert cells[column] == f"{slope:.2f}"
-    assert "v, out, fc1, fc2" in cells[-1]
 
 
 def test_what_grows_is_told_from_what_is_flat() -> None:
