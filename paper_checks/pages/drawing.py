@@ -17,8 +17,8 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -159,7 +159,7 @@ class Curve:
 class Panel:
     """title: above it, and below that what its vertical axis shows (y). about: for who cannot see it. curves: those
     that have nothing are left out; note: in the middle where none is left. y_range: where it is not that of the curves.
-    shaded: between two heights."""
+    levels: thin lines across it, by height, and how each is drawn. shaded: between two heights."""
 
     title: str = ""
     about: str = ""
@@ -170,6 +170,7 @@ class Panel:
     x_kind: Kind = "log"
     y_kind: Kind = "log"
     y_range: Place | None = None
+    levels: Mapping[float, str] = field(default_factory=dict)
     shaded: Place | None = None
 
     @property
@@ -409,6 +410,9 @@ def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> list[Shape]:
         box = ((frame.left, low), (frame.right, low), (frame.right, high), (frame.left, high))
         found.append(Area(box, "--line", 0.5))
     found += _grid(frame)
+    for height, style in panel.levels.items():
+        y = frame.at(frame.xs.values[0], height)[1]
+        found.append(Strokes([((frame.left, y), (frame.right, y))], "--muted", 1, DASHES[style]))
     for curve in panel.shown:
         found += _curve(curve, frame)
     return [*found, *_labels(panel.shown, frame), *_beside(panel.shown, frame)]

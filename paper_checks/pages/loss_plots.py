@@ -60,7 +60,7 @@ def drawing_of(results: Mapping[Trial, TrainResult | None], title: str, data: Ma
         for sides, trials in by_depth.items():
             layers = f"{'-'.join(map(str, sides))} layer{'' if sides == (1,) else 's'}"
             there = {trial: result for trial in trials if (result := results[trial]) is not None}
-            curves = list(_curves(there, colours, data, bounds[1])) if there else []
+            curves = list(_curves(there, colours, bounds[1]))
             shown.append(
                 Panel(
                     title=f"{layers}, {optimizer} at {rate:g}",
@@ -71,6 +71,7 @@ def drawing_of(results: Mapping[Trial, TrainResult | None], title: str, data: Ma
                     x_kind="linear",
                     y_kind="linear",
                     y_range=bounds,
+                    levels={data["guess"]: "dashed", data["uniform"]: "dotted"},
                 )
             )
         shown += [Panel()] * (columns - len(by_depth))
@@ -90,12 +91,7 @@ def _limits(results: Iterable[TrainResult | None], data: Mapping[str, float]) ->
     return 0.9 * min([data["guess"], *losses]), 1.15 * max([data["uniform"], *filter(None, starts)])
 
 
-def _curves(
-    results: Mapping[Trial, TrainResult], colours: Mapping[str, str], data: Mapping[str, float], top: float
-) -> Iterator[Curve]:
-    last = max(result.num_steps for result in results.values())
-    for name, style in (("guess", "dashed"), ("uniform", "dotted")):
-        yield Curve(line=[(0, data[name]), (last, data[name])], colour="--muted", line_style=style, width=1)
+def _curves(results: Mapping[Trial, TrainResult], colours: Mapping[str, str], top: float) -> Iterator[Curve]:
     for scheme, colour in colours.items():
         done = [result for trial, result in results.items() if trial.scheme == scheme]
         for result in done:

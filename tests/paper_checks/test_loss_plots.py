@@ -39,8 +39,8 @@ def test_curves_are_the_runs() -> None:
     found = loss_plots.drawing_of(RUNS, "title", DATA)
     first, second = found.panels
     assert (found.columns, first.title, second.title) == (2, "4 layers, adam at 0.001", "8 layers, adam at 0.001")
-    without, uniform, *thin, mean, diverged = first.curves
-    assert [{y for _, y in one.line} for one in (without, uniform)] == [{3.0}, {5.0}]
+    *thin, mean, diverged = first.curves
+    assert first.levels == {3.0: "dashed", 5.0: "dotted"}
     assert "without the input, 3; dotted: a uniform guess, 5." in found.note
     assert [list(one.line) for one in thin] == [[(1, 5.5)], [(1, 5)], [(1, 7), (2, 1e9)]]
     assert (mean.label, list(mean.line)) == ("post-ln", [(0, 6), (1, 3)]), "of the seeds that did not diverge"

@@ -126,12 +126,12 @@ def _curves(record: Record) -> Drawing:
             y="held-out loss, nats",
             curves=[
                 *(Curve(line=other, colour="--line", width=1.2) for s, (other, _) in lines.items() if s != scheme),
-                _across(line, guess),
                 Curve.of_scheme(scheme, "", line=line, has_dots=True, faint=faint),
             ],
             x_kind="rates",
             y_kind="linear",
             y_range=(min(losses) - 0.1, guess * _JUST_ABOVE),
+            levels={guess: "dashed"},
         )
         for scheme, (line, faint) in lines.items()
     ]
@@ -157,12 +157,6 @@ def _losses(found: Sequence[Runs]) -> tuple[list[Place], list[Place]]:
 def _guess_of(found: Iterable[Runs]) -> float:
     """The loss that can be had without the input."""
     return max((result.guess for one in found for result in one.results), default=0.0)
-
-
-def _across(line: Sequence[Place], guess: float) -> Curve:
-    xs = [x for x, _ in line]
-    ends = [(min(xs), guess), (max(xs), guess)]
-    return Curve(line=ends, colour="--muted", line_style="dashed", width=1)
 
 
 def _predicts(record: Record) -> Drawing:
@@ -221,15 +215,15 @@ def _part(result: TrainResult, start: int, size: int) -> float | None:
 
 def _loss_panel(title: str, curves: Sequence[Curve], found: Iterable[Runs], bottom: float) -> Panel:
     guess = _guess_of(found)
-    across = [_across([place for curve in curves for place in curve.line], guess)] if guess and curves else []
     return Panel(
         title=title,
         x="step",
         y="training loss, nats",
-        curves=[*across, *curves],
+        curves=curves,
         x_kind="linear",
         y_kind="linear",
         y_range=(bottom, guess * _ABOVE) if guess else None,
+        levels={guess: "dashed"} if guess else {},
     )
 
 
@@ -253,7 +247,11 @@ def _warmup(record: Record) -> Drawing:
         few += [_loss_curve("post-ln", there[name], *look) for name, look in named.items() if name in there]
         beside = there.get(plain("deepnorm", n))
         few += [_loss_curve("deepnorm", beside, f"{n}L, deepnorm")] if beside is not None else []
-    tops = [_along(s, there[plain(s)], top_gradient) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
+    tops = [
+        _along(s, there[plain(s)], lambda look, _: top_gradient(look))
+        for s in ("post-ln", POST_LN_INIT)
+        if plain(s) in there
+    ]
     low = _lowest([*alike, *deep, *few])
     pair = f"{DEEP}L-{DEEP}L"
     return Drawing(
@@ -271,20 +269,16 @@ def _warmup(record: Record) -> Drawing:
     )
 
 
-def _along(scheme: str, one: Runs, value: Callable[[Look], float | None], width: float = 1.6) -> Curve:
+def _along(scheme: str, one: Runs, value: Callable[[Look, TrainResult], float | None]) -> Curve:
     """By step: the geometric mean over seeds, and each seed."""
-    steps = [look.step for look in one.results[0].looks if value(look) is not None]
-    rows = [[{look.step: value(look) for look in r.looks}.get(step) for step in steps] for r in one.results]
-    return _seen_along(scheme, steps, rows, width)
-
-
-def _seen_along(scheme: str, steps: Sequence[int], rows: Sequence[Row], width: float = 1.6) -> Curve:
+    seeds = [{look.step: seen for look in r.looks if (seen := value(look, r)) is not None} for r in one.results]
+    steps = sorted(set().union(*seeds))
+    rows = [[seed.get(step) for step in steps] for seed in seeds]
     return Curve.of_scheme(
         scheme,
         line=[(x, y) for x, y in _over_seeds(steps, rows, _geometric) if y > 0],
         has_dots=True,
         faint=[(x, y) for row in rows for x, y in zip(steps, row, strict=True) if y],
-        width=width,
     )
 
 
@@ -310,23 +304,17 @@ def _thousand(record: Record) -> Drawing:
 
 
 def _updates(record: Record) -> Drawing:
-    panels = []
-    for n, there in _deep(record).items():
-        curves = []
-        for scheme, one in there.items():
-            steps = one.arm.trial.measure_at
-            rows = [[{look.step: ratio(look, r) for look in r.looks}.get(step) for step in steps] for r in one.results]
-            curves.append(_seen_along(scheme, steps, rows))
-        panels.append(
-            Panel(
-                title=f"{n:,} layers",
-                x="step",
-                y="update over that at initialisation",
-                curves=curves,
-                x_kind="places",
-                shaded=(1 / FACTOR, FACTOR),
-            )
+    panels = [
+        Panel(
+            title=f"{n:,} layers",
+            x="step",
+            y="update over that at initialisation",
+            curves=[_along(scheme, one, ratio) for scheme, one in there.items()],
+            x_kind="places",
+            shaded=(1 / FACTOR, FACTOR),
         )
+        for n, there in _deep(record).items()
+    ]
     return Drawing(
         panels=panels,
         title="update along training",
