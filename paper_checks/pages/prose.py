@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paper_checks.pages import markdown
+
 if TYPE_CHECKING:
     from sympy import Basic
 
@@ -97,9 +99,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> None:
     if not kept:
         raise ValueError("a table needs at least one row")
     names = list(kept[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in kept]
-    say("\n".join(lines))
+    say(markdown.table(names, [[_cell(row[name]) for name in names] for row in kept]))
 
 
 def _cell(found: Any) -> str:
