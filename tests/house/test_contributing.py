@@ -1,5 +1,4 @@
-"""What CONTRIBUTING.md shows is done: its blocks are applied to a copy of the project, and its commands are run there,
-in this process.
+"""What CONTRIBUTING.md shows is done: its blocks are applied to a copy of the project, and its commands are run there.
 
 A ``diff`` block: ``@@ FILE @@``, then lines that are there (a space first), lines to remove (-) and lines to add (+).
 What is there has to stand in the file, once. A ``python FILE`` block is a new file. A ``console`` block: each command
@@ -8,20 +7,17 @@ has to succeed, and to print the lines below it.
 
 from __future__ import annotations
 
-import importlib
+import json
+import os
 import re
-import shlex
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
-
-import tests.command
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -78,38 +74,37 @@ def apply(text: str, folder: Path) -> None:
         (folder / name).write_text(content, encoding="utf-8")
 
 
-@contextmanager
-def of(folder: Path) -> Iterator[Callable[..., Any]]:
-    """The command of the project in this folder: its modules are imported anew, and what others wrote is there."""
-
-    def ours() -> dict[str, Any]:
-        names = [name for name in sys.modules if name.partition(".")[0] in PACKAGES or name == "tests.command"]
-        return {name: sys.modules.pop(name) for name in names}
-
-    kept = ours()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tests, "command", tests.command)  # what the package has by that name comes back too
-            patch.chdir(folder)
-            patch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which would be of the project itself
-            patch.setattr(sys, "path", [str(folder), str(ROOT), *sys.path])
-            depthlaw = importlib.import_module("tests.command").depthlaw
-            assert Path(sys.modules["paper_checks.cli.app"].__file__ or "").is_relative_to(folder)
-            yield depthlaw
-    finally:
-        ours()
-        sys.modules.update(kept)
-
-
 Asked = Sequence[tuple[str, str]]
 """Commands, and what each promises to print."""
 
 
+_ASK = """
+import json, os, shlex, sys
+os.cpu_count = lambda: 1  # no worker processes
+import paper_checks
+assert paper_checks.__file__.startswith(os.getcwd()), paper_checks.__file__
+from tests.command import depthlaw
+found = [depthlaw(*shlex.split(line)[1:]) for line in sys.stdin.read().splitlines()]
+print(json.dumps([[one.returncode, one.stdout, one.stderr] for one in found]))
+"""
+
+
 def answers(asked: Asked, folder: Path) -> list[CompletedProcess[str]]:
-    """What the commands say there."""
-    assert all(command.startswith("depthlaw ") for command, _ in asked)
-    with of(folder) as depthlaw:
-        return [depthlaw(*shlex.split(command)[1:]) for command, _ in asked]
+    """What the commands say there: of the project in this folder, all in one process."""
+    commands = [command for command, _ in asked]
+    assert all(command.startswith("depthlaw ") for command in commands)
+    settings = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    result = subprocess.run(
+        [sys.executable, "-c", _ASK],
+        cwd=folder,
+        env=settings,
+        input="\n".join(commands),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return [CompletedProcess(command, *said) for command, said in zip(commands, json.loads(result.stdout), strict=True)]
 
 
 def missing(asked: Asked, found: Sequence[CompletedProcess[str]]) -> list[list[str]]:
