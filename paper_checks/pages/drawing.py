@@ -211,6 +211,10 @@ class Figure:
     caption: str
     rows: list[dict[str, str]]
 
+    @classmethod
+    def of(cls, drawing: Drawing, rows: list[dict[str, str]]) -> Figure:
+        return cls(svg=inline(drawing), title=drawing.title, caption=drawing.caption, rows=rows)
+
 
 # ---------------------------------------------------------------- scales
 

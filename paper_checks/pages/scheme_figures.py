@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from markupsafe import Markup
-
 from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import Law
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline
+from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel
 from paper_checks.pages.markdown import caption, interval, span
 from paper_checks.pages.transformers.cells import ROLES, Cell, Index, Name, cell
 from paper_checks.pages.transformers.figures import measured_point
@@ -139,22 +137,24 @@ def stacks(name: str, optimizer: str) -> Beside:
 def _of_transformers(name: str, optimizer: str) -> Figure:
     found = transformers(name, optimizer)
     assert found.law is not None
-    return Figure(
-        svg=_drawn(found, "layers N", lambda role: unit_power(optimizer, role)),
+    drawing = Drawing(
+        panels=list(_panels(found, "layers N", lambda role: unit_power(optimizer, role))),
         title=f"{name} under {optimizer}: a Transformer encoder",
         caption=caption("transformers", slope=last_exponent(found.law), **_said(found, "N")),
-        rows=_rows(found, "N"),
+        scale="slopes",
     )
+    return Figure.of(drawing, _rows(found, "N"))
 
 
 def _of_stacks(name: str, optimizer: str) -> Figure:
     found = stacks(name, optimizer)
-    return Figure(
-        svg=_drawn(found, "sublayers L", lambda _: 0.0),
+    drawing = Drawing(
+        panels=list(_panels(found, "sublayers L", lambda _: 0.0)),
         title=f"{name} under {optimizer}: an FFN-only stack",
         caption=caption("stacks", **_said(found, "L")),
-        rows=_rows(found, "L"),
+        scale="slopes",
     )
+    return Figure.of(drawing, _rows(found, "L"))
 
 
 def _said(found: Beside, letter: str) -> dict[str, Any]:
@@ -169,10 +169,6 @@ def _said(found: Beside, letter: str) -> dict[str, Any]:
         "depth": depth,
         "letter": letter,
     }
-
-
-def _drawn(found: Beside, x: str, unit: Callable[[str], float]) -> Markup:
-    return inline(Drawing(panels=list(_panels(found, x, unit)), scale="slopes"))
 
 
 def _panels(found: Beside, x: str, unit: Callable[[str], float]) -> Iterator[Panel]:

@@ -16,7 +16,7 @@ from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, inline, tick_label
+from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, tick_label
 from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
 from paper_checks.pages.training.figures import drawings
@@ -118,12 +118,12 @@ def _order_text(statement: Growth) -> str:
 
 
 def _growth_figure(printed: Sequence[_Printed], what: str) -> Figure:
-    return Figure(
-        svg=inline(Drawing(panels=[_growth_panel(one) for one in printed])),
+    drawing = Drawing(
+        panels=[_growth_panel(one) for one in printed],
         title=f"Printed order and exact update: {what}",
         caption=caption("growth", has_points=any(one.points for one in printed)),
-        rows=[_growth_row(one) for one in printed],
     )
+    return Figure.of(drawing, [_growth_row(one) for one in printed])
 
 
 def _growth_panel(one: _Printed) -> Panel:
@@ -195,12 +195,7 @@ def _bounds(found: Claim) -> Iterator[Figure]:
                 "at the last L": f"update {update:.4g}, bound {bound:.4g}",
             }
         )
-    yield Figure(
-        svg=inline(Drawing(panels=panels)),
-        title="Printed bound and exact update",
-        caption=caption("bound"),
-        rows=rows,
-    )
+    yield Figure.of(Drawing(panels=panels, title="Printed bound and exact update", caption=caption("bound")), rows)
 
 
 @dataclass(frozen=True)
@@ -285,10 +280,7 @@ def _of_statement(statement: object) -> tuple[str, ...]:
 @cache
 def training() -> dict[str, Figure]:
     """The figures of TRAINING.md, by file name."""
-    return {
-        name: Figure(svg=inline(one), title=one.title, caption=one.caption, rows=_training_rows(one))
-        for name, one in drawings(training_study().records).items()
-    }
+    return {name: Figure.of(one, _training_rows(one)) for name, one in drawings(training_study().records).items()}
 
 
 def _training_rows(drawing: Drawing) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paper_checks.pages import why_figure
-from paper_checks.pages.drawing import Figure, inline
+from paper_checks.pages.drawing import Figure
 from paper_checks.pages.scheme_figures import SchemeFigures, by_scheme
 from paper_checks.report.claim_figures import for_claim, training
 from paper_checks.verify.document import small_tables
@@ -14,8 +14,7 @@ __all__ = ["Figure", "SchemeFigures", "by_scheme", "for_claim", "picture", "rule
 def picture() -> Figure | None:
     """How far one step moves a Transformer, by optimizer; None where the numbers are not kept."""
     try:
-        found = why_figure.picture()
-        return Figure(svg=inline(found), title=found.title, caption=found.caption, rows=why_figure.rows())
+        return Figure.of(why_figure.picture(), why_figure.rows())
     except LookupError:
         return None
 

@@ -20,7 +20,7 @@ from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, networ
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
-from paper_checks.pages import scheme_figures
+from paper_checks.pages import drawing, scheme_figures
 from paper_checks.pages.drawing import Panel
 from paper_checks.pages.transformers.text import LAYERS, WIDE
 from paper_checks.papers.registry import claims
@@ -130,8 +130,8 @@ def recorded(statement: Growth) -> dict[int, float]:
 def test_figures_of_claims_are_of_their_statements(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact line, the printed order through its first point, and the points that are recorded."""
     panels: list[Panel] = []
-    draw = claim_figures.inline
-    monkeypatch.setattr(claim_figures, "inline", lambda drawing: panels.extend(drawing.panels) or draw(drawing))
+    draw = drawing.inline
+    monkeypatch.setattr(drawing, "inline", lambda one: panels.extend(one.panels) or draw(one))
     monkeypatch.setattr(claim_figures, "_bounds", lambda _: ())
     monkeypatch.setattr(claim_figures, "training_names", lambda _: [])
     figures = claim_figures.for_claim(id_)
