@@ -18,61 +18,15 @@ import sims
 import theory
 
 ROOT = Path(__file__).resolve().parents[2]
+GIVEN = {"Result", "Claim", "NoTheoryError"}
+"""Public names that nobody makes: functions give them, and their examples show them."""
 PACKAGES = ("theory", "sims", "paper_checks", "depthlaw.py")
-PUBLIC = """
-theory.bounds.update: derive_bound
-theory.meanfield.closedform: ClosedForm closed_form
-theory.rules.derivation: Bound evaluate
-theory.asymptotics.evaluate: constant evaluate
-theory.meanfield.growth: update_order
-theory.kernel.predict: predict_kernel
-theory.kernel.setting: Inputs Sublayer Transformer
-theory.kernel.update: unit_power
-theory.rules.magnitude: compact
-theory.meanfield.update: predict predict_setting
-theory.moments: Activation activation exact large_scale numeric precise small_scale
-theory.optimizers: Optimizer optimizer
-theory.asymptotics.orders: Order cross_check leading_order
-theory.rules.check: flat_gain is_flat rule_order rule_scheme
-theory.rules.types: Rule SideRule evaluate
-theory.rules.solve: solve_rule update_under
-theory.bounds.scalar_model: scalar_sensitivity scalar_slope
-theory.schemes: Scheme custom_scheme scheme
-theory.meanfield.setting: Prediction Setting
-theory.stack: Placement Stack transfer
-theory.tables: bounds cross cross_block deepnet expression_cell magneto_gamma order_cells su_optimizers su_prenorm
-sims.training.data: DataConfig load
-sims.ensemble: Ensemble Member
-sims.measure: Question choose_device run
-sims.model: ModelConfig SublayerConfig Transformer alternating decoder_layers
-sims.optim: first_step make
-sims.training.outcomes: compare_edges compare_means differs edge next_rate rank_correlation share
-sims.training.outcomes: rank_correlation_over_seeds
-sims.training.planning: largest_sd seeds_for_difference seeds_for_shares
-sims.records.record: append current find make read
-sims.stats: Estimate agrees estimate fit_exponent ratio ratio_to_exact width_term
-sims.training.store: Store export import_ key
-sims.training.sweep: Report pool sweep
-sims.training.train: TrainConfig train
-sims.update: Task draw_inputs first_order roles_of
-paper_checks.claims.claim: Check Evidence claim judge perform try_mutants worst
-paper_checks.lowering.lower: lower_encoder_decoder lower_ffn lower_transformer
-paper_checks.lowering.measuring: Extras Kept measure
-paper_checks.lowering.networks: Network
-paper_checks.pages.prose: formula latex pick say table typeset
-paper_checks.papers.registry: claim claims load_bearing
-paper_checks.routes.search: prove search
-paper_checks.claims.sources: sources
-paper_checks.claims.statements: Growth Values
-paper_checks.lowering.trials: Trial execute
-paper_checks.verify.document: check verify
-"""
-"""What README, notebooks and commands work with, where it is defined."""
 
 
 def public() -> list[str]:
-    lines = (line.split(": ") for line in PUBLIC.strip().splitlines())
-    return [f"{module}.{name}" for module, names in lines for name in names.split()]
+    """The functions and classes behind the front door, where they are defined."""
+    found = [getattr(package, name) for package in (theory, sims, paper_checks) for name in package.__all__]
+    return [f"{one.__module__}.{one.__name__}" for one in found if callable(one) and one.__name__ not in GIVEN]
 
 
 def module_name(path: Path) -> str:
@@ -134,7 +88,7 @@ def shown_on_tour(docstring: str) -> set[str]:
 def test_the_public_interface_is_documented() -> None:
     """Each name begins with a line that says what it is, and has an example, of its own or of its module."""
     found = dict(pair for module in sources() for pair in docstrings_of(module).items())
-    assert len(public()) == len(set(public())) > 100
+    assert len(public()) == len(set(public())) > 50
     assert [name for name in public() if name not in found] == []
     wrong = []
     for name in public():
