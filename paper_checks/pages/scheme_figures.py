@@ -19,10 +19,10 @@ from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel
 from paper_checks.pages.markdown import caption, interval, span
 from paper_checks.pages.transformers.cells import ROLES, Cell, Index, Name, cell
-from paper_checks.pages.transformers.figures import measured_point
+from paper_checks.pages.transformers.figures import by_depth, points
 from paper_checks.pages.transformers.growth import Laws, last_exponent
 from paper_checks.pages.transformers.page import study
-from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.pages.transformers.text import WIDE
 from paper_checks.system.places import RECORDS
 from sims.records import record
 from sims.stats import Estimate
@@ -65,8 +65,7 @@ class Beside:
 
     def points(self, role: str) -> list[Interval]:
         """At these depths, the mean and its 95 % interval."""
-        found = [measured_point(float(depth), one, role) for depth, one in self.cells.items()]
-        return [point for point in found if point is not None]
+        return points(self.cells, role)
 
     @property
     def roles(self) -> list[str]:
@@ -103,7 +102,7 @@ def _study() -> tuple[Mapping[Name, Cell], Laws]:
 def transformers(name: str, optimizer: str) -> Beside:
     """By layers N."""
     cells, laws = _study()
-    here = {n: cells[name, optimizer, n, WIDE] for n in LAYERS if (name, optimizer, n, WIDE) in cells}
+    here = by_depth(cells, name, optimizer)
     roles = next(iter(here.values())).predicted
     lines = {role: [(float(n), one.predicted[role].value) for n, one in here.items()] for role in roles}
     return Beside(cells=here, lines=lines, law=laws[name, optimizer])

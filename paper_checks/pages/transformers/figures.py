@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages.drawing import Curve, Drawing, Interval, Panel
 from paper_checks.pages.transformers.cells import Cell
@@ -66,17 +68,22 @@ def of_roles(found: Cells, optimizer: str) -> Drawing:
 
 
 def _curve(found: Cells, name: str, optimizer: str, role: str, colour: str, label: str = "") -> Curve:
-    here = [(layers, found.get((name, optimizer, layers, WIDE))) for layers in LAYERS]
-    there = [(float(layers), cell) for layers, cell in here if cell is not None and role in cell.predicted]
-    line = [(x, y) for x, cell in there if (y := cell.predicted[role].value)]
-    points = [point for x, cell in there if (point := measured_point(x, cell, role)) is not None and point[1]]
-    return Curve(label=label, line=line, points=points, colour=colour)
+    here = {n: cell for n, cell in by_depth(found, name, optimizer).items() if role in cell.predicted}
+    line = [(n, y) for n, cell in here.items() if (y := cell.predicted[role].value)]
+    return Curve(label=label, line=line, points=points(here, role), colour=colour)
 
 
-def measured_point(x: float, cell: Cell, role: str) -> Interval | None:
-    """The mean and its 95 % interval; None where a seed's divergence or rounding takes it away."""
-    ratio, predicted = cell.estimates.get(role), cell.predicted.get(role)
-    if ratio is None or predicted is None:
-        return None
-    low, high = (None if end is None else end * predicted.value for end in (ratio.low, ratio.high))
-    return x, ratio.mean * predicted.value, low, high
+def by_depth(found: Cells, name: str, optimizer: str) -> dict[int, Cell]:
+    """The wide networks of a scheme."""
+    return {n: cell for n in LAYERS if (cell := found.get((name, optimizer, n, WIDE))) is not None}
+
+
+def points(found: Mapping[int, Cell], role: str) -> list[Interval]:
+    """By depth, the mean and its 95 % interval; none where a seed's divergence or rounding takes it away."""
+    shown = []
+    for depth, cell in found.items():
+        if role in cell.estimates:
+            ratio, unit = cell.estimates[role], cell.predicted[role].value
+            low, high = (None if end is None else end * unit for end in (ratio.low, ratio.high))
+            shown.append((depth, ratio.mean * unit, low, high))
+    return shown
