@@ -31,7 +31,7 @@ def caption(name: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=False,
         undefined=StrictUndefined,
@@ -39,9 +39,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters.update(to=format, plain=plain, code=code)
-    found.globals.update(table=table)
-    return found
+    environment.filters.update(to=format, plain=plain, code=code)
+    environment.globals.update(table=table)
+    return environment
 
 
 def plain(text: str) -> str:
@@ -61,9 +61,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def interval(found: Estimate | None, digits: int = 3) -> str:
+def interval(estimate: Estimate | None, digits: int = 3) -> str:
     """The mean, and its interval where there is one; a dash where there is nothing."""
-    return "-" if found is None else bracket(found.mean, found.low, found.high, digits)
+    return "-" if estimate is None else bracket(estimate.mean, estimate.low, estimate.high, digits)
 
 
 def bracket(value: float, low: float | None, high: float | None, digits: int = 2) -> str:

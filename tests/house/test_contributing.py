@@ -136,10 +136,3 @@ def test_a_change_is_whole(name: str) -> None:
 
 def test_every_example_is_tried() -> None:
     assert tuple(re.findall(r"^### (.*)$", TEXT, re.MULTILINE)) == NAMES
-
-
-def test_a_line_that_is_not_there_is_seen(tmp_path: Path) -> None:
-    (tmp_path / "theory").mkdir()
-    shutil.copy(ROOT / "theory" / "schemes.py", tmp_path / "theory")
-    with pytest.raises(AssertionError, match="0 times"):
-        apply(section("A scheme").replace(" _ALL = (", " _EVERY = ("), tmp_path)
