@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -220,6 +220,10 @@ class ModelConfig:
         """The standard deviation of the entries of a matrix of that role in that sublayer."""
         return sublayer.gains.get(role, 1.0) * math.sqrt(2 / sum(self.shape(role)))
 
+    def gain(self, role: str, std: float) -> float:
+        """The gain, in units of Xavier's standard deviation, of a matrix of that role whose entries have this one."""
+        return std / math.sqrt(2 / sum(self.shape(role)))
+
     def roles(self, kind: str) -> tuple[str, ...]:
         """Of the matrices of a sublayer of that kind."""
         is_gated = self.activation in GATED and "fc1" in MATRICES[kind]
@@ -246,6 +250,24 @@ class ModelConfig:
 def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
     """attention, ffn, attention, ...; numbers: fields of each, ``gains`` for those roles that a sublayer has."""
     return _cycle(("attention", "ffn"), num_sublayers, numbers)
+
+
+def side_by_side(sublayers: tuple[SublayerConfig, ...]) -> tuple[SublayerConfig, ...]:
+    """Each attention and the FFN behind it as one sublayer of one input, both added to it.
+
+    ValueError where they do not come in pairs, or differ in the weights that they would share.
+    """
+    pairs = list(zip(sublayers[::2], sublayers[1::2], strict=False))
+    if len(sublayers) % 2 or any((first.kind, second.kind) != ("attention", "ffn") for first, second in pairs):
+        raise ValueError("side by side stand an attention and an FFN: layers of these two, a whole number of them")
+    parallel = []
+    for first, second in pairs:
+        shared = replace(second, kind="attention", gains=first.gains, lr_multipliers=first.lr_multipliers)
+        if shared != first:
+            raise ValueError("attention and FFN side by side have one residual weight, branch weight and input scale")
+        rates = {**first.lr_multipliers, **second.lr_multipliers}
+        parallel.append(replace(first, kind="parallel", gains={**first.gains, **second.gains}, lr_multipliers=rates))
+    return tuple(parallel)
 
 
 def decoder_layers(num_layers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sims.model import ModelConfig, SublayerConfig
+from sims.model import ModelConfig, SublayerConfig, side_by_side
 
 ROTARY_BASE = 10_000.0
 
@@ -82,32 +82,7 @@ class Block:
         changes: dict[str, Any] = {}
         if self.init_std is not None:
             roles = shape.roles(sublayer.kind)
-            changes["gains"] = {
-                role: sublayer.gains.get(role, 1.0) * gain_of(shape, role, self.init_std) for role in roles
-            }
+            changes["gains"] = {role: sublayer.gains.get(role, 1.0) * shape.gain(role, self.init_std) for role in roles}
         if self.layer_scale is not None:
             changes |= {"has_layer_scale": True, "trains_branch_weight": False, "branch_weight": self.layer_scale}
         return replace(sublayer, **changes)
-
-
-def gain_of(shape: ModelConfig, role: str, std: float) -> float:
-    """The gain, in units of Xavier's standard deviation, of a matrix of that role whose entries have this one."""
-    return std / math.sqrt(2 / sum(shape.shape(role)))
-
-
-def side_by_side(sublayers: tuple[SublayerConfig, ...]) -> tuple[SublayerConfig, ...]:
-    """Each attention and the FFN behind it as one sublayer of one input, both added to it.
-
-    ValueError where they do not come in pairs, or differ in the weights that they would share.
-    """
-    pairs = list(zip(sublayers[::2], sublayers[1::2], strict=False))
-    if len(sublayers) % 2 or any((first.kind, second.kind) != ("attention", "ffn") for first, second in pairs):
-        raise ValueError("side by side stand an attention and an FFN: layers of these two, a whole number of them")
-    parallel = []
-    for first, second in pairs:
-        shared = replace(second, kind="attention", gains=first.gains, lr_multipliers=first.lr_multipliers)
-        if shared != first:
-            raise ValueError("attention and FFN side by side have one residual weight, branch weight and input scale")
-        rates = {**first.lr_multipliers, **second.lr_multipliers}
-        parallel.append(replace(first, kind="parallel", gains={**first.gains, **second.gains}, lr_multipliers=rates))
-    return tuple(parallel)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.lowering.block import Block
 from theory.moments import ACTIVATIONS
 from theory.schemes import Scheme
 
 if TYPE_CHECKING:
+    from paper_checks.recipes.recipe import Recipe
     from sims.model import ModelConfig
     from sims.update import Task
     from theory.meanfield.setting import Prediction
@@ -18,18 +19,6 @@ if TYPE_CHECKING:
 FFN = "ffn"
 """The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
 ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
-
-
-class Published(Protocol):
-    """A published model, whose network has laws of its own in a scheme's place (``paper_checks.recipes``)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def head_size(self) -> int | None: ...
-
-    def config(self, num_layers: int, d_model: int, num_heads: int, *, optimizer: str) -> ModelConfig: ...
 
 
 class NoTheoryError(ValueError):
@@ -75,7 +64,7 @@ class Network:
     loss: str = "logit"
     num_classes: int = 16
     block: Block = field(default_factory=Block)
-    recipe: Published | None = None
+    recipe: Recipe | None = None
 
     def __post_init__(self) -> None:
         if self.arch not in (FFN, *ARCHITECTURES):
@@ -120,7 +109,7 @@ class Network:
         rest["is_causal"] = self.is_causal or self.arch == "decoder"
         return self.block.on(lower_transformer(*stack, w=self.w, v=self.v, **rest))
 
-    def _published(self, recipe: Published, optimizer: str) -> ModelConfig:
+    def _published(self, recipe: Recipe, optimizer: str) -> ModelConfig:
         """The recipe at this size. ValueError, in one line, for a depth that it has not."""
         first, *others = self.num_layers or (self.num_sublayers / 2,)
         if first != round(first) or any(other != first for other in others):

@@ -16,8 +16,7 @@ from typing import Any
 
 from sympy import Expr, lambdify, sympify
 
-from paper_checks.lowering.block import gain_of, side_by_side
-from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig
+from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
 from theory.schemes import Scheme
 from theory.stack import NO_NORM, Stack
 from theory.symbols import N, d, l, scratch
@@ -156,7 +155,7 @@ class Recipe:
         share = at[l] / at[N]
         norms = next(norms for norms in self.norms if share <= evaluate(norms.up_to, at) + 1e-9)
         roles = (*MATRICES[kind], "fc3") if kind == "ffn" and self.activation in GATED else MATRICES[kind]
-        gains = {role: gain_of(shape, role, evaluate(self._std(role), at)) for role in roles}
+        gains = {role: shape.gain(role, evaluate(self._std(role), at)) for role in roles}
         others = ("bias", "norm_gain", "norm_bias", "layer_scale")
         scale = self.layer_scale
         return SublayerConfig(

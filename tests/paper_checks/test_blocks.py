@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from paper_checks.lowering.block import Block, side_by_side
+from paper_checks.lowering.block import Block
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
 from paper_checks.lowering.lower import lower_transformer
 from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.recipes.recipe import evaluate
 from sims.measure import Question, run
-from sims.model import ModelConfig, SublayerConfig, alternating
+from sims.model import ModelConfig, SublayerConfig, alternating, side_by_side
 from sims.stats import estimate
 from sims.update import Task
 from theory.kernel.predict import predict_kernel, unit_power
