@@ -12,14 +12,16 @@ import pytest
 import theory.kernel.predict as kernel
 import theory.kernel.walk as kernel_walk
 from theory.kernel.predict import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel.update import step_of
 from theory.kernel.walk import Counted, Sums, Walk
 from theory.meanfield.update import predict
-from theory.optimizers import Functional
 from theory.stack import SublayerKind
 
 SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
 NUM_LAYERS = 300
 """600 sublayers."""
+
+SQUARED, L1 = step_of("sgd"), step_of("adam")
 
 
 def post_ln(num_layers: int, activation: str = "relu") -> Transformer:
@@ -27,7 +29,7 @@ def post_ln(num_layers: int, activation: str = "relu") -> Transformer:
 
 
 def walked(network: Transformer, num_tokens: int = 8) -> Walk:
-    walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({Functional.FROBENIUS_SQUARED}), 0, 1.0)
+    walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({SQUARED}), 0, 1.0)
     walk.run(lambda _: None)
     return walk
 
@@ -109,8 +111,8 @@ def test_gradients_that_grow_with_depth_are_the_scalar_rungs(optimizer: str) -> 
 
 @pytest.mark.parametrize(("exponent", "update"), [(0.0, 12.0), (2000.0, math.inf), (-2000.0, 0.0)])
 def test_an_update_beyond_the_floats_has_a_logarithm(exponent: float, update: float) -> None:
-    runs = [{Functional.L1: Sums({"q": 4.0, "fc1": 8.0, "head": 5.0, "k": 0.0}, exponent)} for _ in range(REPLICATES)]
-    answer = kernel._answer(Functional.L1, [*runs[1:], {Functional.L1: _shifted(runs[0][Functional.L1], 3.0)}], {})
+    runs = [{L1: Sums({"q": 4.0, "fc1": 8.0, "head": 5.0, "k": 0.0}, exponent)} for _ in range(REPLICATES)]
+    answer = kernel._answer(L1, [*runs[1:], {L1: _shifted(runs[0][L1], 3.0)}], {})
     assert answer.log10_update == pytest.approx(math.log10(12) + exponent / math.log(10))
     assert answer.update == pytest.approx(update)
     assert answer.roles["k"] == 0
@@ -118,8 +120,8 @@ def test_an_update_beyond_the_floats_has_a_logarithm(exponent: float, update: fl
 
 
 def test_the_error_is_a_standard_error() -> None:
-    runs = [{Functional.L1: Sums({"q": value}, 0.0)} for value in (1.0, 2.0, 3.0, 6.0)]
-    error = kernel._answer(Functional.L1, runs, {}).error
+    runs = [{L1: Sums({"q": value}, 0.0)} for value in (1.0, 2.0, 3.0, 6.0)]
+    error = kernel._answer(L1, runs, {}).error
     assert error["q"] == error["update"] == pytest.approx(math.sqrt(14 / 3) / math.sqrt(4) / 3)
 
 
