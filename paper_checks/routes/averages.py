@@ -46,10 +46,12 @@ class Average:
 
     @property
     def text(self) -> str:
-        low = "some c > 0" if self.low is None else str(self.low)
+        low = "c" if self.low is None else str(self.low)
         where = [] if self.min_cosine == -1 else [f"cosines of at least {self.min_cosine}"]
         where += [] if self.max_tokens is None else [f"1/sum p_j^2 of at most {self.max_tokens}"]
-        return f"{low} <= |sum p_j x_j|^2 / |x|^2 <= {self.high} for " + (" and ".join(where) or "any tokens, any p")
+        some = " with some c > 0" if self.low is None else ""
+        of = " and ".join(where) or "any tokens, any p"
+        return f"{low} <= |sum p_j x_j|^2 / |x|^2 <= {self.high}{some} for {of}"
 
 
 def least_average(statement: Average) -> Expr:
