@@ -25,28 +25,11 @@
 # either. Then we look at the two cures that the article names, and at what the argument does not say.
 
 # %%
-import math
-from statistics import stdev
-from typing import Any
-
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
-from sympy import log, oo
+import sympy as sp
 
-from paper_checks.lowering.lower import lower_ffn
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
-from paper_checks.papers.registry import claims
-from paper_checks.verify.findings import finding_of
-from sims.measure import Question, run
-from sims.stats import Estimate, estimate, fit_exponent
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import cached_closed_form, predict
-from theory.optimizers import optimizer
-from theory.symbols import L, N
-from theory.tables import order_cells
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
@@ -67,9 +50,9 @@ LENGTHS = pick((2, 4, 8, 16, 32), fast=(2, 4))
 # gradient entries $g_{ij}$:
 
 # %%
-sgd = optimizer("sgd")
+sgd = dl.optimizer("sgd")
 formula(sgd.loss_change.factor(), r"\langle G, \Delta\Theta\rangle")
-say(f"for each matrix, `{sgd.loss_change_text}` (S1-02, {claims()['S1-02'].expected.value}).")
+say(f"for each matrix, `{sgd.loss_change_text}` (S1-02, {dl.claim('S1-02').expected.value}).")
 
 # %% [markdown]
 # A squared length is a sum over entries, so it is a sum over matrices, so it is a sum over layers. With $L$ residual
@@ -93,11 +76,14 @@ say(f"for each matrix, `{sgd.loss_change_text}` (S1-02, {claims()['S1-02'].expec
 
 
 # %%
+from typing import Any
+
+
 def measured(scheme: str, num_sublayers: int, seeds: range = SEEDS, **asked: Any) -> dict[str, list[float]]:
     """By quantity, a value for each seed of real networks."""
-    config = lower_ffn(scheme, "sgd", num_sublayers, asked.pop("width", WIDTH))
+    config = dl.lower_ffn(scheme, "sgd", num_sublayers, asked.pop("width", WIDTH))
     found: dict[str, list[float]] = {}
-    for chunk in run(Question(config=config, **asked), seeds):
+    for chunk in dl.run(dl.Question(config=config, **asked), seeds):
         for name, values in chunk.values.items():
             found.setdefault(name, []).extend(values)
     return found
@@ -109,7 +95,12 @@ NETWORKS = {(name, length): measured(name, length, has_layers=length == DEEPEST)
 
 
 # %%
-def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[Estimate]) -> None:
+from matplotlib.axes import Axes
+
+from paper_checks.pages.drawing import STYLES
+
+
+def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[dl.Estimate]) -> None:
     """Means with their intervals."""
     color, mark = STYLES[scheme]
     below = [one.mean - (one.low or 0.0) for one in found]
@@ -118,17 +109,17 @@ def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[Estimate]) -> N
     ax.errorbar(xs, means, (below, above), color=color, fmt=mark, ms=4.5, elinewidth=0.9, capsize=1.5)
 
 
-def text_of(found: Estimate | None) -> str:
+def text_of(found: dl.Estimate | None) -> str:
     if found is None or found.low is None or found.high is None:
         return "not measured"
     return f"{found.mean:.2f}, interval {found.low:.2f} to {found.high:.2f}"
 
 
-def part_of(scheme: str, layer: int) -> Estimate:
+def part_of(scheme: str, layer: int) -> dl.Estimate:
     """The part of U that one sublayer has."""
     found = NETWORKS[scheme, DEEPEST]
     both = zip(found[f"sgd/layer/fc1/{layer}"], found[f"sgd/layer/fc2/{layer}"], strict=True)
-    return estimate([first + second for first, second in both])
+    return dl.estimate([first + second for first, second in both])
 
 
 # %%
@@ -138,7 +129,7 @@ for scheme in SCHEMES:
     parts = [part_of(scheme, layer) for layer in layers]
     draw(ax, scheme, layers, parts)
     ax.text(DEEPEST * 1.03, parts[-1].mean, scheme, color=STYLES[scheme][0], va="center")
-exact = predict("post-ln", "sgd", DEEPEST).update / DEEPEST
+exact = dl.predict("post-ln", "sgd", DEEPEST).update / DEEPEST
 ax.plot([0, DEEPEST], [exact, exact], color=STYLES["post-ln"][0], lw=1, ls="--")
 ax.set(yscale="log", xlim=(0, 1.17 * DEEPEST), xlabel="sublayer $l$", ylabel="its part of $U$")
 falls = {scheme: part_of(scheme, DEEPEST).mean / part_of(scheme, 1).mean for scheme in SCHEMES}
@@ -159,7 +150,9 @@ plt.show()
 # multiplied by a number $\rho$ at every sublayer, and `theory` finds $\rho$ from Gaussian moments of the activation:
 
 # %%
-form = cached_closed_form(Setting.of("post-ln", "sgd"))
+from theory.meanfield.update import cached_closed_form
+
+form = cached_closed_form(dl.Setting.of("post-ln", "sgd"))
 if form is not None:  # None where the product over the layers has no closed form
     formula(form.update, "U")
     say(f"since {form.why}.")
@@ -173,14 +166,14 @@ if form is not None:  # None where the product over the layers has no closed for
 fig, ax = plt.subplots(figsize=(7.2, 4.2))
 xs = [2**i for i in range(1, 11)]
 for scheme in SCHEMES:
-    draw(ax, scheme, LENGTHS, [estimate(NETWORKS[scheme, length]["sgd/update"]) for length in LENGTHS])
-    ys = [predict(scheme, "sgd", x).update for x in xs]
+    draw(ax, scheme, LENGTHS, [dl.estimate(NETWORKS[scheme, length]["sgd/update"]) for length in LENGTHS])
+    ys = [dl.predict(scheme, "sgd", x).update for x in xs]
     ax.plot(xs, ys, color=STYLES[scheme][0], lw=1.2)
     ax.text(xs[-1] * 1.1, ys[-1], scheme, color=STYLES[scheme][0], va="center")
 ax.set(xscale="log", yscale="log", xlim=(1.7, 3600), xlabel="residual sublayers $L = 2N$")
 ax.set_ylabel("update $U$ of a logit")
-orders = {scheme: update_order(Setting.of(scheme, "sgd")) for scheme in SCHEMES}
-goes = {scheme: L**order.power * log(L) ** order.log_power for scheme, order in orders.items()}
+orders = {scheme: dl.update_order(dl.Setting.of(scheme, "sgd")) for scheme in SCHEMES}
+goes = {scheme: dl.L**order.power * sp.log(dl.L) ** order.log_power for scheme, order in orders.items()}
 told = ", ".join(f"{scheme} {'flat' if form == 1 else f'as ${latex(form)}$'}" for scheme, form in goes.items())
 ax.set_title(f"The exact $U$, as $L$ grows: {told}")
 plt.show()
@@ -188,15 +181,15 @@ plt.show()
 # %%
 rows = []
 for scheme in SCHEMES:
-    fit = fit_exponent(
+    fit = dl.fit_exponent(
         LENGTHS,
         [NETWORKS[scheme, length]["sgd/update"] for length in LENGTHS],
-        [predict(scheme, "sgd", length).update for length in LENGTHS],
+        [dl.predict(scheme, "sgd", length).update for length in LENGTHS],
     )
     rows.append(
         {
             "scheme": f"`{scheme}`",
-            "U as L grows, exact": orders[scheme].expression(L),
+            "U as L grows, exact": orders[scheme].expression(dl.L),
             f"exponent from {LENGTHS[0]} to {DEEPEST}, exact": fit.predicted,
             "exponent, measured": text_of(fit.measured),
         }
@@ -204,8 +197,11 @@ for scheme in SCHEMES:
 table(rows)
 
 # %%
-few, many = (estimate(NETWORKS["post-ln", length]["sgd/update"]).mean for length in (LENGTHS[0], DEEPEST))
-times = predict("post-ln", "sgd", DEEPEST).update / predict("post-ln", "sgd", LENGTHS[0]).update
+import math
+from statistics import stdev
+
+few, many = (dl.estimate(NETWORKS["post-ln", length]["sgd/update"]).mean for length in (LENGTHS[0], DEEPEST))
+times = dl.predict("post-ln", "sgd", DEEPEST).update / dl.predict("post-ln", "sgd", LENGTHS[0]).update
 spread = {scheme: stdev(map(math.log, NETWORKS[scheme, DEEPEST]["sgd/update"])) for scheme in SCHEMES}
 say(f"""
 Real Post-LN of {DEEPEST} sublayers moves {many / few:.1f} times as far as one of {LENGTHS[0]}, with
@@ -229,7 +225,7 @@ fitted to the points: the lines were there first.
 deep = 1000
 rows = []
 for scheme in SCHEMES:
-    two, far = (predict(scheme, "sgd", length).update for length in (2, deep))
+    two, far = (dl.predict(scheme, "sgd", length).update for length in (2, deep))
     rows.append(
         {
             "scheme": f"`{scheme}`",
@@ -263,12 +259,14 @@ for scheme, columns in reach.items():
         columns.append(found["sgd/linear_up_to"])
 
 # %%
+from matplotlib.ticker import NullLocator
+
 fig, ax = plt.subplots(figsize=(7.2, 3.4))
 for scheme, columns in reach.items():
-    found = [estimate(values) for values in columns]
+    found = [dl.estimate(values) for values in columns]
     draw(ax, scheme, SHORT, found)
     ax.text(SHORT[-1] * 1.08, found[-1].mean, scheme, color=STYLES[scheme][0], va="center")
-start = estimate(reach["post-ln"][0]).mean
+start = dl.estimate(reach["post-ln"][0]).mean
 line = [start * SHORT[0] / x for x in SHORT]
 ax.plot(SHORT, line, color="#555555", ls="--", lw=1)
 ax.text(SHORT[-1] * 1.08, line[-1], "as $1/L$", color="#555555", va="center")
@@ -280,7 +278,7 @@ ax.set_title(f"How far a first step of SGD goes straight, against depth (d = {NA
 plt.show()
 
 # %%
-slopes = {scheme: fit_exponent(SHORT, columns).measured for scheme, columns in reach.items()}
+slopes = {scheme: dl.fit_exponent(SHORT, columns).measured for scheme, columns in reach.items()}
 for scheme, slope in slopes.items():
     say(f"- `{scheme}`: the largest linear rate goes as $L$ to the power {text_of(slope)}.")
 post = slopes["post-ln"]
@@ -298,7 +296,7 @@ if post is not None and post.high is not None and post.high < -1:
 # is a question for training, and the project has trained small networks to ask it:
 
 # %%
-warm = claims()["S1-48"]
+warm = dl.claim("S1-48")
 say(f"**{warm.id}**, {warm.expected.value}: {typeset(warm.summary)}.")
 for part in warm.parts:
     decides = f" To decide it: {part.open}." if part.open else ""
@@ -311,17 +309,19 @@ for part in warm.parts:
 # activation the same network may multiply the gradient by more than one at every sublayer:
 
 # %%
+from theory.tables import order_cells
+
 rows, exponential = [], []
 for activation in pick(("relu", "gelu", "silu", "tanh"), fast=("relu", "gelu")):
-    order = update_order(Setting.of("post-ln", "sgd", activation)).restated(L, 2 * N)
-    if order.power is oo:  # faster than every power
+    order = dl.update_order(dl.Setting.of("post-ln", "sgd", activation)).restated(dl.L, 2 * dl.N)
+    if order.power is sp.oo:  # faster than every power
         exponential.append(activation)
     rows.append(
         {
             "activation": activation,
             "U of N layers, as N grows": f"`{order_cells(order)['approximate']}`",
-            "U at 64 sublayers": predict("post-ln", "sgd", 64, activation=activation).update,
-            f"log10 of U at {deep}": predict("post-ln", "sgd", deep, activation=activation).log10_update,
+            "U at 64 sublayers": dl.predict("post-ln", "sgd", 64, activation=activation).update,
+            f"log10 of U at {deep}": dl.predict("post-ln", "sgd", deep, activation=activation).log10_update,
         }
     )
 table(rows)
@@ -337,10 +337,10 @@ is a statement about an activation, too.
 # %%
 rows = []
 for scheme in SCHEMES:
-    orders = {name: update_order(Setting.of(scheme, name)).expression(L) for name in ("sgd", "adam", "lamb")}
+    orders = {name: dl.update_order(dl.Setting.of(scheme, name)).expression(dl.L) for name in ("sgd", "adam", "lamb")}
     rows.append({"U as L grows": f"`{scheme}`", **orders})
 table(rows)
-few, many = (predict("su-sgd", "adam", length).update for length in (32, deep))
+few, many = (dl.predict("su-sgd", "adam", length).update for length in (32, deep))
 say(f"`su-sgd` under Adam: U is {few:.3g} at 32 sublayers, {many:.3g} at {deep}. Notebook 3 solves it anew.")
 
 # %% [markdown]
@@ -348,8 +348,10 @@ say(f"`su-sgd` under Adam: U is {few:.3g} at 32 sublayers, {many:.3g} at {deep}.
 # stability, and $U$ is of the matrices, while a default model trains norm gains and biases too. Both were looked into:
 
 # %%
+from paper_checks.verify.findings import finding_of
+
 for name, question in (("S3-49", "Is smaller more stable?"), ("DN-10", "Is all that trains counted?")):
-    say(f"*{question}* {name}, {claims()[name].expected.value}: {typeset(finding_of(name).text)}.")
+    say(f"*{question}* {name}, {dl.claim(name).expected.value}: {typeset(finding_of(name).text)}.")
 
 # %% [markdown]
 # `depthlaw explain` has what was found against each. Besides, all of this is of the first step, of one input, of FFN

@@ -26,27 +26,11 @@
 
 # %%
 import matplotlib.pyplot as plt
+import sympy as sp
 import torch
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
-from sympy import lambdify
-from torch import Tensor
 
-from paper_checks.claims.statements import Values
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.papers.registry import claims
-from paper_checks.papers.su.self_attention import one_layer, query_shares
-from paper_checks.papers.su.sublayers import phi
-from paper_checks.routes.intervals import Interval, of_logs
-from sims.ensemble import Ensemble, Member
-from sims.model import ModelConfig, SublayerConfig, alternating
-from sims.stats import Estimate, estimate, ratio
-from sims.update import Task, draw_inputs, objective
-from theory.meanfield.update import predict
-from theory.moments import activation, inhomogeneity
-from theory.rules.magnitude import Branch
-from theory.symbols import init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -88,7 +72,7 @@ plt.show()
 
 # %%
 for id_ in ("S1-07", "S1-08"):
-    one = claims()[id_]
+    one = dl.claim(id_)
     instead = next(part.instead for part in one.parts if part.instead is not None)
     say(f"- **{id_}** {one.expected.value}: {one.summary}. Instead: {instead.text}.")
 say(f"""
@@ -116,6 +100,8 @@ $\\lambda$ is the gain times one constant for every shape. From here on $\\lambd
 # just this:
 
 # %%
+from theory.rules.magnitude import Branch
+
 plain = Branch()
 formula(plain.magnitude, r"\text{branch beside the stream}")
 for place, gradient in enumerate(plain.gradients, start=1):
@@ -132,6 +118,8 @@ for place, gradient in enumerate(plain.gradients, start=1):
 # share of that of $\lambda\phi(x)$.
 
 # %%
+from paper_checks.papers.su.sublayers import phi
+
 fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.9), sharey=True)
 x = torch.linspace(-6, 6, 601, dtype=torch.float64)
 COLORS = {"relu": "#000000", "gelu": "#009E73", "swish": "#CC79A7"}
@@ -145,11 +133,14 @@ axes[1].legend()
 plt.show()
 
 # %%
+from paper_checks.claims.statements import Values
+from theory.moments import inhomogeneity
+
 rows = []
-for part in claims()["S1-12"].parts[: pick(None, fast=2)]:
+for part in dl.claim("S1-12").parts[: pick(None, fast=2)]:
     holds = (part.hedge or part).statement
     bound = holds["bound"].evalf(5) if isinstance(holds, Values) else None
-    known = activation({"swish": "silu"}.get(part.name, part.name))
+    known = dl.activation({"swish": "silu"}.get(part.name, part.name))
     half, twice = (f"{100 * float(inhomogeneity(known, factor)):.2g} %" for factor in (0.5, 2.0))
     rows.append({"activation": part.name, "never more than": bound, "typical at 0.5": half, "at 2": twice})
 table(rows)
@@ -166,11 +157,14 @@ table(rows)
 
 
 # %%
-def both(config: ModelConfig, task: Task, seeds: range = SEEDS) -> list[tuple[str, Tensor, Tensor]]:
+from sims.update import objective
+
+
+def both(config: dl.ModelConfig, task: dl.Task, seeds: range = SEEDS) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
     """(role, d <G, W>^2, ||G||^2) of every matrix, a value for each seed. At gain 1, W is U."""
     config = task.on(config)
-    model = Ensemble([Member(config, seed) for seed in seeds])
-    inputs = draw_inputs(config, task, seeds, torch.float64, "cpu")
+    model = dl.Ensemble([dl.Member(config, seed) for seed in seeds])
+    inputs = dl.draw_inputs(config, task, seeds, torch.float64, "cpu")
     logit = objective(model, model(inputs.x, inputs.y), inputs, task).sum()
     matrices = [(role, weight) for _, weight, role in model.tagged() if role != "head"]
     grads = torch.autograd.grad(logit, [weight for _, weight in matrices])
@@ -181,18 +175,22 @@ def both(config: ModelConfig, task: Task, seeds: range = SEEDS) -> list[tuple[st
     return found
 
 
-TASK = Task(num_tokens=8)
-SHAPE = {"encoder": alternating(4), "d_model": WIDTH, "num_heads": 4, "ffn_ratio": 1}
+TASK = dl.Task(num_tokens=8)
+SHAPE = {"encoder": dl.alternating(4), "d_model": WIDTH, "num_heads": 4, "ffn_ratio": 1}
 NETWORKS = {
-    "Post-LN": ModelConfig(placement="post", **SHAPE),
-    "Pre-LN": ModelConfig(placement="pre", **SHAPE),
-    "Sub-LN": ModelConfig(placement="sub", **SHAPE),
-    "Peri-LN": ModelConfig(placement="peri", **SHAPE),
-    "Pre-LN, QK-norm": ModelConfig(placement="pre", has_qk_norm=True, **SHAPE),
+    "Post-LN": dl.ModelConfig(placement="post", **SHAPE),
+    "Pre-LN": dl.ModelConfig(placement="pre", **SHAPE),
+    "Sub-LN": dl.ModelConfig(placement="sub", **SHAPE),
+    "Peri-LN": dl.ModelConfig(placement="peri", **SHAPE),
+    "Pre-LN, QK-norm": dl.ModelConfig(placement="pre", has_qk_norm=True, **SHAPE),
 }
 FOUND = {name: both(config, TASK) for name, config in NETWORKS.items()}
 
 # %%
+from matplotlib.axes import Axes
+
+from paper_checks.pages.drawing import STYLES
+
 LOOKS = {
     "Post-LN": (*STYLES["post-ln"], "full"),
     "Pre-LN": (*STYLES["pre-ln"], "full"),
@@ -224,6 +222,8 @@ READ = {name: {role: reading(name, role) for role in ROLES} for name in FOUND}
 unseen = {name: [role for role, seen in read.items() if seen < BLIND] for name, read in READ.items()}
 
 # %%
+from matplotlib.ticker import LogLocator, NullLocator
+
 fig, (top, bottom) = plt.subplots(2, 1, figsize=(7.2, 5.4), sharex=True, height_ratios=(3, 1.2))
 for ax in (top, bottom):
     scatter(ax)
@@ -278,7 +278,7 @@ sub = Branch(inner_norm=True)
 formula(sub.magnitude, r"\text{branch of Sub-LN}")
 formula(sub.magnitude.diff(sub.probes[0]), r"\text{probe of }W_1")
 formula(sub.gradients[0], r"\text{gradient of }W_1")
-deep = predict("sub-ln", "sgd", 96)
+deep = dl.predict("sub-ln", "sgd", 96)
 say(f"""
 $W_1$'s part of the update of Sub-LN at {deep.num_sublayers} sublayers, exact:
 {100 * deep.roles["fc1"] / deep.update:.0f} %. That is what a probe taken at its word would have left out.
@@ -291,17 +291,17 @@ $W_1$'s part of the update of Sub-LN at {deep.num_sublayers} sublayers, exact:
 # %%
 rows = []
 for act in ("relu", "gelu", "silu"):
-    stack = (SublayerConfig(kind="ffn"),) * 4
-    config = ModelConfig(encoder=stack, placement="sub", d_model=WIDTH, ffn_ratio=1, activation=act)
+    stack = (dl.SublayerConfig(kind="ffn"),) * 4
+    config = dl.ModelConfig(encoder=stack, placement="sub", d_model=WIDTH, ffn_ratio=1, activation=act)
     shares: dict[str, list[float]] = {"fc1": [], "fc2": []}
-    for role, probe, length in both(config, Task()):
+    for role, probe, length in both(config, dl.Task()):
         shares[role].append(float(probe.mean() / length.mean()))
     texts = {role: ", ".join(f"{x:.2g}" if x > BLIND else "0" for x in xs) for role, xs in shares.items()}
     rows.append({"multiple, by sublayer": act, **texts})
 table(rows)
 
 # %%
-one = claims()["S1-10"]
+one = dl.claim("S1-10")
 part = one.parts[0]
 say(f"**S1-10**, {one.expected.value}: {one.summary}. It holds where: {part.condition}.")
 seen = [float(probe.mean() / length.mean()) for found in FOUND.values() for _, probe, length in found]
@@ -329,14 +329,14 @@ GAINS = pick((0.5, 0.71, 1.0, 1.41, 2.0), fast=(0.5, 1.0, 2.0))
 NARROW, MANY = pick(32, fast=8), pick(2000, fast=16)
 
 
-def multiple(placement: str, role: str, gain: float) -> Estimate:
+def multiple(placement: str, role: str, gain: float) -> dl.Estimate:
     """Means of probe and gradient over seeds of their own, so that their errors are independent."""
-    sublayer = SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
-    config = ModelConfig(encoder=(sublayer,), placement=placement, d_model=NARROW, ffn_ratio=1)
+    sublayer = dl.SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
+    config = dl.ModelConfig(encoder=(sublayer,), placement=placement, d_model=NARROW, ffn_ratio=1)
     place = ("fc1", "fc2").index(role)
-    probe = both(config, Task(), range(MANY))[place][1] / gain**2
-    length = both(config, Task(), range(MANY, 2 * MANY))[place][2]
-    return ratio(estimate(probe.tolist()), estimate(length.tolist()))
+    probe = both(config, dl.Task(), range(MANY))[place][1] / gain**2
+    length = both(config, dl.Task(), range(MANY, 2 * MANY))[place][2]
+    return dl.ratio(dl.estimate(probe.tolist()), dl.estimate(length.tolist()))
 
 
 fig, ax = plt.subplots(figsize=(7.2, 3.6))
@@ -344,7 +344,7 @@ xs = [2 ** (i / 16) for i in range(-20, 21)]
 for (placement, role), scheme in {("post", "fc1"): "post-ln", ("sub", "fc2"): "sub-ln-gamma"}.items():
     color, mark = STYLES[scheme]
     name = f"{placement} W{role[-1]}"
-    exact = lambdify((init_gain, residual_weight), CURVES[name], modules="math")
+    exact = sp.lambdify((dl.init_gain, dl.residual_weight), CURVES[name], modules="math")
     ax.plot(xs, [exact(x, 1.0) for x in xs], color=color, lw=1.2)
     for gain in GAINS:
         found = multiple(placement, role, gain)
@@ -375,6 +375,10 @@ plt.show()
 
 
 # %%
+from paper_checks.papers.su.self_attention import one_layer
+from paper_checks.routes.intervals import Interval
+
+
 def span_of(ax: Axes, x: float, found: Interval, color: str, mark: str) -> None:
     middle = (found.low * found.high) ** 0.5
     ends = [[middle - found.low], [found.high - middle]]
@@ -415,7 +419,7 @@ that
 of the matrix, which is what the optimizer moves by, {unscaled[least].matrices.text} and {unscaled[most].matrices.text}.
 There the probe can mislead without being blind.
 """)
-for part in claims()["S1-18"].parts:
+for part in dl.claim("S1-18").parts:
     say(f"- {part.name}: **{part.expected.value}**")
 
 # %% [markdown]
@@ -423,6 +427,9 @@ for part in claims()["S1-18"].parts:
 # of the squared gradients of all matrices:
 
 # %%
+from paper_checks.papers.su.self_attention import query_shares
+from paper_checks.routes.intervals import of_logs
+
 rows = []
 for scheme in pick(("post-ln", "deepnorm", "pre-ln"), fast=("post-ln",)):
     for is_scaled in (True, False):
@@ -432,7 +439,7 @@ for scheme in pick(("post-ln", "deepnorm", "pre-ln"), fast=("post-ln",)):
         rows.append({**row, "share at 4 sublayers": few.text, "at 16": many.text, "falls": falls})
 table(rows)
 cause = next(
-    part for part in claims()["S1-18"].parts if part.name == "that the softmax is the cause, logits over sqrt(d)"
+    part for part in dl.claim("S1-18").parts if part.name == "that the softmax is the cause, logits over sqrt(d)"
 )
 if cause.instead is not None:
     say(f"Real Transformers, narrow ones; intervals over seeds. The cause, by claim S1-18: {cause.instead.text}.")

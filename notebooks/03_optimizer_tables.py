@@ -25,35 +25,17 @@
 # networks.
 
 # %%
-
 import matplotlib.pyplot as plt
+import sympy as sp
 import torch
-from matplotlib.ticker import LogLocator
-from sympy import Abs, Expr, log, sign, sqrt
 
-from paper_checks.lowering.lower import lower_ffn
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.papers.registry import claims
-from paper_checks.routes.printed_tables import side_by_side
-from sims.ensemble import Ensemble, Member
-from sims.stats import Estimate, estimate, fit_exponent
-from sims.update import Task, draw_inputs, objective
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict
-from theory.optimizers import OPTIMIZERS, NotHomogeneousError, Optimizer, optimizer
-from theory.rules.magnitude import Branch, Degrees, exponents
-from theory.rules.solve import solve_rule, update_under
-from theory.schemes import Scheme
-from theory.stack import POST, Stack
-from theory.symbols import L, N, eta, init_gain, residual_weight, scratch, scratch_matrix
-from theory.tables import su_optimizers, su_prenorm
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
 style()
-NAMES = pick(tuple(OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))
+NAMES = pick(tuple(dl.OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))
 ROWS = ("sgd", "adam", "lamb")
 
 # %% [markdown]
@@ -64,8 +46,10 @@ ROWS = ("sgd", "adam", "lamb")
 # symbols:
 
 # %%
+from theory.symbols import scratch_matrix
+
 g, theta = (scratch_matrix(name, 1, 3, real=True, nonzero=True) for name in ("g", "theta"))
-formula(optimizer("adam").update(g, theta), r"\Delta\Theta")
+formula(dl.optimizer("adam").update(g, theta), r"\Delta\Theta")
 
 # %% [markdown]
 # The decay rates are gone, and each entry is a sign. (At the first step. Later it is so only while a gradient keeps
@@ -84,7 +68,7 @@ def code(text: str) -> str:
 
 rows = []
 for name in NAMES:
-    one = optimizer(name)
+    one = dl.optimizer(name)
     rows.append(
         {
             "optimizer": name,
@@ -95,9 +79,9 @@ for name in NAMES:
         }
     )
 table(rows)
-alike: dict[tuple[Expr, Expr], list[str]] = {}
+alike: dict[tuple[sp.Expr, sp.Expr], list[str]] = {}
 for name in NAMES:
-    alike.setdefault((optimizer(name).gradient_degree, optimizer(name).parameter_degree), []).append(name)
+    alike.setdefault((dl.optimizer(name).gradient_degree, dl.optimizer(name).parameter_degree), []).append(name)
 say(f"{len(NAMES)} optimizers, {len(alike)} pairs (p, t): {'; '.join(', '.join(names) for names in alike.values())}.")
 
 # %% [markdown]
@@ -110,6 +94,8 @@ say(f"{len(NAMES)} optimizers, {len(alike)} pairs (p, t): {'; '.join(', '.join(n
 # magnitudes $\lambda_1, \lambda_2$ of its two matrices:
 
 # %%
+from theory.rules.magnitude import Branch
+
 branch = Branch()
 formula(branch.magnitude, r"\text{branch}")
 for place, gradient in enumerate(branch.gradients, start=1):
@@ -121,7 +107,7 @@ for place, gradient in enumerate(branch.gradients, start=1):
 # two letters:
 
 # %%
-SIDES = {name: solve_rule("post", name).side("encoder") for name in ROWS}
+SIDES = {name: dl.solve_rule("post", name).side("encoder") for name in ROWS}
 for name, side in SIDES.items():
     formula(side.family.lhs, rf"\text{{{name}: }} 1")
 
@@ -131,32 +117,35 @@ for name, side in SIDES.items():
 # that takes it; for Adam:
 
 # %%
-steps = solve_rule("post", "adam").why
+steps = dl.solve_rule("post", "adam").why
 say("\n".join(f"{place}. {step}" for place, step in enumerate(steps, start=1)).replace("*", r"\*"))
 
 # %% [markdown]
 # In logarithms to the base $2N$ a family is a straight line, and choosing a member is choosing a point on it:
 
 # %%
+from paper_checks.pages.drawing import STYLES
+from theory.rules.magnitude import exponents
+
 HUES = {"sgd": STYLES["su-sgd"][0], "adam": STYLES["su-adam"][0], "lamb": STYLES["su-lamb"][0]}
 
 
-def power(expr: Expr) -> float:
+def power(expr: sp.Expr) -> float:
     """Of 2N, in an expression that is one."""
-    return float(log(expr.subs(N, 8)) / log(16))
+    return float(sp.log(expr.subs(dl.N, 8)) / sp.log(16))
 
 
 fig, ax = plt.subplots(figsize=(7.2, 4.2))
 xs, named = [-0.25, 1.25], {}
 for name, side in SIDES.items():
-    _, (a, b) = exponents(side.family.lhs, (residual_weight, init_gain))
+    _, (a, b) = exponents(side.family.lhs, (dl.residual_weight, dl.init_gain))
     ys = [-(1 + float(a) * x) / float(b) for x in xs]
     ax.plot(xs, ys, color=HUES[name], lw=1.3)
     ax.text(xs[-1] + 0.02, ys[-1], name, color=HUES[name], va="center")
     chosen = [one for one in side.alternatives if one.branch_weight == one.lr_multiplier == 1]
     for one in (side.member, *chosen):
         if one.name != "deepnet":  # counts matrices: its line is another, by a constant
-            x, y = power(one.residual_weight), power(one.put_into(init_gain))
+            x, y = power(one.residual_weight), power(one.put_into(dl.init_gain))
             fill = "full" if one is side.member else "none"
             ax.plot([x], [y], "o", color=HUES[name], fillstyle=fill, ms=9 if fill == "full" else 6)
             named.setdefault((x, y), []).append(f"{name}, {one.name}")
@@ -174,7 +163,10 @@ plt.show()
 # expressions, not as text.
 
 # %%
-tables = {one.id: {"id": one.id, "rows": one.rows} for one in (su_optimizers(), su_prenorm())}
+from paper_checks.papers.registry import claims
+from paper_checks.routes.printed_tables import side_by_side
+
+tables = {one.id: {"id": one.id, "rows": one.rows} for one in (dl.su_optimizers(), dl.su_prenorm())}
 printers = [claim for claim in claims().values() if any(cell.table in tables for cell in claim.cells)]
 cells = side_by_side(tables.values(), printers)
 table(
@@ -199,7 +191,7 @@ where the article says to set $\\alpha = 1$ and to solve again: $\\lambda$ is
 {", ".join(f"{code(cell['derived'])} for {cell['row']['optimizer']}" for cell in before)}.
 """)
 for id_ in differ:
-    claim = claims()[id_]
+    claim = dl.claim(id_)
     for part in claim.parts:
         if part.misprint is not None:
             slip = part.misprint
@@ -216,7 +208,7 @@ for id_ in differ:
 # %%
 rows = []
 for name in NAMES:
-    side = solve_rule("post", name, with_alternatives=False).side("encoder")
+    side = dl.solve_rule("post", name, with_alternatives=False).side("encoder")
     rows.append(
         {
             "optimizer": name,
@@ -235,7 +227,7 @@ table(rows)
 
 # %%
 orders = {name: SIDES[name].relative_update_order for name in ROWS}
-twice = {name: order.subs(N, 16) / order.subs(N, 8) for name, order in orders.items()}
+twice = {name: order.subs(dl.N, 16) / order.subs(dl.N, 8) for name, order in orders.items()}
 ways = {name: "grows" if step > 1 else "falls" if step < 1 else "stays" for name, step in twice.items()}
 say("With depth that step " + ", ".join(f"{way} under the row of {name}" for name, way in ways.items()) + ".")
 if ways["adam"] == "grows":
@@ -247,8 +239,12 @@ if ways["adam"] == "grows":
 # Halfway between SGD and sign descent: each entry moves by the root of its gradient.
 
 # %%
-root = Optimizer(name="root", update=lambda g, theta: -eta * g.applyfunc(lambda x: sign(x) * sqrt(Abs(x))))
-side = solve_rule("post", root).side("encoder")
+from theory.rules.magnitude import Degrees
+
+root = dl.Optimizer(
+    name="root", update=lambda g, theta: -dl.eta * g.applyfunc(lambda x: sp.sign(x) * sp.sqrt(sp.Abs(x)))
+)
+side = dl.solve_rule("post", root).side("encoder")
 say(f"Degrees {root.gradient_degree} and {root.parameter_degree}; the loss changes by")
 formula(root.loss_change, r"\langle G, \Delta\Theta\rangle")
 formula(side.family.lhs, "1")
@@ -261,10 +257,15 @@ say(f"so alpha = {code(side.formula['residual_weight'])} and lambda = {code(side
 # not guess:
 
 # %%
+from theory.optimizers import NotHomogeneousError
+from theory.symbols import scratch
+
 eps = scratch("eps", positive=True)
-with_eps = Optimizer(name="adam-with-eps", update=lambda g, theta: -eta * g.applyfunc(lambda x: x / (Abs(x) + eps)))
+with_eps = dl.Optimizer(
+    name="adam-with-eps", update=lambda g, theta: -dl.eta * g.applyfunc(lambda x: x / (sp.Abs(x) + eps))
+)
 try:
-    solve_rule("post", with_eps)
+    dl.solve_rule("post", with_eps)
 except NotHomogeneousError as refusal:
     say(f"> {code(str(refusal))}")
 
@@ -280,12 +281,12 @@ except NotHomogeneousError as refusal:
 
 
 # %%
-def network(of: Degrees | str, name: str) -> Scheme:
+def network(of: Degrees | str, name: str) -> dl.Scheme:
     """Post-LN with the residual weight and gain that the rule for an optimizer gives, in L = 2N sublayers."""
-    found = solve_rule("post", of, with_alternatives=False).side("encoder")
-    alpha, lam = (found.member.put_into(letter).subs(N, L / 2) for letter in (residual_weight, init_gain))
-    stack = Stack(placement=POST, residual_weight=alpha, gain_in=lam, gain_out=lam)
-    return Scheme(name=name, source="derived here", stack=stack)
+    found = dl.solve_rule("post", of, with_alternatives=False).side("encoder")
+    alpha, lam = (found.member.put_into(letter).subs(dl.N, dl.L / 2) for letter in (dl.residual_weight, dl.init_gain))
+    stack = dl.Stack(placement=dl.POST, residual_weight=alpha, gain_in=lam, gain_out=lam)
+    return dl.Scheme(name=name, source="derived here", stack=stack)
 
 
 BUILT = {name: network(name, f"row of {name}") for name in ROWS}
@@ -293,10 +294,10 @@ lengths = [2**i for i in range(1, pick(21, fast=8))]
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.5), sharey=True)
 for ax, trained in zip(axes, ROWS, strict=True):
     for name, scheme in BUILT.items():
-        ys = [predict(scheme, trained, x).update for x in lengths]
+        ys = [dl.predict(scheme, trained, x).update for x in lengths]
         look = {"lw": 6, "alpha": 0.4} if name == trained else {"lw": 1.2, "alpha": 1}
         ax.plot(lengths, ys, color=HUES[name], label=scheme.name, **look)
-    vanilla = [predict("post-ln", trained, x).update for x in lengths]
+    vanilla = [dl.predict("post-ln", trained, x).update for x in lengths]
     ax.plot(lengths, vanilla, color=STYLES["post-ln"][0], lw=1.1, ls="--", label=r"$\alpha = \lambda = 1$")
     ax.set(xscale="log", yscale="log", ylim=(1e-4, 1e5), xlabel="sublayers $L = 2N$")
     ax.set_title(f"trained with {trained}")
@@ -311,9 +312,9 @@ plt.show()
 # %%
 table(
     {"U at the last depth over U at the first, under": trained}
-    | {f"row of {name}": predict(BUILT[name], trained, lengths[-1]).update / first for name, first in firsts.items()}
+    | {f"row of {name}": dl.predict(BUILT[name], trained, lengths[-1]).update / first for name, first in firsts.items()}
     for trained in ROWS
-    for firsts in [{name: predict(BUILT[name], trained, lengths[0]).update for name in ROWS}]
+    for firsts in [{name: dl.predict(BUILT[name], trained, lengths[0]).update for name in ROWS}]
 )
 
 # %% [markdown]
@@ -324,9 +325,9 @@ rows, agreed = [], {}
 for trained in NAMES:
     cells = {}
     for name in ROWS:
-        by_size = exponents(update_under(solve_rule("post", name), trained)["encoder"], (N,))[1][0]
-        exactly = update_order(Setting.of(BUILT[name], trained)).power
-        case = (name, optimizer(trained).gradient_degree, optimizer(trained).parameter_degree)
+        by_size = exponents(dl.update_under(dl.solve_rule("post", name), trained)["encoder"], (dl.N,))[1][0]
+        exactly = dl.update_order(dl.Setting.of(BUILT[name], trained)).power
+        case = (name, dl.optimizer(trained).gradient_degree, dl.optimizer(trained).parameter_degree)
         agreed[case] = agreed.get(case, True) and by_size == exactly
         cells[f"row of {name}"] = exactly
     rows.append({"U grows as L to the power, under": trained, **cells})
@@ -341,8 +342,7 @@ magnitude argument gives the same power in {sum(agreed.values())} of them.
 # is known is this:
 
 # %%
-claim = claims()["S1-49"]
-for part in claim.parts:
+for part in dl.claim("S1-49").parts:
     say(f"- {part.name}: {part.expected.value}")
 
 # %% [markdown]
@@ -352,16 +352,18 @@ for part in claim.parts:
 # G\Vert_{3/2}^{3/2}$, which is its loss change, over all matrices, at several depths, for three rows.
 
 # %%
+from sims.update import objective
+
 WIDTH, SEEDS = pick(64, fast=16), pick(range(32), fast=range(4))
 DEPTHS = pick((4, 8, 16, 32, 64), fast=(4, 8))
 
 
-def root_update(scheme: Scheme, num_sublayers: int) -> list[float]:
+def root_update(scheme: dl.Scheme, num_sublayers: int) -> list[float]:
     """By seed: minus the loss change of a first step, per unit learning rate; a logit in the place of the loss."""
-    task = Task()
-    config = task.on(lower_ffn(scheme, "sgd", num_sublayers, WIDTH))
-    model = Ensemble([Member(config, seed) for seed in SEEDS])
-    inputs = draw_inputs(config, task, SEEDS, torch.float64, "cpu")
+    task = dl.Task()
+    config = task.on(dl.lower_ffn(scheme, "sgd", num_sublayers, WIDTH))
+    model = dl.Ensemble([dl.Member(config, seed) for seed in SEEDS])
+    inputs = dl.draw_inputs(config, task, SEEDS, torch.float64, "cpu")
     weights = [weight for _, weight, role in model.tagged() if role != "head"]
     grads = torch.autograd.grad(objective(model, model(inputs.x, inputs.y), inputs, task).sum(), weights)
     return torch.stack([grad.abs().pow(1.5).sum((1, 2)) for grad in grads]).sum(0).tolist()
@@ -371,10 +373,12 @@ TRIED = {"own row": network(root, "row of root"), "row of sgd": BUILT["sgd"], "r
 SUMS = {name: [root_update(scheme, depth) for depth in DEPTHS] for name, scheme in TRIED.items()}
 
 # %%
+from matplotlib.ticker import LogLocator
+
 SHADES = {"own row": "#000000", "row of sgd": HUES["sgd"], "row of adam": HUES["adam"]}
 fig, ax = plt.subplots(figsize=(7.2, 3.5))
 for name, columns in SUMS.items():
-    found = [estimate(values) for values in columns]
+    found = [dl.estimate(values) for values in columns]
     means, unit = [one.mean for one in found], found[0].mean
     below = [(one.mean - (one.low or 0.0)) / unit for one in found]
     above = [((one.high or 0.0) - one.mean) / unit for one in found]
@@ -392,7 +396,7 @@ plt.show()
 
 
 # %%
-def text_of(found: Estimate | None) -> str:
+def text_of(found: dl.Estimate | None) -> str:
     if found is None or found.low is None or found.high is None:
         return "not measured"
     return f"{round(found.mean, 3) + 0.0:.3f}, interval {found.low:.3f} to {found.high:.3f}"
@@ -401,8 +405,8 @@ def text_of(found: Estimate | None) -> str:
 owners: dict[str, Degrees | str] = {"own row": root, "row of sgd": "sgd", "row of adam": "adam"}
 rows, inside = [], []
 for name, columns in SUMS.items():
-    expected = exponents(update_under(solve_rule("post", owners[name]), root)["encoder"], (N,))[1][0]
-    measured = fit_exponent(DEPTHS, columns).measured
+    expected = exponents(dl.update_under(dl.solve_rule("post", owners[name]), root)["encoder"], (dl.N,))[1][0]
+    measured = dl.fit_exponent(DEPTHS, columns).measured
     if measured is not None and measured.low is not None and measured.high is not None:
         inside.append(measured.low <= float(expected) <= measured.high)
     rows.append({"U under root grows as L to the power": name, "derived": expected, "measured": text_of(measured)})

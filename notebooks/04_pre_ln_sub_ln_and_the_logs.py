@@ -26,33 +26,12 @@
 # right.
 
 # %%
-from functools import partial
-from typing import cast
-
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import NullLocator
-from sympy import S, log, pi, simplify, sqrt, symbols
+import sympy as sp
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.experiments.kernel_laws import law
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, pick, say, style, table
-from paper_checks.papers.registry import claims
-from paper_checks.routes import recorded_stacks
-from paper_checks.routes.wide_networks import updates as live_updates
-from sims.stats import estimate, slope_weights
-from theory.asymptotics.evaluate import constant
-from theory.asymptotics.evaluate import evaluate as number
-from theory.asymptotics.orders import cross_check
-from theory.bounds.update import derive_bound, evaluate
-from theory.meanfield.closedform import ClosedForm, closed_form, symbolic_moments
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict
-from theory.moments import activation
-from theory.stack import PRE, SUB, BranchMoments, NormKind, transfer
-from theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -72,7 +51,9 @@ style()
 # term.
 
 # %%
-pre, sub = derive_bound("pre-ln"), derive_bound("sub-ln")
+from theory.asymptotics.evaluate import evaluate as number
+
+pre, sub = dl.derive_bound("pre-ln"), dl.derive_bound("sub-ln")
 say("Theorem 3.1, the update of Pre-LN over $\\eta d$, is at most")
 formula(pre.factorised)
 say("Theorem 3.2, of Sub-LN, at most")
@@ -95,13 +76,19 @@ table({"step": step.name, "effect": step.effect, "what is assumed": step.conditi
 # them; here it is with symbols in place of numbers. $E$ is the mean over a Gaussian preactivation.
 
 # %%
-second, variance, slope, q, v, w = symbols("E\\phi^2 Var\\phi E\\phi'^2 q_{l-1} v w", positive=True)
-letters = BranchMoments(second, variance, S.Zero, S.Zero, slope, S.Zero)
-one = partial(transfer, stream=q, residual_weight=S.One, branch_weight=S.One, input_scale=S.One, sqrt=sqrt)
+from functools import partial
+
+from theory.stack import BranchMoments, NormKind
+
+second, variance, slope, q, v, w = sp.symbols("E\\phi^2 Var\\phi E\\phi'^2 q_{l-1} v w", positive=True)
+letters = BranchMoments(second, variance, sp.S.Zero, sp.S.Zero, slope, sp.S.Zero)
+one = partial(
+    dl.transfer, stream=q, residual_weight=sp.S.One, branch_weight=sp.S.One, input_scale=sp.S.One, sqrt=sp.sqrt
+)
 for name, placement, kind in (
-    ("Pre-LN", PRE, NormKind.LAYERNORM),
-    ("Sub-LN, LayerNorm inside", SUB, NormKind.LAYERNORM),
-    ("Sub-LN, RMSNorm inside", SUB, NormKind.RMSNORM),
+    ("Pre-LN", dl.PRE, NormKind.LAYERNORM),
+    ("Sub-LN, LayerNorm inside", dl.SUB, NormKind.LAYERNORM),
+    ("Sub-LN, RMSNorm inside", dl.SUB, NormKind.RMSNORM),
 ):
     found = one(placement, kind, letters, gain_in=w, gain_out=v)
     say(f"{name}: the branch adds this to the stream, and multiplies the gradient by that:")
@@ -122,30 +109,35 @@ for name, placement, kind in (
 
 
 # %%
+from theory.meanfield.closedform import symbolic_moments
+
+
 def kappa(name, placement, kind):
     """Of an activation at gain one: what theory's sublayer adds to the gradient over what it adds to the stream."""
-    moments = symbolic_moments(activation(name), S.One)
-    found = transfer(
-        placement, kind, moments, stream=S.One, residual_weight=S.One, branch_weight=S.One, input_scale=S.One,
-        gain_in=S.One, gain_out=S.One, sqrt=sqrt,
+    moments = symbolic_moments(dl.activation(name), sp.S.One)
+    found = dl.transfer(
+        placement, kind, moments, stream=sp.S.One, residual_weight=sp.S.One, branch_weight=sp.S.One,
+        input_scale=sp.S.One, gain_in=sp.S.One, gain_out=sp.S.One, sqrt=sp.sqrt,
     )  # fmt: skip
     return (found.gradient_ratio - 1) / found.increment
 
 
-formula(simplify(kappa("relu", SUB, NormKind.LAYERNORM)), r"\kappa(\text{ReLU, LayerNorm inside})")
-formula(simplify(kappa("relu", SUB, NormKind.RMSNORM)), r"\kappa(\text{ReLU, RMSNorm inside})")
+formula(sp.simplify(kappa("relu", dl.SUB, NormKind.LAYERNORM)), r"\kappa(\text{ReLU, LayerNorm inside})")
+formula(sp.simplify(kappa("relu", dl.SUB, NormKind.RMSNORM)), r"\kappa(\text{ReLU, RMSNorm inside})")
 
 # %%
+from theory.asymptotics.evaluate import constant
+
 NAMES = ("relu", "gelu", "silu", "tanh", "identity")
 WHERE = {
-    "Pre-LN": ("pre-ln", PRE, NormKind.LAYERNORM),
-    "Sub-LN, RMSNorm": ("sub-ln", SUB, NormKind.RMSNORM),
-    "Sub-LN, LayerNorm": ("sub-ln", SUB, NormKind.LAYERNORM),
+    "Pre-LN": ("pre-ln", dl.PRE, NormKind.LAYERNORM),
+    "Sub-LN, RMSNorm": ("sub-ln", dl.SUB, NormKind.RMSNORM),
+    "Sub-LN, LayerNorm": ("sub-ln", dl.SUB, NormKind.LAYERNORM),
 }
 
 
 def order_text(scheme, name, kind):
-    power, logs, _ = update_order(Setting.of(scheme, "sgd", name, kind.value)).powers
+    power, logs, _ = dl.update_order(dl.Setting.of(scheme, "sgd", name, kind.value)).powers
     return f"L^{float(constant(power)):.3f}" if power != 0 else "log L" if logs == 1 else "flat"
 
 
@@ -156,6 +148,8 @@ table(
 )
 
 # %%
+from paper_checks.experiments.kernel_laws import law
+
 figure, axes = plt.subplots(figsize=(7.2, 2.6))
 marks = {"Pre-LN": ("#0072B2", "s"), "Sub-LN, RMSNorm": ("#56B4E9", "o"), "Sub-LN, LayerNorm": ("#D55E00", "^")}
 for i, name in enumerate(NAMES):
@@ -170,7 +164,7 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %%
-powers = [constant(update_order(Setting.of("sub-ln", "sgd", n)).powers[0]) for n in NAMES]
+powers = [constant(dl.update_order(dl.Setting.of("sub-ln", "sgd", n)).powers[0]) for n in NAMES]
 say(
     f"""Log L is right where $\\kappa$ is exactly one: ReLU behind an RMSNorm, ReLU in Pre-LN, and no activation at all.
     With a LayerNorm inside, {sum(power > 0 for power in powers)} of the {len(NAMES)} activations leave the line, from a
@@ -190,15 +184,19 @@ say(
 # $$\mathrm{GrowthSum}(a,b,s) = \frac{1}{s}\left(\frac{\Gamma(a+s)\,\Gamma(b)}{\Gamma(a)\,\Gamma(b+s)} - 1\right).$$
 
 # %%
-setting = Setting.of("sub-ln", "sgd", "relu", "layernorm")
-form, order = cast(ClosedForm, closed_form(setting)), update_order(setting)
+from typing import cast
+
+from theory.meanfield.closedform import ClosedForm
+
+setting = dl.Setting.of("sub-ln", "sgd", "relu", "layernorm")
+form, order = cast(ClosedForm, dl.closed_form(setting)), dl.update_order(setting)
 say(f"The update of Sub-LN (ReLU, LayerNorm, gains one), because {form.why}:")
 formula(form.update, r"U(L) / \eta d")
-formula(simplify(order.powers[0]), r"\text{power of } L = \kappa - 1")
+formula(sp.simplify(order.powers[0]), r"\text{power of } L = \kappa - 1")
 say("Asymptotics that were used: " + "; ".join(order.shown_by[1:]) + ".")
 table(
     {"L": f"{count:,}", "U / leading order": f"{ratio:.6f}", "size of the next term": f"{after:.1e}"}
-    for count, ratio, after in cross_check(form.update, L, order)
+    for count, ratio, after in dl.cross_check(form.update, dl.L, order)
 )
 
 # %% [markdown]
@@ -209,6 +207,10 @@ table(
 # A network of finite width differs from the lines by a share of the order of $L/d$.
 
 # %%
+from paper_checks.pages.drawing import STYLES
+from paper_checks.routes import recorded_stacks
+from paper_checks.routes.wide_networks import updates as live_updates
+
 LENGTHS, DEPTHS = recorded_stacks.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
 SUB_LN = ("#117733", "^")
 LINES = {
@@ -220,16 +222,18 @@ WIDTH, NETWORKS = pick((512, 96), fast=(96, 8))
 
 
 def mean_field(scheme, kind, lengths):
-    return np.array([predict(scheme, "sgd", int(n), norm_kind=kind).update for n in lengths])
+    return np.array([dl.predict(scheme, "sgd", int(n), norm_kind=kind).update for n in lengths])
 
 
 def measured(scheme, width):
     """By length, the mean update of the recorded networks, with its interval of 0.95."""
-    return [estimate(list(recorded_stacks.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
+    return [dl.estimate(list(recorded_stacks.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
 
 
 def live(kind):
-    return [estimate(live_updates("sub", n, 1.0, ("relu",), kind, width=WIDTH, num_networks=NETWORKS)) for n in LENGTHS]
+    return [
+        dl.estimate(live_updates("sub", n, 1.0, ("relu",), kind, width=WIDTH, num_networks=NETWORKS)) for n in LENGTHS
+    ]
 
 
 points = {(scheme, d): measured(scheme, d) for scheme in ("pre-ln", "sub-ln") for d in recorded_stacks.WIDTHS}
@@ -245,8 +249,8 @@ def dots(axes, found, color, mark, lengths=LENGTHS, **options):
 
 
 figure, axes = plt.subplots(figsize=(7.2, 4.8))
-at_ones = sub.uniform.xreplace({letter: S.One for letter in sub.uniform.free_symbols - {L}})
-printed = np.array([number(at_ones, {L: int(n)}) for n in DEPTHS])
+at_ones = sub.uniform.xreplace({letter: sp.S.One for letter in sub.uniform.free_symbols - {dl.L}})
+printed = np.array([number(at_ones, {dl.L: int(n)}) for n in DEPTHS])
 axes.plot(DEPTHS, printed.astype(float), "--", color="black", linewidth=1.2)
 for name, (scheme, kind, color, _) in LINES.items():
     line = mean_field(scheme, kind, DEPTHS)
@@ -272,11 +276,13 @@ figure.suptitle("Sub-LN with LayerNorm leaves its own bound", fontsize=11)
 plt.show()
 
 # %%
-over = next(n for n in range(1, 1000) if predict("sub-ln", "sgd", n).update > evaluate(sub, v=[1] * n, w=[1] * n))
+from theory.bounds.update import evaluate
+
+over = next(n for n in range(1, 1000) if dl.predict("sub-ln", "sgd", n).update > evaluate(sub, v=[1] * n, w=[1] * n))
 last = LENGTHS[-1]
 bound_there = evaluate(sub, v=[1] * last, w=[1] * last)
 deep, rms = points["sub-ln", max(recorded_stacks.WIDTHS)][-1], points["rmsnorm", WIDTH][-1]
-exact = {kind: predict("sub-ln", "sgd", last, norm_kind=kind).update for kind in ("layernorm", "rmsnorm")}
+exact = {kind: dl.predict("sub-ln", "sgd", last, norm_kind=kind).update for kind in ("layernorm", "rmsnorm")}
 say(
     f"""With ReLU and LayerNorm the exact update of Sub-LN exceeds the printed bound from L = {over} on. Measured at
     {last} sublayers and width {max(recorded_stacks.WIDTHS)}: {deep.mean:.1f} [{deep.low:.1f}, {deep.high:.1f}] over
@@ -294,6 +300,9 @@ say(
 
 
 # %%
+from sims.stats import slope_weights
+
+
 def local_power(scheme, kind, lengths):
     return np.log2(mean_field(scheme, kind, 2 * lengths) / mean_field(scheme, kind, lengths))
 
@@ -314,8 +323,8 @@ for name, (scheme, kind, color, _) in LINES.items():
 powers = {scheme: recorded_stacks.exponent(scheme, "sgd") for scheme in ("pre-ln", "sub-ln")}
 for scheme, color, mark in (("pre-ln", *STYLES["pre-ln"]), ("sub-ln", *SUB_LN)):
     dots(axes, [powers[scheme]], color, mark, [float(np.exp(np.log(LENGTHS).mean()))])
-axes.axhline(float(1 / (pi - 1)), color="grey", linewidth=0.8, linestyle=":")
-axes.annotate(r"$1/(\pi - 1)$", (2_000, float(1 / (pi - 1))), (0, -11), textcoords="offset points", color="grey")
+axes.axhline(float(1 / (sp.pi - 1)), color="grey", linewidth=0.8, linestyle=":")
+axes.annotate(r"$1/(\pi - 1)$", (2_000, float(1 / (sp.pi - 1))), (0, -11), textcoords="offset points", color="grey")
 axes.set(xscale="log", ylim=(0, 0.9), xlim=(3, 10**11), xlabel="sublayers L", ylabel="local power of L")
 axes.set_title("A power law settles, log laws sink; points: measured over the recorded depths")
 plt.show()
@@ -326,7 +335,7 @@ say(
     f"""Measured power of $L$ from {LENGTHS[0]} to {LENGTHS[-1]} sublayers, at infinite width by a line in $1/d$, with
     intervals at level {recorded_stacks.LEVEL}: Sub-LN {found["sub-ln"]} (the exact curve over the same depths:
     {same["sub-ln"]:.2f}), Pre-LN {found["pre-ln"]} ({same["pre-ln"]:.2f}). {sum(held)} of {len(held)} intervals hold
-    the power of the exact curve. That the power ends at {float(1 / (pi - 1)):.3f} is derived; no network of
+    the power of the exact curve. That the power ends at {float(1 / (sp.pi - 1)):.3f} is derived; no network of
     {LENGTHS[-1]} sublayers could show it."""
 )
 
@@ -338,19 +347,27 @@ say(
 # leaves $L^{1/(\pi - 1)} / \log L$ standing.
 
 # %%
-gamma_bound, gamma_order = derive_bound("sub-ln-gamma"), update_order(Setting.of("sub-ln-gamma", "sgd"))
+gamma_bound, gamma_order = dl.derive_bound("sub-ln-gamma"), dl.update_order(dl.Setting.of("sub-ln-gamma", "sgd"))
 formula(gamma_bound.at_scheme, r"\text{bound at } \gamma = \sqrt{\log L}")
 say("It is flat: it falls to its limit. The true update, from its closed form, as L grows:")
 power, log_power, _ = gamma_order.powers
-formula(L ** simplify(power) * log(L) ** log_power, r"U_{\text{LayerNorm}}(L)", r"\sim \text{a constant times}")
-formula(update_order(Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coefficient, r"\lim U_{\text{RMSNorm}}(L)")
+formula(
+    dl.L ** sp.simplify(power) * sp.log(dl.L) ** log_power, r"U_{\text{LayerNorm}}(L)", r"\sim \text{a constant times}"
+)
+formula(
+    dl.update_order(dl.Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coefficient, r"\lim U_{\text{RMSNorm}}(L)"
+)
 
 # %%
+from matplotlib.ticker import NullLocator
+
 RMS_GAMMA, kernel = "#AA4499", {k: law("sub-ln-gamma", "sgd", norm_kind=k) for k in ("layernorm", "rmsnorm")}
 gamma_points = [measured("sub-ln-gamma", d) for d in recorded_stacks.WIDTHS]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9))
 deep = np.unique(np.geomspace(2, 10**7, pick(40, fast=6)).astype(int))
-left.plot(deep, [float(number(gamma_bound.at_scheme, {L: int(n)})) for n in deep], "--", color="black", linewidth=1.2)
+left.plot(
+    deep, [float(number(gamma_bound.at_scheme, {dl.L: int(n)})) for n in deep], "--", color="black", linewidth=1.2
+)
 for kind, color in (("layernorm", STYLES["sub-ln-gamma"][0]), ("rmsnorm", RMS_GAMMA)):
     left.plot(deep, mean_field("sub-ln-gamma", kind, deep), color=color)
 dots(left, gamma_points[0], *STYLES["sub-ln-gamma"])
@@ -382,7 +399,7 @@ over = {}
 for kind in kernel:
     line = mean_field("sub-ln-gamma", kind, LENGTHS)
     over[kind] = [one.mean / value for found in gamma_points for one, value in zip(found, line, strict=True)]
-shown = {n: [predict("sub-ln-gamma", "sgd", n, norm_kind=k).update for k in kernel] for n in (8, 64, 10**3, 10**6)}
+shown = {n: [dl.predict("sub-ln-gamma", "sgd", n, norm_kind=k).update for k in kernel] for n in (8, 64, 10**3, 10**6)}
 table({"L": f"{n:,}", "LayerNorm": with_ln, "RMSNorm": with_rms} for n, (with_ln, with_rms) in shown.items())
 say(
     f"""In a real Transformer an attention has no activation on its value path ($\\kappa = 1$), so only every other
@@ -408,8 +425,8 @@ FACTORS = np.geomspace(0.25, 12, pick(60, 12))
 
 def over_bound(scheme, kind, factor, length=4):
     gains = [float(factor) ** i for i in range(length)]
-    exact = predict(scheme, "sgd", length, norm_kind=kind, w=gains, v=gains).update
-    return exact / evaluate(derive_bound(scheme), v=gains, w=gains)
+    exact = dl.predict(scheme, "sgd", length, norm_kind=kind, w=gains, v=gains).update
+    return exact / evaluate(dl.derive_bound(scheme), v=gains, w=gains)
 
 
 figure, axes = plt.subplots(figsize=(7.2, 3.2))
@@ -424,7 +441,7 @@ axes.set_title("Four sublayers whose gains grow: above the line, the theorem is 
 axes.legend()
 plt.show()
 example = [1.0, 3.0, 9.0, 27.0]
-truth, allowed = predict("pre-ln", "sgd", 4, w=example, v=example).update, evaluate(pre, v=example, w=example)
+truth, allowed = dl.predict("pre-ln", "sgd", 4, w=example, v=example).update, evaluate(pre, v=example, w=example)
 say(
     f"""With gains {", ".join(f"{g:g}" for g in example)} and ReLU, Pre-LN moves by {truth:.3f} and its bound is
     {allowed:.3f}, a factor of {truth / allowed:.2f}. Faster growth breaks it by any factor."""
@@ -437,7 +454,7 @@ say(
 
 # %%
 table(
-    {"claim": i, "what is said": claims()[i].summary, "verdict": claims()[i].expected.value.upper()}
+    {"claim": i, "what is said": dl.claim(i).summary, "verdict": dl.claim(i).expected.value.upper()}
     for i in ("S2-08", "S2-10", "S2-13", "S2-21", "S3-10", "S3-14", "S2-20", "S2-24")
 )
 
@@ -448,12 +465,12 @@ table(
 table(
     {"claim": i, "part": part.name, "verdict": part.expected.value.upper()}
     for i in ("S3-10", "S2-08", "S2-24")
-    for part in claims()[i].parts
+    for part in dl.claim(i).parts
 )
-parts = {verdict: [p.name for p in claims()["S2-24"].parts if p.expected is verdict] for verdict in Verdict}
+parts = {verdict: [p.name for p in dl.claim("S2-24").parts if p.expected is verdict] for verdict in dl.Verdict}
 say(
-    f"""Of S2-24 what is refuted is the guarantee that is derived ({"; ".join(parts[Verdict.REFUTED])}), not that
-    training is stable: {", ".join(parts[Verdict.UNDECIDED]) or "nothing"} is undecided."""
+    f"""Of S2-24 what is refuted is the guarantee that is derived ({"; ".join(parts[dl.Verdict.REFUTED])}), not that
+    training is stable: {", ".join(parts[dl.Verdict.UNDECIDED]) or "nothing"} is undecided."""
 )
 
 # %% [markdown]

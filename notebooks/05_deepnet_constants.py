@@ -22,51 +22,30 @@
 # like, and then the argument itself is put to the test.
 
 # %%
-import math
-from functools import partial
-from typing import cast
-
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import NullLocator
-from sympy import Eq, Expr, Rational, S, lambdify, simplify
+import sympy as sp
 
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
-from paper_checks.papers.deepnet.parts import Scales, deepnet_scales, one_token
-from paper_checks.papers.deepnet.runs import COUNTS, DEPTHS, encoder_decoders, encoder_share
-from paper_checks.papers.registry import claims
-from paper_checks.routes.recorded_stacks import LENGTHS, updates
-from sims.measure import Question, run
-from sims.stats import estimate
-from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
-from theory.bounds.update import derive_bound
-from theory.meanfield.closedform import ClosedForm, closed_form
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict
-from theory.rules.magnitude import compact
-from theory.rules.solve import solve_rule, update_under
-from theory.rules.types import plainly
-from theory.schemes import OWN, Scheme, scheme
-from theory.stack import POST, Stack
-from theory.symbols import L, M, N, init_gain, residual_weight
-from theory.tables import deepnet
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim.
 style()
 quote("DN-07")
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"
-derive = partial(solve_rule, "post", "sgd", with_alternatives=False)
+
+
+def derive(*architecture, **options):
+    return dl.solve_rule("post", "sgd", *architecture, with_alternatives=False, **options)
 
 
 def gain_of(side):
-    return side.member.values[init_gain]
+    return side.member.values[dl.init_gain]
 
 
 def code(expr):
-    return f"`{compact(expr)}`"
+    return f"`{dl.compact(expr)}`"
 
 
 # %% [markdown]
@@ -78,6 +57,8 @@ def code(expr):
 # writes down each step as it takes it:
 
 # %%
+from theory.tables import deepnet
+
 rule = derive("encoder-decoder", "deepnet")
 say("\n".join(f"{i}. {plain(step)}" for i, step in enumerate(rule.why, start=1)))
 
@@ -87,26 +68,26 @@ say("\n".join(f"{i}. {plain(step)}" for i, step in enumerate(rule.why, start=1))
 
 # %%
 decoder, encoder = rule.side("decoder"), rule.side("encoder")
-formula(decoder.family.lhs, sign="=", left=S.One)
-formula(Eq(2 * init_gain**2, 1 / residual_weight**2))
-formula(simplify(decoder.residual_weight**4), r"\alpha_d^4")
+formula(decoder.family.lhs, sign="=", left=sp.S.One)
+formula(sp.Eq(2 * dl.init_gain**2, 1 / dl.residual_weight**2))
+formula(sp.simplify(decoder.residual_weight**4), r"\alpha_d^4")
 say(
     "The encoder reaches the output only through the M cross-attentions. Each passes on its branch, and they are added:"
 )
-formula(simplify(encoder.coupling**4), r"c = M \frac{\lambda_d^2}{\alpha_d}, \qquad c^4")
+formula(sp.simplify(encoder.coupling**4), r"c = M \frac{\lambda_d^2}{\alpha_d}, \qquad c^4")
 say("Its own sum, over 2N sublayers, is multiplied by c, and solved in the same way:")
-formula(encoder.family.lhs, left=S.One)
-formula(simplify(encoder.residual_weight**16), r"\alpha_e^{16}")
-formula(simplify(gain_of(encoder) ** 16), r"\lambda_e^{16}")
+formula(encoder.family.lhs, left=sp.S.One)
+formula(sp.simplify(encoder.residual_weight**16), r"\alpha_e^{16}")
+formula(sp.simplify(gain_of(encoder) ** 16), r"\lambda_e^{16}")
 
 # %%
-at_one = {N: 1, M: 1}
+at_one = {dl.N: 1, dl.M: 1}
 constants = {"alpha": encoder.residual_weight.subs(at_one), "beta": gain_of(encoder).subs(at_one)}
 table(
     {"constant": name, "exact": code(found), "to twenty digits": str(found.evalf(20)), "printed": printed}
     for (name, found), printed in zip(constants.items(), ("0.81", "0.87"), strict=True)
 )
-under, coupled = simplify(N**4 * M / encoder.residual_weight**16), simplify(M / encoder.coupling**4)
+under, coupled = sp.simplify(dl.N**4 * dl.M / encoder.residual_weight**16), sp.simplify(dl.M / encoder.coupling**4)
 say(
     f"""So the decimals are roots of {under}, and {under} is {coupled} over {coupled / under}: what stands in the
     coupling, over the fourth power of the two sublayers of a layer."""
@@ -147,6 +128,8 @@ table(
 # $\lambda/\alpha$ up to how the two matrices of a branch are counted.
 
 # %%
+from theory.schemes import OWN
+
 SELECTIONS = {
     "deepnet": ("#000000", "v"),
     "symmetric": ("#44AA99", "p"),
@@ -159,28 +142,34 @@ members = {name: derive("encoder", name) for name in SELECTIONS}
 def as_scheme(name):
     """The member as a network that theory predicts: its alpha and gain in L = 2N sublayers."""
     side = members[name].sides[0]
-    a, gain = (expr.subs(N, L / 2) for expr in (side.residual_weight, gain_of(side)))
-    return Scheme(name=name, source=OWN, stack=Stack(placement=POST, residual_weight=a, gain_in=gain, gain_out=gain))
+    a, gain = (expr.subs(dl.N, dl.L / 2) for expr in (side.residual_weight, gain_of(side)))
+    return dl.Scheme(
+        name=name, source=OWN, stack=dl.Stack(placement=dl.POST, residual_weight=a, gain_in=gain, gain_out=gain)
+    )
 
 
 rows = []
 for name, found in members.items():
-    side, others = found.sides[0], {o: code(update_under(found, o)["encoder"]) for o in ("sgd", "adam", "lamb")}
+    side, others = found.sides[0], {o: code(dl.update_under(found, o)["encoder"]) for o in ("sgd", "adam", "lamb")}
     row = {"select": name, "alpha": code(side.residual_weight), "lambda": code(gain_of(side)), **others}
-    exact = (f"{predict(as_scheme(name), 'sgd', 2 * n).update:.4f}" for n in (6, 100))
+    exact = (f"{dl.predict(as_scheme(name), 'sgd', 2 * n).update:.4f}" for n in (6, 100))
     rows.append({**row, **dict(zip(("exact U, 6 layers", "exact U, 100"), exact, strict=True))})
 table(rows)
 
 # %%
+from theory.rules.types import plainly
+
 layers = 100
 figure, axes = plt.subplots(figsize=(6.4, 3.8))
 alphas = np.geomspace(0.7, 25, 50)
 for name, color in (("deepnet", "black"), ("symmetric", GREY)):
-    total = plainly(members[name].sides[0].update_sum.total).subs(N, layers)
-    axes.plot(alphas, alphas / float(total.subs({residual_weight: 1, init_gain: 1})) ** 0.5, color=color, linewidth=1)
+    total = plainly(members[name].sides[0].update_sum.total).subs(dl.N, layers)
+    axes.plot(
+        alphas, alphas / float(total.subs({dl.residual_weight: 1, dl.init_gain: 1})) ** 0.5, color=color, linewidth=1
+    )
 for name, (color, mark) in SELECTIONS.items():
     side = members[name].sides[0]
-    place = float(side.residual_weight.subs(N, layers)), float(gain_of(side).subs(N, layers))
+    place = float(side.residual_weight.subs(dl.N, layers)), float(gain_of(side).subs(dl.N, layers))
     axes.plot(*place, mark, color=color, markersize=8)
     axes.annotate(name, place, (-8, 8), textcoords="offset points", color=color, ha="right")
 axes.set(xscale="log", yscale="log", xlabel=r"residual weight $\alpha$", ylabel=r"gain $\lambda$")
@@ -195,7 +184,7 @@ plt.show()
 # step grows with the weights, they part.
 
 # %%
-exact_u = {n: predict(as_scheme("deepnet"), "sgd", 2 * n).update for n in (6, layers)}
+exact_u = {n: dl.predict(as_scheme("deepnet"), "sgd", 2 * n).update for n in (6, layers)}
 say(
     f"""The exact $U$ of DeepNet's member (infinite width, one input, ReLU) is {exact_u[6]:.4f} at 6 layers and
     {exact_u[layers]:.4f} at {layers}, where the rule holds 1: a ReLU passes half of a second moment, which the
@@ -213,30 +202,30 @@ deep = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
 
 def variant(factor):
-    stack = scheme("deepnorm").stack
+    stack = dl.scheme("deepnorm").stack
     gain = stack.gain_in * factor
-    return Scheme(
+    return dl.Scheme(
         name="variant", source=OWN,
-        stack=Stack(placement=POST, residual_weight=stack.residual_weight, gain_in=gain, gain_out=gain),
+        stack=dl.Stack(placement=dl.POST, residual_weight=stack.residual_weight, gain_in=gain, gain_out=gain),
     )  # fmt: skip
 
 
 figure, axes = plt.subplots(figsize=(7.2, 4))
 for factor, color, text in (
-    (S(2), BLUE, "gain times 2"),
-    (S.One, "black", "DeepNorm"),
-    (S.Half, BLUE, "gain times 1/2"),
-    ((L / 2) ** Rational(1, 16), RED, "gain times N^(1/16)"),
-    ((L / 2) ** Rational(-1, 16), RED, "gain times N^(-1/16)"),
+    (sp.S(2), BLUE, "gain times 2"),
+    (sp.S.One, "black", "DeepNorm"),
+    (sp.S.Half, BLUE, "gain times 1/2"),
+    ((dl.L / 2) ** sp.Rational(1, 16), RED, "gain times N^(1/16)"),
+    ((dl.L / 2) ** sp.Rational(-1, 16), RED, "gain times N^(-1/16)"),
 ):
-    curve = [predict(variant(factor), "sgd", 2 * int(n)).update for n in deep]
+    curve = [dl.predict(variant(factor), "sgd", 2 * int(n)).update for n in deep]
     axes.plot(deep, curve, color=color, linestyle="--" if color == RED else "-")
     axes.annotate(text, (deep[-1], curve[-1]), (4, -3), textcoords="offset points", color=color, fontsize=9)
 axes.set(xscale="log", yscale="log", xlabel="layers N", ylabel="exact update under SGD", xlim=(1, 300_000))
 axes.set_title("A constant is a learning rate; an exponent is a law")
 plt.show()
 # What two printed decimals do to an encoder's part of the update, which goes with (lambda/alpha)^2.
-printed_ratio, exact_ratio = Rational(87, 81) ** 2, (constants["beta"] / constants["alpha"]) ** 2
+printed_ratio, exact_ratio = sp.Rational(87, 81) ** 2, (constants["beta"] / constants["alpha"]) ** 2
 say(
     f"""Rounding to two decimals changes the encoder's part of the update by
     {100 * (float(printed_ratio / exact_ratio) - 1):.1f} %. Writing 1 for both constants would change it by
@@ -251,10 +240,10 @@ say(
 # to the bound:
 
 # %%
-bound = derive_bound("deepnorm")
+bound = dl.derive_bound("deepnorm")
 table({"step": s.name, "effect": s.effect, "what is assumed": plain(s.condition)} for s in bound.steps)
 say("The slope of the model, which the gradient meets at every sublayer, is taken to be about one:")
-formula(scalar_slope(residual_weight, init_gain, init_gain), r"f'(x)")
+formula(dl.scalar_slope(dl.residual_weight, dl.init_gain, dl.init_gain), r"f'(x)")
 
 # %% [markdown]
 # About one, $2N$ times over, is not one. In a wide random network it is: branch and stream are uncorrelated there, so
@@ -263,20 +252,20 @@ formula(scalar_slope(residual_weight, init_gain, init_gain), r"f'(x)")
 
 # %%
 WIDTH, SEEDS = pick((128, range(16)), fast=(32, range(4)))
-slope = lambdify(L, scalar_slope(residual_weight, init_gain, init_gain).subs(
-    {residual_weight: scheme("deepnorm").stack.residual_weight, init_gain: scheme("deepnorm").stack.gain_in}
+slope = sp.lambdify(dl.L, dl.scalar_slope(dl.residual_weight, dl.init_gain, dl.init_gain).subs(
+    {dl.residual_weight: dl.scheme("deepnorm").stack.residual_weight, dl.init_gain: dl.scheme("deepnorm").stack.gain_in}
 ))  # fmt: skip
 
 
 def gradient_ratio(num_layers):
     """Of real FFN stacks of DeepNorm: the squared gradient at the input over that at the top, its mean over seeds."""
-    network = Network(scheme=scheme("deepnorm"), num_sublayers=2 * num_layers, d_model=WIDTH)
-    asked = Question(config=network.config("sgd"), task=network.task, has_layers=True)
+    network = dl.Network(scheme=dl.scheme("deepnorm"), num_sublayers=2 * num_layers, d_model=WIDTH)
+    asked = dl.Question(config=network.config("sgd"), task=network.task, has_layers=True)
     ratios = []
-    for found in run(asked, SEEDS):
+    for found in dl.run(asked, SEEDS):
         low, top = (found.values[f"layer/encoder/{i}/gradient_square"] for i in (0, 2 * num_layers))
         ratios += [a / b for a, b in zip(low, top, strict=True)]
-    return estimate(ratios)
+    return dl.estimate(ratios)
 
 
 measured_at = pick((2, 4, 8, 16, 32), fast=(2, 8))
@@ -284,16 +273,24 @@ real = {n: gradient_ratio(n) for n in measured_at}
 
 
 # %%
+from typing import cast
+
+from paper_checks.routes.recorded_stacks import LENGTHS, updates
+
+
 def dots(axes, xs, found, color, mark, **options):
     means = [one.mean for one in found]
     ends = [[one.mean - one.low for one in found], [one.high - one.mean for one in found]]
     axes.errorbar(list(xs), means, ends, fmt=mark, color=color, capsize=2, markersize=4.5, linewidth=1, **options)
 
 
-own = {residual_weight: scheme("deepnorm").stack.residual_weight, init_gain: scheme("deepnorm").stack.gain_in}
-whole = cast(Expr, bound.step("first order in the weights").uniform_after)
-scalar_update = lambdify(L, whole.subs(own), modules="numpy")
-record = {n: estimate(list(updates("deepnorm", "sgd", n, 512).values())) for n in LENGTHS}
+own = {
+    dl.residual_weight: dl.scheme("deepnorm").stack.residual_weight,
+    dl.init_gain: dl.scheme("deepnorm").stack.gain_in,
+}
+whole = cast(sp.Expr, bound.step("first order in the weights").uniform_after)
+scalar_update = sp.lambdify(dl.L, whole.subs(own), modules="numpy")
+record = {n: dl.estimate(list(updates("deepnorm", "sgd", n, 512).values())) for n in LENGTHS}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
 left.plot(deep, slope(2.0 * deep) ** (4.0 * deep), color=RED)
@@ -307,7 +304,7 @@ right.plot(deep, scalar_update(2.0 * deep), color=RED)
 right.text(1.5, 40, "scalar model itself", color=RED)
 right.axhline(1, color="black", linestyle="--", linewidth=1)
 right.text(300, 1.15, "DeepNet's bound", fontsize=8)
-right.plot(deep, [predict("deepnorm", "sgd", 2 * int(n)).update for n in deep], color=BLUE)
+right.plot(deep, [dl.predict("deepnorm", "sgd", 2 * int(n)).update for n in deep], color=BLUE)
 right.text(300, 0.3, "infinite width", color=BLUE)
 dots(right, [n / 2 for n in record], record.values(), "black", "o")
 right.set(xscale="log", yscale="log", xlabel="layers N", ylabel="update under SGD", ylim=(0.2, 1e5))
@@ -315,7 +312,9 @@ right.set_title("The update, DeepNorm's alpha and beta")
 plt.show()
 
 # %%
-form = cast(ClosedForm, closed_form(Setting.of("deepnorm", "sgd", "relu")))
+from theory.meanfield.closedform import ClosedForm
+
+form = cast(ClosedForm, dl.closed_form(dl.Setting.of("deepnorm", "sgd", "relu")))
 say(f"Infinite width, by theory: {form.why}.")
 passes = next(n for n in range(1, 10**5) if slope(2.0 * n) ** (2 * n) > 2)
 least, last = min(record), max(record)
@@ -329,7 +328,7 @@ say(
     {record[last].mean:.3f} [{record[last].low:.3f}, {record[last].high:.3f}], that of {least}
     {record[least].mean:.3f} [{record[least].low:.3f}, {record[least].high:.3f}]; the bound is 1."""
 )
-vanilla = scalar_sensitivity(S.One, S.One, S.One)
+vanilla = dl.scalar_sensitivity(sp.S.One, sp.S.One, sp.S.One)
 say(
     f"""A second look at the model: at $\\alpha = v = w = 1$, which is vanilla Post-LN, it says that a step changes
     nothing at all (sensitivity {vanilla}), while real Post-LN moves in proportion to its depth. A model that is false,
@@ -347,29 +346,34 @@ say(
 # encoder's share is then not one. In a wide network the $M$ cross-attentions add as squares, and it falls.
 
 # %%
-values = {residual_weight: encoder.residual_weight, init_gain: gain_of(encoder)}
-share = {n: simplify(plainly(r.side("encoder").update_sum.total).xreplace(values)) for n, r in readings.items()}
+values = {dl.residual_weight: encoder.residual_weight, dl.init_gain: gain_of(encoder)}
+share = {n: sp.simplify(plainly(r.side("encoder").update_sum.total).xreplace(values)) for n, r in readings.items()}
 for name, expr in share.items():
     formula(expr, rf"\text{{encoder's share, counted {name}}}")
-crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(M, m)) > 1)
+crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(dl.M, m)) > 1)
 
 # %%
+import math
+
+from paper_checks.papers.deepnet.parts import Scales, deepnet_scales, one_token
+from paper_checks.papers.deepnet.runs import COUNTS, encoder_share
+
 readers = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
 
 def exact_scales(n, m):
     """DeepNet's table at N, M, with the encoder's exact constants."""
-    here = {N: n, M: m}
+    here = {dl.N: n, dl.M: m}
     of_encoder = float(encoder.residual_weight.subs(here)), float(gain_of(encoder).subs(here))
     return Scales(of_encoder, (float(decoder.residual_weight.subs(here)), float(gain_of(decoder).subs(here))))
 
 
 figure, axes = plt.subplots(figsize=(7.2, 4.2))
 for name, color in (("own-gradient", RED), ("once", "black"), ("mean-square", BLUE)):
-    axes.plot(readers, [float(share[name].subs(M, int(m))) for m in readers], color=color)
+    axes.plot(readers, [float(share[name].subs(dl.M, int(m))) for m in readers], color=color)
 wide = [one_token(deepnet_scales(8, int(m)), 8, int(m))[0] for m in readers]
 axes.plot(readers, wide, color=BLUE, linestyle="--")
-of_record = {m: estimate(encoder_share(exact_scales(n, m), (n, m))) for n, m in COUNTS if n == 8}
+of_record = {m: dl.estimate(encoder_share(exact_scales(n, m), (n, m))) for n, m in COUNTS if n == 8}
 dots(axes, of_record, of_record.values(), "black", "o")
 axes.text(1.2, 1.15, "once, as DeepNet counts")
 axes.text(9, 0.2, "coherent, own gradient too", color=RED)
@@ -387,7 +391,7 @@ has_fallen = (stop.high or math.inf) < (start.low or 0.0)
 direction = "It falls, so that the printed constants are on the safe side" if has_fallen else "No fall is shown"
 beside = [one.mean / one_token(exact_scales(8, m), 8, m)[0] for m, one in of_record.items()]
 say(
-    f"""Counted as the model is, the share is $M^{{1/4}}$ over {float(1 / share["own-gradient"].subs(M, 1)):.2f}
+    f"""Counted as the model is, the share is $M^{{1/4}}$ over {float(1 / share["own-gradient"].subs(dl.M, 1)):.2f}
     and passes one at M = {crossing} (DN-07). Measured in real encoder-decoders it is {start.mean:.4f} [{start.low:.4f},
     {start.high:.4f}] at M = {first} and {stop.mean:.4f} [{stop.low:.4f}, {stop.high:.4f}] at M = {end}, a power of
     {power:.2f}; the closed form of infinite width and one token has {steep:.2f} there. {direction}. The points are
@@ -402,10 +406,15 @@ say(
 # that divides the weights of a layer by its place from the top.
 
 # %%
+from matplotlib.ticker import NullLocator
+
+from paper_checks.pages.drawing import STYLES
+from paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders
+
 figure, axes = plt.subplots()
 for name, style_name in (("post-ln", "post-ln"), ("post-ln-init", "post-ln-init"), ("deepnet", "deepnorm")):
     color, mark = STYLES[style_name]
-    found = [estimate(encoder_decoders(name, n)[0]) for n in DEPTHS]
+    found = [dl.estimate(encoder_decoders(name, n)[0]) for n in DEPTHS]
     dots(axes, DEPTHS, found, color, mark)
     axes.plot(DEPTHS, [one.mean for one in found], color=color, linewidth=1)
     axes.annotate(name, (DEPTHS[-1], found[-1].mean), (8, -3), textcoords="offset points", color=color)
@@ -415,10 +424,10 @@ axes.xaxis.set_minor_locator(NullLocator())
 axes.set_xlim(5, 170)
 axes.set_title("Recorded encoder-decoders of three schemes: the update by depth")
 plt.show()
-ends = [estimate(encoder_decoders("deepnet", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
-inits = [estimate(encoder_decoders("post-ln-init", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
+ends = [dl.estimate(encoder_decoders("deepnet", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
+inits = [dl.estimate(encoder_decoders("post-ln-init", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
 small = range(1, pick(40, fast=3))
-beyond = [(n, m) for m in small for n in small if float(encoder.residual_weight.subs({N: n, M: m})) <= 1]
+beyond = [(n, m) for m in small for n in small if float(encoder.residual_weight.subs({dl.N: n, dl.M: m})) <= 1]
 say(
     f"""DeepNet's update at {DEPTHS[0]} and {DEPTHS[-1]} layers: {ends[0].mean:.3f} [{ends[0].low:.3f},
     {ends[0].high:.3f}] and {ends[1].mean:.3f} [{ends[1].low:.3f}, {ends[1].high:.3f}]. Dividing
@@ -435,7 +444,7 @@ say(
 
 # %%
 table(
-    {"claim": i, "what is said": plain(claims()[i].summary), "verdict": claims()[i].expected.value.upper()}
+    {"claim": i, "what is said": plain(dl.claim(i).summary), "verdict": dl.claim(i).expected.value.upper()}
     for i in ("DN-04", "DN-06", "DN-07", "DN-02", "DN-03", "DN-08", "DN-09", "DN-10", "DN-11", "DN-14")
 )
 
@@ -446,7 +455,7 @@ table(
 table(
     {"claim": i, "part": plain(part.name), "verdict": part.expected.value.upper()}
     for i in ("DN-07",)
-    for part in claims()[i].parts
+    for part in dl.claim(i).parts
 )
 
 # %% [markdown]

@@ -26,27 +26,12 @@
 # optimizer, does a learning rate that was tuned on a shallow model take a deep one as far?
 
 # %%
-from dataclasses import replace
-from statistics import median
-
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import NullLocator
-from scipy.stats import t as student
 
-from paper_checks.experiments.kernel_laws import LENGTHS, measured
-from paper_checks.experiments.sweeps import HEAD_SIZE, OPTIMIZERS, SWEEPS
-from paper_checks.lowering.measuring import Kept, measure
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
+from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages.prose import pick, say, style, table
-from paper_checks.pages.transformers.cells import cells, errors_off, holds, width_fit
-from paper_checks.pages.transformers.growth import FLAT, growing, last_exponent, laws, overtakes, share
-from paper_checks.pages.transformers.text import LAYERS, NARROW, SHOWN_ROLES, WIDE
-from paper_checks.system.places import RECORDS
-from sims.records import record
-from sims.stats import estimate, ratio_to_exact
-from theory.schemes import SCHEMES, scheme
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -70,13 +55,17 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 # First the prediction, then the networks. Change the scheme, the depth or the width and run it again.
 
 # %%
-one = Network(
-    scheme=scheme("deepnorm"), arch="encoder", num_sublayers=pick(8, fast=4), d_model=pick(128, fast=32),
+from paper_checks.experiments.kernel_laws import measured
+from paper_checks.pages.transformers.cells import holds
+from paper_checks.pages.transformers.text import SHOWN_ROLES
+
+one = dl.Network(
+    scheme=dl.scheme("deepnorm"), arch="encoder", num_sublayers=pick(8, fast=4), d_model=pick(128, fast=32),
     num_heads=4, num_tokens=8,
 )  # fmt: skip
 seeds = range(pick(24, fast=4))
 theory = {optimizer: one.theory(optimizer) for optimizer in ("sgd", "adam")}
-built = measure(one, tuple(theory), seeds, Kept(None))
+built = dl.measure(one, tuple(theory), seeds, dl.Kept(None))
 
 
 def beside(optimizer):
@@ -86,8 +75,8 @@ def beside(optimizer):
         if not expected:
             continue
         unit = 1.0 if role == "update" else one.d_model ** one.role_power(optimizer, role)
-        found = estimate([value * unit for value in built[optimizer].values[role] if value is not None])
-        told = ratio_to_exact(found, expected)
+        found = dl.estimate([value * unit for value in built[optimizer].values[role] if value is not None])
+        told = dl.ratio_to_exact(found, expected)
         shown = f"{told.mean:.3f} [{told.low:.3f}, {told.high:.3f}]"
         yield {"optimizer": optimizer, "role": role, "predicted": expected, "measured": found.mean, "ratio": shown}
 
@@ -105,6 +94,14 @@ say(
 # each seed's numbers by itself. Predictions were computed before and are kept with a digest of the code that made them.
 
 # %%
+from dataclasses import replace
+
+from paper_checks.experiments.sweeps import SWEEPS
+from paper_checks.pages.transformers.cells import cells
+from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.system.places import RECORDS
+from sims.records import record
+
 sweep = SWEEPS["transformers"]
 chosen = tuple(one for one in sweep.networks if one.num_sublayers in pick([2 * n for n in LAYERS], fast=(2, 32)))
 runs = record.read(RECORDS / "transformers.jsonl")
@@ -120,6 +117,8 @@ say(
 )
 
 # %%
+from matplotlib.ticker import NullLocator
+
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
 for shift, optimizer in zip((0.9, 1.0, 1.11), OPTIMIZERS, strict=True):
     here = [cell for cell in moving if cell.optimizer == optimizer]
@@ -141,6 +140,8 @@ figure.suptitle(f"Real Transformers, width {WIDE}: no fitted constant; bars are 
 plt.show()
 
 # %%
+from paper_checks.pages.transformers.cells import errors_off
+
 ratios = [cell.estimates["update"] for cell in moving]
 say(
     f"""Predictions span a factor of {ends[1] / ends[0]:,.0f}. {sum(abs(one.mean - 1) <= 0.03 for one in ratios)} of
@@ -176,6 +177,13 @@ say(
 
 
 # %%
+from statistics import median
+
+from scipy.stats import t as student
+
+from paper_checks.pages.transformers.growth import share
+
+
 def deviations(role_names):
     found = [(cell.estimates[role], role) for cell in wide for role in role_names if role in cell.estimates]
     return np.array([errors_off(one) for one, _ in found]), found
@@ -233,6 +241,10 @@ say(
 # see, is smaller for it.
 
 # %%
+from paper_checks.experiments.sweeps import HEAD_SIZE
+from paper_checks.pages.drawing import STYLES
+from paper_checks.pages.transformers.text import NARROW
+
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
 for shift, name in enumerate(("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm")):
     here = [c for c in every if c.network.scheme.name == name and c.optimizer == "sgd"]
@@ -263,8 +275,10 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
+from paper_checks.pages.transformers.cells import width_fit
+
 fits = {}
-for name, optimizer in ((n, o) for n in SCHEMES for o in OPTIMIZERS):
+for name, optimizer in ((n, o) for n in dl.SCHEMES for o in OPTIMIZERS):
     mine = [c for c in every if c.name[:2] == (name, optimizer) and "update" in c.ratios]
     if len({c.network.num_sublayers for c in mine}) > 1:
         fits[name, optimizer] = width_fit(mine)
@@ -293,8 +307,11 @@ say(
 # factor that is zero.
 
 # %%
+from paper_checks.experiments.kernel_laws import LENGTHS
+from paper_checks.pages.transformers.growth import last_exponent, laws
+
 law = laws()
-grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in SCHEMES], dtype=float)
+grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in dl.SCHEMES], dtype=float)
 figure, axes = plt.subplots(figsize=(4.6, 5.8))
 image = axes.imshow(np.ma.masked_invalid(grid), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
 for i, row in enumerate(grid):
@@ -302,7 +319,7 @@ for i, row in enumerate(grid):
         text = "does not move" if np.isnan(value) else f"{round(value, 2) + 0.0:.2f}"
         axes.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 else "black")
 axes.set_xticks(range(len(OPTIMIZERS)), OPTIMIZERS)
-axes.set_yticks(range(len(SCHEMES)), list(SCHEMES), fontsize=8)
+axes.set_yticks(range(len(dl.SCHEMES)), list(dl.SCHEMES), fontsize=8)
 axes.set_facecolor("#BBBBBB")
 axes.grid(visible=False)
 axes.set_title(f"Power of N of the matrices' update, N = {LENGTHS[-2]} to {LENGTHS[-1]:,}")
@@ -319,7 +336,7 @@ curves = {case: {n: u for n, u in found.updates.items() if n >= 4 and u} for cas
 over = {case: {n: u / curve[4] for n, u in curve.items()} for case, curve in curves.items() if curve}
 low, high = (which(u for curve in over.values() for u in curve.values()) for which in (min, max))
 for axes, optimizer in zip(panels, OPTIMIZERS, strict=True):
-    for name in (*(other for other in SCHEMES if other not in named), *named):
+    for name in (*(other for other in dl.SCHEMES if other not in named), *named):
         curve = over.get((name, optimizer), {})
         look = {"color": STYLES[name][0], "linewidth": 1.8} if name in named else {"color": "#CCCCCC", "linewidth": 0.9}
         axes.plot(list(curve), list(curve.values()), **look)
@@ -335,8 +352,11 @@ plt.show()
 
 
 # %%
+from paper_checks.pages.transformers.growth import FLAT, growing
+
+
 def flat(optimizer):
-    ends = {name: last_exponent(law[name, optimizer]) for name in SCHEMES}
+    ends = {name: last_exponent(law[name, optimizer]) for name in dl.SCHEMES}
     return [name for name, end in ends.items() if end is not None and abs(end) < FLAT]
 
 
@@ -344,11 +364,11 @@ for optimizer in OPTIMIZERS:
     kept = [name for name in flat(optimizer) if not growing(law[name, optimizer])]
     broken = [f"{n} ({', '.join(growing(law[n, optimizer]))})" for n in flat(optimizer) if n not in kept]
     say(
-        f"""Under **{optimizer}** the matrices are flat in {len(flat(optimizer))} of {len(SCHEMES)} schemes. No role
+        f"""Under **{optimizer}** the matrices are flat in {len(flat(optimizer))} of {len(dl.SCHEMES)} schemes. No role
         grows in {", ".join(kept) or "none"}. Some other role grows in {"; ".join(broken) or "none"}."""
     )
 
-several = {n: [o for o in OPTIMIZERS if n in flat(o)] for n in SCHEMES}
+several = {n: [o for o in OPTIMIZERS if n in flat(o)] for n in dl.SCHEMES}
 everywhere = ", ".join(n for n, on in several.items() if len(on) == 3) or "no scheme"
 pairs = ", ".join(f"{n} ({' and '.join(on)})" for n, on in several.items() if len(on) == 2)
 crossed = last_exponent(law["su-sgd", "adam"]), last_exponent(law["su-adam", "sgd"])
@@ -395,6 +415,8 @@ axes.set_title("DeepNorm under SGD: single roles by depth")
 plt.show()
 
 # %%
+from paper_checks.pages.transformers.growth import overtakes
+
 rows = []
 for name, optimizer in (("deepnorm", "sgd"), ("deepnorm", "lamb"), ("su-adam", "adam"), ("su-lamb", "lamb")):
     found = law[name, optimizer]

@@ -25,49 +25,26 @@
 # reads the records of four experiments, and says what they show, what they refute, and what they leave open.
 
 # %%
-from dataclasses import replace
-
 import matplotlib.pyplot as plt
 import torch
-from IPython.display import display
 
-from paper_checks.claims.claim import judge
-from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from paper_checks.experiments.stable_rates import MIDDLE, SCHEMES, gpt
-from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
-from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
-from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.experiments.warmup import DEPTHS, plain, warmed
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages.drawing import STYLES, canvas
+import depthlaw as dl
 from paper_checks.pages.prose import pick, quote, say, style, table
-from paper_checks.pages.training.figures import drawings
-from paper_checks.pages.training.numbers import (
-    FACTOR,
-    Record,
-    cases_by_depth,
-    correlation,
-    held_out,
-    judged_pairs,
-    leaves,
-    mean_update,
-    ratio,
-    trial_of,
-)
-from paper_checks.pages.training.text import bracket, count, head, within
-from paper_checks.papers.registry import claims
-from paper_checks.routes import questions
-from paper_checks.routes.forecast import LOOKS
-from paper_checks.routes.training import in_octaves, in_share
-from sims.stats import LEVEL
-from sims.training.outcomes import share
-from sims.training.train import train
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; quote: what a source prints, by claim.
 style()
 quote("S3-49")
 torch.set_num_threads(1)
+
+# %%
+from IPython.display import display
+
+from paper_checks.pages.drawing import canvas
+from paper_checks.pages.training.figures import drawings
+from paper_checks.pages.training.numbers import Record
+from paper_checks.pages.training.text import head
+
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 records = {name: Record.read(name) for name in NAMES}
 pictures = drawings(records)
@@ -105,7 +82,11 @@ say(f"**Not everything was planned.** Chosen after{chosen}")
 # Change a line of the trial and run the cell again.
 
 # %%
-live = Trial(
+from dataclasses import replace
+
+from paper_checks.experiments.stable_rates import gpt
+
+live = dl.Trial(
     scheme="post-ln",
     shape="gpt",  # a causal decoder; its data are the bytes of Python's library
     num_layers=pick(12, fast=3),
@@ -117,9 +98,12 @@ live = Trial(
     measure_at=pick((0, 1, 2, 5, 10, 20, 40, 80, 120), fast=(0, 5, 12)),
     seed=4000,
 )
-pair = {scheme: train(replace(live, scheme=scheme).lower()) for scheme in ("post-ln", "deepnorm")}
+pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("post-ln", "deepnorm")}
 
 # %%
+from paper_checks.pages.drawing import STYLES
+from paper_checks.pages.training.numbers import FACTOR, ratio
+
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
     color, mark = STYLES[scheme]
@@ -140,6 +124,9 @@ right.set_yscale("log")
 plt.show()
 
 # %%
+from paper_checks.pages.training.numbers import leaves
+from paper_checks.pages.training.text import within
+
 for scheme, run in pair.items():
     gone = leaves(run)
     when = "it has not left it by the end" if gone is None else f"it has left it when looked at after {gone.step} steps"
@@ -169,6 +156,8 @@ within a factor of {FACTOR:g} of that (the grey band): {when}.
 # run still trains. That is what "stable" can mean in a measurable way.
 
 # %%
+from paper_checks.experiments.stable_rates import SCHEMES
+
 rates = records["stable-rates"]
 rates_picture = pictures["training-rates"]
 panel = rates_picture.panels[0]
@@ -178,6 +167,10 @@ show(replace(rates_picture, panels=[panel], height=4.2))
 
 
 # %%
+from paper_checks.experiments.stable_rates import MIDDLE
+from paper_checks.routes import questions
+
+
 def answers(statements, book):
     """What the records say of statements: shown, its reverse shown, or open."""
     words = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
@@ -192,12 +185,14 @@ asked += [questions.GPT_ORDER["pre-ln", MIDDLE], questions.GPT_ORDER["normformer
 asked += [questions.LargerRate(names=(gpt("su-adam", MIDDLE), gpt("deepnorm", MIDDLE)))]
 table(answers(asked, rates.book))
 say(f"""
-The intervals are octaves of the learning rate, {LEVEL:.0%}, paired by seed (a seed draws the same batches in every
+The intervals are octaves of the learning rate, {dl.LEVEL:.0%}, paired by seed (a seed draws the same batches in every
 arm); "above" and "below": an end of the grid was reached, so that only the other end is known. "Open" means that
 these seeds do not tell, not that there is no difference.
 """)
 
 # %%
+from paper_checks.experiments.warmup import plain
+
 words = {"CONFIRMED": "shown", "REFUTED": "refuted: its reverse is shown", "UNDECIDED": "open"}
 inside = [words[one.evidence(rates.book).verdict.value] for one in questions.WITHIN_POST.values()]
 say(f"""
@@ -218,6 +213,10 @@ first = replace(predicts.panels[0], title="The update at initialisation, and the
 show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
+from paper_checks.pages.training.numbers import cases_by_depth, correlation, judged_pairs
+from paper_checks.pages.training.text import bracket, count
+from paper_checks.routes.forecast import LOOKS
+
 by_depth = cases_by_depth(rates.book, LOOKS[0])
 ranks = {num: correlation(found) for num, found in by_depth.items()}
 table(
@@ -240,6 +239,9 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
+from paper_checks.pages.training.numbers import mean_update, trial_of
+from paper_checks.routes.training import in_octaves
+
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
 clear = sorted((pair for pair in pairs if pair.agrees is False), key=lambda pair: pair.rates.octaves.high or 0.0)
 scheme_of = {case.name: trial_of(case) for found in by_depth.values() for case in found}
@@ -259,8 +261,8 @@ table(
 
 # %%
 for name in ("S3-49", "S3-04"):
-    verdict, parts = judge(claims()[name], quick=True)
-    say(f"**{name}** ({claims()[name].summary}): **{verdict.value}**, by its parts:")
+    verdict, parts = dl.judge(dl.claim(name), quick=True)
+    say(f"**{name}** ({dl.claim(name).summary}): **{verdict.value}**, by its parts:")
     table({"part": found.part.name, "verdict": found.verdict.value} for found in parts)
 
 # %% [markdown]
@@ -276,6 +278,10 @@ for name in ("S3-49", "S3-04"):
 # takes the first half of the run.
 
 # %%
+from paper_checks.experiments.warmup import DEPTHS, warmed
+from paper_checks.routes.training import in_share
+from sims.training.outcomes import share
+
 warm = records["warmup"]
 trained = {
     (num, name): share(sum(run.has_trained for run in found.results), len(found.seeds))
@@ -300,7 +306,7 @@ show(
 # %%
 losses = questions.WARMED_LOSS
 table(answers([questions.TRANSLATION, questions.OTHERS, questions.DEEPER, *losses.values()], warm.book))
-verdict, _ = judge(claims()["S1-48"], quick=True)
+verdict, _ = dl.judge(dl.claim("S1-48"), quick=True)
 apart = [trained[num, "none"].high < trained[num, "warm-up"].low for num in DEPTHS]
 say(f"""
 At {DEPTHS[-1]} layers a side {trained[DEPTHS[-1], "none"].successes} of {trained[DEPTHS[-1], "none"].num} Post-LN train
@@ -317,6 +323,11 @@ S1-48, that the deeper a vanilla model is the more likely it gets stuck, and tha
 # synthesised sound frames, which can be learnt in few steps.
 
 # %%
+from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
+from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
+from paper_checks.experiments.thousand_layers import arm_name as deep_name
+from paper_checks.pages.training.numbers import held_out
+
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels
 show(replace(pictures["training-thousand"], panels=[panels[0], panels[-1]], columns=2))
@@ -381,6 +392,8 @@ Three readings.
 # update, an optimizer with its own row keeps its rate over depth, and loses it with a row whose update grows.
 
 # %%
+from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
+
 own = records["own-row"]
 table(answers([*questions.OWN_ROW.values(), *questions.OTHER_ROW.values()], own.book))
 lacks = own.missing()
@@ -417,6 +430,8 @@ what keeps the rate.
 # what would decide each:
 
 # %%
+from paper_checks.papers.registry import claims
+
 for name, claim in claims().items():
     parts = [part for part in claim.parts if part.open and part.expected.value == "UNDECIDED"]
     for part in parts if claim.expected.value == "UNDECIDED" else ():

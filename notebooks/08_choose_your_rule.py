@@ -28,30 +28,12 @@
 # the `.py`, then leaves it as it is and says where to copy the change.
 
 # %%
-import inspect
-import math
-from textwrap import fill, wrap
-
 import matplotlib.pyplot as plt
+import sympy as sp
 import torch
-from matplotlib.ticker import LogLocator
-from sympy import Expr
-from torch import nn
 
-from paper_checks.lowering.measuring import Kept, measure
-from paper_checks.lowering.networks import Network, NoTheoryError
-from paper_checks.lowering.predicted_rows import exponents, lr_multipliers, predicted_row, shares
-from paper_checks.lowering.rule_document import NORMS, mean_field
+import depthlaw as dl
 from paper_checks.pages.prose import pick, say, style, table
-from paper_checks.pages.transformers.growth import FLAT
-from sims.stats import LEVEL, estimate, ratio_to_exact
-from theory.moments import ACTIVATIONS
-from theory.optimizers import OPTIMIZERS
-from theory.rules.check import rule_scheme
-from theory.rules.magnitude import compact
-from theory.rules.solve import Rule, SideNumbers, SideRule, evaluate, solve_rule
-from theory.schemes import scheme
-from theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -70,13 +52,15 @@ ACTIVATION = "relu"  # relu, gelu, silu, tanh, identity or leaky_relu
 NORM_KIND = "layernorm"  # or rmsnorm
 
 # %%
+from paper_checks.lowering.rule_document import NORMS
+
 # Adafactor's first step is that of a gradient of rank one, and many tokens make it of a higher one.
-optimizers = [name for name, found in OPTIMIZERS.items() if not found.assumes_rank_one]
+optimizers = [name for name, found in dl.OPTIMIZERS.items() if not found.assumes_rank_one]
 for setting, value, allowed in (
     ("PLACEMENT", PLACEMENT, NORMS),
     ("OPTIMIZER", OPTIMIZER, optimizers),
     ("ARCHITECTURE", ARCHITECTURE, ("decoder", "encoder")),
-    ("ACTIVATION", ACTIVATION, ACTIVATIONS),
+    ("ACTIVATION", ACTIVATION, dl.ACTIVATIONS),
     ("NORM_KIND", NORM_KIND, ("layernorm", "rmsnorm")),
 ):
     if value not in allowed:
@@ -88,9 +72,12 @@ if D_MODEL % NUM_HEADS:
 
 
 # %%
-def solved(placement: str) -> tuple[Rule, SideRule, SideNumbers, Expr]:
+from theory.rules.solve import SideNumbers, SideRule, evaluate
+
+
+def solved(placement: str) -> tuple[dl.Rule, SideRule, SideNumbers, sp.Expr]:
     """The rule, its one side, in numbers, and its learning rate: 1, but where no gain can do it."""
-    rule = solve_rule(placement, OPTIMIZER, ARCHITECTURE)
+    rule = dl.solve_rule(placement, OPTIMIZER, ARCHITECTURE)
     [side] = rule.sides
     member = side.member if side.gain is not None else side.alternative("learning-rate")
     return rule, side, evaluate(rule, **{str(side.num_layers): NUM_LAYERS})[side.name], member.lr_multiplier
@@ -122,6 +109,8 @@ own_rate = rate_at(side, rate, NUM_LAYERS)
 # function does not depend on the number of layers.
 
 # %%
+from textwrap import wrap
+
 gains = numbers.init_gain or dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 1.0)
 MATRICES = tuple(gains)
 unscaled = [role for role in MATRICES if side.init_gain is None or side.init_gain[role] == 1]
@@ -130,7 +119,7 @@ lines = [("residual weight", numbers.residual_weight, side.formula["residual_wei
 if scaled:
     lines.append((f"gain of {', '.join(scaled)}", gains[scaled[0]], side.formula["init_gain"]))
 lines.append((f"gain of {', '.join(unscaled)}", gains[unscaled[0]], "1"))
-lines.append(("learning rate of the matrices, times", float(rate.subs(side.num_layers, NUM_LAYERS)), compact(rate)))
+lines.append(("learning rate of the matrices, times", float(rate.subs(side.num_layers, NUM_LAYERS)), dl.compact(rate)))
 table({"what": what, "value": value, "formula": f"`{text}`"} for what, value, text in lines)
 if own_rate != 1:
     say(f"No gain can do it, so the matrices' learning rate does: {own_rate:.4g} times that at {SHALLOW} layers.")
@@ -143,6 +132,8 @@ say("\n".join(["```text", *argument, "```"]))
 # the second moments are exact, and they have a leading order of their own:
 
 # %%
+from paper_checks.lowering.rule_document import mean_field
+
 found = mean_field(rule, ACTIVATION)
 say(f"*{found['says']}.*")
 
@@ -157,8 +148,11 @@ say(f"*{found['says']}.*")
 
 
 # %%
+from paper_checks.lowering.predicted_rows import exponents, predicted_row
+
+
 def network(scheme_, num_layers, d_model=D_MODEL, num_heads=NUM_HEADS, num_tokens=TOKENS):
-    return Network(
+    return dl.Network(
         scheme=scheme_,
         arch=ARCHITECTURE,
         is_causal=ARCHITECTURE == "decoder",
@@ -182,14 +176,19 @@ def rows_of(scheme_, rates, num_layers):
 
 
 depths = [SHALLOW, *(n for n in (12, 24) if SHALLOW < n < NUM_LAYERS), NUM_LAYERS]
-mine = rule_scheme(rule, side)
+mine = dl.rule_scheme(rule, side)
 rows = {"this rule": rows_of(mine, [rate_at(side, rate, n) for n in depths], depths)}
 for name in pick(("deepnorm", "post-ln", "pre-ln"), fast=("deepnorm",)):
-    rows[name] = rows_of(scheme(name), [1.0] * len(depths), depths)
+    rows[name] = rows_of(dl.scheme(name), [1.0] * len(depths), depths)
 growth = {name: exponents(list(found.values())) for name, found in rows.items()}
 shallow, deep = rows["this rule"][SHALLOW], rows["this rule"][NUM_LAYERS]
 
 # %%
+import math
+from textwrap import fill
+
+from matplotlib.ticker import LogLocator
+
 colors = {"this rule": "#CC79A7", "deepnorm": "#000000", "post-ln": "#D55E00", "pre-ln": "#0072B2"}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), dpi=90)
 
@@ -235,8 +234,10 @@ for axes in (left, right):
 plt.show()
 
 # %%
-deepnorm = network(scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
-its_gain = compact(scheme("deepnorm").stack.gain_in.subs(L, 2 * side.num_layers))
+from paper_checks.pages.transformers.growth import FLAT
+
+deepnorm = network(dl.scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
+its_gain = dl.compact(dl.scheme("deepnorm").stack.gain_in.subs(dl.L, 2 * side.num_layers))
 theirs = [rows["deepnorm"][n]["update"] for n in (SHALLOW, NUM_LAYERS)]
 its_slope = growth["deepnorm"]["update"] or 0.0  # None of an update that is zero, as no matrix has here
 says = "so it is flat here too" if abs(its_slope) < FLAT else "which you would have to tune away again at every depth"
@@ -256,6 +257,8 @@ learning rate absorbs it.
 # its deep $U$, keeps its part what it was in the shallow model that you have tuned.
 
 # %%
+from paper_checks.lowering.predicted_rows import lr_multipliers, shares
+
 units = {role: network(mine, NUM_LAYERS).role_power(OPTIMIZER, role) for role in deep["roles"]}
 both = [shallow, deep]
 rates = {role: found[-1] for role, found in lr_multipliers(both).items()}
@@ -296,24 +299,24 @@ if own_rate != 1:
 
 # %%
 lengths, seeds = pick((2, 4, 8), fast=(1, 2)), range(pick(8, fast=2))
-kept, checks, within, small_width = Kept(None), [], 0, pick(128, fast=32)
+kept, checks, within, small_width = dl.Kept(None), [], 0, pick(128, fast=32)
 for num_layers in lengths:
     small = network(mine, num_layers, d_model=small_width, num_heads=4, num_tokens=pick(8, fast=4))
     predicted = small.theory(OPTIMIZER)
-    values = measure(small, [OPTIMIZER], seeds, kept)[OPTIMIZER].values
+    values = dl.measure(small, [OPTIMIZER], seeds, kept)[OPTIMIZER].values
     for role in ("update", "v", "fc1", "norm_gain"):
         power = 0.0 if role == "update" else small.role_power(OPTIMIZER, role)
-        here = estimate([value * small_width**power for value in values[role]])
+        here = dl.estimate([value * small_width**power for value in values[role]])
         there = predicted.update if role == "update" else predicted.roles[role]
-        ratio = ratio_to_exact(here, there)
+        ratio = dl.ratio_to_exact(here, there)
         row = {"layers": num_layers, "role": role, "predicted": there, "measured": here.mean}
         checks.append(row | {"measured / predicted": f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"})
         within += (ratio.low or 0.0) <= 1 <= (ratio.high or 0.0)
 table(checks)
 say(f"""
-Intervals: {LEVEL:.0%} over {len(seeds)} seeds, at width {small_width}; {within} of {len(checks)} contain 1. The roles
-of one depth are measured on the same networks, so they are no independent looks: count {len(lengths)}, one for each
-depth. Beside chance, expect deviations from 1 of order L/d, here up to {2 * lengths[-1]}/{small_width}.
+Intervals: {dl.LEVEL:.0%} over {len(seeds)} seeds, at width {small_width}; {within} of {len(checks)} contain 1. The
+roles of one depth are measured on the same networks, so they are no independent looks: count {len(lengths)}, one for
+each depth. Beside chance, expect deviations from 1 of order L/d, here up to {2 * lengths[-1]}/{small_width}.
 """)
 
 # %% [markdown]
@@ -326,14 +329,17 @@ depth. Beside chance, expect deviations from 1 of order L/d, here up to {2 * len
 
 
 # %%
+import inspect
+
+
 def init_layer(attention, fc1, fc2):
     """attention: nn.MultiheadAttention; fc1, fc2: nn.Linear. GAIN: by role."""
     q, k, v = attention.in_proj_weight.detach().chunk(3)
     matrices = {"q": q, "k": k, "v": v, "out": attention.out_proj.weight, "fc1": fc1.weight, "fc2": fc2.weight}
     for role, weight in matrices.items():
-        nn.init.xavier_normal_(weight, gain=GAIN[role])
+        torch.nn.init.xavier_normal_(weight, gain=GAIN[role])
     for bias in (attention.in_proj_bias, attention.out_proj.bias, fc1.bias, fc2.bias):
-        nn.init.zeros_(bias)
+        torch.nn.init.zeros_(bias)
     return matrices
 
 
@@ -367,7 +373,7 @@ GAIN = {GAIN}
 # %%
 torch.manual_seed(0)
 width = 64
-layer = (nn.MultiheadAttention(width, 4), nn.Linear(width, 4 * width), nn.Linear(4 * width, width))
+layer = (torch.nn.MultiheadAttention(width, 4), torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width))
 table(
     {
         "matrix": role,
@@ -391,8 +397,8 @@ for placement in pick(NORMS, fast=("post",)):
     its_gains = its_numbers.init_gain
     its_rates = [rate_at(its_side, its_rate, n) for n in (SHALLOW, NUM_LAYERS)]
     try:
-        two = list(rows_of(rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
-    except NoTheoryError as error:
+        two = list(rows_of(dl.rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
+    except dl.NoTheoryError as error:
         say(f"`{placement}` cannot be computed here: {error}.")
         continue
     power = {role: found or 0.0 for role, found in exponents(two).items()}
@@ -403,7 +409,7 @@ for placement in pick(NORMS, fast=("post",)):
             "residual weight": its_numbers.residual_weight,
             "gain": f"{its_gains['fc1']:.4g}" if its_gains else "none helps",
             "gain's formula": f"`{its_side.formula['init_gain']}`",
-            "learning rate": f"`{compact(its_rate)}`",
+            "learning rate": f"`{dl.compact(its_rate)}`",
             "a branch at the start": its_numbers.branch_at_init,
             f"U, {SHALLOW} to {NUM_LAYERS} layers": f"{two[0]['update']:.3g} to {two[1]['update']:.3g}",
             "exponent": f"{power['update'] + 0.0:.2f}",
@@ -415,7 +421,7 @@ table(others)
 # %%
 kinds = [{"norms": name} for name in NORMS if name != PLACEMENT]
 for kind in kinds:
-    its_rule = solve_rule(kind["norms"], OPTIMIZER, ARCHITECTURE)
+    its_rule = dl.solve_rule(kind["norms"], OPTIMIZER, ARCHITECTURE)
     kind["exact moments of an FFN stack"] = mean_field(its_rule, ACTIVATION)["says"]
     ways = [member.name for member in its_rule.sides[0].alternatives]
     kind["other ways to keep it flat"] = ", ".join(ways)

@@ -25,49 +25,34 @@
 # is; and nearly everything below fails for a reason that one sentence can name and one condition can mend.
 
 # %%
-import math
-from collections import Counter
-from fractions import Fraction
-
 import matplotlib.pyplot as plt
+import sympy as sp
 import torch
-from sympy import cancel, log
-from torch import nn
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.lowering.measuring import Kept, measure
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import STYLES
+import depthlaw as dl
 from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
-from paper_checks.pages.training.numbers import Record, judged_pairs
-from paper_checks.pages.training.text import count
-from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
-from paper_checks.papers.registry import claims
-from paper_checks.routes import recorded_stacks, second_meanfield
-from paper_checks.routes.algebra import value_at
-from paper_checks.routes.forecast import LOOKS
-from paper_checks.routes.update_bounds import LETTERS
-from paper_checks.verify.document import check_claim
-from sims.stats import LEVEL, estimate
-from theory.bounds.scalar_model import scalar_slope
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict
-from theory.schemes import scheme
-from theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
 # formulas.
 style()
-PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
 torch.set_num_threads(1)
 torch.manual_seed(0)
+
+# %%
+from collections import Counter
+
+from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
+from paper_checks.papers.registry import claims
+
+PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
 counts = Counter(claim.expected.value for claim in claims().values())
 by_source = {}
 for name, claim in claims().items():
     by_source.setdefault(name.partition("-")[0], Counter())[claim.expected.value] += 1
-table({"source": source} | {v.value: found[v.value] for v in reversed(Verdict)} for source, found in by_source.items())
+table(
+    {"source": source} | {v.value: found[v.value] for v in reversed(dl.Verdict)} for source, found in by_source.items()
+)
 say(f"""
 **{counts["CONFIRMED"]} of {len(claims())} claims are confirmed as printed**, {counts["REFUTED"]} are refuted,
 {counts["MISPRINT"]} are slips that the source itself sets right elsewhere, {counts["CONDITIONAL"]} are hedged in
@@ -81,17 +66,24 @@ worst part, so a refuted one may be right in all but one of the networks that it
 
 
 # %%
+from paper_checks.verify.document import check_claim
+
+
 def by_parts(name):
     """What of a claim holds and what does not, judged now, and what holds instead where that is known."""
     parts = check_claim(name, with_mutants=False, quick=True)["parts"]
     holds = {
-        verdict: [typeset(part["name"]) for part in parts if part["verdict"] == verdict.value] for verdict in Verdict
+        verdict: [typeset(part["name"]) for part in parts if part["verdict"] == verdict.value] for verdict in dl.Verdict
     }
-    instead = {part["name"]: part["correction"] for part in parts if part["verdict"] == Verdict.REFUTED.value}
+    instead = {part["name"]: part["correction"] for part in parts if part["verdict"] == dl.Verdict.REFUTED.value}
     known = {part: better for part, better in instead.items() if better}
     bare = [typeset(part) for part in instead if part not in known]
     lines = [f"**{name}, by its parts.**", ""]
-    words = {Verdict.CONFIRMED: "Holds", Verdict.CONDITIONAL: "Holds under a condition", Verdict.UNDECIDED: "Open"}
+    words = {
+        dl.Verdict.CONFIRMED: "Holds",
+        dl.Verdict.CONDITIONAL: "Holds under a condition",
+        dl.Verdict.UNDECIDED: "Open",
+    }
     lines += [f"- {word}: {'; '.join(holds[verdict])}." for verdict, word in words.items() if holds[verdict]]
     lines += [f"- **Fails**: {typeset(part)}. Instead: {typeset(better)}." for part, better in known.items()]
     lines += [f"- **Fails**: {'; '.join(bare)}."] if bare else []
@@ -110,16 +102,20 @@ def by_parts(name):
 
 # %%
 quote("S3-10")
-orders = {kind: update_order(Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")}
+orders = {kind: dl.update_order(dl.Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")}
 for kind, order in orders.items():
     power, log_power, _ = order.powers
-    formula(L ** cancel(power) * log(L) ** log_power, rf"U_{{\text{{{kind}}}}}", r"\asymp")
+    formula(dl.L ** sp.cancel(power) * sp.log(dl.L) ** log_power, rf"U_{{\text{{{kind}}}}}", r"\asymp")
 say(f"The power of $L$ behind a LayerNorm is {float(orders['layernorm'].powers[0]):.3f}.")
 
 # %%
+import math
+
+from paper_checks.routes import recorded_stacks
+
 deep = [2**k for k in range(2, pick(21, fast=12))]
 curves = {
-    kind: [predict("sub-ln", "sgd", num, norm_kind=kind).update for num in deep] for kind in ("layernorm", "rmsnorm")
+    kind: [dl.predict("sub-ln", "sgd", num, norm_kind=kind).update for num in deep] for kind in ("layernorm", "rmsnorm")
 }
 measured = recorded_stacks.at_infinite_width("sub-ln", "sgd")
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.5), dpi=90)
@@ -135,7 +131,7 @@ left.plot(deep, logs, color="grey", linestyle=":", label="printed: a multiple of
 left.set(title="Sub-LN at gains 1: a power, not a logarithm", xlabel="L, sublayers", ylabel="update $U$ under SGD")
 left.legend(loc="upper left", fontsize=8)
 for kind, color in (("layernorm", "#D55E00"), ("rmsnorm", "#009E73")):
-    values = [predict("sub-ln-gamma", "sgd", num, norm_kind=kind).update for num in deep]
+    values = [dl.predict("sub-ln-gamma", "sgd", num, norm_kind=kind).update for num in deep]
     right.plot(deep, values, color=color)
     right.annotate(f" {kind}", (deep[-1], values[-1]), color=color, va="center", fontsize=8)
 right.set(title=r"Its gain $\sqrt{\log L}$, promised to be flat", xlabel="L, sublayers", ylabel="update $U$ under SGD")
@@ -160,6 +156,12 @@ by_parts("S3-10")
 # second and the first matrix of sublayer $l$, whatever they are. As printed:
 
 # %%
+from fractions import Fraction
+
+from paper_checks.routes import second_meanfield
+from paper_checks.routes.algebra import value_at
+from paper_checks.routes.update_bounds import LETTERS
+
 formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
 exact = second_meanfield.update("pre-ln", growing, growing)
@@ -172,14 +174,16 @@ At $v_l = w_l = {", ".join(map(str, growing))}$ the exact update, added up in fr
 
 # %%
 as_floats = tuple(map(float, growing))
-net = Network(scheme=scheme("pre-ln"), num_sublayers=4, d_model=pick(256, fast=32), v=as_floats, w=as_floats)
-real = estimate(measure(net, ["sgd"], range(pick(256, fast=16)), Kept(None))["sgd"].values["update"])
+net = dl.Network(scheme=dl.scheme("pre-ln"), num_sublayers=4, d_model=pick(256, fast=32), v=as_floats, w=as_floats)
+real = dl.estimate(dl.measure(net, ["sgd"], range(pick(256, fast=16)), dl.Kept(None))["sgd"].values["update"])
 say(f"""
 And real networks of those gains, {net.d_model} wide, {real.num} seeds, gradients by autograd: {real.mean:.3f}, with a
-{LEVEL:.0%} interval from {real.low:.3f} to {real.high:.3f}, beside a bound of {float(bound):.3f}.
+{dl.LEVEL:.0%} interval from {real.low:.3f} to {real.high:.3f}, beside a bound of {float(bound):.3f}.
 """)
 
 # %%
+from paper_checks.pages.drawing import STYLES
+
 ratios = {"pre-ln": [], "sub-ln": []}
 steps = [Fraction(k, 4) for k in range(2, 25)]
 for step in steps:
@@ -205,7 +209,9 @@ plt.show()
 # %%
 by_parts("S2-08")
 over = next(
-    n for n in range(1, 40) if predict("sub-ln", "sgd", n).update > value_at(SUB_BOUND, LETTERS, ([1] * n, [1] * n, n))
+    n
+    for n in range(1, 40)
+    if dl.predict("sub-ln", "sgd", n).update > value_at(SUB_BOUND, LETTERS, ([1] * n, [1] * n, n))
 )
 say(f"""
 S2-13: Theorem 3.2 fails at gains 1 already, behind ReLU and LayerNorm, from {over} sublayers on (section 1 is why).
@@ -223,15 +229,15 @@ S2-13: Theorem 3.2 fails at gains 1 already, behind ReLU and LayerNorm, from {ov
 long = [2**k for k in range(1, 11)]
 figure, axes = plt.subplots(figsize=(6.6, 3.2), dpi=90)
 for activation, color in (("gelu", "#D55E00"), ("relu", "#0072B2")):
-    values = [predict("post-ln", "sgd", num, activation=activation).update / (2 * num) for num in long]
+    values = [dl.predict("post-ln", "sgd", num, activation=activation).update / (2 * num) for num in long]
     axes.plot(long, values, color=color, marker=".")
     axes.annotate(f" {activation}", (long[-1], values[-1]), color=color, va="center", fontsize=8)
 axes.axhline(1, color="black", linewidth=0.8, linestyle="--")
 axes.set(title="Post-LN with GELU leaves every multiple of the bound", xscale="log", yscale="log", xlim=(1.5, 3000))
 axes.set(xlabel="L, sublayers, gains 1", ylabel="update over the printed sum, $2L$")
 plt.show()
-late, later = (predict("post-ln", "sgd", num, activation="gelu").update for num in (2000, 2001))
-first = next(n for n in range(1, 200) if predict("post-ln", "sgd", n, activation="gelu").update > 2 * n)
+late, later = (dl.predict("post-ln", "sgd", num, activation="gelu").update for num in (2000, 2001))
+first = next(n for n in range(1, 200) if dl.predict("post-ln", "sgd", n, activation="gelu").update > 2 * n)
 say(f"""
 Each sublayer multiplies the update by {later / late:.4f} in the end. It exceeds the printed sum itself from {first}
 sublayers on; in shallower models nothing shows.
@@ -260,13 +266,13 @@ def scalar_network(num_layers):
 
 sizes = pick((2, 4, 8, 18, 50, 100, 200, 500), fast=(2, 18))
 found = {num: scalar_network(num) for num in sizes}
-stack = scheme("deepnorm").stack
-slope = scalar_slope(stack.residual_weight or L**0, stack.gain_out, stack.gain_in)
+stack = dl.scheme("deepnorm").stack
+slope = dl.scalar_slope(stack.residual_weight or dl.L**0, stack.gain_out, stack.gain_in)
 figure, axes = plt.subplots(figsize=(6.6, 3.2), dpi=90)
 product, over = zip(*found.values(), strict=True)
 axes.plot(sizes, product, color="#D55E00", marker="o", label="product of the slopes, autograd")
 axes.plot(sizes, over, color="black", marker="v", label=r"$\theta_1$ moved: $F$ over the bound")
-theory = [float(slope.subs(L, 2 * num).evalf()) ** (2 * num) for num in sizes]
+theory = [float(slope.subs(dl.L, 2 * num).evalf()) ** (2 * num) for num in sizes]
 axes.plot(sizes, theory, color="#D55E00", linestyle=":", label="the same product, by theory")
 axes.axhline(1, color="grey", linewidth=0.8, linestyle="--", label="printed: about 1; at most 1")
 axes.set(title="Factors of about 1 multiply", xscale="log", yscale="log", xlabel="N, layers", ylabel="factor")
@@ -292,15 +298,17 @@ by_parts("DN-02")
 quote("DN-10")
 lengths, width = pick((2, 4, 8, 16, 32), fast=(2, 4)), 32
 nets = [
-    Network(scheme=scheme("deepnorm"), arch="encoder", num_sublayers=2 * n, d_model=width, num_heads=2, num_tokens=4)
+    dl.Network(
+        scheme=dl.scheme("deepnorm"), arch="encoder", num_sublayers=2 * n, d_model=width, num_heads=2, num_tokens=4
+    )
     for n in lengths
 ]
-values = [measure(net, ["sgd"], range(pick(16, fast=2)), Kept(None))["sgd"].values for net in nets]
+values = [dl.measure(net, ["sgd"], range(pick(16, fast=2)), dl.Kept(None))["sgd"].values for net in nets]
 theory = [net.theory("sgd") for net in nets]
 groups = {"matrices": ["update"], "norm gains and biases": ["norm_gain", "norm_bias"], "linear biases": ["bias"]}
 figure, axes = plt.subplots(figsize=(6.6, 3.4), dpi=90)
 for (name, roles), color in zip(groups.items(), ("black", "#D55E00", "#0072B2"), strict=True):
-    seen = [estimate([sum(parts) for parts in zip(*(one[role] for role in roles), strict=True)]) for one in values]
+    seen = [dl.estimate([sum(parts) for parts in zip(*(one[role] for role in roles), strict=True)]) for one in values]
     ends = [[one.mean - (one.low or 0) for one in seen], [(one.high or 0) - one.mean for one in seen]]
     axes.errorbar(lengths, [one.mean for one in seen], yerr=ends, fmt="o", color=color, markersize=4)
     parts = [one.update if name == "matrices" else sum(one.roles[r] for r in roles) / width for one in theory]
@@ -314,8 +322,8 @@ axes.set_xticks(lengths, map(str, lengths))
 axes.minorticks_off()
 plt.show()
 say(f"""
-Points: measured, {LEVEL:.0%} intervals over {len(values[0]["update"])} seeds; lines: predicted at infinite width. The
-vectors' part is divided by the width, so this matters where depth is no longer small beside width (here it is not),
+Points: measured, {dl.LEVEL:.0%} intervals over {len(values[0]["update"])} seeds; lines: predicted at infinite width.
+The vectors' part is divided by the width, so this matters where depth is no longer small beside width (here it is not),
 and a learning rate divided by L for the norms undoes it (notebook 8 prints the factor for your model).
 """)
 by_parts("DN-10")
@@ -327,6 +335,10 @@ by_parts("DN-10")
 # at which a network trains:
 
 # %%
+from paper_checks.pages.training.numbers import Record, judged_pairs
+from paper_checks.pages.training.text import count
+from paper_checks.routes.forecast import LOOKS
+
 quote("S3-49")
 record = Record.read("stable-rates")
 pairs = judged_pairs(record.book, LOOKS[0])
@@ -365,7 +377,7 @@ say(
     f"Length of a token {float(token.norm()):.3g}, of the average of it and its opposite {float(average.norm()):.3g}; "
     f"256 independent ones: {float(many.mean(0).norm() / many[0].norm()):.3g} of one."
 )
-norm, x, rows = nn.LayerNorm(8, eps=0.0, elementwise_affine=False), torch.randn(8, dtype=torch.float64), []
+norm, x, rows = torch.nn.LayerNorm(8, eps=0.0, elementwise_affine=False), torch.randn(8, dtype=torch.float64), []
 for shift in (0.0, 10.0, 1000.0):
     jacobian = torch.autograd.functional.jacobian(norm, x + shift)
     spectral = float(torch.linalg.matrix_norm(torch.as_tensor(jacobian), 2))
@@ -381,7 +393,7 @@ table(rows)
 # its Theorem 3.2 does, DeepNet's (DN-03) and plain Post-LN (DN-09) as the scalar model above.
 
 # %%
-known = [claim for claim in claims().values() if claim.expected is Verdict.REFUTED]
+known = [claim for claim in claims().values() if claim.expected is dl.Verdict.REFUTED]
 say(f"All {len(known)}, each in a sentence: `README.md`; with the evidence: `paper_checks/results/CLAIMS.md`.")
 
 # %% [markdown]

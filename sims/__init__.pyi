@@ -2,12 +2,13 @@ from .ensemble import Ensemble, Member
 from .measure import Question, Result, choose_device, run
 from .model import ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
 from .optim import first_step
-from .stats import Estimate, estimate, fit_exponent, ratio, ratio_to_exact
+from .stats import LEVEL, Estimate, estimate, fit_exponent, ratio, ratio_to_exact
 from .training.data import DataConfig
 from .training.train import TrainConfig, train
 from .update import Task, draw_inputs, first_order, roles_of
 
 __all__ = [
+    "LEVEL",
     "DataConfig",
     "Ensemble",
     "Estimate",

@@ -31,6 +31,8 @@ from theory.kernel.predict import unit_power
 PAGE, PICTURE = RESULTS / "RECIPES.md", FIGURES / "recipes.svg"
 FLAT = 0.1
 """An exponent this near 0 moves the update by less than a factor 1.6 from 12 to 1,000 layers."""
+BENT = 0.25
+"""What tells a bent curve from a power: the exponent at the end is further than this from that over all depths."""
 MATTERS = 0.05
 """The share of the matrices' update from which on a role matters."""
 NAMES = {"adamw": "AdamW", "muon+adamw": "Muon beside AdamW"}
@@ -59,7 +61,7 @@ class Going:
     """How a recipe's update goes with depth under one optimizer.
 
     exponent: over all depths. end: between the two deepest. factor: from the first depth to the last. worst: the role
-    whose update grows most among those that matter at the last depth, with its exponent and its share there.
+    whose update grows most at the end among those that matter there, with its exponent and its share there.
     """
 
     exponent: float
@@ -67,16 +69,21 @@ class Going:
     factor: float
     worst: tuple[str, float, float]
 
+    @property
+    def bends(self) -> bool:
+        """Whether no one power is near it at all depths."""
+        return abs(self.end - self.exponent) > BENT
+
 
 def going(name: str, optimizer: str) -> Going:
     """LookupError where nothing is kept of it."""
     found = recipe_law(name, optimizer)
-    grows = {role: exponent(found, role) for role in roles(RECIPES[name], found)}
+    grows = {role: at_the_end(found, role) for role in roles(RECIPES[name], found)}
     shares = {role: share(found, role, optimizer, RECIPES[name].size["d_model"]) for role in grows}
     worst = max((role for role in grows if shares[role] >= MATTERS), key=lambda role: grows[role])
-    end = log(found.updates[LAST] / found.updates[BEFORE]) / log(LAST / BEFORE)
     factor = found.updates[LAST] / found.updates[FIRST]
-    return Going(exponent(found, "update"), end, factor, (worst, grows[worst], shares[worst]))
+    ends = exponent(found, "update"), at_the_end(found, "update")
+    return Going(*ends, factor, (worst, grows[worst], shares[worst]))
 
 
 def roles(recipe: Recipe, found: Law) -> list[str]:
@@ -87,6 +94,12 @@ def roles(recipe: Recipe, found: Law) -> list[str]:
 def exponent(found: Law, role: str) -> float:
     slope = found.exponent(role, FIRST, LAST)
     return 0.0 if slope is None else slope
+
+
+def at_the_end(found: Law, role: str) -> float:
+    """The exponent between the two deepest."""
+    before, last = found.of(role)[BEFORE], found.of(role)[LAST]
+    return log(last / before) / log(LAST / BEFORE) if before and last else 0.0
 
 
 def share(found: Law, role: str, optimizer: str, d_model: int) -> float:
@@ -163,6 +176,10 @@ def page() -> str:
         packages=sorted({str(line.case.about("sgd")["package"]) for line in lines}),
         tokens=clients.NUM_TOKENS,
         head_size=clients.HEAD_SIZE,
+        head_counts=" and ".join(
+            str(width // clients.HEAD_SIZE) for width in sorted({line.case.d_model for line in lines})
+        ),
+        error=max(recipe_law(*one).errors["update"][n] for one in found for n in RECIPE_LENGTHS),
         summaries=[_summary(optimizer, lines) for optimizer in clients.OPTIMIZERS],
         beside_heads=["model", "weights", "layers, width", "networks", *clients.OPTIMIZERS, "farthest role"],
         beside_rows=[_beside_row(lines[k : k + 3]) for k in range(0, len(lines), 3)],
@@ -173,15 +190,31 @@ _WORDS = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
 
 
 def _lists(optimizer: str, found: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
-    """Recipes that are flat, grow and shrink, the fastest first."""
-    slopes = {name: found[name, optimizer].exponent for name in RECIPES}
-    ranked = sorted(slopes, key=lambda name: -slopes[name])
-    text = {name: f"{name} ({slopes[name]:z.2f})" for name in ranked}
+    """Recipes that are flat at the end, grow, shrink, and those that no power is near, the fastest first."""
+    all_of = {name: found[name, optimizer] for name in RECIPES}
+    ranked = sorted(all_of, key=lambda name: -all_of[name].end)
+    straight = [name for name in ranked if not all_of[name].bends]
     return {
-        "flat": [text[name] for name in ranked if abs(slopes[name]) < FLAT],
-        "grow": [text[name] for name in ranked if slopes[name] >= FLAT],
-        "shrink": [text[name] for name in ranked if slopes[name] <= -FLAT],
+        "flat": [_flat(name, all_of[name]) for name in straight if abs(all_of[name].end) < FLAT],
+        "grow": [f"{name} ({all_of[name].end:z.2f})" for name in straight if all_of[name].end >= FLAT],
+        "shrink": [f"{name} ({all_of[name].end:z.2f})" for name in straight if all_of[name].end <= -FLAT],
+        "bend": [
+            f"{name} ({all_of[name].exponent:z.2f}, then {all_of[name].end:z.2f})"
+            for name in ranked
+            if all_of[name].bends
+        ],
     }
+
+
+def _flat(name: str, one: Going) -> str:
+    """With the role that still grows, if there is one."""
+    role, slope, part = one.worst
+    return f"{name} ({one.end:z.2f}" + (f"; but {role} as N^{slope:.2f}, {_part(part)})" if slope >= FLAT else ")")
+
+
+def _part(part: float) -> str:
+    """A share of the matrices' update."""
+    return f"{part:.0%} of the matrices" if part < 1 else f"{part:,.2g} times the matrices"
 
 
 def _row(name: str, found: Mapping[tuple[str, str], Going]) -> list[str]:
@@ -190,9 +223,15 @@ def _row(name: str, found: Mapping[tuple[str, str], Going]) -> list[str]:
     for optimizer in RECIPE_OPTIMIZERS:
         one = found[name, optimizer]
         role, slope, part = one.worst
-        exponent = f"**{one.exponent:z.2f}**" if abs(one.exponent) < FLAT else f"{one.exponent:z.2f}"
-        cells += [exponent, f"{one.end:z.2f}", f"x {one.factor:.2g}", f"{role} {slope:z.2f} ({part:.0%})"]
+        end = f"**{one.end:z.2f}**" if abs(one.end) < FLAT else f"{one.end:z.2f}"
+        size_of = f"{part:.0%}" if part < 1 else f"x {part:,.2g}"
+        cells += [f"{one.exponent:z.2f}", end, f"x {_digits(one.factor)}", f"{role} {slope:z.2f} ({size_of})"]
     return cells
+
+
+def _digits(value: float) -> str:
+    """Two digits, 580 for 5.8e+02; 1e14 and other far numbers as powers of ten."""
+    return f"{float(f'{value:.2g}'):,g}" if value < 1e5 else f"{value:.0e}".replace("e+", "e")
 
 
 def _role_row(name: str, optimizer: str) -> list[str]:
@@ -252,7 +291,7 @@ def picture() -> Drawing:
             about=" ".join(f"{SHOWN[one]} {_goes(one, optimizer)}." for one in SHOWN),
             curves=[
                 Curve(
-                    label=f"{SHOWN[one]} {raised(_goes(one, optimizer))}",
+                    label=f"{SHOWN[one]}, {raised(_goes(one, optimizer))}",
                     line=[
                         (float(n), value / _first(one, optimizer))
                         for n, value in recipe_law(one, optimizer).updates.items()
@@ -264,6 +303,7 @@ def picture() -> Drawing:
             ],
             x="layers N",
             y=f"update of one step, beside that at {FIRST} layers",
+            y_range=(0.3, 2e3),
         )
         for optimizer, name in NAMES.items()
     ]
@@ -277,7 +317,8 @@ def _first(name: str, optimizer: str) -> float:
 
 
 def _goes(name: str, optimizer: str) -> str:
-    return f"N^{going(name, optimizer).exponent:z.2f}"
+    one = going(name, optimizer)
+    return "no power" if one.bends else "flat" if abs(one.end) < FLAT else f"N^{one.end:.2f}"
 
 
 def write(to: Path = PAGE, drawn: Path = PICTURE) -> None:

@@ -1,5 +1,6 @@
 """Each notebook runs, is in step with its source, has pictures, and types no number into its prose."""
 
+import ast
 import json
 import os
 import re
@@ -53,6 +54,14 @@ def own_jupyter(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path_factory.mktemp("jupyter")))
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")  # which a run sets, and here it is set back
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_cell_imports_little(name: str) -> None:
+    """What a reader needs is behind the front door; other rooms are imported by the cell that looks into them."""
+    first = ast.parse(code(name)[0])
+    imports = [node for node in first.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert 0 < len(imports) <= 5
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != CHOICE])

@@ -1,0 +1,75 @@
+"""RECIPES.md and its picture say what is kept of the recipes and of other people's models."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from paper_checks.experiments import clients, kernel_kept
+from paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, of_recipes
+from paper_checks.pages import recipes
+from paper_checks.pages.drawing import svg
+from paper_checks.recipes.catalogue import RECIPES
+from sims.records import record
+from sims.stats import Estimate
+from tests.near import is_same_picture
+
+
+def test_page_and_picture_are_in_step() -> None:
+    assert recipes.PAGE.read_text(encoding="utf-8") == recipes.page()
+    assert is_same_picture(recipes.PICTURE.read_text(encoding="utf-8"), svg(recipes.picture()))
+
+
+def test_every_recipe_is_kept_at_every_depth() -> None:
+    for name in RECIPES:
+        for optimizer in RECIPE_OPTIMIZERS:
+            assert tuple(recipes.recipe_law(name, optimizer).updates) == RECIPE_LENGTHS
+    there = {answer.key for answer in kernel_kept.stored(OF_RECIPES)}
+    assert {question.key for question in of_recipes()} == there
+
+
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3", marks=pytest.mark.slow)])
+def test_a_recipe_is_derived_again(name: str) -> None:
+    [question] = [one for one in of_recipes() if one.network.scheme.name == name and one.network.num_sublayers == 24]
+    kept = kernel_kept.read(OF_RECIPES).find(question.network, "adamw")
+    again = kernel_kept.ask(question)
+    for optimizer, roles in kept.by_optimizer.items():
+        values = {role: one.value for role, one in again.by_optimizer[optimizer].items()}
+        assert values == pytest.approx({role: one.value for role, one in roles.items()}, rel=1e-4)
+
+
+def test_going_is_that_of_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role that grows most is sought among those that matter at the last depth."""
+    powers = {"q": 2.0, "fc2": 0.75, "bias": 0.5}
+    first = {"q": 1e-9, "fc2": 1.0, "bias": 1.0}
+    by_role = {role: {n: first[role] * n**power for n in RECIPE_LENGTHS} for role, power in powers.items()}
+    made = Law(updates={n: 2.0 * n**0.5 for n in RECIPE_LENGTHS}, roles=by_role, errors={})
+    monkeypatch.setattr(recipes, "recipe_law", lambda *_: made)
+    found = recipes.going("gpt2", "adamw")
+    assert (found.exponent, found.end) == pytest.approx((0.5, 0.5))
+    assert found.factor == pytest.approx((RECIPE_LENGTHS[-1] / RECIPE_LENGTHS[0]) ** 0.5)
+    assert found.worst[0] == "fc2" and found.worst[1] == pytest.approx(0.75)
+
+
+def test_measured_models_are_beside_their_own_prediction() -> None:
+    lines = recipes.beside()
+    assert {line.case.client.name for line in lines} == set(clients.CLIENTS)
+    for line in lines:
+        config = record.plain(line.case.about(line.optimizer))
+        [run] = [one for one in record.read(clients.PATH) if one.config == config]
+        exact = kernel_kept.read(clients.PREDICTED).find(line.case.network, line.optimizer).by_optimizer[line.optimizer]
+        values = [value for value in run.values["update"] if value is not None]
+        assert line.total.mean == pytest.approx(sum(values) / len(values) / exact["update"].value)
+        assert line.seeds == len(run.seeds)
+
+
+@pytest.mark.parametrize(("low", "high", "deviation", "is_held"), [
+    (0.9, 1.1, 0.0, True), (1.01, 1.1, 0.0, False), (1.01, 1.1, 0.03, True), (0.9, 0.96, 0.03, False),
+])  # fmt: skip
+def test_holds(low: float, high: float, deviation: float, is_held: bool) -> None:
+    assert recipes.holds(Estimate((low + high) / 2, 0.01, low, high, 8), deviation) is is_held
+
+
+def test_no_line_of_the_page_is_blank_twice() -> None:
+    assert not re.search(r"\n\n\n", recipes.page())
