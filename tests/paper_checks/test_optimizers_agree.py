@@ -12,12 +12,15 @@ import torch
 from sympy import Matrix, Rational, Symbol, sqrt
 from torch import Tensor
 
-from sims.optim import NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING, first_step
+from sims.optim import MIXED as MIXED_NAME
+from sims.optim import NORMALISATION, RMSPROP_SMOOTHING, first_step
+from sims.optim import OPTIMIZERS as ALL
+from theory.optimizers import MATCHED, MIXED, Functional, beta2
 from theory.optimizers import OPTIMIZERS as DERIVED
-from theory.optimizers import Functional, beta2
 from theory.symbols import eta
 
 SHAPES = ((2, 2), (1, 3), (3, 1), (3, 2))
+OPTIMIZERS = tuple(DERIVED)
 ALPHA = Rational(str(RMSPROP_SMOOTHING))
 WIDTH = 12
 
@@ -48,7 +51,24 @@ def is_close(found: Tensor, expected: Tensor) -> bool:
 
 
 def test_the_same_twelve_in_the_same_order() -> None:
-    assert tuple(DERIVED) == OPTIMIZERS
+    """And the two that run together, behind them."""
+    assert (*DERIVED, *MIXED) == ALL
+
+
+@pytest.mark.parametrize("is_branch", [True, False])
+def test_two_optimizers_step_as_theory_has_each(is_branch: bool) -> None:
+    """In the unit that both sides name: MATCHED sqrt(d), of a matrix d wide."""
+    mixed = MIXED[MIXED_NAME]
+    assert mixed.others is not None
+    own = mixed if is_branch else mixed.others
+    grad, theta = rational(2, 2, 0), rational(2, 2, 1)
+    step = tensor(
+        (-own.update(grad, theta) / eta).subs({s: Rational(1, 3) for s in own.update(grad, theta).free_symbols - {eta}})
+    )
+    length = float(MATCHED) * 2**0.5 if is_branch else 1.0
+    assert is_close(first_step(MIXED_NAME, tensor(grad), tensor(theta), 2, is_branch=is_branch), length * step)
+    muon, whole = NORMALISATION["muon"], NORMALISATION[MIXED_NAME]
+    assert (whole.constant, whole.power) == (float(MATCHED), muon.power + 0.5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

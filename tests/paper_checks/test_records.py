@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paper_checks.experiments import clients
 from paper_checks.experiments.sweeps import SWEEPS
 from paper_checks.papers.deepnet import runs
 from paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
@@ -41,7 +42,7 @@ def test_what_is_not_recorded_is_an_error() -> None:
 
 
 def test_every_record_has_its_plan_and_all_that_it_asks_for() -> None:
-    assert set(PLANS) <= {path.stem for path in FOLDER.glob("*.jsonl")} <= {*PLANS, *SWEEPS}
+    assert set(PLANS) <= {path.stem for path in FOLDER.glob("*.jsonl")} <= {*PLANS, *SWEEPS, clients.PATH.stem}
     assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} <= {".jsonl", ".py"}
     for name, plan in PLANS.items():
         for config, num_seeds in plan.configs:
