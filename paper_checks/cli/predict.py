@@ -177,7 +177,8 @@ class Transformer:
     ] = None
     ffn_ratio: Annotated[int | None, _size("FFN width over d_model; 4 if left out.", "R")] = None
     tokens: Annotated[
-        int | None, _size("Tokens of a sequence; 16 if left out. A prediction changes slowly with them.", "T")
+        int | None,
+        _size("Tokens of a sequence; 16 if left out, 8 of a recipe. A prediction changes slowly with them.", "T"),
     ] = None
     batch: Annotated[int | None, _size("Sequences of the batch; 1 if left out.", "B")] = None
     correlation: Annotated[
@@ -231,6 +232,7 @@ class Transformer:
         if self.recipe is None:
             return self, width
         from paper_checks.recipes.catalogue import recipe
+        from paper_checks.recipes.recipe import RECIPE_TOKENS
 
         model = recipe(self.recipe)
         if self.arch not in (None, model.arch):
@@ -241,7 +243,15 @@ class Transformer:
             raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
         has_two = model.arch == "encoder-decoder" and self.decoder_layers is None
         decoder_layers = self.layers if has_two else self.decoder_layers
-        own = {"arch": model.arch, "heads": heads, "decoder_layers": decoder_layers, "attention": True}
+        # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
+        tokens = RECIPE_TOKENS if self.tokens is None else self.tokens
+        own = {
+            "arch": model.arch,
+            "heads": heads,
+            "decoder_layers": decoder_layers,
+            "tokens": tokens,
+            "attention": True,
+        }
         return replace(self, **own), width
 
     def check_given(self) -> None:
@@ -324,7 +334,7 @@ def _recipe(stack: Stack, transformer: Transformer) -> Recipe | None:
     of_scheme = ("scheme", "norm", "w", "v", *_LAWS)
     given = [name for name in of_scheme if getattr(stack, name) is not None]
     given += [name for name in ("activation", "norm_kind") if getattr(stack, name) != getattr(Stack, name)]
-    given += [name for name in ("ffn_ratio", "causal") if getattr(transformer, name)]
+    given += [name for name in ("ffn_ratio", "causal", *_BLOCK_FIELDS) if getattr(transformer, name)]
     if given:
         raise BadInputError(f"--{given[0].replace('_', '-')} does not go with --recipe, which says it itself")
     return found

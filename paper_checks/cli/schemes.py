@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paper_checks.cli.options import Json, refusing
+from paper_checks.cli.options import BadInputError, Json, refusing
 from paper_checks.cli.options import schemes as known_schemes
 from paper_checks.cli.output import Page, print_json
 from paper_checks.system.files import document
@@ -54,10 +54,12 @@ def run(
     initialised: block, standard deviations, input, with its source.
     """
     from paper_checks.recipes.catalogue import RECIPES
-    from theory.schemes import SCHEMES, scheme
+    from theory.schemes import SCHEMES, nearest, scheme
 
     wanted = None if name is None else name.lower()
     names = list(SCHEMES) if wanted is None else [] if wanted in RECIPES and wanted not in SCHEMES else [wanted]
+    if wanted is not None and wanted not in (*SCHEMES, *RECIPES):
+        raise BadInputError(nearest(wanted, [*{**SCHEMES, **RECIPES}], "scheme or recipe"))
     with refusing():
         schemes = [entry(scheme(each)) for each in names]
     recipes = [recipe_entry(recipe) for recipe in RECIPES.values() if wanted in (None, recipe.name)]

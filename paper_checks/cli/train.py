@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10",
     "train --scheme post-ln,admin --shape nmt --layers 18 --learning-rate 1e-3 --steps 400 --warmup 100",
+    "train --recipe gpt2,llama-3 --layers 2,8 --width 64 --heads 4 --learning-rate 1e-3",
     "train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg",
 )
 
@@ -272,6 +273,9 @@ def trials_of(asked: Asked) -> list[Trial]:
     schemes = [*(asked.scheme or ()), *(f"{OF_RECIPE}{name}" for name in asked.recipe or ())]
     if not schemes:
         raise BadInputError("give --scheme or --recipe, comma-separated names (`depthlaw schemes` lists them)")
+    own = [name for name in ("activation", "norm_kind", "ffn_ratio") if getattr(asked, name) != getattr(Asked, name)]
+    if asked.recipe and own:
+        raise BadInputError(f"--{own[0].replace('_', '-')} does not go with --recipe, which says it itself")
     decoders = asked.decoder_layers or [None] * len(asked.layers)
     if len(decoders) != len(asked.layers):
         raise BadInputError(f"--layers has {len(asked.layers)} entries and --decoder-layers {len(decoders)}: pair them")
@@ -417,7 +421,7 @@ def show(answer: Mapping[str, Any], plot: Path | None) -> None:
     """plot: the figure that was written."""
     page = Page()
     page.say(title(answer), "bold")
-    page.say(rest(answer["config"]), "dim")
+    page.say(rest(answer["config"], [row["scheme"] for row in answer["rows"]]), "dim")
     page.say(f"Data: {answer['data']['about']}.", "dim")
     page.show(_outcomes(answer))
     for line in _meaning(answer):
@@ -445,10 +449,13 @@ def title(answer: Mapping[str, Any]) -> str:
     )
 
 
-def rest(config: Mapping[str, Any]) -> str:
-    """What the title does not say."""
-    parts = [f"{config['num_heads']} heads", f"FFN {config['ffn_ratio']} d_model", config["activation"]]
-    parts += [config["norm_kind"], config["precision"]]
+def rest(config: Mapping[str, Any], schemes: Iterable[str]) -> str:
+    """What the title does not say. A recipe has an FFN width, an activation and norms of its own."""
+    from paper_checks.lowering.trials import OF_RECIPE
+
+    parts = [f"{config['num_heads']} heads", config["precision"]]
+    if not all(name.startswith(OF_RECIPE) for name in schemes):
+        parts[1:1] = [f"FFN {config['ffn_ratio']} d_model", config["activation"], config["norm_kind"]]
     schedule = config["schedule"]
     if config["warmup_steps"]:
         start = f" from {config['warmup_from']:g}" if config["warmup_from"] else ""

@@ -104,14 +104,21 @@ class Case:
             num_tokens=NUM_TOKENS,
         )
 
-    def about(self, optimizer: str) -> dict[str, Any]:
-        """What a record says of it."""
+    def sizes(self, optimizer: str) -> dict[str, Any]:
+        """What tells it from the others."""
         sizes = {"num_layers": self.num_layers, "d_model": self.d_model, "num_heads": self.d_model // HEAD_SIZE}
-        package = {
+        return {
             "client": self.client.name,
-            "package": f"{self.client.package} {version(self.client.package).partition('+')[0]}",
+            "init": self.init,
+            **sizes,
+            "num_tokens": NUM_TOKENS,
+            "optimizer": optimizer,
         }
-        return {**package, "init": self.init, **sizes, "num_tokens": NUM_TOKENS, "optimizer": optimizer}
+
+    def about(self, optimizer: str) -> dict[str, Any]:
+        """What a record says of it: with the package that is here."""
+        release = version(self.client.package).partition("+")[0]
+        return {**self.sizes(optimizer), "package": f"{self.client.package} {release}"}
 
 
 # ---------------------------------------------------------------- the models

@@ -25,6 +25,7 @@ from paper_checks.experiments.kernel_kept import Kept, Question, collect, questi
 from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import RECIPES, recipe
+from paper_checks.recipes.recipe import RECIPE_TOKENS
 from paper_checks.system.places import RESULTS
 from theory.schemes import SCHEMES, scheme
 
@@ -36,8 +37,6 @@ MEASURED = RESULTS / "kernel-measured.json"
 OF_RECIPES = RESULTS / "kernel-recipes.json"
 RECIPE_LENGTHS = (12, 48, 192, 1000)
 RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
-RECIPE_TOKENS = 8
-"""Rotary positions cost as the third power of these."""
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
 _ORDERED = (*_FIRST, *(name for name in SCHEMES if name not in _FIRST))
 _GELU = ("post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "deepnorm")

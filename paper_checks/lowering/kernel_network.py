@@ -108,5 +108,6 @@ def holds(head_size: int | None) -> str:
     heads = "large heads" if head_size is None else f"heads of size {head_size}"
     return (
         f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and of order "
-        "1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at one head)"
+        "1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at one head; v "
+        "and k under muon, which few heads leave below their prediction)"
     )

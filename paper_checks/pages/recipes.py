@@ -12,8 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from math import log
 from pathlib import Path
+from statistics import mean, median
+from typing import Any
 
 from paper_checks.experiments import clients, kernel_kept
 from paper_checks.experiments.clients import Case
@@ -21,7 +24,7 @@ from paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZE
 from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from paper_checks.pages.markdown import interval, section
 from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.recipes.recipe import Recipe
+from paper_checks.recipes.recipe import RECIPE_TOKENS, Recipe
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RESULTS
 from sims import stats
@@ -117,6 +120,7 @@ class Beside:
 
     case: Case
     optimizer: str
+    package: str
     seeds: int
     total: stats.Estimate
     roles: Mapping[str, stats.Estimate]
@@ -131,14 +135,19 @@ class Beside:
 @cache
 def beside(path: Path = clients.PATH) -> list[Beside]:
     """Everything that the record has, in the order of ``clients.cases``."""
-    runs = {json.dumps(run.config, sort_keys=True): run for run in record.read(path)} if path.exists() else {}
+    runs = {_key(run.config): run for run in record.read(path)} if path.exists() else {}
     lines = []
     for case in clients.cases():
-        for optimizer in clients.OPTIMIZERS:
-            run = runs.get(json.dumps(record.plain(case.about(optimizer)), sort_keys=True))
-            if run is not None:
-                lines.append(_beside(case, optimizer, run))
+        found = [(optimizer, runs.get(_key(record.plain(case.sizes(optimizer))))) for optimizer in clients.OPTIMIZERS]
+        lines += [
+            _beside(case, optimizer, run) for optimizer, run in found if run is not None and all(x for _, x in found)
+        ]
     return lines
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    """Whatever version of its package a run was made with."""
+    return json.dumps({name: value for name, value in config.items() if name != "package"}, sort_keys=True)
 
 
 def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
@@ -150,7 +159,7 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
-    return Beside(case, optimizer, len(run.seeds), ratios.pop("update"), ratios)
+    return Beside(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
 
 
 def page() -> str:
@@ -173,7 +182,8 @@ def page() -> str:
         role_heads=["recipe", *ROLES],
         role_rows={optimizer: [_role_row(name, optimizer) for name in RECIPES] for optimizer in RECIPE_OPTIMIZERS},
         num_clients=len({line.case.client.name for line in lines}),
-        packages=sorted({str(line.case.about("sgd")["package"]) for line in lines}),
+        packages=sorted({line.package for line in lines}),
+        recipe_tokens=RECIPE_TOKENS,
         tokens=clients.NUM_TOKENS,
         head_size=clients.HEAD_SIZE,
         head_counts=" and ".join(
@@ -182,7 +192,7 @@ def page() -> str:
         error=max(recipe_law(*one).errors["update"][n] for one in found for n in RECIPE_LENGTHS),
         summaries=[_summary(optimizer, lines) for optimizer in clients.OPTIMIZERS],
         beside_heads=["model", "weights", "layers, width", "networks", *clients.OPTIMIZERS, "farthest role"],
-        beside_rows=[_beside_row(lines[k : k + 3]) for k in range(0, len(lines), 3)],
+        beside_rows=[_beside_row(list(of_case)) for _, of_case in groupby(lines, key=lambda line: id(line.case))],
     )
 
 
@@ -245,13 +255,15 @@ def _role_row(name: str, optimizer: str) -> list[str]:
     return cells
 
 
-def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | int]:
+def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | float]:
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
     far = [line for line in mine if not holds(line.total, 0.03)]
     return {
         "optimizer": optimizer,
         "num": len(mine),
+        "mean": mean(line.total.mean for line in mine),
+        "half_width": median((line.total.high or 0.0) - line.total.mean for line in mine),
         "hold": sum(holds(line.total) for line in mine),
         "near": len(mine) - len(far),
         "far": ", ".join(f"{_of(line.case)} {interval(line.total, 2)}" for line in far) or "none",

@@ -26,6 +26,8 @@ K = scratch("K", positive=True)
 H = scratch("H", positive=True)
 LETTERS = (N, l, d, F, K, H)
 Law = Expr | int | float
+RECIPE_TOKENS = 8
+"""Tokens of a sequence, where nobody says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
