@@ -214,7 +214,8 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
 from paper_checks.pages.training.numbers import cases_by_depth, correlation, judged_pairs
-from paper_checks.pages.training.text import bracket, count
+from paper_checks.pages.markdown import bracket
+from paper_checks.pages.training.text import count
 from paper_checks.routes.forecast import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])

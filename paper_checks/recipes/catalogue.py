@@ -35,7 +35,12 @@ def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
     return _std(default, out=output, fc2=output)
 
 
-_GPT_2 = _outputs(_SMALL, _SMALL / sqrt(2 * N))
+_GPT_2 = {
+    "norms": (PRE,),
+    "std": _outputs(_SMALL, _SMALL / sqrt(2 * N)),
+    "embedding_std": _SMALL,
+    "position_std": _SMALL,
+}
 _GATED = {"norm_kind": "rmsnorm", "activation": "swiglu", "has_bias": False, "rotary_base": 10_000.0}
 
 _ALL = (
@@ -45,31 +50,22 @@ _ALL = (
         "the deeper the model is, by 1/sqrt(2N)",
         source=f"{_HF}/gpt2/modeling_gpt2.py 431-448; the code that OpenAI published (openai/gpt-2 9b63575, "
         "src/model.py 50-53, 152-155) has no factor of depth, and positions at 0.01",
-        norms=(PRE,),
-        std=_GPT_2,
-        embedding_std=_SMALL,
-        position_std=_SMALL,
+        **_GPT_2,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
         name="nanogpt",
         says="GPT-2 rebuilt in one file, trained without biases",
         source="karpathy/nanoGPT 3adf61e, model.py 143-145, 162-168; train.py 56",
-        norms=(PRE,),
+        **_GPT_2,
         has_bias=False,
-        std=_GPT_2,
-        embedding_std=_SMALL,
-        position_std=_SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
         name="megatron",
         says="GPT-2's rule as the default of a framework for large models",
         source=f"{_MEGATRON}/transformer/transformer_config.py 394-414, 2568-2612; utils.py 862-871",
-        norms=(PRE,),
-        std=_GPT_2,
-        embedding_std=_SMALL,
-        position_std=_SMALL,
+        **_GPT_2,
         size={"num_layers": 96, "d_model": 12_288, "num_heads": 96},
     ),
     Recipe(
@@ -77,10 +73,7 @@ _ALL = (
         says="four copies of the stream that are mixed by trained matrices: at their initial values they are equal, "
         "and each is ordinary pre-norm",
         source=f"{_MEGATRON}/transformer/hyper_connection.py 66-115, 182-203, 217-285, 498-535",
-        norms=(PRE,),
-        std=_GPT_2,
-        embedding_std=_SMALL,
-        position_std=_SMALL,
+        **_GPT_2,
         size={"num_layers": 96, "d_model": 12_288, "num_heads": 96},
     ),
     Recipe(

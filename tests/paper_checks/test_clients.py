@@ -42,14 +42,15 @@ NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) fo
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_model_moves_as_far_as_its_recipe_says(name: str, optimizer: str) -> None:
-    """In total, to 6 %: the width is 128, and a few heads make Muon's singular values fewer than is predicted."""
+    """In total, to 6 %: the width is 128, and a few heads make Muon's singular values fewer than is predicted. And the
+    interval is short enough to tell half and twice the prediction from it."""
     case = Case(client=CLIENTS[name], init=CLIENTS[name].inits[0], num_layers=2, d_model=128)
     values = [one[f"{optimizer}/update"] for one in measured(name)]
     found = estimate(values, LEVEL)
     predicted = case.network.theory(optimizer).update
     assert found.low is not None and found.high is not None
     assert found.low < 1.06 * predicted and found.high > 0.94 * predicted
-    assert found.high < 1.6 * predicted and found.low > 0.5 * predicted  # it tells something
+    assert 0.5 * predicted < found.low and found.high < 2 * predicted
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from paper_checks.experiments import clients, kernel_kept
@@ -11,6 +9,7 @@ from paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, REC
 from paper_checks.pages import recipes
 from paper_checks.pages.drawing import svg
 from paper_checks.recipes.catalogue import RECIPES
+from paper_checks.system.places import ROOT
 from sims.records import record
 from sims.stats import Estimate
 from tests.near import is_same_picture
@@ -19,6 +18,11 @@ from tests.near import is_same_picture
 def test_page_and_picture_are_in_step() -> None:
     assert recipes.PAGE.read_text(encoding="utf-8") == recipes.page()
     assert is_same_picture(recipes.PICTURE.read_text(encoding="utf-8"), svg(recipes.picture()))
+
+
+def test_the_readme_names_the_depths_of_the_page() -> None:
+    said = f"all\nof them from {recipes.FIRST} to {recipes.LAST:,} layers"
+    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_recipe_is_kept_at_every_depth() -> None:
@@ -69,7 +73,3 @@ def test_measured_models_are_beside_their_own_prediction() -> None:
 ])  # fmt: skip
 def test_holds(low: float, high: float, deviation: float, is_held: bool) -> None:
     assert recipes.holds(Estimate((low + high) / 2, 0.01, low, high, 8), deviation) is is_held
-
-
-def test_no_line_of_the_page_is_blank_twice() -> None:
-    assert not re.search(r"\n\n\n", recipes.page())

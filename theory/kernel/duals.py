@@ -32,6 +32,8 @@ _LARGE = 5.0
 """The standard deviation of a preactivation above which a slope is taken as a step and a bump."""
 _FAR = 60.0
 """Where a bump around 0 has come to its end."""
+_STEP_TERMS = 512
+"""Of a slope beside a step, whose bump is narrow."""
 _MOST_LEFT = 1e-3
 _NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -137,9 +139,9 @@ def _of_steps(sides: tuple[float, float], gap: Array) -> Array:
 def _jumps(sides: tuple[float, float]) -> Array:
     """Hermite coefficients of a step: those of sign(z) are sqrt(2/pi) (-1)^m (2m)! / (2^m m! sqrt((2m+1)!)) at
     k = 2m + 1, and 0 elsewhere."""
-    half = np.arange(_TERMS // 2)
+    half = np.arange(_STEP_TERMS // 2)
     logs = gammaln(2 * half + 1) - half * np.log(2) - gammaln(half + 1) - gammaln(2 * half + 2) / 2
-    steps = np.zeros(_TERMS)
+    steps = np.zeros(_STEP_TERMS)
     steps[1::2] = (sides[0] - sides[1]) / 2 * MEAN_ABS * (-1.0) ** half * np.exp(logs)
     steps[0] = (sides[0] + sides[1]) / 2
     return steps
@@ -153,7 +155,7 @@ def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], s
     weights = _LENGTHS * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[:, None]
     steps = np.tile(_jumps(sides), (len(scale), 1))
     whole, before, now = steps.copy(), np.zeros_like(z), np.ones_like(z)
-    for k in range(_TERMS):
+    for k in range(_STEP_TERMS):
         whole[:, k] += (weights * (values - near) * now).sum(1)
         before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
     rest = (weights * (values**2 - near**2)).sum(1) - (whole**2 - steps**2).sum(1)

@@ -19,7 +19,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.training_theory import OPTIMIZER, predicted
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
 from paper_checks.lowering.trials import SHAPES, Trial
-from paper_checks.pages.markdown import bracket, section  # noqa: F401 (notebook 7 has bracket from here)
+from paper_checks.pages.markdown import section
 from paper_checks.pages.training.numbers import (
     FACTOR,
     Record,
