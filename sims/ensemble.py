@@ -24,7 +24,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from sims.model import GATED, MATRICES, PLACEMENTS, ModelConfig, SublayerConfig, Transformer
+from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig, Transformer
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,19 @@ def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, item
     """
     d, hidden, scores = config.d_model, config.hidden, config.num_heads * num_tokens
     of_norm = 3 if config.has_affine else 2  # times its width: centred, scaled and shifted
-    places = PLACEMENTS[config.placement]
-    inner = of_norm * ("inner" in places)
-    stream = (3 + of_norm * len(places - {"inner", "final"})) * d
-    kept = {
-        "ffn": stream + ((4 if config.activation in GATED else 2) + inner) * hidden,
-        "attention": stream + (6 + inner + 2 * of_norm * config.has_qk_norm) * d + scores,
-    }
-    kept["cross"] = kept["attention"]
-    kept["parallel"] = kept["attention"] + kept["ffn"]
-    inside = [kept[sublayer.kind] * num_vectors for _, side in config.sides for sublayer in side]
+
+    def kept(sublayer: SublayerConfig) -> int:
+        """Numbers that a sublayer keeps of a token."""
+        places, kind = config.places(sublayer), sublayer.kind
+        inner = of_norm * ("inner" in places)
+        number = (3 + config.has_second_stream + of_norm * len(places & {"pre", "branch", "post"})) * d
+        if kind in ("ffn", "parallel"):
+            number += ((4 if config.activation in GATED else 2) + inner) * hidden
+        if kind != "ffn":
+            number += (6 + inner + of_norm * len(places & {"q", "k", "v"})) * d + scores
+        return number
+
+    inside = [kept(sublayer) * num_vectors for _, side in config.sides for sublayer in side]
     running = max(inside) + 2 * scores * num_vectors  # of the sublayer that is computed just then
     graph = running + (d * num_vectors * len(inside) if config.recomputes else sum(inside))
     passing = 5 * max(d * hidden, d * d, config.vocab_size * d)

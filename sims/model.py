@@ -131,11 +131,12 @@ class ModelConfig:
     head_size: K; left out, d_model / num_heads. rotary_base: of rotary positions, 0 for none; rotary_share: of a head
     that is turned. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). logit_softcap: c of
     c tanh(logit / c), 0 for none. norm_scale: s of dyt and derf, which is held. has_final: whether a norm stands behind
-    the last sublayer of each side; None: as the placement says. embedding_std: of an input's entries, which are times
-    embedding_multiplier. head_gain: times sqrt(1/D), the head's. num_outputs: rows of the
-    head, 0 for a model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws:
-    normals of 24 bits, drawn four times as fast. recomputes: keep only what runs between sublayers for the backward
-    pass, and compute the rest again there.
+    the last sublayer of each side; None: as the placement says. has_second_stream: ResiDual's y = x_0 + sum of all
+    branches beside the stream x that they read; a side then ends in x + norm(y). embedding_std: of an input's entries,
+    which are times embedding_multiplier. head_gain: times sqrt(1/D), the head's. num_outputs: rows of the head, 0 for a
+    model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: normals of 24 bits,
+    drawn four times as fast. recomputes: keep only what runs between sublayers for the backward pass, and compute the
+    rest again there.
     """
 
     encoder: tuple[SublayerConfig, ...]
@@ -160,6 +161,7 @@ class ModelConfig:
     logit_softcap: float = 0.0
     norm_scale: float = 0.5
     has_final: bool | None = None
+    has_second_stream: bool = False
     embedding_std: float = 1.0
     embedding_multiplier: float = 1.0
     head_gain: float = 1.0
@@ -313,7 +315,8 @@ class Transformer(nn.Module):
         for side, sublayers in config.sides:
             for index, sublayer in enumerate(sublayers):
                 self._make_sublayer(f"{side}_{index}", sublayer)
-            self._make_norms(side, frozenset({"final"} if config.ends_in_norm else ()), {}, {})
+            ends = {"final"} if config.ends_in_norm else {"second"} if config.has_second_stream else set()
+            self._make_norms(side, frozenset(ends), {}, {})
         d = config.d_model
         for side, _ in config.sides if config.vocab_size else ():
             self._add(f"{side}_embedding", "embedding", config.embedding_std * self._normal(config.vocab_size, d))
@@ -429,19 +432,27 @@ class Transformer(nn.Module):
             x_BTD = _look_up(self._weights[f"{side}_embedding"], x_BTD)
         x_BTD = self.on_stream(side, 0, self.config.embedding_multiplier * x_BTD)
         yield 0, x_BTD
+        second_BTD = x_BTD
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
             if self.config.recomputes and torch.is_grad_enabled():
-                x_BTD = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+                found = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
-                x_BTD = self._sublayer(*arguments)
+                found = self._sublayer(*arguments)
+            x_BTD, added_BTD = found
+            if self.config.has_second_stream:
+                second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)
             yield index + 1, x_BTD
-        if "final" in self._places[side]:
-            x_BTD = self.on_stream(side, len(sublayers) + 1, self._norm("final", side, x_BTD))
-            yield len(sublayers) + 1, x_BTD
+        if ends := self._places[side]:
+            is_sum = "second" in ends
+            x_BTD = x_BTD + self._norm("second", side, second_BTD) if is_sum else self._norm("final", side, x_BTD)
+            yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
 
-    def _sublayer(self, side: str, index: int, kind: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Tensor:
+    def _sublayer(
+        self, side: str, index: int, kind: str, x_BTD: Tensor, memory_BSD: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The stream behind the sublayer, and what its branch adds to the stream."""
         name = f"{side}_{index}"
         residual_weight, branch_weight, input_scale = self.numbers[name]
         if f"{name}_layer_scale" in self._weights:
@@ -450,8 +461,8 @@ class Transformer(nn.Module):
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
         u_BTD = input_scale * self._norm("pre", name, x_BTD)
-        branch_BTD = self._norm("branch", name, self._branch(name, kind, u_BTD, memory_BSD, is_causal))
-        return self._norm("post", name, residual_weight * x_BTD + branch_weight * branch_BTD)
+        added_BTD = branch_weight * self._norm("branch", name, self._branch(name, kind, u_BTD, memory_BSD, is_causal))
+        return self._norm("post", name, residual_weight * x_BTD + added_BTD), added_BTD
 
     def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
         if kind == "parallel":

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from sympy import Expr, Rational, S, ceiling, log, sqrt
 
-from theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Stack
+from theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Placement, Stack
 from theory.symbols import L, l
 
 _N = L / 2
@@ -56,6 +56,7 @@ def _pre(name: str, source: str, lam: Expr) -> Scheme:
 _SU = "Su Jianlin 2022, kexue.fm/archives/8978"
 _MAGNETO = "Wang et al. 2022, arXiv 2210.06423"
 _FOURTH, _HALF = Rational(1, 4), Rational(1, 2)
+_HYBRID = Placement(heads=True, post=True, final=True)
 
 _ALL = (
     _post("post-ln", "Vaswani et al. 2017, arXiv 1706.03762", S.One, S.One),
@@ -118,6 +119,36 @@ _ALL = (
         source="Sun et al. 2025, arXiv 2502.05795",
         stack=Stack(placement=PRE, input_scale=1 / sqrt(ceiling(l / 2))),
     ),
+    Scheme(
+        name="branch-ln",
+        source="OLMo 2, arXiv 2501.00656",
+        stack=Stack(placement=Placement(branch=True, final=True)),
+    ),
+    Scheme(
+        name="keel",
+        source="Chen & Wei 2026, arXiv 2601.19895",
+        stack=Stack(placement=Placement(pre=True, post=True), residual_weight=L),
+    ),
+    Scheme(
+        name="mix-ln",
+        source="Li et al. 2024, arXiv 2412.13795",
+        stack=Stack(placement=PRE, early=POST, early_share=_FOURTH),
+    ),
+    Scheme(
+        name="hybrid-norm", source="Zhuo et al. 2025, arXiv 2503.04598", stack=Stack(placement=_HYBRID, even=NO_NORM)
+    ),
+    Scheme(
+        name="mitchell",
+        source="OLMo 1, arXiv 2402.00838",
+        stack=Stack(placement=PRE, gain_out=1 / sqrt(2 * ceiling(l / 2))),
+    ),
+    Scheme(name="dyt", source="Zhu et al. 2025, arXiv 2503.10622", stack=Stack(placement=PRE, norm_function="dyt")),
+    Scheme(name="derf", source="Chen et al. 2025, arXiv 2512.10938", stack=Stack(placement=PRE, norm_function="derf")),
+    Scheme(
+        name="residual",
+        source="Xie et al. 2023, arXiv 2304.14802",
+        stack=Stack(placement=POST, has_second_stream=True),
+    ),
 )
 
 SCHEMES: dict[str, Scheme] = {found.name: found for found in _ALL}
@@ -135,7 +166,7 @@ def scheme(name: str) -> Scheme:
 
     >>> from theory.schemes import SCHEMES, scheme
     >>> len(SCHEMES)
-    22
+    30
     >>> deepnorm = scheme("deepnorm")
     >>> deepnorm.stack.residual_weight, deepnorm.stack.gain_in, deepnorm.source
     (L**(1/4), sqrt(2)/(2*L**(1/4)), 'Wang et al. 2022, arXiv 2203.00555')

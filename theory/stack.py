@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from sympy import Expr, Integer, S
+from sympy import Expr, Integer, Rational, S
 
-from theory.symbols import M, N
+from theory.symbols import M, N, l
 
 
 class NormKind(Enum):
@@ -34,16 +34,13 @@ class NormKind(Enum):
 class Placement:
     """Where norms stand in the one form.
 
-    pre: before the branch. inner: before its last matrix. branch: behind it. post: behind the sum. ValueError for a
-    post norm together with any other.
+    pre: before the branch. inner: before its last matrix. branch: behind it. post: behind the sum. final: once before
+    the head, needed where the stream itself is not normalised. heads: in an attention, of queries, keys and values in
+    the place of pre; to the second moments of one input the two are the same.
 
-    >>> from theory.stack import PLACEMENTS, Placement
-    >>> PLACEMENTS["sub"]
-    Placement(pre=True, inner=True, branch=False, post=False, final=True)
-    >>> Placement(post=True, pre=True)
-    Traceback (most recent call last):
-        ...
-    ValueError: a post-norm stack has no other norm
+    >>> from theory.stack import PLACEMENTS
+    >>> PLACEMENTS["sub"].names
+    ('pre', 'inner', 'final')
     """
 
     pre: bool = False
@@ -51,11 +48,17 @@ class Placement:
     branch: bool = False
     post: bool = False
     final: bool = False
-    """A last norm before the head, needed where the stream itself is not normalised."""
+    heads: bool = False
 
-    def __post_init__(self) -> None:
-        if self.post and (self.pre or self.inner or self.branch or self.final):
-            raise ValueError("a post-norm stack has no other norm")
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that stand, in the order of the signal."""
+        return tuple(name for name in ("pre", "heads", "inner", "branch", "post", "final") if getattr(self, name))
+
+    @property
+    def has_pre(self) -> bool:
+        """Whether the branch's input has second moment 1, whatever the stream's is."""
+        return self.pre or self.heads
 
 
 POST = Placement(post=True)
@@ -63,6 +66,9 @@ PRE = Placement(pre=True, final=True)
 SUB = Placement(pre=True, inner=True, final=True)
 PERI = Placement(pre=True, branch=True, final=True)
 NO_NORM = Placement()
+NORM_FUNCTIONS = ("dyt", "derf")
+NORM_SCALE = 0.5
+"""s of tanh(s x) and erf(s x), as both are published."""
 PLACEMENTS: dict[str, Placement] = {"post": POST, "pre": PRE, "sub": SUB, "peri": PERI}
 
 
@@ -109,6 +115,12 @@ class Transfer(NamedTuple):
     """||df/dW2||_1 / (d^{3/2} sqrt(D_l)), without the factor E|z| = sqrt(2/pi) of its one Gaussian side."""
 
 
+def real_norm(second: Any) -> tuple[Any, Any]:
+    """What LayerNorm and RMSNorm make of an input of that second moment: the second moment behind them, and the factor
+    of the squared gradient on its way back."""
+    return 1, 1 / second
+
+
 def transfer(  # the one form has this many letters
     placement: Placement,
     norm_kind: NormKind,
@@ -121,13 +133,15 @@ def transfer(  # the one form has this many letters
     gain_in: Any,
     gain_out: Any,
     sqrt: Callable[[Any], Any],
+    norm: Callable[[Any], tuple[Any, Any]] = real_norm,
 ) -> Transfer:
     """Carry the second moment of the stream through one sublayer and the gradient back through it.
 
     Exact as the width goes to infinity: W1, W2 and what comes from above are independent, cross terms average to zero,
     and the projections inside the derivative of a norm (onto the ones and onto the signal) remove a share of order 1/d
     of the gradient. ``stream`` is E x_{l-1}^2; ``moments`` are those at the preactivation's own scale. A branch norm
-    over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's.
+    over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's. norm: what stands
+    before the branch, as ``real_norm`` has it; elsewhere a norm is a real one.
 
     >>> from math import pi, sqrt
     >>> from theory.stack import PRE, BranchMoments, NormKind, transfer
@@ -138,7 +152,8 @@ def transfer(  # the one form has this many letters
     (5.0, 1.25, 1.0)
     """
     a2, b2 = residual_weight**2, branch_weight**2
-    input_second = input_scale**2 * (1 if placement.pre else stream)
+    before, slope_before = norm(stream) if placement.has_pre else (stream, 1)
+    input_second = input_scale**2 * before
     # forward: W1 c norm_pre(x) -> phi -> norm_inner -> W2 -> norm_branch
     inner_scale2 = moments.variance if norm_kind is NormKind.LAYERNORM else moments.second
     hidden_second = 1 if placement.inner else moments.second
@@ -150,7 +165,7 @@ def transfer(  # the one form has this many letters
     at_output = at_sum * b2 / output_second if placement.branch else at_sum * b2
     at_hidden = gain_out**2 * at_output / (inner_scale2 if placement.inner else 1)
     at_preactivation = at_hidden * moments.slope_second
-    to_stream = gain_in**2 * at_preactivation * input_scale**2 / (stream if placement.pre else 1)
+    to_stream = gain_in**2 * at_preactivation * input_scale**2 * slope_before
     if not placement.inner:
         hidden_abs = moments.abs_mean
     elif norm_kind is NormKind.LAYERNORM:
@@ -175,7 +190,12 @@ def transfer(  # the one form has this many letters
 class Stack:
     """A stack of L sublayers of the one form; coefficients are expressions in ``symbols.L`` (and ``symbols.l``).
 
-    residual_weight None means Admin's rule, a_l^2 = 1 + sum_{j<l} Var f_j, which depends on the activation.
+    residual_weight None means Admin's rule, a_l^2 = 1 + sum_{j<l} Var f_j, which depends on the activation. even: where
+    norms stand in even sublayers, a Transformer's FFNs, if not as in the others. early: where they stand in the first
+    layers, up to ``early_share`` of all. trains_branch_weight: whether the scalar b is itself a trained parameter
+    (ReZero, SkipInit, Fixup). norm_function: "dyt" or "derf", the function of each entry that stands in every norm's
+    place, tanh(x/2) or erf(x/2). has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l beside x; the head reads
+    x_L + norm(y_L).
 
     >>> from theory.stack import POST, Stack
     >>> from theory.symbols import L
@@ -190,7 +210,33 @@ class Stack:
     gain_in: Expr = S.One
     gain_out: Expr = S.One
     trains_branch_weight: bool = False
-    """True where the scalar b is itself a trained parameter (ReZero, SkipInit, Fixup)."""
+    even: Placement | None = None
+    early: Placement | None = None
+    early_share: Rational = S.Zero
+    norm_function: str = ""
+    has_second_stream: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm_function not in ("", *NORM_FUNCTIONS):
+            raise ValueError(f"norm_function is one of {', '.join(NORM_FUNCTIONS)}, not {self.norm_function!r}")
+
+    def placement_at(self, index: int, num_sublayers: int, *, is_ffn: bool | None = None) -> Placement:
+        """Where norms stand in sublayer ``index``, counted from 1. is_ffn: of a Transformer's; None: every second one.
+
+        >>> from theory.schemes import scheme
+        >>> [scheme("mix-ln").stack.placement_at(index, 16).names for index in (4, 5)]
+        [('post',), ('pre', 'final')]
+        """
+        if self.early is not None and 2 * ((index + 1) // 2) <= self.early_share * num_sublayers:
+            return self.early
+        is_even = index % 2 == 0 if is_ffn is None else is_ffn
+        return self.even if self.even is not None and is_even else self.placement
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether every sublayer has the same norms and, but for the stream, the same numbers."""
+        letters = (self.branch_weight, self.input_scale, self.gain_in, self.gain_out)
+        return self.even is None and self.early is None and not any(letter.has(l) for letter in letters)
 
 
 class SublayerKind(Enum):

@@ -35,6 +35,7 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
         norm_kind=config.norm_kind,
         norm_scale=config.norm_scale,
         has_final=config.has_final,
+        has_second_stream=config.has_second_stream,
         activation=config.activation,
         ffn_ratio=config.hidden / config.d_model,
         is_causal=config.is_causal,

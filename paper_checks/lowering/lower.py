@@ -237,10 +237,14 @@ def _sublayers(
     rate = _lr_multiplier(scheme, optimizer, len(letters))
     beside = (*(["bias"] if shape.has_bias else []), *(["norm_gain", "norm_bias"] if shape.has_affine else []))
     sublayers, admin = [], 1.0
-    for kind, (a, b, c, w, v) in zip(islice(cycle(layer), len(letters)), letters, strict=True):
+    for index, (a, b, c, w, v) in enumerate(letters, start=1):
+        kind = layer[(index - 1) % len(layer)]
+        is_ffn = None if len(layer) == 1 else kind is SublayerKind.FFN
+        placement = scheme.stack.placement_at(index, len(letters), is_ffn=is_ffn)
         sublayers.append(
             SublayerConfig(
                 kind=KINDS[kind],
+                norms=_norms(placement, kind) if shape.placement == "none" else None,
                 residual_weight=math.sqrt(admin) if a is None else a,
                 branch_weight=b,
                 input_scale=c,
@@ -280,13 +284,30 @@ def _lr_multiplier(scheme: Scheme, optimizer: str, num_sublayers: int) -> float:
 def _bare(scheme: str | Scheme, **shape: Any) -> tuple[Scheme, ModelConfig]:
     """The scheme, and everything of the network but its sublayers, checked."""
     chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
-    return chosen, ModelConfig(encoder=(SublayerConfig(kind="ffn"),), placement=_placement(chosen), **shape)
+    stack, placement = chosen.stack, _placement(chosen)
+    if stack.norm_function:
+        shape["norm_kind"] = stack.norm_function
+    return chosen, ModelConfig(
+        encoder=(SublayerConfig(kind="ffn"),),
+        placement=placement,
+        has_final=stack.placement.final if placement == "none" and stack.placement.final else None,
+        has_second_stream=stack.has_second_stream,
+        **shape,
+    )
 
 
 def _placement(scheme: Scheme) -> str:
+    """The name of where norms stand; "none" where they stand in no named way, and each sublayer says it itself."""
     if scheme.name == "normformer":  # as sub in an FFN; the extra norm of an attention stands on its branch
         return scheme.name
-    if scheme.stack.placement not in _PLACEMENT_NAMES:
-        allowed = ", ".join(_PLACEMENT_NAMES.values())
-        raise ValueError(f"{scheme.name}: sims has no network with norms at {scheme.stack.placement} ({allowed})")
-    return _PLACEMENT_NAMES[scheme.stack.placement]
+    stack = scheme.stack
+    is_named = stack.even is None and stack.early is None
+    return _PLACEMENT_NAMES.get(stack.placement, "none") if is_named else "none"
+
+
+def _norms(placement: Placement, kind: SublayerKind) -> frozenset[str] | None:
+    """Of a sublayer, as sims and the kernel rung name them. None where no norm stands."""
+    names = frozenset(placement.names) - {"heads", "final"}
+    if placement.heads:
+        names |= {"pre"} if kind is SublayerKind.FFN else {"q", "k", "v"}
+    return names or None

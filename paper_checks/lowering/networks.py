@@ -71,6 +71,8 @@ class Network:
             raise ValueError(f"unknown architecture {self.arch!r} (allowed: {', '.join(ARCHITECTURES)})")
         if (self.arch == "encoder-decoder") != (self.num_layers is not None):
             raise ValueError("an encoder-decoder, and nothing else, has layers on either side")
+        if function := self.scheme.stack.norm_function:
+            object.__setattr__(self, "norm_kind", function)
 
     @property
     def depth(self) -> int:

@@ -123,7 +123,8 @@ class Transformer:
     encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. activation: of
     ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: None for infinite, where logits are Gaussian. norm_scale: s
     of dyt and derf. has_final: whether a norm stands behind the last sublayer of each side; None: as the placement
-    says. ValueError, in one line, for what cannot be.
+    says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the stream x that the branches F read;
+    a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
     >>> from theory.kernel.predict import Sublayer, Transformer
     >>> from theory.stack import SublayerKind
@@ -139,6 +140,7 @@ class Transformer:
     norm_kind: str = "layernorm"
     norm_scale: float = 0.5
     has_final: bool | None = None
+    has_second_stream: bool = False
     activation: str = "relu"
     ffn_ratio: float = 4.0
     is_causal: bool = False
@@ -154,6 +156,8 @@ class Transformer:
             raise ValueError(f"activation is one of {', '.join((*ACTIVATIONS, *GATED))}, not {self.activation!r}")
         if self.heads.rotary_base and (self.head_size or DRAWN_SIZE) % 2:
             raise ValueError(f"rotary positions turn pairs of numbers: a head of size {self.head_size} has no halves")
+        if self.has_second_stream and (self.ends_in_norm or self.norm_kind in ("dyt", "derf")):
+            raise ValueError("two streams end in the norm of the second, a real one, and in no other")
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
         if any(one.kind is SublayerKind.CROSS for one in self.encoder):

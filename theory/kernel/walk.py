@@ -49,8 +49,34 @@ class Gradient:
 
     def plus(self, other: Gradient) -> Gradient:
         top = max(self.exponent, other.exponent)
-        matrices = [one.matrix * math.exp(one.exponent - top) for one in (self, other)]
-        return Gradient(matrices[0] + matrices[1], top)
+        return Gradient(self.at(top) + other.at(top), top)
+
+    def at(self, exponent: float) -> Array:
+        """The matrix in units of e^exponent."""
+        return self.matrix * math.exp(self.exponent - exponent)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The second stream y, on the way forward: gram, its Gram matrix; cross, x_i . y_j / width, (n, n)."""
+
+    gram: Gram
+    cross: Array
+
+
+@dataclass(frozen=True)
+class GradientBeside:
+    """On the way back: gram, of the gradient at y, which is the same at every sublayer; cross, (dF/dx_i) . (dF/dy_j).
+
+    A sublayer's branch is added to both streams, so what reaches it is the sum of both gradients.
+    """
+
+    gram: Gradient
+    cross: Gradient
+
+    def sum(self, at_x: Array, cross: Array, exponent: float) -> Array:
+        """The Gram matrix of the sums of both gradients, in units of e^exponent, as the other two are given."""
+        return at_x + cross + cross.T + self.gram.at(exponent)
 
 
 @dataclass(frozen=True)
@@ -332,15 +358,33 @@ class Passage:
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
         self.next = asked.normed(self.sum) if "post" in self.places else self.sum
 
-    def backward(self, gradient: Gradient) -> tuple[Gradient, Gradient | None, list[Part]]:
-        """Carry the gradient at ``next`` back to x, to the memory and to each parameter's part. Parts are in units of
-        the exponent that came in."""
+    @property
+    def _lengths(self) -> Array:
+        """(n, 1), what a norm behind the sum divides each token by."""
+        return np.sqrt(self.sum.diagonal)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
+
+    def carry(self, beside: Beside) -> Beside:
+        """The second stream behind this sublayer."""
+        sublayer, added = self.sublayer, self.branch.times(self.sublayer.branch_weight**2)
+        cross = (sublayer.residual_weight * beside.cross + added.full) / self._lengths
+        return Beside(beside.gram.plus(added), cross)
+
+    def backward(
+        self, gradient: Gradient, beside: GradientBeside | None = None
+    ) -> tuple[Gradient, Gradient | None, list[Part], GradientBeside | None]:
+        """Carry the gradient at ``next`` back to x, to the memory and to each parameter's part, and that beside it.
+        Parts are in units of the exponent that came in."""
         asked, sublayer, parts, at = self.asked, self.sublayer, [], gradient.matrix
         if "post" in self.places:
             parts += asked.norm(at, self.next)
             at = asked.behind(at, self.sum)
-        parts += self._branch_weight(at)
-        at_branch = sublayer.branch_weight**2 * at
+        at_both = at
+        if beside is not None:
+            cross = beside.cross.at(gradient.exponent) / self._lengths
+            at_both = beside.sum(at, cross, gradient.exponent)
+            beside = replace(beside, cross=Gradient(sublayer.residual_weight * cross, gradient.exponent))
+        parts += self._branch_weight(at_both)
+        at_branch = sublayer.branch_weight**2 * at_both
         if "branch" in self.places:
             parts += asked.norm(at_branch, self.branch)
             at_branch = asked.behind(at_branch, self.raw)
@@ -353,7 +397,8 @@ class Passage:
         to_x = Gradient(sublayer.residual_weight**2 * at + to_before, gradient.exponent).settled()
         rates = sublayer.lr_multipliers
         parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
-        return to_x, None if to_memory is None else Gradient(to_memory, gradient.exponent).settled(), parts
+        to_source = None if to_memory is None else Gradient(to_memory, gradient.exponent).settled()
+        return to_x, to_source, parts, beside
 
     def _branch_weight(self, gradient: Array) -> Iterator[Part]:
         """Of a b that is trained, given the gradient at the sum."""
@@ -384,7 +429,8 @@ class Counted:
 class Walk:
     """Forward and backward once, with one set of quasi-random points.
 
-    parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... gradients: the mean one at these.
+    parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at its
+    end, where there is one. gradients: by side, the mean one at each of the streams.
     """
 
     def __init__(
@@ -406,6 +452,7 @@ class Walk:
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self.streams: list[list[Gram]] = []
+        self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
 
     def run(self, advance: Callable[[float], None]) -> None:
@@ -416,6 +463,8 @@ class Walk:
             passages.append(self._forward(side, sublayers, last, advance))
             x = self.streams[-1][-1]
             last = self.asked.normed(x) if self.has_final else x
+            if self.besides:
+                last = _sum_of_streams(x, self.besides[-1])
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.replicate)
         self.parts.append(Counted(reading.head, 0.0))
@@ -440,9 +489,9 @@ class Walk:
         """Through both sides. linear, root: what its parts count, see ``Counted``."""
         gradient: Gradient | None = Gradient(at_end).settled()
         first = len(self.parts)
-        for found, stream in zip(reversed(passages), reversed(self.streams), strict=True):
+        for side in reversed(range(len(passages))):
             assert gradient is not None
-            gradient = self._backward(found, stream[-1], gradient, advance)
+            gradient = self._backward(side, passages[side], gradient, advance)
         self.parts[first:] = [replace(one, linear=linear, root=root) for one in self.parts[first:]]
 
     def _forward(
@@ -451,6 +500,7 @@ class Walk:
         is_causal = self.network.is_causal or side == 1
         found: list[Passage] = []
         stream = [self.inputs.gram]
+        beside = Beside(stream[0], stream[0].full) if self.network.has_second_stream else None
         for place, sublayer in enumerate(sublayers):
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
             sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
@@ -458,17 +508,25 @@ class Walk:
             with np.errstate(over="ignore", invalid="ignore"):
                 found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
                 stream.append(found[-1].next)
+                beside = None if beside is None else found[-1].carry(beside)
                 is_finite = np.isfinite(stream[-1].full).all()
             if not is_finite:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)
+        self.besides += [] if beside is None else [beside]
         return found
 
     def _backward(
-        self, passages: Sequence[Passage], x: Gram, gradient: Gradient, advance: Callable[[], None]
+        self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
     ) -> Gradient | None:
         """Carry the gradient from behind the side's final norm to its input. Returns that at the memory, if any."""
+        x, beside = self.streams[side][-1], None
+        if self.besides:
+            y = self.besides[side].gram
+            self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent)
+            at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
+            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / np.sqrt(y.diagonal)))
         if self.has_final:
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
@@ -476,13 +534,16 @@ class Walk:
         below = [gradient]
         for passage in reversed(passages):
             exponent = gradient.exponent
-            gradient, more, parts = passage.backward(gradient)
+            gradient, more, parts, beside = passage.backward(gradient, beside)
             below.append(gradient)
             self._add(parts, exponent)
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
             advance()
-        self._add([_embedding(gradient.matrix, self.asked, self.inputs)], gradient.exponent)
+        at_input = gradient.matrix
+        if beside is not None:
+            at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
+        self._add([_embedding(at_input, self.asked, self.inputs)], gradient.exponent)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
@@ -503,6 +564,14 @@ class Walk:
                 values[one.part.role] = values.get(one.part.role, 0.0) + value
             found[step] = Sums(values, top)
         return found
+
+
+def _sum_of_streams(x: Gram, beside: Beside) -> Gram:
+    """The Gram matrix of x + norm(y)."""
+    cross = beside.cross / np.sqrt(beside.gram.diagonal)
+    whole = x.plus(beside.gram.normalised()).full + cross + cross.T
+    level = float(np.diagonal(whole).max())
+    return Gram(level, level - whole)
 
 
 def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:

@@ -19,7 +19,7 @@ from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
 from theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
 from theory.moments import Activation, Kind, exact
 from theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
-from theory.symbols import L, l
+from theory.symbols import L
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def closed_form(setting: Setting) -> ClosedForm | None:
     True
     """
     stack = setting.scheme.stack
-    if stack.input_scale.has(l):
+    if not stack.is_uniform or stack.norm_function or stack.has_second_stream:
         return None
     admin = stack.residual_weight is None
     placement = PRE if admin else stack.placement
@@ -112,7 +112,12 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
         if rho == 1:
             return L, "the gradient has the same norm at every layer (rho = 1): L equal terms"
         return (rho ** (p * L) - 1) / (rho**p - 1), "geometric series in rho = D_{l-1}/D_l"
-    if not placement.pre:
+    if not placement.has_pre and placement.branch:
+        # The branch is as long whatever reaches it, so the stream grows as in pre-norm; kappa is 1 at every layer.
+        if residual_weight != 1 or not setting.activation.is_homogeneous:
+            return None
+        return _growing_stream_sum(_tidy(1 / t.increment), _tidy((t.gradient_ratio - 1) / t.increment), p)
+    if not placement.has_pre:
         silent = t.increment == 0
         if not (silent or setting.activation.is_homogeneous):
             return None

@@ -10,9 +10,9 @@ from sympy import ceiling, lambdify
 
 from theory.meanfield.longsum import START, carry
 from theory.meanfield.setting import MOMENT_KINDS, Prediction, Setting, degree, role_values
-from theory.moments import Kind, evaluator
+from theory.moments import Activation, Kind, evaluator
 from theory.optimizers import Functional
-from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
+from theory.stack import NORM_SCALE, BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
 from theory.symbols import L, l
 
 LONGEST = 1_000_000
@@ -84,9 +84,10 @@ class _Walk:
     exploding streams: behind a pre-norm only b^2/q counts, so q is held times damping^2 and b times damping.
     """
 
-    def __init__(self, setting: Setting, letters: Callable[[float], Letters]) -> None:
-        self.setting, self.letters = setting, letters
-        self.placement = setting.scheme.stack.placement
+    def __init__(self, setting: Setting, letters: Callable[[float], Letters], num_sublayers: int) -> None:
+        self.setting, self.letters, self.num_sublayers = setting, letters, num_sublayers
+        self.stack = setting.scheme.stack
+        self.placement = self.stack.placement
         self.functional = setting.functional
         self.p = float(degree(setting.functional))
         self.stream, self.admin, self.exponent, self.damping = 1.0, 1.0, 0.0, 1.0
@@ -94,15 +95,20 @@ class _Walk:
         needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
         self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]
         self._scale, self._moments = math.nan, BranchMoments(*[math.nan] * len(MOMENT_KINDS))
+        self.norm = _norm(setting.norm_function)
 
-    def transfer(self, letters: Letters, stream: float) -> tuple[Transfer, dict[str, float]]:
+    def transfer(
+        self, letters: Letters, stream: float, placement: Placement | None = None
+    ) -> tuple[Transfer, dict[str, float]]:
         """One sublayer at a given second moment of the stream, and its units by role."""
         a, b, c, gain_in, gain_out = letters
-        scale = gain_in * c * (1.0 if self.placement.pre else math.sqrt(stream))
+        placement = self.placement if placement is None else placement
+        before = self.norm(stream)[0] if placement.has_pre else stream
+        scale = gain_in * c * math.sqrt(before)
         if scale != self._scale:
             self._moments, self._scale = BranchMoments(*[moment(scale) for moment in self.moments]), scale
         t = transfer(
-            self.placement,
+            placement,
             self.setting.norm_kind,
             self._moments,
             stream=stream,
@@ -112,11 +118,13 @@ class _Walk:
             gain_in=gain_in,
             gain_out=gain_out,
             sqrt=math.sqrt,
+            norm=self.norm,
         )
         return t, role_values(self.functional, t, gain_in, gain_out, math.sqrt, 2 / math.pi)
 
-    def step(self, index: float) -> None:
-        t, units = self.transfer(self.letters(index), self.stream)
+    def step(self, index: int) -> None:
+        placement = self.stack.placement_at(index, self.num_sublayers)
+        t, units = self.transfer(self.letters(index), self.stream, placement)
         ratio, shrink = t.gradient_ratio**self.p, math.exp(-self.exponent)
         totals = {role: self.totals[role] * ratio + unit * shrink for role, unit in units.items()}
         if max(totals.values()) > 1e200:  # far from the end of the floats
@@ -147,7 +155,7 @@ class _Walk:
         self.totals, self.exponent = totals, self.exponent + grown
 
     def finish(self, num_sublayers: int) -> Prediction:
-        top = (1 / self.stream if self.placement.final else 1.0) ** self.p
+        top = (self.norm(self.stream)[1] if self.placement.final else 1.0) ** self.p
         top *= float(self.setting.lr_multiplier.subs(L, num_sublayers))
         totals = {role: value * top for role, value in self.totals.items()}
         return prediction(self.setting, num_sublayers, totals, self.exponent)
@@ -168,10 +176,57 @@ def by_recursion(
     setting: Setting, num_sublayers: int, *, w: Sequence[float] | None = None, v: Sequence[float] | None = None
 ) -> Prediction:
     """Every sublayer in turn; the only way for gains of one's own, and the reference for the two shorter ways."""
-    walk = _Walk(setting, letters_of(setting.scheme.stack, num_sublayers, w, v))
+    letters = letters_of(setting.scheme.stack, num_sublayers, w, v)
+    walk = _Walk(setting, letters, num_sublayers)
+    if setting.scheme.stack.has_second_stream:
+        return _two_streams(walk)
     for index in range(1, num_sublayers + 1):
         walk.step(index)
     return walk.finish(num_sublayers)
+
+
+def _norm(function: Activation | None) -> Callable[[float], tuple[float, float]]:
+    """As ``real_norm`` of the stack: the second moment behind it, and the factor of the squared gradient."""
+    if function is None:
+        return real_norm
+    second, slope = (evaluator(function, kind) for kind in (Kind.SECOND, Kind.SLOPE_SECOND))
+
+    def norm(stream: float) -> tuple[float, float]:
+        scale = NORM_SCALE * math.sqrt(stream)
+        return second(scale), NORM_SCALE**2 * slope(scale)
+
+    return norm
+
+
+def _two_streams(walk: _Walk) -> Prediction:
+    """ResiDual, from the end to the start: x_l as in post-norm, y_l = y_{l-1} + b F_l, read as x_L + norm(y_L).
+
+    D is the squared gradient at x_l, G that at y, which no sublayer changes, C the product of the two gradients: at the
+    head D = 1, G = 1/q_y and C = sqrt(G). A branch is reached by the sum of both, a norm divides by the length.
+    """
+    num, letters, p = walk.num_sublayers, walk.letters, walk.p
+    steps, stream, beside = [], walk.stream, walk.stream
+    for index in range(1, num + 1):
+        t, units = walk.transfer(letters(index), stream)
+        steps.append((t, units, letters(index)[0]))
+        stream, beside = t.stream, beside + t.increment
+    here, there = 1.0, 1 / beside
+    cross, totals, shift = math.sqrt(there), dict.fromkeys(walk.totals, 0.0), 0.0
+    for t, units, a in reversed(steps):
+        assert a is not None
+        own = t.sum_second  # 1 where no norm stands behind the sum: a ResiDual has one
+        cross /= math.sqrt(own)
+        at_branch = here / own + 2 * cross + there
+        # The units count what reaches a branch through the norm alone.
+        totals = {role: totals[role] + unit * (at_branch * own) ** p for role, unit in units.items()}
+        through = t.gradient_ratio - a**2 / own
+        here = a**2 * here / own + through * own * at_branch
+        cross *= a
+        if here > 1e200:
+            here, there, cross = here * 1e-200, there * 1e-200, cross * 1e-200
+            totals = {role: total * 1e-200**p for role, total in totals.items()}
+            shift += 200 * math.log(10) * p
+    return prediction(walk.setting, num, totals, shift)
 
 
 def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
@@ -181,7 +236,11 @@ def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
     stream, or the share of one layer in the whole, stops changing, and the rest of it is walked by ``_settled``.
     """
     stack = setting.scheme.stack
-    walk = _Walk(setting, letters_of(stack, num_sublayers))
+    if stack.even is not None or stack.early is not None or stack.has_second_stream:
+        if num_sublayers <= LONGEST:
+            return by_recursion(setting, num_sublayers)
+        raise ValueError(f"{setting.scheme.name} has no closed form: at most {LONGEST} sublayers, not {num_sublayers}")
+    walk = _Walk(setting, letters_of(stack, num_sublayers), num_sublayers)
     if stack.residual_weight == 1:
         blocks = num_sublayers // 2
         for index in range(1, 2 * START + 1):

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, S
+from sympy import Expr, S, erf
 
 from theory.moments import Activation, Kind, activation
 from theory.optimizers import Functional, Optimizer, optimizer
 from theory.schemes import Scheme, nearest, scheme
 from theory.stack import NormKind, Transfer
+from theory.symbols import u
 
 MOMENT_KINDS = (
     Kind.SECOND,
@@ -22,6 +23,11 @@ MOMENT_KINDS = (
     Kind.SLOPE_ABS,
 )
 """The moments that ``BranchMoments`` holds, in its order."""
+
+_NORM_FUNCTIONS = {
+    "dyt": activation("tanh"),
+    "derf": Activation(name="erf", positive=erf(u), negative=erf(u)),
+}
 
 HOLDS = "infinite width, one Gaussian input; at width d the relative correction is of order L/d"
 
@@ -50,15 +56,24 @@ class Setting:
         scheme_: str | Scheme, optimizer_: str | Optimizer, activation_: str = "relu", norm_kind: str = "layernorm"
     ) -> Setting:
         """Make a setting from names, or from schemes of one's own. ValueError names what is near an unknown name."""
+        chosen = scheme(scheme_) if isinstance(scheme_, str) else scheme_
+        if norm_kind == chosen.stack.norm_function:  # which stands in the place of either kind
+            norm_kind = NormKind.LAYERNORM.value
         kinds = [kind.value for kind in NormKind]
         if norm_kind not in kinds:
             raise ValueError(nearest(norm_kind, kinds, "norm kind"))
         return Setting(
-            scheme=scheme(scheme_) if isinstance(scheme_, str) else scheme_,
+            scheme=chosen,
             optimizer=optimizer(optimizer_) if isinstance(optimizer_, str) else optimizer_,
             activation=activation(activation_),
             norm_kind=NormKind(norm_kind),
         )
+
+    @property
+    def norm_function(self) -> Activation | None:
+        """What stands in every norm's place, as a function of the entries times ``NORM_SCALE``; None of a real norm."""
+        name = self.scheme.stack.norm_function
+        return _NORM_FUNCTIONS[name] if name else None
 
     @property
     def functional(self) -> Functional:
