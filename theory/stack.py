@@ -67,8 +67,6 @@ SUB = Placement(pre=True, inner=True, final=True)
 PERI = Placement(pre=True, branch=True, final=True)
 NO_NORM = Placement()
 NORM_FUNCTIONS = ("dyt", "derf")
-NORM_SCALE = 0.5
-"""s of tanh(s x) and erf(s x), as both are published."""
 PLACEMENTS: dict[str, Placement] = {"post": POST, "pre": PRE, "sub": SUB, "peri": PERI}
 
 
@@ -140,8 +138,8 @@ def transfer(  # the one form has this many letters
     Exact as the width goes to infinity: W1, W2 and what comes from above are independent, cross terms average to zero,
     and the projections inside the derivative of a norm (onto the ones and onto the signal) remove a share of order 1/d
     of the gradient. ``stream`` is E x_{l-1}^2; ``moments`` are those at the preactivation's own scale. A branch norm
-    over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's. norm: what stands
-    before the branch, as ``real_norm`` has it; elsewhere a norm is a real one.
+    over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's. norm: what
+    stands before the branch, as ``real_norm`` has it; elsewhere a norm is a real one.
 
     >>> from math import pi, sqrt
     >>> from theory.stack import PRE, BranchMoments, NormKind, transfer

@@ -123,8 +123,8 @@ class Transformer:
     encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. activation: of
     ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: None for infinite, where logits are Gaussian. norm_scale: s
     of dyt and derf. has_final: whether a norm stands behind the last sublayer of each side; None: as the placement
-    says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the stream x that the branches F read;
-    a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
+    says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the stream x that branches F read; a
+    side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
     >>> from theory.kernel.predict import Sublayer, Transformer
     >>> from theory.stack import SublayerKind

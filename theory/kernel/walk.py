@@ -429,8 +429,8 @@ class Counted:
 class Walk:
     """Forward and backward once, with one set of quasi-random points.
 
-    parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at its
-    end, where there is one. gradients: by side, the mean one at each of the streams.
+    parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at
+    its end, where there is one. gradients: by side, the mean one at each of the streams.
     """
 
     def __init__(

@@ -116,7 +116,7 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
         # The branch is as long whatever reaches it, so the stream grows as in pre-norm; kappa is 1 at every layer.
         if residual_weight != 1 or not setting.activation.is_homogeneous:
             return None
-        return _growing_stream_sum(_tidy(1 / t.increment), _tidy((t.gradient_ratio - 1) / t.increment), p)
+        return growing_stream_sum(_tidy(1 / t.increment), _tidy((t.gradient_ratio - 1) / t.increment), p)
     if not placement.has_pre:
         silent = t.increment == 0
         if not (silent or setting.activation.is_homogeneous):
@@ -130,10 +130,10 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
     beta = t.increment
     eps = _tidy(1 / beta)
     kappa = _tidy((t.gradient_ratio - 1) / beta)
-    return _growing_stream_sum(eps, kappa, p)
+    return growing_stream_sum(eps, kappa, p)
 
 
-def _growing_stream_sum(eps: Expr, kappa: Expr, p: Expr) -> tuple[Expr, str]:
+def growing_stream_sum(eps: Expr, kappa: Expr, p: Expr) -> tuple[Expr, str]:
     """sum_l D_l^p for q_l = 1 + l/eps and D_{l-1} = D_l (1 + kappa/(eps q_{l-1})), D_L = 1/q_L.
 
     p = 1: with r(l) = Gamma(l+eps)/Gamma(l+eps+kappa-1), r(l) - r(l+1) = (kappa-1) Gamma(l+eps)/Gamma(l+eps+kappa).

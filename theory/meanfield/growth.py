@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
-from sympy import Expr, Integer, S, cancel, log, oo, pi, sqrt
+from sympy import Expr, Integer, RisingFactorial, S, cancel, log, oo, pi, sqrt
 
 from theory.asymptotics.expansion import CONSTANT, BeyondScaleError, compare, sign_of
 from theory.asymptotics.orders import Order, leading_order, sum_order
-from theory.meanfield.closedform import ClosedForm, symbolic_moments
-from theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
+from theory.meanfield.closedform import ClosedForm, growing_stream_sum, symbolic_moments
+from theory.meanfield.setting import MOMENT_KINDS, NormFunction, Setting, degree, role_values
 from theory.meanfield.update import cached_closed_form
-from theory.moments import small_scale
-from theory.stack import BranchMoments, Stack, Transfer, transfer
+from theory.moments import Kind, large_scale, small_scale
+from theory.stack import POST, PRE, BranchMoments, Placement, Stack, Transfer, real_norm, transfer
 from theory.symbols import L, k, l
 
 
@@ -41,9 +42,15 @@ def update_order(setting: Setting) -> Order:
     if form is not None:
         return _from_closed_form(setting, form)
     stack = setting.scheme.stack
-    if stack.input_scale.has(l):
-        return _slowly_scaled(setting)
-    if not stack.placement.pre:
+    if stack.has_second_stream:
+        return _two_streams(setting)
+    if stack.even is not None:
+        return _in_pairs(setting, stack.even)
+    if stack.early is not None:
+        return _in_two_parts(setting, stack.early)
+    if not stack.is_uniform or stack.norm_function or (stack.placement.branch and not stack.placement.has_pre):
+        return _slowly_moving(setting)
+    if not stack.placement.has_pre:
         return _linearised(setting)
     return _weighted_residual(setting)
 
@@ -110,47 +117,147 @@ def _linearised(setting: Setting) -> Order:
     return _because(order, "small gains: phi(u) = phi'(0) u (1 + O(u)), homogeneous to leading order")
 
 
-def _transfer(setting: Setting, moments: BranchMoments, stack: Stack) -> tuple[Transfer, dict[str, Expr]]:
+def _transfer(
+    setting: Setting, moments: BranchMoments, stack: Stack, stream: Expr = S.One
+) -> tuple[Transfer, dict[str, Expr]]:
     assert stack.residual_weight is not None
     t = transfer(
         stack.placement,
         setting.norm_kind,
         moments,
-        stream=S.One,
+        stream=stream,
         residual_weight=stack.residual_weight,
         branch_weight=stack.branch_weight,
         input_scale=stack.input_scale,
         gain_in=stack.gain_in,
         gain_out=stack.gain_out,
         sqrt=sqrt,
+        norm=_far_norm(setting.norm_function),
     )
     return t, role_values(setting.functional, t, stack.gain_in, stack.gain_out, sqrt, 2 / pi)
 
 
-def _slowly_scaled(setting: Setting) -> Order:
-    """Pre-norm whose input scale falls with the layer (LayerNorm Scaling), in blocks k of two equal sublayers.
-
-    q_k = sum 2 beta_j, D_l ~ 1/q_l because kappa_k - 1 vanishes so fast that the product of (1 + (kappa_k - 1)
-    beta_k/q_k) converges from every layer on, and the update is sum_k 2 unit_k q_k^-p.
-    """
-    stack = setting.scheme.stack
-    if stack.residual_weight != 1:
-        raise BeyondScaleError("a moving input scale with a residual weight")
-    blocks = dataclasses.replace(stack, input_scale=stack.input_scale.subs(l, 2 * k))
-    t, units = _transfer(setting, symbolic_moments(setting.activation, blocks.gain_in * blocks.input_scale), blocks)
-    beta = leading_order(t.increment, k)
-    excess = cancel(t.gradient_ratio - 1 - t.increment)
-    if excess != 0 and sign_of(leading_order(excess, k).powers[0] + 1) >= 0:
-        raise BeyondScaleError("kappa does not tend to 1 fast enough")
-    two = Order(coefficient=Integer(2))
-    stream = sum_order(beta.times(two), "Euler-Maclaurin: sum of 1/k is log")
-    gradient = stream.raised(-degree(setting.functional))
-    unit = leading_order(units["fc1"] + units["fc2"], k)
-    total = sum_order(unit.times(two).times(gradient), "Euler-Maclaurin: sum against its integral")
-    total = total.restated(k, L / 2).times(leading_order(setting.lr_multiplier, L))
-    return _because(
-        total, "kappa -> 1: D_l ~ 1/q_l; two equal sublayers a block; next term relatively 1/log L or 1/log log L"
+def _far_norm(asked: NormFunction | None) -> Callable[[Expr], tuple[Expr, Expr]]:
+    """What stands in a norm's place, as ``real_norm`` has it: of a function, to leading order in a long stream."""
+    if asked is None:
+        return real_norm
+    (second, level), (slope, power) = (
+        large_scale(asked.function, kind)[0] for kind in (Kind.SECOND, Kind.SLOPE_SECOND)
     )
+
+    def norm(stream: Expr) -> tuple[Expr, Expr]:
+        scale = asked.scale * sqrt(stream)
+        return second * scale**level, asked.scale**2 * slope * scale**power
+
+    return norm
+
+
+def _at(setting: Setting, stack: Stack, stream: Expr = S.One) -> tuple[Transfer, Expr]:
+    """A sublayer at that second moment of the stream, and the sum of its units."""
+    before = _far_norm(setting.norm_function)(stream)[0] if stack.placement.has_pre else stream
+    moments = symbolic_moments(setting.activation, stack.gain_in * stack.input_scale * sqrt(before))
+    t, units = _transfer(setting, moments, stack, stream)
+    return t, units["fc1"] + units["fc2"]
+
+
+def _slowly_moving(setting: Setting) -> Order:
+    """A stream that grows without end under coefficients that move slowly, in blocks k of two equal sublayers.
+
+    q_k = sum 2 beta_j. With kappa_k, what a branch adds to the gradient over what it adds to the stream, going to kappa
+    like a power of k, D_l ~ (1/q_L) (q_L/q_l)^kappa: the logarithm of the product over the layers is kappa log(q_L/q_l)
+    and a sum that converges. The update is sum_k 2 unit_k D_k^p. Where kappa_k grows, so does the gradient, beyond
+    every power: no coefficient is stated.
+    """
+    stack, p = setting.scheme.stack, degree(setting.functional)
+    if stack.residual_weight != 1:
+        raise BeyondScaleError("a moving sublayer with a residual weight")
+    letters = {name: getattr(stack, name).subs(l, 2 * k) for name in ("input_scale", "gain_in", "gain_out")}
+    blocks, two = dataclasses.replace(stack, **letters), Order(coefficient=Integer(2))
+    beta = leading_order(_at(setting, blocks, k)[0].increment, k)
+    stream = sum_order(beta.times(two), "Euler-Maclaurin: sum of 1/k is log")
+    t, units = _at(setting, blocks, stream.expression(k))
+    added = cancel(t.gradient_ratio - 1)
+    kappa = leading_order(cancel(added * stream.expression(k) / t.increment), k)
+    if kappa.powers != CONSTANT:
+        grown = sum_order(leading_order(added, k).times(two), "Euler-Maclaurin: sum against its integral")
+        grown = grown.restated(k, L / 2).times(Order(coefficient=p))
+        if compare(grown.powers, (S.Zero, S.One, S.Zero)) <= 0:
+            raise BeyondScaleError("kappa does not tend to a constant")
+        why = "kappa_k grows: log D_0 is the sum of kappa_k beta_k / q_k, beyond every power of L"
+        return Order(coefficient=S.NaN, power=oo, growth=grown.expression(L), shown_by=(why, *grown.shown_by))
+    for after in (kappa.next_term, kappa.remainder):
+        if after is not None and sign_of(leading_order(after, k).powers[0]) >= 0:
+            raise BeyondScaleError("kappa does not tend to a constant fast enough")
+    gradient = stream.raised(-kappa.coefficient * p)
+    unit = leading_order(units, k)
+    total = sum_order(unit.times(two).times(gradient), "Euler-Maclaurin: sum against its integral")
+    if kappa.coefficient != 1:
+        total = total.times(stream.raised((kappa.coefficient - 1) * p))
+    total = total.restated(k, L / 2).times(leading_order(setting.lr_multiplier, L))
+    told = "kappa -> 1: D_l ~ 1/q_l" if kappa.coefficient == 1 else "kappa -> a constant: D_l ~ (q_L/q_l)^kappa / q_L"
+    return _because(total, f"{told}; two equal sublayers a block; next term relatively 1/log L or 1/log log L")
+
+
+def _geometric(ratio: Expr, count: Expr) -> Expr:
+    """1 + ratio + ... + ratio^(count - 1)."""
+    return count if ratio == 1 else (ratio**count - 1) / (ratio - 1)
+
+
+def _two_streams(setting: Setting) -> Order:
+    """ResiDual: the post-norm stack x whose branches are also added to y, read as x_L + norm(y_L).
+
+    The gradient at y is 1/q_y = 1/(beta L) in square at every layer, its product with that at x dies as the post-norms
+    are passed. So where the post-norm stack passes gradients on as they are (rho = 1) each layer adds 1/L to them:
+    D_l = 1 + (1 - l/L). Where it makes them grow, 1/L is nothing.
+    """
+    stack, p = setting.scheme.stack, degree(setting.functional)
+    alone = dataclasses.replace(setting.scheme, stack=dataclasses.replace(stack, has_second_stream=False))
+    order = update_order(dataclasses.replace(setting, scheme=alone))
+    rho = cancel(_at(setting, stack)[0].gradient_ratio)
+    size = sign_of(leading_order(rho, L).coefficient - 1)
+    if size < 0 or stack.residual_weight != 1 or stack.branch_weight != 1:
+        raise BeyondScaleError("two streams, of which the first passes ever less of the gradient")
+    mean = (2 ** (1 + p) - 1) / (1 + p) if rho == 1 else S.One  # of (2 - l/L)^p
+    order = dataclasses.replace(order, coefficient=order.coefficient * mean, next_term=None, remainder=L**-S.Half)
+    return _because(order, "the gradient that comes back by y is 1/(beta L) of the head's, at every layer")
+
+
+def _in_pairs(setting: Setting, even: Placement) -> Order:
+    """Two kinds of sublayers in turn, a norm behind the sum of the first, none in the second; an even number of them.
+
+    Behind every first sublayer the stream is 1, behind every second one 1 + beta, so all pairs but the first, where the
+    stream comes in at 1, have one ratio of gradients.
+    """
+    first, p = setting.scheme.stack, degree(setting.functional)
+    second = dataclasses.replace(first, placement=even)
+    if not first.placement.post or even.names or first.residual_weight != 1:
+        raise BeyondScaleError("pairs of sublayers of other norms")
+    t2, units2 = _at(setting, second)
+    t1, units1 = _at(setting, first, t2.stream)
+    _, units_first = _at(setting, first)
+    rho, top = cancel(t1.gradient_ratio * t2.gradient_ratio), real_norm(t2.stream)[1] ** p
+    through, pairs = t2.gradient_ratio**p, L / 2
+    ends = units2 + through * units_first
+    inside = (units2 + through * units1) * _geometric(rho**p, pairs - 1)
+    total = top * (inside + rho ** (p * (pairs - 1)) * ends) * setting.lr_multiplier
+    return _because(leading_order(total, L), "geometric series in rho of a pair of sublayers, an even number of these")
+
+
+def _in_two_parts(setting: Setting, early: Placement) -> Order:
+    """Post-norm up to a share of the depth, pre-norm beyond: two sums that telescope, one behind the other."""
+    stack, p = setting.scheme.stack, degree(setting.functional)
+    if early != POST or stack.placement != PRE or stack.residual_weight != 1:
+        raise BeyondScaleError("two parts of other norms")
+    num_early, num_late = stack.early_share * L, (1 - stack.early_share) * L
+    t_late, units_late = _at(setting, stack)
+    t_early, units_early = _at(setting, dataclasses.replace(stack, placement=early))
+    eps = cancel(1 / t_late.increment)
+    kappa = cancel((t_late.gradient_ratio - 1) / t_late.increment)
+    late, why = growing_stream_sum(eps, kappa, p)
+    at_border = eps * RisingFactorial(num_late + 1 + eps, kappa - 1) / RisingFactorial(eps, kappa)
+    below = units_early * _geometric(cancel(t_early.gradient_ratio) ** p, num_early)
+    total = (units_late * late.subs(L, num_late) + at_border**p * below) * setting.lr_multiplier
+    return _because(leading_order(total, L), f"post-norm below, geometric series in rho; pre-norm above, {why}")
 
 
 def _weighted_residual(setting: Setting) -> Order:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from sympy import ceiling, lambdify
 
 from theory.meanfield.longsum import START, carry
-from theory.meanfield.setting import MOMENT_KINDS, Prediction, Setting, degree, role_values
-from theory.moments import Activation, Kind, evaluator
+from theory.meanfield.setting import MOMENT_KINDS, NormFunction, Prediction, Setting, degree, role_values
+from theory.moments import Kind, evaluator
 from theory.optimizers import Functional
-from theory.stack import NORM_SCALE, BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
+from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
 from theory.symbols import L, l
 
 LONGEST = 1_000_000
@@ -185,15 +185,16 @@ def by_recursion(
     return walk.finish(num_sublayers)
 
 
-def _norm(function: Activation | None) -> Callable[[float], tuple[float, float]]:
-    """As ``real_norm`` of the stack: the second moment behind it, and the factor of the squared gradient."""
-    if function is None:
+def _norm(asked: NormFunction | None) -> Callable[[float], tuple[float, float]]:
+    """What stands in a norm's place, as ``real_norm`` has it."""
+    if asked is None:
         return real_norm
-    second, slope = (evaluator(function, kind) for kind in (Kind.SECOND, Kind.SLOPE_SECOND))
+    second, slope = (evaluator(asked.function, kind) for kind in (Kind.SECOND, Kind.SLOPE_SECOND))
+    factor = float(asked.scale)
 
     def norm(stream: float) -> tuple[float, float]:
-        scale = NORM_SCALE * math.sqrt(stream)
-        return second(scale), NORM_SCALE**2 * slope(scale)
+        scale = factor * math.sqrt(stream)
+        return second(scale), factor**2 * slope(scale)
 
     return norm
 

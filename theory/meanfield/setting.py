@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, S, erf
+from sympy import Expr, S, erf, sqrt
 
 from theory.moments import Activation, Kind, activation
 from theory.optimizers import Functional, Optimizer, optimizer
@@ -24,10 +24,21 @@ MOMENT_KINDS = (
 )
 """The moments that ``BranchMoments`` holds, in its order."""
 
+
+@dataclass(frozen=True)
+class NormFunction:
+    """A function of each entry in a norm's place: ``function`` of ``scale`` times the entry."""
+
+    function: Activation
+    scale: Expr
+
+
+_ERF = erf(u / sqrt(2))  # as gelu has it, so that its moments have closed forms
 _NORM_FUNCTIONS = {
-    "dyt": activation("tanh"),
-    "derf": Activation(name="erf", positive=erf(u), negative=erf(u)),
+    "dyt": NormFunction(activation("tanh"), S.Half),
+    "derf": NormFunction(Activation(name="erf", positive=_ERF, negative=_ERF), sqrt(2) / 2),
 }
+"""tanh(x/2) and erf(x/2), as both are published."""
 
 HOLDS = "infinite width, one Gaussian input; at width d the relative correction is of order L/d"
 
@@ -70,8 +81,8 @@ class Setting:
         )
 
     @property
-    def norm_function(self) -> Activation | None:
-        """What stands in every norm's place, as a function of the entries times ``NORM_SCALE``; None of a real norm."""
+    def norm_function(self) -> NormFunction | None:
+        """What stands in every norm's place; None of a real norm."""
         name = self.scheme.stack.norm_function
         return _NORM_FUNCTIONS[name] if name else None
 
