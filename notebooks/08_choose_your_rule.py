@@ -460,3 +460,41 @@ depthlaw rule --norm {PLACEMENT} --optimizer {OPTIMIZER} --arch {ARCHITECTURE} -
 depthlaw predict --scheme deepnorm --optimizer {OPTIMIZER} --attention {causal}--layers {SHALLOW},{NUM_LAYERS} --roles
 ```
 """)
+
+# %% [markdown]
+# ## 7. A published model, only deeper
+#
+# Perhaps no rule is wanted, and your model is a published one as it is: its norms, its FFNs, its heads, its standard
+# deviations. `depthlaw schemes` lists the recipes. How far does each role move at your depth beside the shallow one,
+# and which learning rate would undo it?
+
+# %%
+RECIPE = "llama-3"
+RECIPE_OPTIMIZER = "adamw"  # any of the twelve, or muon+adamw
+
+# %%
+from paper_checks.experiments.kernel_laws import recipe_network
+from paper_checks.lowering.predicted_rows import lr_multipliers, percent, shares
+
+published = [recipe_network(RECIPE, n, D_MODEL) for n in (SHALLOW, NUM_LAYERS)]
+moves = [
+    predicted_row(one.theory(RECIPE_OPTIMIZER)) | {"num_sublayers": one.depth} for one in published
+]
+units = {role: published[0].role_power(RECIPE_OPTIMIZER, role) for role in moves[0]["roles"]}
+steepness, undone, part = exponents(moves), lr_multipliers(moves), shares(moves, units, D_MODEL)
+table(
+    {
+        "role": f"`{role}`",
+        f"{SHALLOW} layers": moves[0]["roles"][role],
+        f"{NUM_LAYERS} layers": moves[1]["roles"][role],
+        "exponent": f"{steepness[role] or 0.0:z.2f}",
+        "learning rate, times": undone[role][-1],
+        f"share at {NUM_LAYERS}": percent(part[role][-1]),
+    }
+    for role in moves[0]["roles"]
+)
+say(f"""
+`{RECIPE}` under {RECIPE_OPTIMIZER} moves {moves[1]["update"] / moves[0]["update"]:.3g} times as far at {NUM_LAYERS}
+layers as at {SHALLOW}, in all branch matrices together. A role whose share of that is small needs no learning rate of
+its own.
+""")

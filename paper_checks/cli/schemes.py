@@ -28,6 +28,7 @@ EXAMPLES = (
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
 _NORMS = {
     "pre": "before the branch",
+    "heads": "of queries, keys and values, in the place of one before the attention",
     "inner": "before the last matrix of the branch",
     "branch": "behind the branch",
     "post": "behind the sum of stream and branch",
@@ -146,7 +147,12 @@ def entry(scheme: Scheme) -> dict[str, Any]:
         # Admin's rule depends on the activation, so it is no expression in L.
         **{name: "sqrt(1 + sum of Var f_j over j < l)" if law is None else _text(law) for name, law in weights.items()},
         "gains": gains,
-        "norms": [name for name in _NORMS if getattr(stack.placement, name)],
+        "norms": list(stack.placement.names),
+        "norms_of_ffns": None if stack.even is None else list(stack.even.names),
+        "norms_of_early_layers": None if stack.early is None else list(stack.early.names),
+        "early_share": str(stack.early_share),
+        "norm_function": stack.norm_function or None,
+        "has_second_stream": stack.has_second_stream,
         "source": scheme.source,
         "trains_branch_weight": stack.trains_branch_weight,
         "sign_lr_multiplier": _text(scheme.sign_lr_multiplier),
@@ -163,11 +169,21 @@ def _text(law: Expr) -> str:
 def _form(scheme: Scheme) -> str:
     """One sublayer on the stream x; a weight is left out where it is 1."""
     placement, stack = scheme.stack.placement, scheme.stack
+    norm = stack.norm_function or "norm"
     a, b, c = ("" if getattr(stack, name) == 1 else f"{letter} " for name, letter in _WEIGHTS.items())
-    hidden = f"phi(W1 {c}{'norm(x)' if placement.pre else 'x'})"
+    hidden = f"phi(W1 {c}{f'{norm}(x)' if placement.has_pre else 'x'})"
     branch = f"W2 {f'norm({hidden})' if placement.inner else hidden}"
-    total = f"{a}x + {b}{f'norm({branch})' if placement.branch else branch}"
-    return f"x_l = norm({total})" if placement.post else f"x_l = {total}"
+    added = f"{b}{f'norm({branch})' if placement.branch else branch}"
+    form = f"x_l = norm({a}x + {added})" if placement.post else f"x_l = {a}x + {added}"
+    return f"{form}, y_l = y + {added}; the head reads x_L + norm(y_L)" if stack.has_second_stream else form
+
+
+_FUNCTIONS = {"dyt": "tanh(x/2)", "derf": "erf(x/2)"}
+
+
+def _told_norms(names: list[str], of: str) -> Iterator[str]:
+    for where in [_NORMS[name] for name in names] or ["none"]:
+        yield f"  {of + ':':<16} {where}"
 
 
 def told(found: dict[str, Any]) -> Iterator[str]:
@@ -177,8 +193,13 @@ def told(found: dict[str, Any]) -> Iterator[str]:
 
     yield f"{found['name']}, from {found['source']}"
     yield f"  one sublayer:    {found['form']}"
-    for where in [_NORMS[name] for name in found["norms"]] or ["none"]:
-        yield f"  norm:            {where}"
+    yield from _told_norms(found["norms"], "norm")
+    if found["norms_of_ffns"] is not None:
+        yield from _told_norms(found["norms_of_ffns"], "of FFNs")
+    if found["norms_of_early_layers"] is not None:
+        yield from _told_norms(found["norms_of_early_layers"], f"first {found['early_share']}")
+    if found["norm_function"]:
+        yield f"  norm function:   {_FUNCTIONS[found['norm_function']]} of each entry, in the place of every norm"
     if {"inner", "branch"} <= PLACES.get(found["name"], set()):
         yield "                   (in an attention behind the branch, not within it)"
     for name, letter in _WEIGHTS.items():

@@ -125,9 +125,14 @@ def network_of(
     )
 
 
-def recipe_network(name: str, length: int) -> Network:
-    """Of N = length layers (on either side), as wide and with as many heads as it was published."""
+def recipe_network(name: str, length: int, d_model: int | None = None) -> Network:
+    """Of N = length layers (on either side), as wide and with as many heads as it was published; or of another width,
+    with heads as large as then. ValueError for a width that they do not divide."""
     found = recipe(name)
+    width = found.size["d_model"] if d_model is None else d_model
+    heads = found.size["num_heads"] if d_model is None else found.heads_at(width)
+    if heads is None:
+        raise ValueError(f"{name} has no number of heads that divides a width of {width}")
     is_double = found.arch == "encoder-decoder"
     return Network(
         recipe=found,
@@ -137,8 +142,8 @@ def recipe_network(name: str, length: int) -> Network:
         num_layers=(length, length) if is_double else None,
         activation=found.activation,
         norm_kind=found.norm_kind,
-        d_model=found.size["d_model"],
-        num_heads=found.size["num_heads"],
+        d_model=width,
+        num_heads=heads,
         num_tokens=RECIPE_TOKENS,
     )
 

@@ -19,7 +19,7 @@ from paper_checks.report.model import Claim, Document, Part, counts
 from paper_checks.verify import tables_file
 from paper_checks.verify.document import small_tables, why_unexpected
 from theory.schemes import SCHEMES, Scheme
-from theory.stack import Placement
+from theory.stack import Stack
 from theory.tables import CROSS_ACTIVATIONS
 
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
@@ -261,14 +261,20 @@ def form() -> Markup:
 
 def schemes() -> list[SchemeRow]:
     return [
-        SchemeRow(name=one.name, norms=_norms(one.stack.placement), laws=_laws(one), source=one.source)
+        SchemeRow(name=one.name, norms=_norms(one.stack), laws=_laws(one), source=one.source)
         for one in SCHEMES.values()
     ]
 
 
-def _norms(placement: Placement) -> str:
-    names = ("pre", "inner", "branch", "post", "final")
-    return ", ".join(name for name in names if getattr(placement, name)) or "none"
+def _norms(stack: Stack) -> str:
+    text = ", ".join(stack.placement.names) or "none"
+    if stack.norm_function:
+        text = f"{stack.norm_function}: {text}"
+    if stack.even is not None:
+        text += f"; of FFNs {', '.join(stack.even.names) or 'none'}"
+    if stack.early is not None:
+        text += f"; of the first {stack.early_share} of the layers {', '.join(stack.early.names)}"
+    return f"{text}; a second stream" if stack.has_second_stream else text
 
 
 def _laws(one: Scheme) -> list[Markup | str]:

@@ -1,0 +1,143 @@
+"""Schemes of the blocks that people train, whose norms differ by sublayer, are functions, or stand on two streams.
+
+Their updates against the recursion written out again in numpy, and their orders against their updates.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sympy import S, log, nan, oo
+
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict
+from theory.schemes import scheme
+from theory.stack import Stack
+from theory.symbols import L
+
+half = S.Half
+NONE, POST, PRE = (), ("post",), ("pre",)
+PLACES = {
+    "branch-ln": lambda index, num: ("branch",),
+    "keel": lambda index, num: ("pre", "post"),
+    "mix-ln": lambda index, num: POST if math.ceil(index / 2) <= num / 8 else PRE,
+    "hybrid-norm": lambda index, num: ("pre", "post") if index % 2 else NONE,
+    "mitchell": lambda index, num: PRE,
+    "dyt": lambda index, num: PRE,
+    "derf": lambda index, num: PRE,
+    "residual": lambda index, num: POST,
+}
+"""Where norms stand in sublayer ``index`` of ``num``, as the sources say it."""
+SECOND_OF = {"dyt": np.tanh, "derf": lambda u: np.vectorize(math.erf)(u)}
+SLOPE_OF = {"dyt": lambda u: 1 / np.cosh(u) ** 2, "derf": lambda u: 2 / math.sqrt(math.pi) * np.exp(-(u**2))}
+_Z = np.linspace(-8, 8, 4001)
+_WEIGHTS = np.exp(-(_Z**2) / 2) / np.exp(-(_Z**2) / 2).sum()
+
+
+def normed(name: str, stream: float) -> tuple[float, float]:
+    """The second moment behind what stands in a norm's place, and the factor of the squared gradient."""
+    if name not in SECOND_OF:
+        return 1.0, 1 / stream
+    u = 0.5 * math.sqrt(stream) * _Z
+    return float(_WEIGHTS @ SECOND_OF[name](u) ** 2), float(_WEIGHTS @ SLOPE_OF[name](u) ** 2) / 4
+
+
+def by_hand(name: str, num: int) -> float:
+    """The update of a relu stack under sgd: E relu^2 = s^2/2 and E relu'^2 = 1/2 at a preactivation of variance s^2.
+
+    Forward, the second moment of the stream; backward, that of the gradients at x and, for ResiDual, at y.
+    """
+    stream, second, walked = 1.0, 1.0, []
+    for index in range(1, num + 1):
+        places = PLACES[name](index, num)
+        out_square = 1 / (2 * math.ceil(index / 2)) if name == "mitchell" else 1.0
+        into, slope = normed(name, stream) if "pre" in places else (stream, 1.0)
+        branch = out_square * into / 2
+        length = branch if "branch" in places else 1.0
+        weight = num**2 if name == "keel" else 1.0
+        total = weight * stream + branch / length
+        after = total if "post" in places else 1.0
+        walked.append((into, slope, out_square, length, weight, after))
+        second += branch / length
+        stream = total / after
+    at_y = 1 / second if name == "residual" else 0.0
+    at_x = 1.0 if POST == PLACES[name](num, num) or name == "keel" else normed(name, stream)[1]
+    both, update = math.sqrt(at_y), 0.0
+    for into, slope, out_square, length, weight, after in reversed(walked):
+        at_x, both = at_x / after, both / math.sqrt(after)
+        at_branch = (at_x + 2 * both + at_y) / length
+        update += at_branch * into / 2 + at_branch * out_square / 2 * into
+        at_x = weight * at_x + at_branch * out_square / 2 * slope
+    return update
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("num", [1, 8, 40])
+def test_updates_are_those_of_the_recursion_by_hand(name: str, num: int) -> None:
+    assert predict(name, "sgd", num).update == pytest.approx(by_hand(name, num), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mitchell", "dyt", "derf"])
+def test_a_leap_goes_on_from_the_recursion(name: str) -> None:
+    """20,000 sublayers are walked, more are summed by Euler-Maclaurin: the slope of the logarithm does not jump."""
+    logs = [predict(name, "adam", num).log10_update for num in (19_900, 20_000, 20_100)]
+    assert logs[2] - logs[1] == pytest.approx(logs[1] - logs[0], rel=0.01)
+
+
+FLAT, LOG, ROOT, LINEAR = (0, 0, 0), (0, 1, 0), (half, 0, 0), (1, 0, 0)
+POWERS = {
+    "branch-ln": (LOG, ROOT, ROOT),
+    "keel": ((-1, 0, 0), FLAT, FLAT),
+    "mix-ln": (LINEAR, LINEAR, LINEAR),
+    "hybrid-norm": (LINEAR, LINEAR, LINEAR),
+    "mitchell": ((1, -1, 0), (1, -half, 0), (half, -half, 0)),
+    "residual": (LINEAR, LINEAR, LINEAR),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_under_sgd_adam_and_lamb(name: str) -> None:
+    """Powers of (L, log L, log log L) behind a relu, by hand."""
+    for optimizer, wanted in zip(("sgd", "adam", "lamb"), POWERS[name], strict=True):
+        order = update_order(Setting.of(name, optimizer))
+        assert (order.power, order.log_power, order.loglog_power) == wanted, optimizer
+
+
+@pytest.mark.parametrize(
+    "activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow), pytest.param("tanh", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("name", PLACES)
+def test_the_update_approaches_its_order(name: str, activation: str) -> None:
+    """At 2^8, 2^12 and 2^16 sublayers ever nearer: the ratio where there is a coefficient, else that of logarithms."""
+    setting, misses = Setting.of(name, "sgd", activation), []
+    order = update_order(setting)
+    for exponent in (8, 12, 16):
+        size = predict(name, "sgd", 2**exponent, activation=activation).log10_update * math.log(10)
+        if order.coefficient is nan:
+            assert order.power is oo
+            misses.append(abs(size / float(order.growth.subs(L, 2**exponent)) - 1))
+        else:
+            misses.append(abs(size - float(log(order.expression(L).subs(L, 2**exponent)).evalf())))
+    assert misses[2] <= misses[0] + 1e-9
+    slowest = 0.12 if name == "mitchell" else 0.06  # 1 / log L, and 1 / sqrt(L) of a stretched exponential
+    assert misses[2] < slowest
+
+
+def test_norms_by_layer_are_said_by_the_stack() -> None:
+    mix, hybrid = scheme("mix-ln").stack, scheme("hybrid-norm").stack
+    assert [mix.placement_at(index, 16).post for index in range(1, 17)] == [True] * 4 + [False] * 12
+    assert [hybrid.placement_at(index, 4).names for index in (1, 2)] == [("heads", "post", "final"), ()]
+
+
+@pytest.mark.parametrize("name", ["mix-ln", "hybrid-norm", "residual"])
+def test_what_has_no_closed_form_is_refused_beyond_a_million(name: str) -> None:
+    with pytest.raises(ValueError, match="no closed form: at most 1000000 sublayers"):
+        predict(name, "sgd", 10**6 + 1)
+
+
+def test_an_unknown_function_in_a_norms_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="norm_function is one of dyt, derf"):
+        Stack(placement=scheme("pre-ln").stack.placement, norm_function="dynamic")
