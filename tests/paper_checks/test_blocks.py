@@ -52,6 +52,7 @@ BLOCKS: dict[str, ModelConfig] = {
     "by kind of sublayer": config((frozenset({"q", "k", "v"}), frozenset({"post"})), has_final=True),
     "layer scale": config(encoder=alternating(2 * LAYERS, has_layer_scale=True, branch_weight=0.3)),
     "dyt": config(norm_kind="dyt"),
+    "two streams": config(placement="post", has_second_stream=True, has_bias=True),
     "input and head": config(embedding_std=0.3, embedding_multiplier=2.0, head_gain=0.5),
 }
 SLOW = {"over all heads", "wide heads", "rotary", "two norms", "by kind of sublayer", "layer scale", "input and head"}
