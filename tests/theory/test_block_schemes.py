@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sympy import S, log, nan, oo
 
+from theory.asymptotics.expansion import sign_of
 from theory.meanfield.growth import update_order
 from theory.meanfield.setting import Setting
 from theory.meanfield.update import predict
@@ -104,6 +105,13 @@ def test_powers_under_sgd_adam_and_lamb(name: str) -> None:
     for optimizer, wanted in zip(("sgd", "adam", "lamb"), POWERS[name], strict=True):
         order = update_order(Setting.of(name, optimizer))
         assert (order.power, order.log_power, order.loglog_power) == wanted, optimizer
+
+
+def test_a_kappa_beside_one_cancels_from_the_order() -> None:
+    """Behind a gelu kappa is 1.07, and D_l = q_L^(kappa - 1) / q_l^kappa: near the head, where most of the sum is, both
+    powers of log L make 1 / log L."""
+    order = update_order(Setting.of("mitchell", "sgd", "gelu"))
+    assert order.power == 1 and order.log_power is not None and sign_of(order.log_power + 1) == 0
 
 
 @pytest.mark.parametrize(
