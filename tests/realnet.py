@@ -277,23 +277,6 @@ def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: st
     return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
 
 
-# --- one network ----------------------------------------------------------------------------------------------------
-
-
-def one_network(stack: Stack, width: int, seed: int) -> tuple[dict[str, list[torch.nn.Parameter]], Tensor]:
-    """A single explicit network: its matrices by role, and its logit as a differentiable function of them."""
-    generator = torch.Generator().manual_seed(seed)
-
-    gains = {"fc1": stack.w, "fc2": stack.v}
-    parameters = {
-        role: [torch.nn.Parameter(g / math.sqrt(width) * draw((width, width), generator)) for g in gains[role]]
-        for role in ROLES
-    }
-    x_1D, head_D = draw((1, width), generator), draw((width,), generator) / math.sqrt(width)
-    final_1D = forward(stack, x_1D, lambda role, index, x: x @ parameters[role][index].T)
-    return parameters, (final_1D @ head_D).squeeze()
-
-
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Counterexamples to what is said of attention, of averages of tokens and of LayerNorm, again on plain torch.
 
-Every gradient is autograd's, of layers written here or of torch's own; nothing of the claims' code is used but, for a
-whole stack, the Transformer that measures everything in this project. The claims find their counterexamples anew in
+Every gradient is autograd's, of layers written here or of torch's own; nothing of the claims' code is used.
+The claims find their counterexamples anew in
 every run; this second look at them, by other code, is slow.
 """
 
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from paper_checks.routes.intervals import interval
-from sims.model import ModelConfig, Transformer, alternating, by_role, gradients
 
 pytestmark = pytest.mark.slow
 
@@ -42,16 +41,13 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 @cache
 def squared_gradients(
-    num_tokens: int, width: int, seed: int, *, scale: float, weights: Weights = softmax, cosine: float = 0.0
+    num_tokens: int, width: int, seed: int, *, scale: float, weights: Weights = softmax
 ) -> tuple[Tensor, Tensor]:
     """(of lambda_q, lambda_v; of W_q, W_v), squared: sum over tokens of readout . out, one attention at gain 1.
 
     The squares are the mean over the readouts.
     """
-    x = math.sqrt(cosine) * normal(1, width, seed=seed + 1) + math.sqrt(1 - cosine) * normal(
-        num_tokens, width, seed=seed + 2
-    )
-    x = torch.nn.functional.layer_norm(x, (width,), eps=0.0)
+    x = torch.nn.functional.layer_norm(normal(num_tokens, width, seed=seed + 2), (width,), eps=0.0)
     q, k, v, o = (normal(width, width, seed=seed + 3 + i) / math.sqrt(width) for i in range(4))
     scalars = torch.ones(2, dtype=torch.float64, requires_grad=True)
     q.requires_grad_()
@@ -82,10 +78,9 @@ def test_S1_18_the_gradient_of_q_is_as_large_as_that_of_v(num_tokens: int, width
     assert high < math.log(2)
 
 
-@pytest.mark.parametrize("width", [16, 256])
-def test_S1_18_without_a_scale_the_scalar_is_small_and_the_matrix_is_not(width: int) -> None:
-    scalars = log_ratios(24, 8, width, scale=1.0)
-    matrices = log_ratios(24, 8, width, scale=1.0, which=1)
+def test_S1_18_without_a_scale_the_scalar_is_small_and_the_matrix_is_not() -> None:
+    width = 256
+    scalars, matrices = (log_ratios(24, 8, width, scale=1.0, which=which) for which in (0, 1))
     assert interval(scalars)[1] < math.log(1 / 2)
     assert interval(matrices)[0] > math.log(width**0.5 / 8)
     low, high = interval([m - s for m, s in zip(matrices, scalars, strict=True)])
@@ -93,14 +88,10 @@ def test_S1_18_without_a_scale_the_scalar_is_small_and_the_matrix_is_not(width: 
     assert high < math.log(width * 32)
 
 
-def test_S1_18_the_softmax_is_not_the_cause_and_parallel_tokens_are() -> None:
-    scale = 64**-0.5
-    base = log_ratios(24, 64, 64, scale=scale)
-    other = log_ratios(24, 64, 64, scale=scale, weights=linear)
-    assert interval([o - b for o, b in zip(other, base, strict=True)])[1] < 0  # no larger without the softmax
-    for weights in (softmax, linear):
-        parallel = log_ratios(8, 64, 64, scale=scale, weights=weights, cosine=0.9)
-        assert interval([p - b for p, b in zip(parallel, base[:8], strict=True)])[1] < math.log(0.01)
+def test_S1_18_the_softmax_is_not_the_cause() -> None:
+    """The gradient of lambda_q is no larger without it."""
+    with_it, without = (log_ratios(24, 64, 64, scale=64**-0.5, weights=weights) for weights in (softmax, linear))
+    assert interval([o - b for o, b in zip(without, with_it, strict=True)])[1] < 0
 
 
 @pytest.mark.parametrize(("num_tokens", "width", "variance"), [(256, 64, 0.25), (256, 1024, 0.25), (1024, 256, 1.0)])
@@ -125,7 +116,7 @@ def two_dimensional(signs: list[float], logit: float, lambdas: Tensor) -> Tensor
     return lambdas[1] * logits.softmax(0) @ tokens
 
 
-@pytest.mark.parametrize("logit", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("logit", [0.01, 1.0])
 def test_S1_18_two_opposite_tokens_exactly(logit: float) -> None:
     """The gradient of lambda_q is 2a/sinh(2a) of lambda_v's, whatever the readout: it goes to all of it."""
     lambdas = torch.ones(2, dtype=torch.float64, requires_grad=True)
@@ -143,28 +134,10 @@ def test_S1_18_three_tokens_where_only_q_has_a_gradient() -> None:
     assert float(found[0]) == pytest.approx(logit, rel=1e-12)
 
 
-class LinearTransformer(Transformer):
-    def attend(self, scores_BHTS: Tensor) -> Tensor:
-        return linear(scores_BHTS)
-
-
-@pytest.mark.parametrize("kind", [Transformer, LinearTransformer])
-def test_S1_18_deep_post_ln_loses_the_gradient_of_q_with_or_without_softmax(kind: type[Transformer]) -> None:
-    """There tokens have become parallel."""
-    ratios = []
-    for seed in range(12):
-        model = kind(ModelConfig(encoder=alternating(32), d_model=32), seed)
-        out = model(normal(2, 16, 32, seed=50 + seed))
-        found = gradients(model, (out * normal(2, 16, 32, seed=80 + seed)).sum())
-        squares = by_role(model, found, lambda g: g.square().sum())
-        ratios.append(math.log(squares["q"] / squares["v"]))
-    assert interval(ratios)[1] < math.log(0.1)
-
-
 # ---------------------------------------------------------------- DN-01
 
 
-@pytest.mark.parametrize("width", [2, 16, 512])
+@pytest.mark.parametrize("width", [2, 512])
 def test_DN_01_opposite_tokens_average_to_zero(width: int) -> None:
     """Tokens of mean 0 and variance 1, equal logits."""
     token = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(width // 2)
@@ -176,7 +149,7 @@ def test_DN_01_opposite_tokens_average_to_zero(width: int) -> None:
     assert float(token.norm()) == pytest.approx(math.sqrt(width), rel=1e-14)  # and not d, as the proof has it
 
 
-@pytest.mark.parametrize("num_tokens", [16, 256, 1024])
+@pytest.mark.parametrize("num_tokens", [16, 1024])
 def test_DN_01_independent_tokens_lose_the_square_root_of_their_number(num_tokens: int) -> None:
     """A real attention layer: |average|^2/|x|^2 is sum p_j^2, of which logits of variance 1 make e/n."""
     width, squares = 256, []
@@ -194,26 +167,22 @@ def test_DN_01_independent_tokens_lose_the_square_root_of_their_number(num_token
 # ---------------------------------------------------------------- DN-15
 
 
-@pytest.mark.parametrize("width", [4, 32, 256])
-def test_DN_15_a_common_shift_leaves_the_gradient_of_layer_norm(width: int) -> None:
-    """torch's own: the spectral norm stays sqrt(d)/|x - mean| while sqrt(d)/|x| goes to zero."""
-    token, norm = normal(width, seed=width), torch.nn.LayerNorm(width, eps=0.0, dtype=torch.float64)
-    ratios = []
-    for shift in (0.0, 1e1, 1e2, 1e3, 1e4):
-        x = token + shift
-        jacobian = torch.autograd.functional.jacobian(norm, x)
-        assert isinstance(jacobian, Tensor)
-        spectral = float(torch.linalg.matrix_norm(jacobian, 2))
-        assert spectral == pytest.approx(math.sqrt(width) / float((x - x.mean()).norm()), rel=1e-6)
-        ratios.append(spectral * float(x.norm()) / math.sqrt(width))
-    assert ratios[0] < 2
-    assert all(late / early > 5 for early, late in pairwise(ratios))
-
-
-@pytest.mark.parametrize("shift", [0.0, 1e3])
-def test_DN_15_rms_norm_has_the_printed_gradient(shift: float) -> None:
-    x = normal(32, seed=1) + shift
-    norm = torch.nn.RMSNorm(32, eps=0.0, dtype=torch.float64)
+def spectral(norm: torch.nn.Module, x: Tensor) -> float:
+    """The spectral norm of its Jacobian."""
     jacobian = torch.autograd.functional.jacobian(norm, x)
     assert isinstance(jacobian, Tensor)
-    assert float(torch.linalg.matrix_norm(jacobian, 2)) == pytest.approx(math.sqrt(32) / float(x.norm()), rel=1e-6)
+    return float(torch.linalg.matrix_norm(jacobian, 2))
+
+
+@pytest.mark.parametrize("width", [4, 256])
+def test_DN_15_a_common_shift_leaves_the_gradient_of_layer_norm(width: int) -> None:
+    """torch's own: the spectral norm stays sqrt(d)/|x - mean| while sqrt(d)/|x|, which is RMSNorm's, goes to zero."""
+    token, ratios = normal(width, seed=width), []
+    norm, rms = (kind(width, eps=0.0, dtype=torch.float64) for kind in (torch.nn.LayerNorm, torch.nn.RMSNorm))
+    for shift in (0.0, 1e1, 1e2, 1e3, 1e4):
+        x = token + shift
+        assert spectral(norm, x) == pytest.approx(math.sqrt(width) / float((x - x.mean()).norm()), rel=1e-6)
+        assert spectral(rms, x) == pytest.approx(math.sqrt(width) / float(x.norm()), rel=1e-6)
+        ratios.append(spectral(norm, x) * float(x.norm()) / math.sqrt(width))
+    assert ratios[0] < 2
+    assert all(late / early > 5 for early, late in pairwise(ratios))
