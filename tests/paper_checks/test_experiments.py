@@ -14,14 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paper_checks.experiments import NAMES, base, experiment, stable_rates, warmup
+from paper_checks.experiments import NAMES, base, experiment, stable_rates
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan, run
 from paper_checks.experiments.scale import LARGE, SMALL
-from paper_checks.lowering import lower
 from paper_checks.lowering.trials import Trial
 from paper_checks.routes.forecast import SmallerIsStabler
 from paper_checks.routes.questions import QUESTIONS
-from paper_checks.routes.training import Answered
 from sims.training import planning, store, sweep
 from sims.training.store import Store
 from tests.paper_checks import made_runs
@@ -34,15 +32,18 @@ ARMS = (
     Arm(name="one rate", trial=replace(TRIAL, scheme="post-ln")),
 )
 SEEDS = 2
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "question": "?",
+    "claims": (),
+    "arms": ARMS,
+    "pilot": ARMS[:1],
+    "plan": lambda book: Plan(SEEDS, f"{SEEDS} seeds"),
+}
 
 
-def tiny(num_seeds: int = SEEDS, **other: Any) -> Experiment:
-    parts: dict[str, Any] = {
-        "arms": ARMS,
-        "pilot": ARMS[:1],
-        "plan": lambda book: Plan(num_seeds, f"{num_seeds} seeds"),
-    }
-    return Experiment(name="tiny", question="?", claims=(), **parts | other)
+def tiny(**other: Any) -> Experiment:
+    return Experiment(**TINY | other)
 
 
 Trains = Callable[[Trial], bool]
@@ -55,33 +56,30 @@ def result(trial: Trial, trains: bool) -> Any:
 # ---------------------------------------------------------------- rounds
 
 
-def asked(found: Experiment, trains: Trains, book: Book | None = None) -> list[Trial]:
+def asked(experiment: Experiment, trains: Trains, book: Book) -> list[Trial]:
     """Everything in turn, run as it is asked for. More of it than there is to ask is an endless search."""
-    book, trials = Book({}) if book is None else book, []
-    most = len(found.arms) * len(GRID) * (SEEDS + len(PILOT_SEEDS))
-    for todo in found.rounds(book):
+    trials: list[Trial] = []
+    for todo in experiment.rounds(book):
         assert todo
         trials += todo
-        assert len(trials) <= most, "it does not end"
+        assert len(trials) <= len(experiment.arms) * len(GRID) * (SEEDS + len(PILOT_SEEDS)), "it does not end"
         for trial in todo:
             book.put(trial, result(trial, trains(trial)))
     return trials
 
 
 def check_rounds(trains: Trains, *, is_monotone: bool) -> None:
-    found, book = tiny(), Book({})
-    trials = asked(found, trains, book)
+    book = Book({})
+    trials = asked(tiny(), trains, book)
     assert len(set(trials)) == len(trials), "asked twice"
     first = next((i for i, trial in enumerate(trials) if trial.seed not in PILOT_SEEDS), len(trials))
     assert {trial.seed for trial in trials[:first]} == set(PILOT_SEEDS), "the pilot comes first"
     seeds = [trial.seed for trial in trials[first:]]
     assert seeds == sorted(seeds) and set(seeds) == set(range(SEEDS))
     assert {trial.scheme for trial in trials[:first]} == {TRIAL.scheme}, "and has arms of its own"
-    assert found.seeds(book) == tuple(range(SEEDS))
-    assert list(found.rounds(book)) == []
-    if not is_monotone:
-        return
-    for arm, seed in itertools.product(ARMS[:2], range(SEEDS)):
+    assert tiny().seeds(book) == tuple(range(SEEDS))
+    assert list(tiny().rounds(book)) == []
+    for arm, seed in itertools.product(ARMS[:2], range(SEEDS) if is_monotone else ()):
         right = max((rate for rate in GRID if trains(arm.at(seed, rate))), default=None)
         assert arm.edge(book, seed).rate == right
         num_runs = sum(arm.at(seed, rate) in book for rate in GRID)
@@ -92,26 +90,24 @@ def check_rounds(trains: Trains, *, is_monotone: bool) -> None:
 @pytest.mark.parametrize("place", range(GRID.index(TRIAL.learning_rate)))
 def test_a_window_below_the_start_is_found_wherever_it_is(place: int) -> None:
     """The lowest rates fail too, by being too slow: bisection alone would jump over it."""
-    arm, book = ARMS[0], Book({})
-    start = arm.trial.learning_rate
-    window = GRID[place]
-    asked(tiny(), lambda trial: trial.learning_rate == window, book)
-    assert window < start
-    assert arm.edge(book, 0).rate == window
-    none = Book({})
-    asked(tiny(), lambda trial: False, none)
-    assert arm.edge(none, 0).is_at_bottom
-    assert set(arm.tried(none, 0)) == {rate for rate in GRID if rate <= start}
+    book = Book({})
+    asked(tiny(), lambda trial: trial.learning_rate == GRID[place], book)
+    assert ARMS[0].edge(book, 0).rate == GRID[place]
+
+
+def test_where_nothing_trains_every_rate_below_the_start_is_tried() -> None:
+    book = Book({})
+    asked(tiny(), lambda trial: False, book)
+    assert ARMS[0].edge(book, 0).is_at_bottom
+    assert set(ARMS[0].tried(book, 0)) == {rate for rate in GRID if rate <= TRIAL.learning_rate}
 
 
 def test_a_search_counts_only_what_it_asked_for() -> None:
     """A run that another arm shares, and that trains by luck above the edge, does not move it."""
     arm, book = ARMS[0], Book({})
     asked(tiny(), trains_below_an_eighth, book)
-    edge = arm.edge(book, 0).rate
-    assert edge is not None
-    lucky = arm.at(0, GRID[-2])
-    assert lucky not in book and edge < GRID[-2]
+    edge, lucky = arm.edge(book, 0).rate, arm.at(0, GRID[-2])
+    assert lucky not in book and edge is not None and edge < GRID[-2]
     book.put(lucky, result(lucky, True))
     assert arm.edge(book, 0).rate == edge
 
@@ -139,59 +135,13 @@ def trains_below_an_eighth(trial: Trial) -> bool:
     return trial.learning_rate < 1 / 8
 
 
-_ROUNDS = Experiment.rounds
-MUTANTS_OF_ROUNDS: dict[str, tuple[Any, str, Any]] = {
-    "what was run is run again": (Arm, "next", lambda arm, book, seed: arm.at(seed)),
-    "a search from the bottom up": (
-        Arm,
-        "next",
-        lambda arm, book, seed: next((t for r in arm.grid if (t := arm.at(seed, r)) not in book), None),
-    ),
-    "a pilot with the seeds that decide": (base, "PILOT_SEEDS", (0,)),
-    "no pilot": (
-        Experiment,
-        "rounds",
-        lambda found, book, num=None: (todo for todo in _ROUNDS(replace(found, pilot=()), book, num)),
-    ),
-    "a seed too few": (Experiment, "rounds", lambda found, book, num=None: _ROUNDS(found, book, SEEDS - 1)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_ROUNDS)
-def test_a_mutant_of_rounds_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_rounds(trains_below_an_eighth, is_monotone=True)
-    target, name, value = MUTANTS_OF_ROUNDS[mutant]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(AssertionError):
-        check_rounds(trains_below_an_eighth, is_monotone=True)
-
-
-def check_seeds() -> None:
+def test_only_complete_seeds_count() -> None:
     """Those in a row from 0 with which every arm is done; the pilot's are none of them."""
     book = Book({})
-    asked(tiny(num_seeds=3), trains_below_an_eighth, book)
-    one = ARMS[2]
-    whole = {trial: book[trial] for trial in book.trials}
-    assert tiny().seeds(book) == (0, 1, 2)
-    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != one.at(1)})) == (0,)
-    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != one.at(0)})) == ()
-    unfinished = max((t for t in whole if (t.scheme, t.seed) == (TRIAL.scheme, 2)), key=lambda t: t.learning_rate)
-    assert tiny().seeds(Book({t: r for t, r in whole.items() if t != unfinished})) == (0, 1)
-
-
-def test_only_complete_seeds_count() -> None:
-    check_seeds()
-
-
-def test_a_mutant_that_counts_any_seed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Experiment,
-        "seeds",
-        lambda found, book: tuple(sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))),
-    )
-    with pytest.raises(AssertionError):
-        check_seeds()
+    asked(tiny(plan=lambda _: Plan(3, "3 seeds")), trains_below_an_eighth, book)
+    unfinished = max((t for t in book.trials if (t.scheme, t.seed) == (TRIAL.scheme, 2)), key=lambda t: t.learning_rate)
+    for left_out, seeds in ((None, (0, 1, 2)), (ARMS[2].at(1), (0,)), (ARMS[2].at(0), ()), (unfinished, (0, 1))):
+        assert tiny().seeds(Book({t: book[t] for t in book.trials if t != left_out})) == seeds
 
 
 # ---------------------------------------------------------------- running them
@@ -256,8 +206,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return found
 
 
-def check_deadline(bench: Bench) -> None:
-    """It stops, the same call goes on, and nothing is run twice."""
+def test_a_deadline_stops_and_the_same_call_goes_on(bench: Bench) -> None:
+    """And nothing is run twice."""
     found = bench.tiny
     book, ran = bench(found, deadline=bench.clock.now)
     assert (ran.done, len(bench.named), len(book), ran.is_finished) == (0, 0, 0, False)
@@ -273,10 +223,6 @@ def check_deadline(bench: Bench) -> None:
     assert {t: again[t] for t in again.trials} == {t: book[t] for t in book.trials}
 
 
-def test_a_deadline_stops_and_the_same_call_goes_on(bench: Bench) -> None:
-    check_deadline(bench)
-
-
 def test_what_ends_with_the_deadline_is_finished(bench: Bench) -> None:
     _, ran = bench(bench.tiny)
     bench.path.unlink()
@@ -284,7 +230,7 @@ def test_what_ends_with_the_deadline_is_finished(bench: Bench) -> None:
     assert (again.done, again.is_finished) == (ran.done, True)
 
 
-def check_failure(bench: Bench) -> None:
+def test_a_failed_run_ends_the_call(bench: Bench) -> None:
     """Told in a line, once, and the call ends; the next one tries again."""
     bench.broken = True
     book, ran = bench(bench.tiny)
@@ -297,10 +243,6 @@ def check_failure(bench: Bench) -> None:
     assert ran.is_finished and not ran.failed and len(set(bench.named)) == len(bench.named) - 1
 
 
-def test_a_failed_run_ends_the_call(bench: Bench) -> None:
-    check_failure(bench)
-
-
 def test_more_seeds_than_the_plan_says_are_run_on_request(bench: Bench) -> None:
     bench(bench.tiny)
     num_before = len(bench.named)
@@ -310,7 +252,7 @@ def test_more_seeds_than_the_plan_says_are_run_on_request(bench: Bench) -> None:
     assert not bench(bench.tiny, num_seeds=3)[1].done
 
 
-def check_there(bench: Bench) -> None:
+def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
     """Runs with other weights or other data stay in the store, and are no part of the book."""
     trial = bench.tiny.arms[0].trial
     named = trial.named()
@@ -321,44 +263,12 @@ def check_there(bench: Bench) -> None:
     assert book.trials == (trial,)
 
 
-def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
-    check_there(bench)
-
-
 def test_a_result_that_does_not_fit_is_refused_in_one_line(bench: Bench) -> None:
     with Store(bench.path) as kept:
         kept.add(bench.tiny.arms[0].trial.named(), {"square": 4})
         with pytest.raises(ValueError, match=r"^a result does not fit: .*$") as caught:
             base.there(kept)
     assert "\n" not in str(caught.value)
-
-
-_SWEEP, _NUMBERS = sweep.sweep, itertools.count()
-
-
-def without_deadline(*parts: Any, **rest: Any) -> sweep.Report:
-    return _SWEEP(*parts, **rest | {"deadline": None})
-
-
-def without_failures(*parts: Any, **rest: Any) -> sweep.Report:
-    return replace(_SWEEP(*parts, **rest), failed={})
-
-
-MUTANTS_OF_RUNNING: dict[str, tuple[Any, str, Any, Callable[[Bench], None]]] = {
-    "no deadline": (sweep, "sweep", without_deadline, check_deadline),
-    "a name that changes": (lower, "digest_of_numbers", lambda model: str(next(_NUMBERS)), check_deadline),
-    "failures that nobody tells": (sweep, "sweep", without_failures, check_failure),
-    "a book of all there is": (base, "there", lambda kept: Book.of(kept.rows()), check_there),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_RUNNING)
-def test_a_mutant_of_running_is_found(mutant: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, value, check = MUTANTS_OF_RUNNING[mutant]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(AssertionError):
-        check(bench)
 
 
 # ---------------------------------------------------------------- plans
@@ -374,7 +284,7 @@ def pilot_of_rates(spread: int) -> Book:
     return Book(found)
 
 
-def check_plan_of_rates() -> None:
+def test_a_plan_of_rates_follows_the_pilot_s_scatter() -> None:
     """It says how many are run, and what the pilot's scatter lets them tell: the more scatter, the more seeds."""
     plan = experiment("stable-rates").plan
     none, *plans = plan(Book({})), *(plan(pilot_of_rates(spread)) for spread in (0, 1, 2, 3))
@@ -388,7 +298,7 @@ def check_plan_of_rates() -> None:
         assert f"one octave takes {planning.seeds_for_difference(sd, 0.5)} seeds" in one.text
 
 
-def check_plan_of_shares() -> None:
+def test_a_plan_of_shares_says_what_the_pilot_showed() -> None:
     plan = experiment("warmup").plan
     seeds = max(LEAST_SEEDS, planning.seeds_for_shares(0.95, 0.05))
     assert plan(Book({})).num_seeds == seeds
@@ -398,30 +308,6 @@ def check_plan_of_shares() -> None:
         found = plan(book)
         assert found.num_seeds == seeds and f"{seeds} are run" in found.text
         assert f"post-ln trained in {num} of 3; pre-ln trained in {num} of 3" in found.text
-
-
-PLANS = {"rates": check_plan_of_rates, "shares": check_plan_of_shares}
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_a_plan_says_how_many_seeds_and_what_the_pilot_showed(name: str) -> None:
-    PLANS[name]()
-
-
-MUTANTS_OF_PLANS: dict[str, tuple[Any, str, Any, str]] = {
-    "a scatter that is always the same": (planning, "largest_sd", lambda values: 0.5, "rates"),
-    "the seeds that decide in place of the pilot's": (stable_rates, "PILOT_SEEDS", (0, 1, 2), "rates"),
-    "the pilot not looked at": (warmup, "PILOT_SEEDS", (), "shares"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_PLANS)
-def test_a_mutant_of_a_plan_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, value, plan = MUTANTS_OF_PLANS[mutant]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(AssertionError):
-        PLANS[plan]()
 
 
 # ---------------------------------------------------------------- the experiments that there are
@@ -438,15 +324,12 @@ def test_arms_are_different_runs_with_names_of_their_own(name: str, scale: str) 
     assert not set(PILOT_SEEDS) & set(range(1000)), "as many seeds as the command allows"
 
 
-def test_two_arms_of_one_name_are_refused() -> None:
+def test_what_is_no_experiment_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^tiny: two arms have one name$"):
         tiny(arms=(ARMS[0], replace(ARMS[1], name=ARMS[0].name)))
-
-
-@pytest.mark.parametrize(("name", "scale"), [("nonesuch", "small"), ("warmup", "huge")])
-def test_there_are_no_others(name: str, scale: str) -> None:
-    with pytest.raises(ValueError, match=r"^unknown \w+ '\w+' \(allowed: [\w, -]+\)$"):
-        experiment(name, scale)
+    for name, scale in (("nonesuch", "small"), ("warmup", "huge")):
+        with pytest.raises(ValueError, match=r"^unknown \w+ '\w+' \(allowed: [\w, -]+\)$"):
+            experiment(name, scale)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -465,35 +348,14 @@ def test_large_is_a_run_that_can_be(name: str) -> None:
         assert max(other.trial.measure_at) <= other.trial.num_steps
 
 
-def check_question(statement: Answered, name: str, book: Book) -> None:
-    """Of an experiment whose arms it names: an arm that there is not would raise, and be called open."""
-    assert statement.of == name
-    found = statement.evidence(book)
-    assert found.numbers and found.detail
-    assert "\n" not in statement.text
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "stable-rates"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_statement_is_of_its_experiment(name: str) -> None:
-    book = made_runs.record(name).book
-    texts = [statement.text for statement in QUESTIONS[name]]
-    assert len(set(texts)) == len(texts) and set(QUESTIONS) == set(NAMES)
-    for statement in QUESTIONS[name]:
-        check_question(statement, name, book)
-
-
-def test_every_statement_about_rates_is_of_its_experiment() -> None:
-    book = made_runs.record("stable-rates").book
-    for statement in QUESTIONS["stable-rates"]:
-        check_question(statement, "stable-rates", book)
-    several = [one for one in QUESTIONS["stable-rates"] if isinstance(one, SmallerIsStabler)]
-    assert {one.looks for one in several} == {("trains",), ("half",)}
-
-
-def test_an_arm_that_there_is_not_is_found() -> None:
-    book = made_runs.record("own-row").book
-    statement = QUESTIONS["own-row"][0]
-    with pytest.raises(AssertionError):
-        check_question(statement, "warmup", book)
-    with pytest.raises(LookupError):
-        check_question(statement, "own-row", Book({}))
+    """Whose arms it names: an arm that there is not would raise, and be called open."""
+    book, statements = made_runs.record(name).book, QUESTIONS[name]
+    assert len({statement.text for statement in statements}) == len(statements)
+    for statement in statements:
+        assert statement.of == name and "\n" not in statement.text
+        evidence = statement.evidence(book)
+        assert evidence.numbers and evidence.detail
+    looks = {one.looks for one in statements if isinstance(one, SmallerIsStabler)}
+    assert looks == ({("trains",), ("half",)} if name == "stable-rates" else set())
