@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks.cli import experiment as command_module
 from paper_checks.experiments import NAMES, base, experiment, own_row
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from paper_checks.experiments.scale import SCALES
 from paper_checks.lowering.trials import Trial
 from paper_checks.routes.questions import QUESTIONS
 from paper_checks.system import places
-from paper_checks.system.places import TRAINING_RECORDS
 from sims.training import store, sweep
 from sims.training.store import Row, Store
 from tests.command import depthlaw, document, refusal, told
@@ -71,36 +69,32 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 class Command:
     """``depthlaw experiment`` with a store of its own."""
 
-    columns = "80"
-
     def __init__(self, folder: Path, name: str = NAME) -> None:
-        self.folder, self.store, self.name = folder, folder / "runs.sqlite", name
-
-    @property
-    def place(self) -> list[str | Path]:
-        return ["--store", self.store, "--device", "cpu"]
+        self.store, self.name = folder / "runs.sqlite", name
 
     def __call__(self, options: str = "", *, code: int = 0) -> CompletedProcess[str]:
-        result = depthlaw("experiment", self.name, *options.split(), *self.place, COLUMNS=self.columns)
+        place = ["--store", self.store, "--device", "cpu"]
+        result = depthlaw("experiment", self.name, *options.split(), *place, COLUMNS="80")
         assert result.returncode == code
         return result
 
     def answer(self, options: str = "") -> dict[str, Any]:
         return json.loads(self(f"{options} --json").stdout)
 
-    def people(self, options: str = "") -> str:
-        return self(options).stdout
-
-    def fill(self, num_seeds: int) -> None:
+    def fill(self, rows: Sequence[Row]) -> None:
         """Put runs into the store at once."""
-        rows = made_rows(num_seeds)
         with Store(self.store) as kept:
             assert kept.add_all(rows) == len(rows)
 
     def book(self) -> dict[Trial, Any]:
         with Store(self.store) as kept:
-            found = base.there(kept)
-        return {trial: found[trial] for trial in found.trials}
+            book = base.there(kept)
+        return {trial: book[trial] for trial in book.trials}
+
+
+def plain(text: str) -> str:
+    """A table's words without its rules."""
+    return " ".join(text.replace("│", " ").split())
 
 
 @cache
@@ -163,19 +157,9 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
 
 def test_a_plan_of_a_store_says_what_its_pilot_showed(command: Command, made: Made) -> None:
     """And runs nothing."""
-    command.fill(num_seeds=1)
+    command.fill(made_rows(1))
     assert f"{LEAST_SEEDS} seeds" in command.answer("--plan")["plan"]
     assert not made.keys
-
-
-@pytest.mark.parametrize("is_one_screen", [True, False])
-def test_a_plan_is_read_once(is_one_screen: bool, deep: Command, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the runs; again with the answer where that goes somewhere else."""
-    monkeypatch.setattr(command_module, "_is_one_screen", lambda: is_one_screen)
-    result = deep("--seeds 1")
-    plan = experiment(deep.name).plan(Book({})).text
-    assert plan in result.stderr
-    assert (plan in " ".join(result.stdout.split())) != is_one_screen
 
 
 # ---------------------------------------------------------------- runs
@@ -201,138 +185,92 @@ def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made:
     made.broken = lambda trial: (trial.scheme, trial.num_layers) == ("pre-ln", 24)
     result = deep("--seeds 1 --json", code=1)
     runs = json.loads(result.stdout)["runs"]
-    assert (
-        len(runs["failed"]) == 1
-        and not runs["is_finished"]
-        and runs["done"] == len(experiment("thousand-layers").arms) - 1
-    )
+    assert (len(runs["failed"]), runs["is_finished"]) == (1, False)
+    assert runs["done"] == len(experiment(deep.name).arms) - 1
     assert [line for line in result.stderr.splitlines() if "a run failed: RuntimeError: out of paper" in line]
     assert "not finished: the same command goes on" in deep("--seeds 1", code=1).stdout
     made.broken = lambda trial: False
     assert deep.answer("--seeds 1")["runs"]["is_finished"]
 
 
-# ---------------------------------------------------------------- the document
+# ---------------------------------------------------------------- the answer
 
 
-def check_document(command: Command, found: dict[str, Any]) -> None:
-    assert list(found) == [
-        "schema_version",
-        "experiment",
-        "question",
-        "claims",
-        "plan",
-        "arms",
-        "questions",
-        "runs",
-        "store",
-    ]
-    assert (found["schema_version"], found["experiment"], found["store"]) == (1, NAME, str(command.store))
-    assert found["runs"]["is_finished"] and found["runs"]["done"] == 0
-    assert [arm["arm"] for arm in found["arms"]] == [arm.name for arm in ARMS]
-    for one, arm in zip(found["arms"], ARMS, strict=True):
-        assert set(one) == {"arm", "num_seeds", "num_runs", "num_under_way", "trained", "update", "largest_rates"}
-        assert one["num_seeds"] == LEAST_SEEDS and 0 < one["trained"] < one["num_runs"]
-        edges = [edge(arm.at(seed)) for seed in range(LEAST_SEEDS)]
-        assert all(rate < true < 2 * rate for rate, true in zip(one["largest_rates"], edges, strict=True))
-    assert [one["statement"] for one in found["questions"]] == [one.text for one in QUESTIONS[NAME]]
-    assert all(set(one) == {"statement", "answer", "numbers", "how"} for one in found["questions"])
-    assert [one["answer"] for one in found["questions"]] == ["yes"] * len(QUESTIONS[NAME])
-    assert all("(5 seeds:" in str(one["numbers"]) for one in found["questions"])
+DOCUMENT = "schema_version experiment question claims plan arms questions runs store"
 
 
 def test_the_document_has_arms_answers_and_runs_and_people_read_the_same(command: Command) -> None:
-    command.fill(num_seeds=LEAST_SEEDS)
-    found = command.answer()
-    check_document(command, found)
-    check_people(command, found)
+    """In 80 columns, of which nothing is cut; the store's path, on the last line, is whole."""
+    command.fill(made_rows(LEAST_SEEDS))
+    answer, text = command.answer(), command().stdout
+    *lines, last = text.splitlines()
+    assert list(answer) == DOCUMENT.split()
+    assert (answer["schema_version"], answer["experiment"], answer["store"]) == (1, NAME, str(command.store))
+    assert answer["runs"]["is_finished"] and answer["runs"]["done"] == 0
+    assert max(map(len, lines)) <= 80 and "…" not in text
+    assert str(command.store) in last and last.endswith("; finished.")
+    assert answer["question"] in plain(text) and answer["plan"] in plain(text)
+    for one, arm in zip(answer["arms"], ARMS, strict=True):
+        assert set(one) == {"arm", "num_seeds", "num_runs", "num_under_way", "trained", "update", "largest_rates"}
+        assert one["arm"] == arm.name and one["num_seeds"] == LEAST_SEEDS and 0 < one["trained"] < one["num_runs"]
+        edges = [edge(arm.at(seed)) for seed in range(LEAST_SEEDS)]
+        assert all(rate < true < 2 * rate for rate, true in zip(one["largest_rates"], edges, strict=True))
+        assert f"{arm.name} {LEAST_SEEDS} {one['trained']} of {one['num_runs']} largest rates 2^" in plain(text)
+    assert [one["statement"] for one in answer["questions"]] == [one.text for one in QUESTIONS[NAME]]
+    for question in answer["questions"]:
+        assert set(question) == {"statement", "answer", "numbers", "how"}
+        assert question["answer"] == "yes" and "(5 seeds:" in str(question["numbers"])
+        assert f"yes {question['statement']}" in plain(text)
+        assert all(f"{name}: {value}" in plain(text) for name, value in question["numbers"].items())
 
 
 def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
-    found = command.answer("--budget 1e-9")
-    assert {one["answer"] for one in found["questions"]} == {"open"}
-    assert all("the record has no seed of" in one["how"] for one in found["questions"])
-    assert all(arm["num_seeds"] == 0 and arm["largest_rates"] == [] for arm in found["arms"])
-
-
-# ---------------------------------------------------------------- what people read
-
-
-def check_people(command: Command, found: dict[str, Any]) -> None:
-    """80 columns; nothing is cut; the store's path, on the last line, is whole."""
-    text = command.people()
-    *lines, last = text.splitlines()
-    assert max(map(len, lines)) <= 80 and "…" not in text
-    assert str(command.store) in last and last.endswith("; finished.")
-    plain = " ".join(text.replace("│", " ").split())
-    assert found["question"] in plain and found["plan"] in plain
-    for arm in found["arms"]:
-        assert f"{arm['arm']} {arm['num_seeds']} {arm['trained']} of {arm['num_runs']} largest rates 2^" in plain
-    for question in found["questions"]:
-        assert f"{question['answer']} {question['statement']}" in plain
-        assert all(f"{name}: {value}" in plain for name, value in question["numbers"].items())
-
-
-def test_an_empty_store_is_shown_too(command: Command) -> None:
-    text = command.people("--budget 1e-9")
+    answer, text = command.answer("--budget 1e-9"), command("--budget 1e-9").stdout
+    assert {one["answer"] for one in answer["questions"]} == {"open"}
+    assert all("the record has no seed of" in one["how"] for one in answer["questions"])
+    assert all(arm["num_seeds"] == 0 and arm["largest_rates"] == [] for arm in answer["arms"])
     assert " of 0" not in text and text.rstrip().endswith("not finished: the same command goes on.")
 
 
 def test_searches_under_way_are_shown(command: Command) -> None:
-    rows = [row for row in made_rows(1) if Trial.of(row.config).seed == 0]
-    arm = ARMS[0]
-    first = [row for row in rows if Trial.of(row.config) == arm.at(0)]
-    with Store(command.store) as kept:
-        assert kept.add_all(first) == 1
-    found = command.answer("--budget 1e-9")["arms"][0]
-    assert (found["arm"], found["num_runs"], found["num_under_way"]) == (arm.name, 0, 1)
-    plain = " ".join(command.people("--budget 1e-9").replace("│", " ").split())
-    assert f"{arm.name} 0 - 1 run, not finished" in plain
-
-
-def test_arms_of_one_rate_show_their_losses(command: Command) -> None:
-    came_of = command_module._came_of
-    assert came_of({"held_out": [2.0, None, 3.0]}) == "held-out loss 2.500" and came_of({"held_out": [None]}) == ""
-    rates = {"largest_rates": [None, 0.25, 0.5]}
-    assert came_of(rates) == "largest rates 2^-2 to 2^-1; none at 1 seeds"
+    command.fill([row for row in made_rows(1) if Trial.of(row.config) == ARMS[0].at(0)])
+    arm = command.answer("--budget 1e-9")["arms"][0]
+    assert (arm["arm"], arm["num_runs"], arm["num_under_way"]) == (ARMS[0].name, 0, 1)
+    assert f"{ARMS[0].name} 0 - 1 run, not finished" in plain(command("--budget 1e-9").stdout)
 
 
 # ---------------------------------------------------------------- records
 
 
-def check_records(command: Command, made: Made, records: Path) -> None:
-    """What is exported is the record of the next store, and the same book."""
-    target = records / f"{command.name}.jsonl"
-    command.answer("--seeds 1")
-    made.keys.clear()
-    result = command(f"--seeds 1 --export {target} --json")
-    book = command.book()
-    assert f"{len(book)} runs written to {target}" in result.stderr
-    read = Book.read(target)
-    assert {trial: read[trial] for trial in read.trials} == book
-    command.store.unlink()
-    again = command("--seeds 1 --from-record --json")
-    assert f"{len(book)} runs of the project's record are new" in again.stderr
-    assert command.book() == book and not made.keys
-    assert json.loads(again.stdout)["questions"] == json.loads(result.stdout)["questions"]
-    assert "0 runs of the project's record are new" in command("--seeds 1 --from-record").stderr
-
-
-def test_what_is_exported_is_read_again(
-    deep: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of the project's."""
     (tmp_path / "records").mkdir()
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path / "records")
-    check_records(deep, made, tmp_path / "records")
+    return tmp_path / "records"
 
 
-def test_a_plan_from_the_record_makes_no_store(
-    command: Command, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
-    command.fill(num_seeds=1)
+def test_what_is_exported_is_read_again(deep: Command, made: Made, records: Path) -> None:
+    """It is the record of the next store, and the same book."""
+    target = records / f"{deep.name}.jsonl"
+    deep.answer("--seeds 1")
+    made.keys.clear()
+    result = deep(f"--seeds 1 --export {target} --json")
+    book, read = deep.book(), Book.read(target)
+    assert f"{len(book)} runs written to {target}" in result.stderr
+    assert {trial: read[trial] for trial in read.trials} == book
+    deep.store.unlink()
+    again = deep("--seeds 1 --from-record --json")
+    assert f"{len(book)} runs of the project's record are new" in again.stderr
+    assert deep.book() == book and not made.keys
+    assert json.loads(again.stdout)["questions"] == json.loads(result.stdout)["questions"]
+    assert "0 runs of the project's record are new" in deep("--seeds 1 --from-record").stderr
+
+
+def test_a_plan_from_the_record_makes_no_store(command: Command, made: Made, records: Path) -> None:
+    command.fill(made_rows(1))
     with Store(command.store) as kept:
-        store.export(kept, tmp_path / f"{NAME}.jsonl")
+        store.export(kept, records / f"{NAME}.jsonl")
     command.store.unlink()
     assert "5 seeds" in command.answer("--plan --from-record")["plan"]
     assert not command.store.exists() and not made.keys
@@ -341,9 +279,8 @@ def test_a_plan_from_the_record_makes_no_store(
 # ---------------------------------------------------------------- records and stores that do not fit
 
 
-def test_a_record_of_something_else_is_refused_in_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "TRAINING_RECORDS", command.folder)
-    (command.folder / f"{NAME}.jsonl").write_text('{"config": 1}\n', encoding="utf-8")
+def test_a_record_of_something_else_is_refused_in_one_line(command: Command, records: Path) -> None:
+    (records / f"{NAME}.jsonl").write_text('{"config": 1}\n', encoding="utf-8")
     for options in ([], ["--plan"]):
         line = refusal("experiment", NAME, "--from-record", *options, "--store", command.store)
         assert f"{NAME}.jsonl, line 1 does not fit" in line
@@ -358,8 +295,3 @@ def test_a_row_that_does_not_fit_is_said_in_one_line(wrong: dict[str, Any], comm
         kept.add(config, result)
     start = f"depthlaw: {command.store}: run {store.key(config)[:12]} does not fit: "
     assert depthlaw("experiment", NAME, "--store", command.store).stderr.startswith(start)
-
-
-def test_records_are_of_the_project() -> None:
-    """Which the command looks for there, and nowhere else."""
-    assert TRAINING_RECORDS.parts[-3:] == ("sims", "records", "training")
