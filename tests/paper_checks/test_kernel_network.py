@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from sims.update import Task
 from theory.kernel import predict
 from theory.kernel.setting import Heads
 from theory.schemes import SCHEMES
-from theory.stack import SublayerKind
 
 SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_ratio": 3, "has_affine": True}
 CONFIGS: dict[str, ModelConfig] = {
@@ -33,26 +31,25 @@ NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_d
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
 
 
-def check_numbers() -> None:
-    """Each field, by its name."""
+def test_every_number_of_a_network_is_translated_by_its_name() -> None:
     for config in CONFIGS.values():
-        found = kernel_network.as_transformer(config, head_size=4)
+        network = kernel_network.as_transformer(config, head_size=4)
         for name in ("placement", "norm_kind", "norm_scale", "has_final", "activation", "is_causal"):
-            assert vars(found)[name] == vars(config)[name]
-        assert found.ffn_ratio * config.d_model == config.hidden
-        assert found.head_size == 4
-        for side, other in zip((found.encoder, found.decoder), (config.encoder, config.decoder), strict=True):
+            assert vars(network)[name] == vars(config)[name]
+        assert network.ffn_ratio * config.d_model == config.hidden
+        assert network.head_size == 4
+        for side, other in zip((network.encoder, network.decoder), (config.encoder, config.decoder), strict=True):
             assert [vars(one) | {"kind": KINDS[one.kind]} for one in side] == [vars(one) for one in other]
 
 
-def check_task() -> None:
+def test_every_number_of_the_task_is_translated_by_its_name() -> None:
     task = Task(num_tokens=3, batch_size=2, correlation=0.25, readout="sum", objective="ce", num_classes=5)
     of_input = {"embedding_std": 0.3, "embedding_multiplier": 2.0, "head_gain": 0.5}
-    found = vars(kernel_network.as_inputs(task, replace(PLAIN, **of_input)))
-    assert found == {name: value for name, value in vars(task).items() if name in found} | {"loss": "ce"} | of_input
+    inputs = vars(kernel_network.as_inputs(task, replace(PLAIN, **of_input)))
+    assert inputs == {name: value for name, value in vars(task).items() if name in inputs} | {"loss": "ce"} | of_input
 
 
-def check_heads() -> None:
+def test_heads() -> None:
     """Each number of the heads, from the fields that say it."""
     config = replace(PLAIN, d_model=48, num_heads=6, num_kv_heads=2, head_size=16, rotary_base=100.0, rotary_share=0.5)
     config = replace(config, attention_scale=0.5, logit_softcap=3.0, has_wide_norms=True, has_qk_norm=True)
@@ -70,68 +67,11 @@ def check_heads() -> None:
     assert network.places(network.encoder[0]) == {"post", "q", "k"}
 
 
-def check_fields() -> None:
-    """One that is new to sims has to be heard of, refused, or known not to matter."""
+def test_a_field_that_is_new_to_sims_is_heard_of_refused_or_known_not_to_matter() -> None:
     assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(predict.Sublayer)}
-    refused = [name for name, config in REFUSED.items() if is_refused(config)]
-    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *refused, *NO_MATTER}
-
-
-def check_plain() -> None:
-    assert not is_refused(PLAIN)
-    assert not is_refused(replace(PLAIN, activation="swiglu"))
-
-
-def is_refused(config: ModelConfig) -> bool:
-    """In one line."""
-    try:
-        kernel_network.as_transformer(config, head_size=None)
-    except ValueError as error:
-        return "\n" not in str(error)
-    return False
-
-
-CHECKS: dict[str, Callable[[], None]] = {
-    check.__name__: check for check in (check_numbers, check_task, check_heads, check_fields, check_plain)
-}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_translation(check: str) -> None:
-    CHECKS[check]()
-
-
-_sublayer, _inputs = kernel_network._sublayer, kernel_network.as_inputs
-WRONG: dict[str, Any] = {
-    "kind": SublayerKind.CROSS,
-    "residual_weight": 7.0,
-    "branch_weight": 7.0,
-    "input_scale": 7.0,
-    "gains": {},
-    "lr_multipliers": {},
-    "trains_branch_weight": None,
-    "has_layer_scale": None,
-    "norms": frozenset({"pre", "post"}),
-}
-
-
-@pytest.mark.parametrize("field", [one.name for one in fields(predict.Sublayer)])
-def test_a_number_of_a_sublayer_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_network, "_sublayer", lambda *of: replace(_sublayer(*of), **{field: WRONG[field]}))
-    with pytest.raises((AssertionError, ValueError)):
-        check_numbers()
-
-
-@pytest.mark.parametrize("field", [one.name for one in fields(predict.Inputs)])
-def test_a_number_of_the_task_that_is_lost_is_found(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = vars(predict.Inputs())
-    monkeypatch.setattr(kernel_network, "as_inputs", lambda *of: replace(_inputs(*of), **{field: bare[field]}))
-    with pytest.raises(AssertionError):
-        check_task()
-
-
-@pytest.mark.parametrize("check", ["check_fields"])
-def test_what_is_not_refused_is_found(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_network, "as_transformer", lambda config, *, head_size: None)
-    with pytest.raises(AssertionError):
-        CHECKS[check]()
+    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *REFUSED, *NO_MATTER}
+    for config in REFUSED.values():
+        with pytest.raises(ValueError) as refused:
+            kernel_network.as_transformer(config, head_size=None)
+        assert "\n" not in str(refused.value)
+    kernel_network.as_transformer(replace(PLAIN, activation="swiglu"), head_size=None)
