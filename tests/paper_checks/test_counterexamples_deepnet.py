@@ -1,4 +1,4 @@
-"""DeepNet's refuted claims again, by torch's own layers and autograd, and its open measurements at greater depth.
+"""DeepNet's refuted claims again, by torch's own layers and autograd, and its closed form for one token.
 
 The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
 """
@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.figures import one_token_update
 from paper_checks.papers.deepnet.parts import (
     VANILLA,
     Scales,
@@ -289,7 +288,7 @@ def test_DN_11_a_norm_of_one_coordinate_is_zero() -> None:
     assert norm(x).count_nonzero() == torch.autograd.grad(norm(x).sum(), x)[0].count_nonzero() == 0
 
 
-# ---------------------------------------------------------------- deeper than `verify` measures: DN-07
+# ---------------------------------------------------------------- one token: DN-07
 
 
 @pytest.mark.parametrize("scales", [deepnet_scales, lambda n, m: VANILLA])
@@ -301,21 +300,3 @@ def test_one_token_is_what_real_networks_do(scales: Callable[[int, int], Scales]
         over = interval([network[side] / predicted for network in networks])
         assert over.low < 1.2
         assert over.high > 0.8
-
-
-@pytest.mark.parametrize("num_tokens", [1, 8])
-def test_the_encoders_share_falls_with_the_decoders_depth(num_tokens: int) -> None:
-    """M from 4 to 32: as M^(-3/4), not as M^0 or M^(1/4)."""
-    low, high = (
-        [pair[0] for pair in measured(deepnet_scales(2, m), 2, m, num_seeds=12, num_tokens=num_tokens)] for m in (4, 32)
-    )
-    found = exponent(low, high, 8)
-    assert found.low < -3 / 4 < found.high
-    assert found.is_below(-1 / 4)
-
-
-def test_one_token_in_closed_form_is_the_sum_over_layers() -> None:
-    for num_layers in (1, 7, 60):
-        for scheme, at in (("deepnet", deepnet_scales(num_layers, num_layers)), ("post-ln", VANILLA)):
-            found = sum(one_token(at, num_layers, num_layers, ffn_ratio=2))
-            assert found == pytest.approx(one_token_update(scheme, num_layers), rel=1e-9)

@@ -29,7 +29,6 @@ from paper_checks.pages.drawing import (
     inline,
     save,
     shapes,
-    spread,
     svg,
     tick_label,
 )
@@ -113,14 +112,6 @@ def test_labels_of_many_depths_have_room(num: int) -> None:
 
 
 # ---------------------------------------------------------------- names
-
-
-def test_labels_are_moved_as_little_as_keeps_them_apart() -> None:
-    assert spread([10, 11, 12], [12] * 3, 0, 100) == [6, 18, 30]
-    assert spread([40, 41, 42], [12] * 3, 0, 100) == [29, 41, 53]
-    assert spread([90, 95, 100], [12] * 3, 0, 100) == [70, 82, 94]
-    assert spread([10, 50], [12] * 2, 0, 100) == [10, 50]
-    assert spread([], [], 0, 100) == []
 
 
 def meeting(found: Drawing) -> Iterator[str]:

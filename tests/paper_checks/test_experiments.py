@@ -170,15 +170,12 @@ class Bench:
         arms = tuple(replace(arm, trial=replace(arm.trial, text=text)) for arm in ARMS)
         self.tiny = tiny(arms=arms, pilot=arms[:1])
         self.named: list[str] = []
-        self.broken = False
         self.said: list[str] = []
 
     def execute(self, named: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         trial = Trial.of(named)
         self.clock.now += 1
         self.named.append(store.key(named))
-        if self.broken and (trial.scheme, trial.seed) == ("post-ln", 0):
-            raise RuntimeError("out of paper")
         return result(trial, trains_below_an_eighth(trial)).plain()
 
     def __call__(self, found: Experiment, **rest: Any) -> tuple[Book, base.Ran]:
@@ -228,28 +225,6 @@ def test_what_ends_with_the_deadline_is_finished(bench: Bench) -> None:
     bench.path.unlink()
     _, again = bench(bench.tiny, deadline=bench.clock.now + ran.done - 0.5)
     assert (again.done, again.is_finished) == (ran.done, True)
-
-
-def test_a_failed_run_ends_the_call(bench: Bench) -> None:
-    """Told in a line, once, and the call ends; the next one tries again."""
-    bench.broken = True
-    book, ran = bench(bench.tiny)
-    (line,) = ran.failed.values()
-    assert line.startswith("RuntimeError: out of paper") and not ran.is_finished
-    num_before = len(bench.named)
-    assert len(book) == num_before - 1
-    bench.broken = False
-    book, ran = bench(bench.tiny)
-    assert ran.is_finished and not ran.failed and len(set(bench.named)) == len(bench.named) - 1
-
-
-def test_more_seeds_than_the_plan_says_are_run_on_request(bench: Bench) -> None:
-    bench(bench.tiny)
-    num_before = len(bench.named)
-    book, ran = bench(bench.tiny, num_seeds=3)
-    assert ran.is_finished and bench.tiny.seeds(book) == (0, 1, 2)
-    assert len(bench.named) == num_before + ran.done
-    assert not bench(bench.tiny, num_seeds=3)[1].done
 
 
 def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
