@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -51,13 +51,12 @@ ONLY_LARGE = ("none", "pre", "sub", "batch", "sum")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """rest: fields of the config; of the task: task."""
+    """rest: fields of the config, beside the encoder's."""
 
-    name: str
-    encoder: tuple[SublayerConfig, ...] = field(default_factory=lambda: alternating(2))
-    rest: tuple[tuple[str, Any], ...] = ()
-    task: Task = TOKENS
-    optimizers: tuple[str, ...] = ("sgd", "adam", "lamb")
+    encoder: tuple[SublayerConfig, ...]
+    rest: dict[str, Any]
+    task: Task
+    optimizers: tuple[str, ...]
 
     def config(self, d_model: int) -> ModelConfig:
         return ModelConfig(
@@ -67,41 +66,42 @@ class Case:
             has_affine=True,
             has_bias=True,
             has_short_draws=True,
-            **dict(self.rest),
+            **self.rest,
         )
 
 
-def case(name: str, num_sublayers: int = 2, task: Task | None = None, **rest: Any) -> Case:
-    found = Case(name=name, encoder=alternating(num_sublayers), rest=tuple(rest.items()))
-    return found if task is None else replace(found, task=task)
+def case(
+    num_sublayers: int = 2,
+    task: Task = TOKENS,
+    optimizers: str = "sgd adam lamb",
+    sublayers: dict[str, Any] | None = None,
+    **rest: Any,
+) -> Case:
+    encoder = alternating(num_sublayers, **sublayers or {})
+    return Case(encoder=encoder, rest=rest, task=task, optimizers=tuple(optimizers.split()))
 
 
 SCALED = {"gains": {"q": 1.5, "k": 1.2, "v": 0.8, "out": 1.3, "fc1": 0.7, "fc2": 1.4}, "residual_weight": 0.8}
 CROSS_ENTROPY = replace(TOKENS, objective="ce", num_classes=5, num_tokens=2, batch_size=2, correlation=0.5)
 CASES = {
-    one.name: one
-    for one in (
-        case("none", placement="none"),
-        case("post, four layers", 8, task=replace(TOKENS, readout="sum")),
-        case("pre", placement="pre", activation="silu"),
-        case("sub", placement="sub"),
-        case("sub, rmsnorm", placement="sub", norm_kind="rmsnorm", activation="gelu"),
-        case("peri, causal", placement="peri", is_causal=True),
-        case("normformer", placement="normformer", ffn_ratio=2),
-        case("batch", task=replace(TOKENS, num_tokens=3, batch_size=3, correlation=0.5), ffn_ratio=1),
-        case("cross-entropy", task=CROSS_ENTROPY),
-        case("sum", placement="pre", task=replace(TOKENS, readout="sum"), is_causal=True),
-        replace(case("encoder-decoder"), rest=(("decoder", decoder_layers(1)),)),
-        Case(name="gains", encoder=tuple(replace(s, lr_multipliers={"bias": 3.0}) for s in alternating(2, **SCALED))),
-        replace(
-            case("all optimizers", placement="pre"), optimizers=("sgd", "adam", "lamb", "muon", "lars", "muon+adamw")
-        ),
-        replace(
-            case("trained branch weights", placement="none"),
-            encoder=tuple(replace(s, trains_branch_weight=True, branch_weight=0.7) for s in alternating(2)),
-            optimizers=("sgd", "adam", "lamb", "lars"),
-        ),
-    )
+    "none": case(placement="none"),
+    "post, four layers": case(8, replace(TOKENS, readout="sum")),
+    "pre": case(placement="pre", activation="silu"),
+    "sub": case(placement="sub"),
+    "sub, rmsnorm": case(placement="sub", norm_kind="rmsnorm", activation="gelu"),
+    "peri, causal": case(placement="peri", is_causal=True),
+    "normformer": case(placement="normformer", ffn_ratio=2),
+    "batch": case(task=replace(TOKENS, num_tokens=3, batch_size=3, correlation=0.5), ffn_ratio=1),
+    "cross-entropy": case(task=CROSS_ENTROPY),
+    "sum": case(task=replace(TOKENS, readout="sum"), placement="pre", is_causal=True),
+    "encoder-decoder": case(decoder=decoder_layers(1)),
+    "gains": case(sublayers={**SCALED, "lr_multipliers": {"bias": 3.0}}),
+    "all optimizers": case(optimizers="sgd adam lamb muon lars muon+adamw", placement="pre"),
+    "trained branch weights": case(
+        optimizers="sgd adam lamb lars",
+        sublayers={"trains_branch_weight": True, "branch_weight": 0.7},
+        placement="none",
+    ),
 }
 
 
