@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import Arm, Book
@@ -52,28 +52,29 @@ def result(trial: Trial, edge: float) -> TrainResult:
     )
 
 
-def fill(arm: Arm, seed: int, edge: Edges) -> dict[Trial, TrainResult]:
-    """What the experiment would have run of an arm."""
-    book = Book({})
-    while (trial := arm.next(book, seed)) is not None:
-        book.put(trial, result(trial, edge(trial)))
-    return {trial: book[trial] for trial in book.trials}
+def fill(arms: Iterable[Arm], seeds: Iterable[int], edge: Edges = as_claimed) -> Book:
+    """What an experiment would have run of these arms."""
+    book, seeds = Book({}), tuple(seeds)
+    for arm in arms:
+        for seed in seeds:
+            own = Book({})
+            while (trial := arm.next(own, seed)) is not None:
+                own.put(trial, result(trial, edge(trial)))
+            for trial in own.trials:
+                book.put(trial, own[trial])
+    return book
 
 
 def record(name: str, num_seeds: int = 3, edge: Edges = as_claimed) -> Record:
-    found: dict[Trial, TrainResult] = {}
-    for arm in experiment(name).arms:
-        for seed in range(num_seeds):
-            found |= fill(arm, seed, edge)
-    return Record.of(name, Book(found))
+    return Record.of(name, fill(experiment(name).arms, range(num_seeds), edge))
 
 
-def records(num_seeds: int = 3, edge: Edges = as_claimed) -> Mapping[str, Record]:
-    return {name: record(name, num_seeds, edge) for name in NAMES}
+def records() -> Mapping[str, Record]:
+    return {name: record(name) for name in NAMES}
 
 
-def changed(found: Record, pick: Callable[[Trial], bool], **to: object) -> Record:
+def changed(record: Record, pick: Callable[[Trial], bool], **to: object) -> Record:
     """With other numbers in the runs that are picked."""
-    results = {trial: found.book[trial] for trial in found.book.trials}
+    results = {trial: record.book[trial] for trial in record.book.trials}
     moved = {t: r.model_copy(update=to) if pick(t) else r for t, r in results.items()}
-    return Record.of(found.experiment.name, Book(moved), found.abouts)
+    return Record.of(record.experiment.name, Book(moved), record.abouts)

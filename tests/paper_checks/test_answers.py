@@ -52,11 +52,7 @@ NEVER = 2.0**-30
 
 def filled(name: str, arms: Iterable[str], edge: Callable[[Trial], float], seeds: Sequence[int] = SEEDS) -> Book:
     """What an experiment would have run of its arms, if a trial failed from its edge on."""
-    found: dict[Trial, Any] = {}
-    for arm in arms:
-        for seed in seeds:
-            found |= made_runs.fill(experiment(name).arm(arm), seed, edge)
-    return Book(found)
+    return made_runs.fill(map(experiment(name).arm, arms), seeds, edge)
 
 
 def joined(*books: Book) -> Book:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-import torch
 
 from paper_checks.lowering.block import Block
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
@@ -121,31 +120,6 @@ def test_what_does_not_go_together_is_refused() -> None:
         side_by_side((SublayerConfig(kind="attention"), SublayerConfig(kind="ffn", residual_weight=2.0)))
     with pytest.raises(ValueError, match="init_std is a number above 0"):
         Block(init_std=-1.0)
-
-
-# ---------------------------------------------------------------- many streams
-
-
-def test_hyper_connections_start_as_pre_norm() -> None:
-    """Four copies of the stream, of which sublayer l reads copy l mod 4 and all get its output (arXiv 2409.19606): each
-    copy is the stream of Pre-LN, so that the model and the gradients of its branches are those of Pre-LN, behind a
-    final norm at any weights of the branches. Where one copy is left out of what is written, they are not.
-    """
-    torch.manual_seed(0)
-    branches = [torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 8), torch.nn.GELU()) for _ in range(6)]
-    parameters = [p for branch in branches for p in branch.parameters()]
-    given, head = torch.randn(3, 8), torch.randn(8)
-
-    def gradients(num_copies: int, written: int) -> list[torch.Tensor]:
-        copies = [given for _ in range(num_copies)]
-        for index, branch in enumerate(branches):
-            out = branch(copies[index % num_copies])
-            copies = [copy + out if which < written else copy for which, copy in enumerate(copies)]
-        last = torch.nn.functional.layer_norm(torch.stack(copies).sum(0), (8,), eps=0.0)
-        return list(torch.autograd.grad((last[-1] @ head).sum(), parameters))
-
-    torch.testing.assert_close(gradients(4, 4), gradients(1, 1))
-    assert not all(torch.allclose(a, b, rtol=0.1) for a, b in zip(gradients(4, 3), gradients(1, 1), strict=True))
 
 
 # ---------------------------------------------------------------- recipes

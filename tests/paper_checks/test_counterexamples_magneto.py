@@ -128,28 +128,6 @@ def test_S2_13_equal_gains_behind_rmsnorm_hold() -> None:
         assert high < printed_sub(ONES, ONES)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "activation", "norm_kind", "first"),
-    [
-        ("pre-ln", "gelu", "layernorm", 4241),
-        ("post-ln", "gelu", "layernorm", 96),
-        ("sub-ln", "relu", "layernorm", 11),
-        ("sub-ln", "gelu", "layernorm", 20),
-        ("sub-ln", "gelu", "rmsnorm", 935),
-    ],
-)
-def test_S2_08_S2_11_and_S2_13_from_how_many_sublayers_on(
-    scheme: str, activation: str, norm_kind: str, first: int
-) -> None:
-    """At gains 1, at infinite width; some of these are so deep that no network here is."""
-    from theory.meanfield.update import predict
-
-    for length in (first - 1, first, first + 100):
-        bound = 2 * length if scheme == "post-ln" else 2 + 2 * sum(1 / i for i in range(1, length))
-        update = predict(scheme, "sgd", length, activation=activation, norm_kind=norm_kind).update
-        assert (update > bound) is (length >= first)
-
-
 def with_readout(scheme: str, gain: float, num_sublayers: int, norm_kind: str, width: int, number: int) -> Tensor:
     """The updates of networks with explicit matrices, over the matrices and the label's row of W_vocab."""
     gains = [gain] * num_sublayers

@@ -101,14 +101,10 @@ def plain(text: str) -> str:
 def made_rows(num_seeds: int) -> tuple[Row, ...]:
     versions = dict.fromkeys(("python", "torch", "numpy", "depthlaw"), "1.2")
     about = {"versions": versions, "device": "cpu", "created": datetime.now(UTC), "seconds": 1.0}
-    found = Book({})
-    for arm in ARMS:
-        for seed in (*PILOT_SEEDS, *range(num_seeds)):  # the pilot's, which no answer counts
-            for trial, result in made_runs.fill(arm, seed, edge).items():
-                found.put(trial, result)
+    book = made_runs.fill(ARMS, (*PILOT_SEEDS, *range(num_seeds)), edge)  # the pilot's, which no answer counts
     return tuple(
-        Row.model_validate({"config": named(trial), "result": found[trial].plain(), "about": about})
-        for trial in found.trials
+        Row.model_validate({"config": named(trial), "result": book[trial].plain(), "about": about})
+        for trial in book.trials
     )
 
 

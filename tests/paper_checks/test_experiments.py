@@ -251,12 +251,12 @@ def test_a_result_that_does_not_fit_is_refused_in_one_line(bench: Bench) -> None
 
 def pilot_of_rates(spread: int) -> Book:
     """Pre-LN's edges half an octave apart times spread from seed to seed, Sub-LN's alike."""
-    found: dict[Trial, Any] = {}
-    for index, seed in enumerate(PILOT_SEEDS):
-        for arm in experiment("stable-rates").pilot:
-            place = 10 + (index * spread if arm.trial.scheme == "pre-ln" else 0)
-            found |= made_runs.fill(arm, seed, lambda _, edge=stable_rates.GRID[place] * 1.01: edge)
-    return Book(found)
+
+    def edge(trial: Trial) -> float:
+        steps = PILOT_SEEDS.index(trial.seed) * spread if trial.scheme == "pre-ln" else 0
+        return stable_rates.GRID[10 + steps] * 1.01
+
+    return made_runs.fill(experiment("stable-rates").pilot, PILOT_SEEDS, edge)
 
 
 def test_a_plan_of_rates_follows_the_pilot_s_scatter() -> None:

@@ -7,22 +7,18 @@ import pytest
 from paper_checks.lowering.trials import Trial
 from paper_checks.pages import loss_plots
 from sims.training.train import TrainResult
+from tests.paper_checks import made_runs
 
 
 def result(outcome: str, held_out: list[float], losses: list[float | None]) -> TrainResult:
-    return TrainResult(
-        outcome=outcome,
-        reason="",
-        num_steps=len(losses),
-        held_out=held_out[-1],
-        best=min(held_out),
-        guess=3.0,
-        losses=losses,
-        held_out_at=list(enumerate(held_out)),
-        looks=[],
-        num_parameters=1,
-        seconds=1.0,
-    )
+    trial = Trial(scheme="post-ln", num_steps=len(losses))
+    measured = {
+        "held_out": held_out[-1],
+        "best": min(held_out),
+        "held_out_at": list(enumerate(held_out)),
+        "losses": losses,
+    }
+    return made_runs.result(trial, 1.0).model_copy(update={"outcome": outcome, **measured})
 
 
 DATA = {"guess": 3.0, "uniform": 5.0}
@@ -36,24 +32,18 @@ RUNS: dict[Trial, TrainResult | None] = {
 
 
 def test_curves_are_the_runs() -> None:
-    found = loss_plots.drawing_of(RUNS, "title", DATA)
-    first, second = found.panels
-    assert (found.columns, first.title, second.title) == (2, "4 layers, adam at 0.001", "8 layers, adam at 0.001")
+    drawing = loss_plots.drawing_of(RUNS, "title", DATA)
+    first, second = drawing.panels
+    assert (drawing.columns, first.title, second.title) == (2, "4 layers, adam at 0.001", "8 layers, adam at 0.001")
     *thin, mean, diverged = first.curves
     assert first.levels == {3.0: "dashed", 5.0: "dotted"}
-    assert "without the input, 3; dotted: a uniform guess, 5." in found.note
+    assert "without the input, 3; dotted: a uniform guess, 5." in drawing.note
     assert [list(one.line) for one in thin] == [[(1, 5.5)], [(1, 5)], [(1, 7), (2, 1e9)]]
     assert (mean.label, list(mean.line)) == ("post-ln", [(0, 6), (1, 3)]), "of the seeds that did not diverge"
     assert [place[:2] for place in diverged.points] == [(3, pytest.approx(6.9))]
     assert diverged.ends == [1]
     assert first.y_range == pytest.approx((1.8, 6.9))
     assert {one.colour for one in (*thin, mean, diverged)} == {mean.colour} != {second.curves[-1].colour}
-
-
-def test_long_runs_are_shown_as_means() -> None:
-    steps, losses = loss_plots._smoothed([float(index) for index in range(1, 101)])
-    assert steps == losses == [1.5 + 2 * index for index in range(50)]
-    assert loss_plots._smoothed([]) == ([], [])
 
 
 def test_a_figure_has_a_row_for_each_rate_and_a_column_for_each_depth() -> None:
