@@ -1,4 +1,4 @@
-"""DeepNet's refuted claims again, by torch's own layers and autograd, and its closed form for one token.
+"""DeepNet's refuted claims again, by torch's own layers and autograd.
 
 The claims find their counterexamples anew in every run; this second look at them, by other code, is slow.
 """
@@ -6,20 +6,14 @@ The claims find their counterexamples anew in every run; this second look at the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.parts import (
-    VANILLA,
-    Scales,
-    deepnet_scales,
-    measured,
-    one_token,
-)
+from paper_checks.papers.deepnet.parts import deepnet_scales
 from paper_checks.routes.intervals import Interval, exponent, interval
 from tests import realnet
 
@@ -286,17 +280,3 @@ def test_DN_11_a_norm_of_one_coordinate_is_zero() -> None:
     norm = nn.LayerNorm(1, elementwise_affine=False)
     x = torch.randn(8, 1, requires_grad=True)
     assert norm(x).count_nonzero() == torch.autograd.grad(norm(x).sum(), x)[0].count_nonzero() == 0
-
-
-# ---------------------------------------------------------------- one token: DN-07
-
-
-@pytest.mark.parametrize("scales", [deepnet_scales, lambda n, m: VANILLA])
-def test_one_token_is_what_real_networks_do(scales: Callable[[int, int], Scales]) -> None:
-    """At d = 64 to three standard errors; 1/d off, and depth, leave 20%."""
-    at = scales(4, 4)
-    networks = measured(at, 4, 4, num_seeds=24, num_tokens=1, d_model=64)
-    for side, predicted in enumerate(one_token(at, 4, 4)):
-        over = interval([network[side] / predicted for network in networks])
-        assert over.low < 1.2
-        assert over.high > 0.8
