@@ -125,14 +125,8 @@ def claimed(*parts: Part, expected: Verdict | None = None) -> Claim:
 
 OPEN: dict[str, Any] = {"expected": UNDECIDED, "open": "runs"}
 IMPOSSIBLE: dict[str, tuple[str, Callable[[], Any]]] = {
-    "a counterexample of no words": (
-        "a counterexample says",
-        lambda: Evidence(route=Route.PROOF, num_effective=1, verdict=REFUTED, detail="", counterexample={"x": 1}),
-    ),
     "evidence of a misprint": ("evidence says", lambda: says(Verdict.MISPRINT)),
-    "evidence of a condition": ("evidence says", lambda: says(Verdict.CONDITIONAL)),
     "a number below 0": ("whole number", lambda: says(CONFIRMED, num_effective=-1)),
-    "a number that is not whole": ("whole number", lambda: says(CONFIRMED, num_effective=1.0)),  # pyright: ignore[reportArgumentType]
     "no mutants": ("0 mutants", lambda: replace(part(says(CONFIRMED)), mutants=())),
     "no checks": ("0 checks", part),
     "open parts alone, no mutant": (

@@ -238,14 +238,6 @@ def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
     assert book.trials == (trial,)
 
 
-def test_a_result_that_does_not_fit_is_refused_in_one_line(bench: Bench) -> None:
-    with Store(bench.path) as kept:
-        kept.add(bench.tiny.arms[0].trial.named(), {"square": 4})
-        with pytest.raises(ValueError, match=r"^a result does not fit: .*$") as caught:
-            base.there(kept)
-    assert "\n" not in str(caught.value)
-
-
 # ---------------------------------------------------------------- plans
 
 
