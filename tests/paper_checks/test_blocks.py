@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from paper_checks.lowering.block import Block
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
@@ -18,6 +19,7 @@ from sims.model import ModelConfig, SublayerConfig, alternating, side_by_side
 from sims.stats import estimate
 from sims.update import Task
 from theory.kernel.predict import predict_kernel, unit_power
+from theory.kernel.softmax import DrawnNorm
 from theory.symbols import N, d, l
 
 D, LAYERS, SEEDS = 256, 2, 32
@@ -88,6 +90,17 @@ def test_what_is_predicted_is_what_networks_do(name: str) -> None:
         allowed = ALLOWED / 2 if is_update else ALLOWED
         assert low - allowed < 1 < high + allowed, role
         assert not is_update or high - low < 0.4
+
+
+def test_the_derivative_of_a_head_s_norm_is_autograd_s() -> None:
+    """(points, tokens, K) vectors, and r gradients at each: real heads are too large to see it in."""
+    vectors, gradients = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    told = DrawnNorm(vectors.numpy()).back(gradients.numpy(), slice(None))
+    for which in range(gradients.shape[2]):
+        leaf = vectors.clone().requires_grad_()
+        (leaf / leaf.norm(dim=-1, keepdim=True)).backward(gradients[:, :, which])
+        assert leaf.grad is not None
+        torch.testing.assert_close(torch.from_numpy(told[:, :, which]), leaf.grad)
 
 
 # ---------------------------------------------------------------- options of a block
