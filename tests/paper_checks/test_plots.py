@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paper_checks.pages import plots
 from paper_checks.pages.drawing import Curve, Drawing
-from paper_checks.pages.plots import Shown, update_against_depth
+from paper_checks.pages.plots import Shown
 
 
 def row(length: int, predicted: float | None, measured: float | None, half: float | None = None) -> dict[str, Any]:
@@ -55,23 +54,6 @@ def test_layers_are_of_their_rows() -> None:
     assert found.panels[0].x == "layers N"
     assert "N = 16, 32" in found.note
 
-
-def test_what_is_not_there_is_not_drawn(tmp_path: Path) -> None:
-    _, curves = drawn([row(4, None, 1.1), row(8, None, 0.0), row(16, None, 9.0)])
-    assert list(curves) == ["flat", "as L", "measured"]
-    assert curves["as L"].line == [(4, 1.1), (16, 4.4)]
-    assert curves["measured"].points == [(4, 1.1, None, None), (16, 9.0, None, None)]
-    predicted = [{"num_sublayers": n, "update": y, "roles": {}} for n, y in ((2, 1.0), (4, 0.0), (8, None))]
-    found, curves = drawn(predicted)
-    assert {name: list(curve.line) for name, curve in curves.items()} == {"predicted": [(2, 1)]}
-    assert "at L = 4, 8" in found.note
-    found, curves = drawn([row(4, 0.0, 0.0, 0), row(8, 0.0, None)])
-    assert not curves
-    assert "at L = 4, 8" in found.panels[0].note
-    update_against_depth(Shown([row(4, 0.0, 0.0, 0)], {}), "title", "", tmp_path / "empty.png")
-
-
-# ---------------------------------------------------------------- by role
 
 UNITS = {"q": 0.0, "bias": 1.0, "head": 0.5, "embedding": 1.0}
 BY_ROLE = [
