@@ -15,7 +15,7 @@ from paper_checks.lowering.trials import Trial
 from paper_checks.routes.training import recorded
 from paper_checks.system.places import TRAINING_RECORDS
 from sims import stats
-from sims.training.store import Row, key, read
+from sims.training.store import Row, read
 from sims.training.train import TrainResult, train
 
 ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
@@ -32,23 +32,14 @@ def rows_of(name: str) -> tuple[Row, ...]:
     return tuple(read(TRAINING_RECORDS / f"{name}.jsonl"))
 
 
-def odd_rows(name: str, change: str = "") -> list[str]:
-    """Keys of the runs whose weights and gains are not those that this checkout makes."""
-    found = []
-    for row in rows_of(name):
-        trial = replace(Trial.of(row.config), seed=0, learning_rate=1.0)  # which neither of these matters to
-        if numbers(trial) != str(row.config["numbers"]) + change:
-            found.append(key(row.config))
-    return found
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "warmup" else ()) for name in NAMES]
 )
 def test_the_runs_are_of_these_networks(name: str) -> None:
-    assert recorded(name)
-    assert odd_rows(name) == []
-    assert len(odd_rows(name, "x")) == len(recorded(name))
+    """Their weights and gains are those that this checkout makes, whatever the seed and the learning rate are."""
+    assert rows_of(name)
+    for row in rows_of(name):
+        assert numbers(replace(Trial.of(row.config), seed=0, learning_rate=1.0)) == row.config["numbers"], row.config
 
 
 @pytest.mark.parametrize("name", NAMES)
