@@ -97,15 +97,6 @@ def test_every_printed_statement_is_typeset_from_its_expressions() -> None:
     assert sum("<math" in typeset.statement(printed) for printed in statements) > 80
 
 
-def test_statements_read_as_they_should() -> None:
-    printed = Values.of(alpha=(2 * N) ** Rational(1, 4), encoder_of_two=1)
-    assert shown(typeset.statement(printed)) == "α = (2N)1/4; encoder of two = 1"
-    assert shown(typeset.statement(Values.of(dz_dlambda_1=N, lam=N))) == "dz/dλ_1 = N; λ = N"
-    printed = Growth(scheme="post-ln", order=sqrt(N))
-    assert typed(typeset.statement(printed)) == "update of post-ln, relu, layernorm under sgd = Theta(sqrt(N))"
-    assert "<msqrt>" in typeset.statement(printed)
-
-
 def test_latex_of_quotations_is_typeset() -> None:
     found = typeset.prose(r"set $\lambda/\alpha=1/\sqrt{2N}$, so $$ \alpha = (2N)^{1/4} $$")
     assert found.count("<math") == 2 and 'display="block"' in found

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +15,21 @@ from sympy import Expr, Rational, S, log
 
 from paper_checks.claims.claim import Evidence, Verdict, perform
 from paper_checks.claims.statements import Growth
-from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network
-from paper_checks.papers.magneto.bounds import STACKS_BELOW
-from paper_checks.papers.registry import claims
 from paper_checks.routes import recorded_stacks
 from paper_checks.routes.recorded_stacks import (
     LENGTHS,
     PATH,
-    STACKS_ON_RECORD,
     WIDTHS,
     at_infinite_width,
     exponent,
     growth,
 )
-from sims import stats
 from sims.records import record
 from theory.schemes import scheme
 from theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
-PARTS = [
-    pytest.param(part, check, id=f"{id_}, {part.name}")
-    for id_, one in claims().items()
-    for part in one.parts
-    for check in part.checks
-    if check in (STACKS_ON_RECORD, STACKS_BELOW)
-]
 
 
 @cache
@@ -71,15 +57,6 @@ def interval(values: list[float]) -> tuple[float, float]:
     return float(mean - half), float(mean + half)
 
 
-# ---------------------------------------------------------------- the record that is there
-
-
-@pytest.mark.parametrize(("part", "check"), PARTS)
-def test_the_record_decides_as_the_claim_expects_and_rejects_a_mutant(part: Any, check: Any) -> None:
-    assert perform(check, part.statement).verdict is part.expected
-    assert any(perform(check, mutant.statement).verdict is REFUTED for mutant in part.mutants)
-
-
 @pytest.mark.parametrize(
     ("name", "optimizer"), [("post-ln", "sgd"), ("su-adam", "adam"), ("su-lamb", "lamb"), ("sub-ln", "sgd")]
 )
@@ -95,17 +72,6 @@ def test_intervals_are_those_of_lines_through_the_raw_numbers(name: str, optimiz
     assert (found.low, found.high) == pytest.approx(interval(powers), rel=1e-6, abs=1e-9)
     for i, one in enumerate(at_infinite_width(name, optimizer).values()):
         assert (one.low, one.high) == pytest.approx(interval([row[i] for row in means]), rel=1e-6)
-
-
-def test_flat_is_no_word_for_what_grows() -> None:
-    """Real networks that grow as log L, as L^(1/2) and as L, called flat; and a flat one called as log L."""
-    for name, optimizer in (("pre-ln", "sgd"), ("deepnorm", "adam"), ("deepnorm", "lamb"), ("post-ln", "sgd")):
-        assert perform(growth(), Growth(scheme=name, optimizer=optimizer, order=S.One)).verdict is REFUTED
-    for order in (log(L), 1 / log(L), L ** Rational(1, 4), L ** -Rational(1, 4)):
-        assert perform(growth(), Growth(scheme="deepnorm", order=order)).verdict is REFUTED
-
-
-# ---------------------------------------------------------------- records that are made up
 
 
 def made_up(
@@ -168,14 +134,6 @@ def test_too_few_seeds_leave_it_open(tmp_path: Path) -> None:
     assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
 
 
-def test_what_is_due_to_the_width_is_no_growth(tmp_path: Path) -> None:
-    """A term of 2 L/d, which at one width is an exponent of 0.07, and the same at every length, which is none."""
-    path = made_up(tmp_path / "it.jsonl", S.One, scatter=0.01, per_width=2)
-    assert abs(exponent("su-sgd", "sgd", path).mean) < 0.02
-    wide = np.log(recorded_stacks.table("su-sgd", "sgd", path)[:, 0])
-    assert float((wide @ stats.slope_weights(np.log(recorded_stacks.LENGTHS))).mean()) > 0.05
-
-
 def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
     """Without scatter, whatever its constant and the terms in 1/d of its lengths."""
     for power in (S.Zero, Rational(1, 4), S.One):
@@ -198,56 +156,3 @@ def test_what_the_record_lacks_is_undecided(tmp_path: Path) -> None:
         perform(growth(), Growth(scheme="deepnorm", norm_kind="rmsnorm", order=S.One)),
     ):
         assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
-
-
-# ---------------------------------------------------------------- the same networks, and others
-
-NEW_SEEDS = range(10_000, 10_006)
-TELLING = [("su-sgd", "sgd", 32), pytest.param("su-adam", "adam", 32, marks=pytest.mark.slow)]
-"""Those whose scatter is so small that six networks show a gain that is wrong by a fifth."""
-CASES = [
-    ("post-ln", "sgd", 4),
-    ("pre-ln", "adam", 8),
-    ("sub-ln", "lamb", 8),
-    *(
-        pytest.param(*case, 16, marks=pytest.mark.slow)
-        for case in (("deepnorm", "adam"), ("fixup", "sgd"), ("su-pre-lamb", "lamb"))
-    ),
-    *TELLING,
-]
-
-
-@cache
-def made_now(name: str, optimizer: str, length: int, factor: float) -> dict[int, float]:
-    """By seed, the update of networks 256 wide, every gain times the factor; the record's first seed is one of them."""
-    net = Network(scheme=scheme(name), num_sublayers=length, d_model=256)
-    if factor != 1:
-        gains = [layer.gains for layer in net.config(optimizer).encoder]
-        w, v = (tuple(factor * one[role] for one in gains) for role in ("fc1", "fc2"))
-        net = replace(net, w=w, v=v)
-    seeds = [recorded_stacks.runs(name, optimizer, length, 256)[0].seeds[0], *NEW_SEEDS]
-    found = measure(net, [optimizer], seeds, Kept(None))[optimizer].values["update"]
-    return {seed: value for seed, value in zip(seeds, found, strict=True) if value is not None}
-
-
-def agree(name: str, optimizer: str, length: int, factor: float) -> bool:
-    found, kept = made_now(name, optimizer, length, factor), recorded_stacks.updates(name, optimizer, length, 256)
-    assert not set(kept) & set(NEW_SEEDS)
-    return stats.agrees(list(kept.values()), [found[seed] for seed in NEW_SEEDS]).is_agreed
-
-
-@pytest.mark.parametrize(("name", "optimizer", "length"), CASES)
-def test_the_record_is_seen_again(name: str, optimizer: str, length: int) -> None:
-    """Other seeds agree with it; its own give its numbers, to rounding, where torch is the recorded one, on a CPU."""
-    assert agree(name, optimizer, length, 1.0)
-    run = recorded_stacks.runs(name, optimizer, length, 256)[0]
-    if (run.versions.torch, run.device) == (version("torch").partition("+")[0], "cpu"):
-        first, second = run.values["update"][:2]
-        digits = 10.0 ** (1 - record.DIGITS)
-        assert made_now(name, optimizer, length, 1.0)[run.seeds[0]] == pytest.approx(first, rel=digits)
-        assert second != pytest.approx(first, rel=digits)
-
-
-@pytest.mark.parametrize(("name", "optimizer", "length"), TELLING)
-def test_a_wrong_gain_does_not_agree(name: str, optimizer: str, length: int) -> None:
-    assert not agree(name, optimizer, length, 1.2)

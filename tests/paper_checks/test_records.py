@@ -11,9 +11,8 @@ import pytest
 
 from paper_checks.experiments import clients
 from paper_checks.experiments.sweeps import SWEEPS
-from paper_checks.papers.deepnet import runs
 from paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
-from paper_checks.routes.intervals import exponent, exponent_of_means, interval
+from paper_checks.routes.intervals import exponent, interval
 from paper_checks.system.places import RECORDS as FOLDER
 from sims.records.record import find, read
 
@@ -31,11 +30,6 @@ def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> 
     add(plan(8, -1), path)
     assert find(read(path), {"n": 1}).values == {"x": (0, 1, 2, 3, 4, 5, -6, -7)}
     assert path.read_text(encoding="utf-8").startswith(before)
-
-
-def test_what_is_not_recorded_is_an_error() -> None:
-    with pytest.raises(LookupError, match="encoders has no such run: n 2"):
-        recorded("encoders", "matrices", {"n": 2})
 
 
 # ---------------------------------------------------------------- what is in this checkout
@@ -97,14 +91,3 @@ def test_figure_5_does_not_hang_on_its_seeds() -> None:
             assert exponent(updates[6][half], updates[100][half], 100 / 6).is_below(1 / 8) in (not grows, None)
     logs = [interval([math.log(x) for x in encoder_decoders("post-ln", n)[0]]) for n in DEPTHS]
     assert all(low.low < high.low for low, high in pairwise(logs))
-
-
-def test_means_and_logarithms_give_one_power() -> None:
-    low, high = [1.0, 1.1, 0.9, 1.0], [4.0, 4.2, 3.8, 4.0]
-    for found in (exponent(low, high, 2), exponent_of_means(low, high, 2)):
-        assert found.low < 2 < found.high
-
-
-def test_the_command_names_its_records(capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs.main([]) == runs.main(["nothing"]) == 2
-    assert "encoder-decoders" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
-from typing import TypeVar
 
 import pytest
 
@@ -14,23 +12,14 @@ from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEEC
 from paper_checks.papers.registry import claims
 from paper_checks.papers.slides.experiments import MEAN_CHECKS
 from paper_checks.routes.contests import (
-    BOLD_CHECKS,
-    GAIN_CHECKS,
-    RUN_CHECKS,
-    Bold,
-    Gains,
-    Run,
-    Runs,
     Wins,
     best,
-    rounded_from,
     wins,
 )
-from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
-from paper_checks.routes.result_tables import AVERAGE, Table, read_table
+from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count
+from paper_checks.routes.result_tables import AVERAGE, Table
 from paper_checks.verify.document import say
 
-Kind = TypeVar("Kind")
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 
 # Down the columns, a star for bold, a bar between blocks: typed from the slides apart from the rows of results.py.
@@ -133,65 +122,22 @@ def test_who_stands_in_which_row() -> None:
     models = {table.name: [row.model for row in table.trained] for table in TABLES}
     three, two = ["Pre-LN", "NormFormer", "Magneto"], ["Pre-LN", "Magneto"]
     assert models["zero-shot"] == models["four-shot"] == three * 3
-    assert models["OPUS-100"] == three
-    assert models["GLUE"] == ["Post-LN", "Pre-LN", "Magneto"]
-    assert models["vision"] == models["speech"] == two * 2
-    assert models["vision-language"] == two
+    assert models["GLUE"] == ["Post-LN", "Pre-LN", "Magneto"] and models["OPUS-100"] == three
+    assert models["vision"] == models["speech"] == two * 2 and models["vision-language"] == two
     diverged = {table.name: [row.model for row in table.rows if row.has_diverged] for table in TABLES}
     assert diverged["zero-shot"] == diverged["four-shot"] == ["Pre-LN", "NormFormer"]
-    assert diverged["GLUE"] == ["Post-LN", "Pre-LN"]
-    assert diverged["OPUS-100"] == ["Post-LN"]
-    assert [table.is_error for table in TABLES] == [False] * 5 + [True, False]
+    assert (diverged["GLUE"], diverged["OPUS-100"]) == (["Post-LN", "Pre-LN"], ["Post-LN"])
 
 
-def test_a_row_is_quoted_as_it_is_printed() -> None:
-    row = ZERO_SHOT.row("Magneto", "48L")
-    assert row.line in ZERO_SHOT.text
-    assert row.line.split("\t")[2:4] == ["1.2e-3", "57.0"]
-    assert row[AVERAGE].value == Decimal("64.1")
-    assert all(not line.endswith((" ", "\t")) for table in TABLES for line in table.text.splitlines())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Models\tA\tB\nPre-LN\t1.0\t2.0\t3.0",
-        "Models\tA\nPre-LN Magneto\t1.0",
-        "Models\tA\nPre-LN\t1.0 2.0",
-    ],
-)
-def test_a_row_that_does_not_fit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        read_table("it", "here", text)
-
-
-# ---------------------------------------------------------------- a changed digit is seen
-
-
-def printed(id_: str, kind: type[Kind], number: int = 0) -> Kind:
-    """The statement of a part of a claim, which is of that kind."""
-    statement = claims()[id_].parts[number].statement
-    assert isinstance(statement, kind)
-    return statement
-
-
-def _average_claims() -> list[str]:
-    return [f"S3-{number}" for number in range(15, 39)]
-
-
-@pytest.mark.parametrize("id_", _average_claims())
-def test_a_score_one_higher_is_seen_in_its_average(id_: str) -> None:
-    average = printed(id_, Values)
-    for column, score in average:
-        if column != "mean":
-            assert examine(MEAN_CHECKS, average.with_(**{column: str(Decimal(score) + 1)}))[0] is REFUTED
+# ---------------------------------------------------------------- averages, ties and rounding
 
 
 def test_averages_are_rounded_half_up() -> None:
     """Six means end in a 5 that decides: half to even would print another number for three of them."""
     ties = {}
-    for id_ in _average_claims():
-        average = printed(id_, Values)
+    for id_ in (f"S3-{number}" for number in range(15, 39)):
+        average = claims()[id_].parts[0].statement
+        assert isinstance(average, Values)
         numbers = MEAN_CHECKS[0].run(average).numbers
         if numbers["half up"] != numbers["half even"]:
             ties[id_] = (numbers["mean"], average["mean"])
@@ -202,34 +148,12 @@ def test_averages_are_rounded_half_up() -> None:
     }
 
 
-def test_every_bold_mark_matters() -> None:
-    """Each of the marks taken away, or set where there is none, is seen by both routes."""
-    for column in printed("S3-39", Bold).columns:
-        for model, *_ in column.entries:
-            one = Bold(columns=(column,)).with_flipped(column.place, model)
-            assert [examine([check], one)[0] for check in BOLD_CHECKS] == [REFUTED, REFUTED], (column.place, model)
-
-
-def test_every_win_of_magneto_turns_round() -> None:
-    """S3-44 to S3-46: swapped with Pre-LN in any one cell, it loses."""
-    for id_ in ("S3-44", "S3-45", "S3-46"):
-        statement = printed(id_, Wins)
-        for i in range(len(statement.columns)):
-            found = [examine([check], statement.with_swapped(i))[0] for check in wins(id_)]
-            assert found == [REFUTED, REFUTED]
-
-
-def test_a_difference_is_read_off_the_line_and_off_the_table() -> None:
-    gains = printed("S3-46", Gains, 1)
-    wrong = gains.with_("24L", "NLVR2 dev", "0.77")
-    assert [examine([check], gains)[0] for check in GAIN_CHECKS] == [CONFIRMED, CONFIRMED]
-    assert [examine([check], wrong)[0] for check in GAIN_CHECKS] == [REFUTED, REFUTED]
-
-
 def test_a_tie_is_no_win_and_rounding_does_not_decide_it() -> None:
     tie = FOUR_SHOT.column("WG", "72L").only("NormFormer", "Magneto")
     assert best(tie) == ("NormFormer", "Magneto")
-    statement = replace(printed("S3-43", Wins), columns=(tie,))
+    wins_of = claims()["S3-43"].parts[0].statement
+    assert isinstance(wins_of, Wins)
+    statement = replace(wins_of, columns=(tie,))
     assert [examine([check], statement)[0] for check in wins("S3-43")] == [REFUTED, UNDECIDED]
 
 
@@ -238,26 +162,6 @@ def test_the_means_over_six_blocks_that_the_condition_of_S3_43_states() -> None:
         rows = [table.row(model, layers) for table in (ZERO_SHOT, FOUR_SHOT) for layers in table.blocks]
         assert f"{sum(row[AVERAGE].value for row in rows) / 6:.2f}" == mean
     assert "Magneto 64.3, NormFormer 63.2, Pre-LN 61.9" in (say(claims()["S3-43"].parts[0].condition, []) or "")
-
-
-def test_a_run_that_is_not_printed_is_no_run() -> None:
-    absent = Runs((Run(table=ZERO_SHOT, model="Magneto", layers="24L", rate="1.2e-3", has_trained=True),))
-    assert [examine([check], absent)[0] for check in RUN_CHECKS] == [REFUTED, REFUTED]
-
-
-def test_intervals_are_half_a_unit_of_the_last_place() -> None:
-    low, high = rounded_from("64.70")
-    assert (float(low), float(high)) == (64.695, 64.705)
-    assert [float(end) for end in rounded_from("5")] == [4.5, 5.5]
-
-
-# ---------------------------------------------------------------- counts
-
-
-def test_printed_totals_as_intervals() -> None:
-    assert to_rounding("3.2", 10**9) == (3_150_000_000, 3_250_000_000)
-    assert to_rounding("12", 10**9) == (11_500_000_000, 12_500_000_000)
-    assert to_rounding("353", 10**6) == (352_500_000, 353_500_000)
 
 
 @pytest.mark.parametrize("stacks", [((3, 1),), ((2, 2),), ((2, 1), (2, 2))])
