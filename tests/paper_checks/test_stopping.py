@@ -9,26 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 LONGEST = 120
 """Seconds, for a machine that is busy."""
 LINE = "depthlaw: interrupted, stopping"
-VERIFY = ("verify", "--out")
+VERIFY, REPORT = ("verify", "--out"), ("report", "--out")
 TRAIN = (
-    "train",
-    "--scheme",
-    "post-ln",
-    "--layers",
-    "1",
-    "--learning-rate",
-    "0.001",
-    "--steps",
-    "9999",
-    "--workers",
-    "1",
-    "--store",
+    *("train", "--scheme", "post-ln", "--layers", "1", "--learning-rate", "0.001"),
+    *("--steps", "9999", "--workers", "1", "--store"),
 )
 
 # The command in a terminal of its own, in which Ctrl-C is not ignored. {patch} is of a mutant, {moment} of a test.
@@ -69,9 +60,10 @@ BUSY = """
 """
 
 
-class Ended:
-    def __init__(self, code: int, shown: str, left: list[str]) -> None:
-        self.code, self.shown, self.left = code, shown, left
+class Ended(NamedTuple):
+    code: int
+    shown: str
+    left: list[str]
 
 
 def stopped(
@@ -81,11 +73,10 @@ def stopped(
     typed: str = "",
     times: int = 1,
     patch: str = "",
-    name: str = "depthlaw",
 ) -> Ended:
     """moment: SIGINT at the import of that module, or where a worker loads its own. typed: Ctrl-C when this is on the
     screen."""
-    script = folder / name
+    script = folder / "depthlaw"
     script.write_text(SCRIPT.format(moment=moment, times=times, patch=patch.strip()), encoding="utf-8")
     screen, terminal = pty.openpty()
     command = [sys.executable, str(script), *arguments]
@@ -129,38 +120,29 @@ def processes_of(session: int) -> list[str]:
     return found
 
 
-def check(ended: Ended, said: str = LINE) -> None:
+NOTHING = f"{LINE}; nothing was written"
+WORKERS = {"moment": "worker", "patch": CORES}
+MIDDLE = {"patch": BUSY, "typed": "checking claims", "times": 3}
+CASES = {
+    "at the first import": (VERIFY, {"moment": "typer", "times": 3}, LINE),
+    "while theory is imported": (VERIFY, {"moment": "sympy"}, LINE),
+    "with a bar on the screen": (VERIFY, MIDDLE, NOTHING),
+    "a report, with a bar": (REPORT, MIDDLE, NOTHING),
+    "where workers start": (VERIFY, WORKERS, NOTHING),
+    "while torch is imported": (TRAIN, {"moment": "torch", "times": 3}, LINE),
+    "where workers of runs that are kept start": (TRAIN, {"moment": "worker"}, f"{LINE}; what was finished is in"),
+}
+QUICK = list(CASES)[:3]
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in CASES])
+def test_stopped_in_one_line(case: str, tmp_path: Path) -> None:
+    """Of train in one process: test_train.py."""
+    command, how, said = CASES[case]
+    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), **how)
     assert ended.code == 130, ended.shown
     assert "Traceback" not in ended.shown
     assert ended.shown.count(said) == 1
     assert ended.shown.rfind("\x1b[?25h") >= ended.shown.rfind("\x1b[?25l"), "the cursor is hidden"
     assert not ended.left
-
-
-@pytest.mark.parametrize(
-    ("moment", "command", "times"),
-    [("typer", VERIFY, 3), ("sympy", VERIFY, 1), pytest.param("torch", TRAIN, 3, marks=pytest.mark.slow)],
-)
-def test_at_the_start(moment: str, command: tuple[str, ...], times: int, tmp_path: Path) -> None:
-    check(stopped(tmp_path, *command, str(tmp_path / "kept"), moment=moment, times=times))
-
-
-@pytest.mark.slow
-def test_where_workers_start(tmp_path: Path) -> None:
-    ended = stopped(tmp_path, *VERIFY, str(tmp_path / "kept"), moment="worker", patch=CORES)
-    check(ended, f"{LINE}; nothing was written")
-    assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
-
-
-@pytest.mark.parametrize("command", [VERIFY, pytest.param(("report", "--out"), marks=pytest.mark.slow)])
-def test_in_the_middle_with_a_bar(command: tuple[str, ...], tmp_path: Path) -> None:
-    ended = stopped(tmp_path, *command, str(tmp_path / "kept"), patch=BUSY, typed="checking claims", times=3)
-    check(ended, f"{LINE}; nothing was written")
-    assert [path.name for path in tmp_path.iterdir()] == ["depthlaw"]
-
-
-@pytest.mark.slow
-def test_where_the_workers_of_runs_that_are_kept_start(tmp_path: Path) -> None:
-    """In one process: test_train.py."""
-    ended = stopped(tmp_path, *TRAIN, str(tmp_path / "kept"), moment="worker")
-    check(ended, f"{LINE}; what was finished is in")
+    assert command is TRAIN or [path.name for path in tmp_path.iterdir()] == ["depthlaw"], "something was written"
