@@ -9,21 +9,20 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Float, Rational, S, diff, harmonic, lambdify, limit, oo
+from sympy import Float, Rational, S, lambdify
 
 from tests.printed_bounds import (
     PRINTED,
     chain,
     printed_coupling_sub,
     printed_post,
-    printed_pre,
     printed_sub,
     stacks,
     two_stacks,
     values_of,
 )
 from theory.asymptotics.orders import leading_order
-from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+from theory.bounds.scalar_model import scalar_sensitivity
 from theory.bounds.update import (
     BOUNDS,
     bound_of_scheme,
@@ -33,10 +32,10 @@ from theory.bounds.update import (
     evaluate,
     evaluate_sums,
 )
-from theory.rules.growing_bound import growing_profile, uniform_stages
+from theory.rules.growing_bound import growing_profile
 from theory.rules.magnitude import Branch, tidy
 from theory.rules.solve import solve_rule
-from theory.stack import ARCHITECTURES, PERI, POST, PRE, SUB
+from theory.stack import ARCHITECTURES, PRE, SUB
 from theory.symbols import (
     L,
     M,
@@ -52,6 +51,7 @@ from theory.symbols import (
     side_symbols,
 )
 
+DECODER = ARCHITECTURES["encoder-decoder"].sides[1]
 LENGTHS = (*range(1, 9), 25)
 """A closed form that is right at these is no other one: it has a harmonic number and a few powers of the length."""
 
@@ -94,23 +94,15 @@ def test_uniform_closed_form_is_the_double_sum(name, gain):
 
 
 @settings(max_examples=12)
-@given(two=two_stacks())
-def test_sub_encoder_decoder_is_what_is_printed(two):
+@given(two=two_stacks(), name=st.sampled_from(sorted(PRINTED)))
+def test_growing_encoder_decoder_is_what_is_printed(two, name):
+    """Pre-LN's coupling is Sub-LN's with v w for v."""
     *_, ve, we, vd, wd = two
-    bound = derive_bound("encoder-decoder-sub-ln")
-    printed = printed_sub(vd, wd) + printed_coupling_sub(vd) * printed_sub(ve, we)
+    through = vd if name == "sub-ln" else [a * b for a, b in zip(vd, wd, strict=True)]
+    printed = PRINTED[name](vd, wd) + printed_coupling_sub(through) * PRINTED[name](ve, we)
+    bound = derive_bound(f"encoder-decoder-{name}")
     assert evaluate_sums(bound.factorised, values_of(*two)) == pytest.approx(printed, rel=1e-9)
     assert evaluate_sums(bound.expression, values_of(*two)) == pytest.approx(printed, rel=1e-9)
-
-
-@settings(max_examples=12)
-@given(two=two_stacks())
-def test_pre_encoder_decoder_replaces_v_by_v_w(two):
-    *_, ve, we, vd, wd = two
-    coupling = printed_coupling_sub([a * b for a, b in zip(vd, wd, strict=True)])
-    printed = printed_pre(vd, wd) + coupling * printed_pre(ve, we)
-    derived = evaluate_sums(derive_bound("encoder-decoder-pre-ln").factorised, values_of(*two))
-    assert derived == pytest.approx(printed, rel=1e-9)
 
 
 @settings(max_examples=12)
@@ -129,17 +121,6 @@ def test_deepnet_encoder_decoder_is_what_is_printed(two, ae, ad):
     assert displacement == pytest.approx(printed, rel=1e-9)
     under_sgd = coupling * printed_post(ve, we, ae) + printed_post(vd, wd, ad)
     assert evaluate_sums(bound.factorised, values) == pytest.approx(under_sgd, rel=1e-9)
-
-
-def test_cross_attention_positions():
-    decoder = ARCHITECTURES["encoder-decoder"].sides[1]
-    assert [cross_sublayers(decoder, S(j)) for j in (1, 2, 3)] == [2, 5, 8]
-    assert [cross_sublayers(decoder, S(j), position=1) for j in (1, 2, 3)] == [1, 4, 7]
-    for position in (0, 4):
-        with pytest.raises(ValueError, match="no position"):
-            cross_sublayers(decoder, S(1), position=position)
-    with pytest.raises(ValueError, match="not one"):
-        cross_sublayers(ARCHITECTURES["encoder-decoder"].sides[0])
 
 
 def test_a_cross_attention_elsewhere_in_the_layer_has_another_coupling():
@@ -179,9 +160,9 @@ ORDERS = {
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_order(name):
-    order = derive_bound(name).order
-    assert (order.coefficient, order.power, order.log_power) == ORDERS[name]
-    assert order.loglog_power == 0
+    bound = derive_bound(name)
+    assert (bound.order.coefficient, bound.order.power, bound.order.log_power) == ORDERS[name]
+    assert not any(part is not None and part.has(Float) for part in (bound.expression, bound.uniform, bound.at_scheme))
 
 
 def test_rules_and_bounds_agree():
@@ -193,51 +174,26 @@ def test_rules_and_bounds_agree():
         assert (order.coefficient, order.power, order.log_power) == (2, 0, 0)
 
 
-def test_no_floats_in_symbolic_results():
-    for name in BOUNDS:
-        bound = derive_bound(name)
-        parts = [bound.expression, bound.factorised, bound.uniform, bound.at_scheme]
-        parts += [part for step in bound.steps for part in (step.before, step.after, step.small, step.uniform_after)]
-        assert not any(part.has(Float) for part in parts if part is not None)
-        assert all(step.condition and step.effect in ("equal", "raises", "lowers", "near") for step in bound.steps)
+REFUSED = {
+    "an unknown name": (lambda: derive_bound("sub-lm"), "did you mean sub-ln"),
+    "a scheme without a bound": (lambda: bound_of_scheme("peri-ln"), "no bound covers"),
+    "no gains": (lambda: evaluate(derive_bound("pre-ln"), v=[], w=[]), "one or more"),
+    "too few gains": (lambda: evaluate(derive_bound("pre-ln"), v=[1.0], w=[1.0, 1.0]), "one gain per sublayer"),
+    "a gain of 0": (lambda: evaluate(derive_bound("pre-ln"), v=[0.0], w=[1.0]), "positive"),
+    "a gain that is no number": (lambda: evaluate(derive_bound("pre-ln"), v=[1.0], w=[math.nan]), "positive"),
+    "a gain without an end": (lambda: evaluate(derive_bound("pre-ln"), v=[math.inf], w=[1.0]), "positive"),
+    "no residual weight": (lambda: evaluate(derive_bound("post-ln"), v=[1.0], w=[1.0]), "alpha"),
+    "one of two stacks": (lambda: evaluate(derive_bound("encoder-decoder-sub-ln"), v=[1.0], w=[1.0]), "two stacks"),
+    "a place outside the layer": (lambda: cross_sublayers(DECODER, S(1), position=4), "no position"),
+    "an encoder's cross-attention": (lambda: cross_sublayers(ARCHITECTURES["encoder"].sides[0]), "not one"),
+}
 
 
-def test_stages_of_any_length_and_gain():
-    stages = uniform_stages(growing_profile(PRE), 2 * N, S(2))
-    assert stages["range"] == (1 + harmonic(2 * N - 1)) / 2
-
-
-def test_unknown_names():
-    with pytest.raises(ValueError, match="did you mean sub-ln"):
-        derive_bound("sub-lm")
-    for name in ("admin", "depth-mup", "ln-scaling", "gpt2", "peri-ln", "rezero"):
-        with pytest.raises(ValueError, match="no bound covers"):
-            bound_of_scheme(name)
-    with pytest.raises(KeyError, match="no step"):
-        derive_bound("pre-ln").step("nothing")
-
-
-@pytest.mark.parametrize(
-    ("v", "w", "says"),
-    [
-        ([], [], "one or more"),
-        ([1.0], [1.0, 1.0], "one gain per sublayer"),
-        ([0.0], [1.0], "positive"),
-        ([1.0], [math.nan], "positive"),
-        ([math.inf], [1.0], "positive"),
-        ([-1.0], [1.0], "positive"),
-    ],
-)
-def test_evaluate_refuses(v, w, says):
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_bound_is_refused(case):
+    ask, says = REFUSED[case]
     with pytest.raises(ValueError, match=says):
-        evaluate(derive_bound("pre-ln"), v=v, w=w)
-
-
-def test_evaluate_needs_alpha_and_one_stack():
-    with pytest.raises(ValueError, match="alpha"):
-        evaluate(derive_bound("post-ln"), v=[1.0], w=[1.0])
-    with pytest.raises(ValueError, match="two stacks"):
-        evaluate(derive_bound("encoder-decoder-sub-ln"), v=[1.0], w=[1.0])
+        ask()
 
 
 # ---------------------------------------------------------------- every step
@@ -251,8 +207,8 @@ STAGES = ("telescope", "input", "first order", "range")
 def test_uniform_after_each_step(name, stage):
     step = derive_bound(name).step(stage)
     assert step.uniform_after is not None
-    for length in (1, 2, 3, 5, 9, 20):
-        for gain in (Fraction(1), Fraction(2), Fraction(1, 3)):
+    for length in (1, 2, 9):
+        for gain in (Fraction(1), Fraction(1, 3)):
             direct = chain([gain] * length, [gain] * length, name == "sub-ln", stage)
             at = {init_gain: Rational(gain.numerator, gain.denominator), L: length}
             assert float(step.uniform_after.subs(at).evalf()) == pytest.approx(float(direct), rel=1e-9)
@@ -261,21 +217,15 @@ def test_uniform_after_each_step(name, stage):
 @given(stack=stacks(), name=st.sampled_from(sorted(PRINTED)))
 def test_each_step_moves_the_result_as_it_says(stack, name):
     v, w = stack
+    bound = derive_bound(name)
     brackets = [chain(v, w, name == "sub-ln", stage) for stage in STAGES]
+    values = {side: list(x) for side, x in zip((gains_out, gains_in), (v, w), strict=True)} | {L: len(v)}
+    assert bound.exact is not None and evaluate_sums(bound.exact, values) == pytest.approx(brackets[0], rel=1e-9)
     slack = 1 + 1e-9
     for before, after, stage in zip(brackets, brackets[1:], STAGES[1:], strict=False):
-        effect = derive_bound(name).step(stage).effect
+        effect = bound.step(stage).effect
         assert effect in ("raises", "lowers")
         assert after * slack >= before if effect == "raises" else after <= before * slack
-
-
-@given(stack=stacks(), name=st.sampled_from(sorted(PRINTED)))
-def test_exact_is_the_telescoped_chain(stack, name):
-    v, w = stack
-    exact = derive_bound(name).exact
-    assert exact is not None
-    values = {side: list(x) for side, x in zip((gains_out, gains_in), (v, w), strict=True)} | {L: len(v)}
-    assert evaluate_sums(exact, values) == pytest.approx(chain(v, w, name == "sub-ln", "telescope"), rel=1e-9)
 
 
 def test_profile_of_a_sublayer_agrees_with_the_probes():
@@ -287,14 +237,6 @@ def test_profile_of_a_sublayer_agrees_with_the_probes():
         for square, gradient in zip(profile.gradients(last, first), branch.gradients, strict=True):
             assert tidy(square / gradient.subs(at) ** 2) == 1
         assert tidy(profile.increment(last, first) / branch.magnitude.subs(at) ** 2) == 1
-
-
-def test_profile_of_other_placements():
-    with pytest.raises(ValueError, match="not the ratio"):
-        growing_profile(POST)
-    peri = growing_profile(PERI)  # behind a norm on the branch both gradients fall with their own gain
-    assert peri.increment(gain_out, gain_in) == 1
-    assert peri.gradients(gain_out, gain_in) == (gain_in**-2, gain_out**-2)
 
 
 # ---------------------------------------------------------------- the scalar model (post)
@@ -315,19 +257,6 @@ def test_scalar_sensitivity_by_difference_quotients(alpha, v, w):
     assert sensitivity <= math.hypot(v, w) / alpha * (1 + 1e-12)  # "small branch" raises
 
 
-def test_scalar_slope_at_a_small_branch():
-    alpha, v, w = residual_weight, gain_out, gain_in
-    assert limit(scalar_slope(alpha, v, w), alpha, oo) == 1
-    assert diff(scalar_slope(alpha, v, w), v).subs({v: 1, w: 1, alpha: 1}) == 0  # vanilla: v w = alpha, no slope left
-
-
-def test_cross_attention_slopes():
-    alpha, v, w = residual_weight, gain_out, gain_in
-    y, x = cross_slopes(alpha, v, w)
-    assert (y**2 + x**2).equals(1)
-    assert (x / y).equals(v * w / alpha)
-
-
 def test_post_steps_by_the_chain():
     """Chained scalar sensitivities, sublayer by sublayer, against the closed form after the Taylor step."""
     step = derive_bound("deepnorm").step("first order in the weights")
@@ -338,14 +267,6 @@ def test_post_steps_by_the_chain():
         direct = sum((each * slope ** (length - place)) ** 2 for place in range(1, length + 1))
         at = {residual_weight: alpha, init_gain: gain, L: length}
         assert float(step.uniform_after.subs(at)) == pytest.approx(direct, rel=1e-9)
-
-
-def test_post_exact_second_moments():
-    bound = derive_bound("post-ln")
-    assert bound.exact_uniform is not None
-    alpha, gain = residual_weight, init_gain
-    assert bound.exact_uniform.equals(L * 2 * gain**2 / (alpha**2 + gain**4))
-    assert (bound.uniform / bound.exact_uniform).subs({alpha: 1, gain: 1}) == 2
 
 
 # ---------------------------------------------------------------- a decoder with cross-attention

@@ -39,11 +39,6 @@ def at(expr: Expr, num: int) -> float:
     return abs(float(evaluate(expr, {L: num})))
 
 
-def number(power: Expr | None) -> float:
-    assert power is not None
-    return float(power)
-
-
 def is_right(setting: Setting, order: Order) -> bool:
     """At 10^6 and 10^9 the miss is the stated next term, or shrinks as the stated remainder does."""
     if order.is_slow and (form := cached_closed_form(setting)) is not None:
@@ -60,41 +55,17 @@ def is_right(setting: Setting, order: Order) -> bool:
 
 # ---------------------------------------------------------------------------------------------- named schemes
 
-CLOSED = [name for name in SCHEMES if name not in ("ln-scaling", "rezero", "skipinit")]
-BENT = [("post-ln", "sgd", "gelu"), ("sub-ln", "adam", "gelu"), ("gpt2", "lamb", "tanh")]
-"""One scheme for each way in which an activation that is not homogeneous enters an order."""
+CLOSED = [name for name in SCHEMES if name not in ("ln-scaling", "fixup", "rezero", "skipinit")]
+IN_TURN = [(name, OPTIMIZERS[i % len(OPTIMIZERS)], "relu") for i, name in enumerate(CLOSED)]
+BENT = [("fixup", "sgd", "relu"), ("post-ln", "sgd", "gelu"), ("sub-ln", "adam", "gelu"), ("gpt2", "lamb", "tanh")]
+"""fixup, whose update is 0 under most; and each way in which an activation that is not homogeneous enters an order."""
 
 
-@pytest.mark.parametrize("name, opt, act", [*((name, "sgd", "relu") for name in CLOSED), *BENT])
+@pytest.mark.parametrize("name, opt, act", [*IN_TURN, *BENT])
 def test_the_update_approaches_its_order(name, opt, act):
     setting = Setting.of(name, opt, act)
     order = update_order(setting)
     assert is_right(setting, order)
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_the_slope_of_the_update_is_the_power(name):
-    """Between 10^9 and 10^11 sublayers: no closed form needed, and a power wrong by 1/16 would show.
-
-    Behind a relu, under another optimizer in each scheme; sgd is above.
-    """
-    setting = Setting.of(name, OPTIMIZERS[1 + list(SCHEMES).index(name) % 4])
-    order, low, high = update_order(setting), 10**9, 10**11
-    ends = [log10_update(setting, num) for num in (low, high)]
-    if order.is_zero:
-        assert ends == [-math.inf, -math.inf]
-    else:
-        ratios = (high / low, math.log(high) / math.log(low), math.log(math.log(high)) / math.log(math.log(low)))
-        keys = (order.power, order.log_power, order.loglog_power)
-        wanted = sum(number(key) * math.log(ratio) for key, ratio in zip(keys, ratios, strict=True))
-        assert abs((ends[1] - ends[0]) * math.log(10) - wanted) < 0.03 * math.log(high / low)
-
-
-@pytest.mark.parametrize("act, kind", [("identity", "rmsnorm"), ("gelu", "rmsnorm")])
-def test_norm_kinds_differ_behind_an_activation_only(act, kind):
-    setting = Setting.of("sub-ln-gamma", "sgd", act, kind)
-    assert is_right(setting, update_order(setting))
-    assert update_order(Setting.of("pre-ln", "sgd", act, kind)) == update_order(Setting.of("pre-ln", "sgd", act))
 
 
 def test_a_saturating_activation_under_growing_gains_outgrows_every_power():
@@ -116,23 +87,6 @@ def test_ln_scaling_grows_like_log_log():
     values = {e: predict_setting(setting, 10**e).update for e in (3, 4, 5, 6, 8, 10, 12)}
     misses = [abs(values[2 * e] - values[e] - 2 * math.log(2)) for e in (3, 4, 5, 6)]
     assert misses == sorted(misses, reverse=True) and misses[-1] < 0.25
-
-
-@pytest.mark.parametrize("opt", ["adam", "muon"])
-def test_ln_scaling_approaches_its_order_monotonically(opt):
-    setting = Setting.of("ln-scaling", opt)
-    order = update_order(setting)
-    assert (order.power, order.log_power) == (half, -half)
-    misses = [abs(miss(setting, order, 10**e)) for e in (5, 7, 9, 12)]
-    assert misses == sorted(misses, reverse=True) and misses[-1] < 0.15
-
-
-def test_t_fixup_is_linear_at_depth():
-    """Its order is that of the identity scaled by phi'(0); approached like 1/sqrt(L)."""
-    setting = Setting.of("t-fixup", "sgd", "tanh")
-    order = update_order(setting)
-    near, far = (abs(miss(setting, order, num)) for num in (10**3, 10**6))
-    assert 25 < near / far < 36
 
 
 # ---------------------------------------------------------------------------------------------- schemes of one's own
@@ -167,14 +121,6 @@ def test_residual_weights_other_than_one(norm, weight, opt, act, branch):
         assert abs(ratio - 1) < 1e-6
     else:
         assert is_right(setting, order)
-
-
-def test_an_exponent_without_its_infinite_product_is_not_given_a_coefficient():
-    """The settled formula alone is 4.5 per cent off at every depth: (1 + 0.045) = prod over the first layers."""
-    setting = custom("pre", ("9/10", "0"), "sgd", "gelu")
-    order = update_order(setting)
-    gaps = [predict_setting(setting, n).log10_update * math.log(10) - at(order.growth, n) for n in (10**4, 10**6)]
-    assert order.coefficient is nan and abs(gaps[0] - gaps[1]) < 1e-6  # a constant there is
 
 
 # ---------------------------------------------------------------------------------------------- known answers
@@ -233,9 +179,3 @@ def test_post_ln_explodes_for_every_activation_that_is_not_homogeneous():
         assert order.power is oo and 0 < float(rate) < 0.2
     for act in ("relu", "identity"):
         assert powers(order_of("post-ln", "sgd", act)) == (1, 0, 0)
-
-
-# ---------------------------------------------------------------------------------------------- N for L
-
-
-# ---------------------------------------------------------------------------------------------- mutants

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from functools import cache
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import theory.kernel.predict as kernel
-import theory.kernel.walk as kernel_walk
 from theory.kernel.predict import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
 from theory.kernel.update import step_of
 from theory.kernel.walk import Counted, Sums, Walk
@@ -70,20 +68,6 @@ def test_collapsed_tokens_leave_nothing_for_queries_and_keys() -> None:
     assert np.diff(gaps[100:270]).std() < 1e-3
 
 
-def test_a_smooth_activation_keeps_gaps_as_well() -> None:
-    walk = walked(post_ln(60, "gelu"), num_tokens=5)
-    gaps = np.log([stream.gap.max() for stream in walk.streams[0][1::2]])
-    assert gaps[-1] < math.log(1e-16)
-    steps = np.diff(gaps[20:])
-    assert steps.std() < 1e-2 * abs(steps.mean())
-
-
-def test_gradients_stay_bounded_and_grow_no_mode() -> None:
-    walk = deep()
-    assert max(abs(counted.exponent) for counted in walk.parts) < 10
-    assert all(math.isfinite(counted.part.square) for counted in walk.parts)
-
-
 def test_the_update_of_post_ln_is_linear_in_depth() -> None:
     v, fc2 = (np.exp(log_parts(deep(), role)) for role in ("v", "fc2"))
     for parts in (v, fc2):
@@ -131,38 +115,6 @@ def _shifted(sums: Sums, by: float) -> Sums:
 
 
 # ---------------------------------------------------------------- cost
-
-
-class Counting:
-    """How often something is made."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        self.count = 0
-        real = vars(kernel_walk)[name]
-
-        def made(*args: object, **rest: object) -> object:
-            self.count += 1
-            return real(*args, **rest)
-
-        monkeypatch.setattr(kernel_walk, name, made)
-
-
-def test_cost_is_linear_in_depth_and_one_walk_serves_all_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
-    passages, attentions = Counting(monkeypatch, "Passage"), Counting(monkeypatch, "Attention")
-    for num_layers in (1, 4, 16):
-        passages.count = attentions.count = 0
-        told: list[float] = []
-        optimizers = ("sgd", "adam", "lamb") if num_layers == 4 else ("sgd",)
-        predict_kernel(post_ln(num_layers), Inputs(num_tokens=3), optimizers, advance=told.append)
-        assert passages.count == REPLICATES * 2 * num_layers
-        assert attentions.count == 2 * REPLICATES * num_layers, "forward and backward"
-        assert sum(told) == pytest.approx(2 * 2 * num_layers)
-
-
-def test_points_get_no_more_with_depth() -> None:
-    points = [Walk(post_ln(n), Inputs(), frozenset(), 0, 1.0).asked.num_points for n in (1, 8, 64, 500)]
-    assert all(fewer_layers >= more_layers for fewer_layers, more_layers in itertools.pairwise(points))
-    assert min(points[-1]) >= 4
 
 
 # ---------------------------------------------------------------- errors of many sublayers

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import elliprg, gammaln
 
-from theory.kernel.gram import Gram, centred, factor, mean_abs, mean_root, nuclear
+from theory.kernel.gram import Gram, centred, mean_abs, mean_root, nuclear
 
 EPS = float(np.finfo(float).eps)
 GAPS = (1e-1, 1e-5, 1e-12, 1e-16, 1e-20, 1e-100, 1e-300)
@@ -98,17 +98,6 @@ def test_centring_keeps_the_digits_of_small_gaps() -> None:
     assert np.allclose(Gram(1.0, gap).centred(np.zeros(2)), [[2e-60, -2e-60], [-2e-60, 2e-60]], rtol=4 * EPS, atol=0)
 
 
-def test_equal_tokens_are_centred_to_exactly_nothing() -> None:
-    assert (Gram(3.7, np.zeros((5, 5))).centred(np.zeros(5)) == 0).all()
-
-
-@pytest.mark.parametrize("rank", [1, 3, 6])
-def test_factor_is_a_root(rank: int) -> None:
-    x = vectors(6, rank) * np.geomspace(1, 1e-3, rank)
-    root = factor(x @ x.T)
-    assert np.allclose(root @ root.T, x @ x.T, rtol=0, atol=20 * EPS * (x @ x.T).max())
-
-
 # ---------------------------------------------------------------- E sqrt(z^T C z)
 
 TRAPEZOID = 1e-5
@@ -118,17 +107,6 @@ TRAPEZOID = 1e-5
 def of_three(values: tuple[float, ...]) -> float:
     """E sqrt(sum_i a_i z_i^2) of three: the mean of |z|, sqrt(8 / pi), times Carlson's R_G, a mean over the sphere."""
     return math.sqrt(8 / math.pi) * float(elliprg(*values))
-
-
-def of_pairs(values: list[float]) -> float:
-    """Each value twice: a sum of exponentials of means 2 a_i, whose density is a sum of exponentials."""
-    total = mpmath.mpf(0)
-    with mpmath.workdps(60):
-        exact = [mpmath.mpf(a) for a in values]
-        for i, a in enumerate(exact):
-            weight = mpmath.fprod(a / (a - b) for j, b in enumerate(exact) if j != i)
-            total += weight * mpmath.sqrt(2 * a) * mpmath.gamma(mpmath.mpf(3) / 2)
-    return float(total)
 
 
 def turned(values: list[float]) -> np.ndarray:
@@ -153,12 +131,6 @@ def test_rank_one_and_nothing() -> None:
 def test_any_three_eigenvalues(logs: tuple[float, float, float]) -> None:
     values = [10**x for x in logs]
     assert float(mean_root(np.diag(values))) == pytest.approx(of_three(tuple(values)), rel=TRAPEZOID)
-
-
-@given(st.lists(st.integers(-40, 40), min_size=2, max_size=6, unique=True))
-def test_any_pairs_of_eigenvalues(steps: list[int]) -> None:
-    values = [1.5**step for step in steps]
-    assert float(mean_root(np.diag([*values, *values]))) == pytest.approx(of_pairs(values), rel=TRAPEZOID)
 
 
 def test_forms_that_are_turned_and_stacked() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -46,24 +44,10 @@ def test_moments_are_nearer_to_a_normals_than_random_ones_are(which: tuple[int, 
     assert (np.array(quasi) < np.min(random, axis=0)).all()
 
 
-def test_more_dimensions_than_one_sequence_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_points, "_MOST_DIMENSIONS", 8)
-    kernel_points._base.cache_clear()
-    assert np.unique(kernel_points._base(256, 24)[0], axis=1).shape[1] == 24, "no coordinate repeats another"
-    assert errors(normals(2048, (21,), (2, 0)))[0] < 0.01
-
-
 def test_no_coordinate_stands_still() -> None:
     """One that does has the same error in every sublayer, which the replicates do not see."""
     here, there = normals(4, (300,), (0, 0)), normals(4, (300,), (1, 0))
     assert not np.isclose(here, there, atol=1e-9).all(0).any()
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Points of other constants are not kept for other tests."""
-    yield
-    kernel_points._base.cache_clear()
 
 
 def test_a_sequence_is_not_asked_for_more_than_it_has() -> None:

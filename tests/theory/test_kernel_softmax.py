@@ -230,6 +230,3 @@ def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
     assert outside(case, means) == set()
     assert len(means) == 12
     assert outside(case, {name: 1.25 * value for name, value in means.items()}) == set(means)
-
-
-# ---------------------------------------------------------------- heads of some size

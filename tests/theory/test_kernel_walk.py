@@ -14,7 +14,6 @@ from scipy.special import stdtrit
 from theory.kernel.duals import dual
 from theory.kernel.predict import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel, unit_power
 from theory.kernel.setting import PLACES
-from theory.kernel.update import step_of
 from theory.meanfield.recursion import letters_of
 from theory.meanfield.update import predict
 from theory.schemes import SCHEMES, Scheme
@@ -71,10 +70,8 @@ def disagreeing(
     for optimizer, kernel in by_optimizer.items():
         scalar = predict(scheme, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind)
         rate = float(scheme.sign_lr_multiplier.subs(L, num_sublayers)) if optimizer == "adam" else 1.0
-        pairs = {"update": (rate * kernel.update, scalar.update)}
-        for role in ("fc1", "fc2"):
-            pairs[role] = (rate * kernel.roles[role], scalar.roles[role])
-        pairs["branch_weight"] = (rate * kernel.roles["branch_weight"], scalar.roles["branch_weight"])
+        pairs = {role: (rate * kernel.roles[role], scalar.roles[role]) for role in ("fc1", "fc2", "branch_weight")}
+        pairs["update"] = (rate * kernel.update, scalar.update)
         allowed = 1e-10 if optimizer in EXACT else drawn
         missed |= {
             (optimizer, role)
@@ -151,28 +148,6 @@ def test_equal_tokens_have_no_use_for_queries_and_keys(placement: str) -> None:
     assert different["q"] > 0
 
 
-@pytest.mark.parametrize("head_size", [None, 4])
-def test_queries_and_keys_count_by_their_product(head_size: int | None) -> None:
-    """What one gains and the other loses changes their own updates alone."""
-    large_q, large_k = (
-        at_few_points(Transformer(encoder=layers(2, q=q, k=k), head_size=head_size), TOKENS, ("sgd", "adam", "lamb"))
-        for q, k in ((2.0, 1.0), (1.0, 2.0))
-    )
-    assert near(
-        ratios(large_q["sgd"].roles, large_k["sgd"].roles), {"q": 1 / 4, "k": 4.0} | _vectors(large_q, large_k, "sgd")
-    )
-    assert near(
-        ratios(large_q["adam"].roles, large_k["adam"].roles),
-        {"q": 1 / 2, "k": 2.0} | _vectors(large_q, large_k, "adam"),
-    )
-    assert near(ratios(large_q["lamb"].roles, large_k["lamb"].roles), {})
-
-
-def _vectors(first: Mapping[str, KernelUpdate], second: Mapping[str, KernelUpdate], optimizer: str) -> dict[str, float]:
-    """Biases have q's, and none of k: theirs are not compared."""
-    return {"bias": first[optimizer].roles["bias"] / second[optimizer].roles["bias"]}
-
-
 BEFORE_NORMS = {"sub": ("v", "fc1"), "peri": ("out", "fc2"), "normformer": ("out", "fc1")}
 """A matrix whose output a norm sees, so that its gain is nothing: in relu's case also behind the activation."""
 
@@ -191,14 +166,6 @@ def test_a_gain_before_a_norm_is_nothing_but_the_matrix_own(placement: str) -> N
             moved = ratios(with_gain[optimizer].roles, without[optimizer].roles)
             is_nothing.append(near({r: x for r, x in moved.items() if r != "bias"}, dict.fromkeys(roles, gain**power)))
         assert all(is_nothing) == (activation == "relu" or "fc1" not in roles)
-
-
-def test_a_post_norm_sees_only_the_ratio_of_its_weights() -> None:
-    network = Transformer(encoder=layers(2))
-    scaled = replace(network, encoder=tuple(replace(s, residual_weight=3.0, branch_weight=3.0) for s in layers(2)))
-    tripled, plain = (at_few_points(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
-    for optimizer in OPTIMIZERS:
-        assert near(ratios(tripled[optimizer].roles, plain[optimizer].roles), {})
 
 
 def test_learning_rates_multiply_roles() -> None:
@@ -241,14 +208,6 @@ def test_a_sum_over_tokens_with_heads_of_their_own_is_a_sum_of_updates() -> None
     assert outside_errors(together, wanted, errors) == set()
     short = {role: value - alone[0].roles[role] for role, value in wanted.items()}
     assert outside_errors(together, short, errors) >= {"v", "out", "fc1", "fc2", "head", "embedding"}
-
-
-def test_equal_places_are_read_alike() -> None:
-    """Under a full attention every token's update is the last one's."""
-    network = Transformer(encoder=layers(2), placement="pre")
-    last, every = (predict_kernel(network, replace(TOKENS, readout=r), ("sgd",))["sgd"] for r in ("last", "sum"))
-    errors = {role: 4 * last.roles[role] * last.error[role] for role in last.roles}
-    assert outside_errors(every, {role: 4 * value for role, value in last.roles.items()}, errors) == set()
 
 
 def test_a_batch_of_unrelated_sequences_is_a_mean() -> None:
@@ -301,17 +260,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "batch_size": (lambda: Inputs(batch_size=-2), "batch_size is at least 1, not -2"),
     "too many": (lambda: Inputs(num_tokens=129, batch_size=2), "at most 256 tokens in all, not 2 x 129"),
     "correlation below": (lambda: Inputs(correlation=-0.1), "between 0 and 1, not at -0.1"),
-    "correlation above": (lambda: Inputs(correlation=1.5), "between 0 and 1, not at 1.5"),
     "readout": (lambda: Inputs(readout="first"), "readout .* not 'first'"),
     "loss": (lambda: Inputs(loss="mse"), "loss .* not 'mse'"),
     "num_classes": (lambda: Inputs(loss="ce", num_classes=1), "at least 2 classes, not 1"),
     "activation": (lambda: dual("swiglu"), "swiglu"),
-    "activation of a network": (
-        lambda: predict_kernel(Transformer(encoder=ONE, activation="swoglu"), Inputs(), ("sgd",)),
-        "swoglu",
-    ),
-    "rank one": (lambda: step_of("adafactor"), "adafactor: .* rank one"),
-    "unknown optimizer": (lambda: step_of("adamm"), "adamm"),
     "rank one, asked": (lambda: predict_kernel(Transformer(encoder=ONE), Inputs(), ("sgd", "adafactor")), "adafactor"),
     "unit of an unknown": (lambda: unit_power("adamm", "q"), "adamm"),
 }
@@ -325,18 +277,3 @@ def test_what_is_refused_is_named_in_one_line(what: str) -> None:
     text = str(caught.value)
     assert "\n" not in text
     assert re.search(message, text), text
-
-
-ALLOWED: tuple[Callable[[], object], ...] = (
-    lambda: Transformer(encoder=ONE, placement="normformer", norm_kind="rmsnorm"),
-    lambda: Transformer(encoder=ONE, decoder=(Sublayer(kind=SublayerKind.CROSS),)),
-    lambda: Inputs(num_tokens=1, batch_size=1, correlation=0.0, readout="sum", loss="ce", num_classes=2),
-    lambda: Inputs(correlation=1.0, num_classes=1),
-    lambda: Inputs(num_tokens=128, batch_size=2),
-    lambda: step_of("lars"),
-)
-
-
-@pytest.mark.parametrize("make", ALLOWED)
-def test_what_is_at_the_edge_is_not_refused(make: Callable[[], object]) -> None:
-    make()
