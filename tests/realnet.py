@@ -16,7 +16,7 @@ The matrices come in two ways that have one and the same law at every width:
   x (h . delta)/|x|^2 plus a Gaussian of scale gain |delta| / sqrt(d) orthogonal to x. It costs O(D) instead of O(D^2),
   so that widths of thousands and depths of a hundred are in reach.
 
-`tests/theory/test_meanfield_real.py` checks one against the other.
+`tests/sims/test_measure.py` checks implicit ones against the explicit ones of `sims`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from tests.scalarnet import moments, net
 
 ROLES = ("fc1", "fc2")
 SIGN_TYPE: tuple[str, ...] = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")
@@ -52,7 +55,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-# --- schemes, transcribed from DESIGN's table ------------------------------------------------------------------------
+# --- one network as plain numbers -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,60 +77,6 @@ class Stack:
         return len(self.a)
 
 
-PRE, SUB, PERI, POST = {"pre", "final"}, {"pre", "inner", "final"}, {"pre", "branch", "final"}, {"post"}
-
-
-def _constant(norms: set[str], a: float = 1.0, b: float = 1.0, w: float = 1.0, v: float = 1.0):
-    return lambda L: {"norms": norms, "a": [a] * L, "b": [b] * L, "w": [w] * L, "v": [v] * L}
-
-
-def _powers(norms: set[str], a: float = 0.0, b: float = 0.0, w: float = 0.0, v: float = 0.0):
-    """Each number a power of L."""
-    return lambda L: _constant(norms, L**a, L**b, L**w, L**v)(L)
-
-
-SCHEMES: dict[str, Callable[[int], dict]] = {
-    "post-ln": _constant(POST),
-    "pre-ln": _constant(PRE),
-    "sub-ln": _constant(SUB),
-    "peri-ln": _constant(PERI),
-    "normformer": _constant(SUB),
-    "deepnorm": lambda L: _constant(POST, a=L**0.25, w=(4 * L) ** -0.25, v=(4 * L) ** -0.25)(L),  # 8N = 4L
-    "su-sgd": _powers(POST, a=1 / 4, w=-1 / 4, v=-1 / 4),
-    "su-adam": _powers(POST, a=1 / 2, w=-1 / 2, v=-1 / 2),
-    "su-lamb": _powers(POST, w=-1 / 2, v=-1 / 2),
-    "su-pre-sgd": _powers(PRE, w=-1 / 2, v=-1 / 2),
-    "su-pre-adam": _powers(PRE, w=-1.0, v=-1.0),
-    "su-pre-lamb": _powers(PRE, w=-1 / 2, v=-1 / 2),
-    "sub-ln-gamma": lambda L: _constant(SUB, w=math.log(L) ** 0.5, v=math.log(L) ** 0.5)(L),
-    "admin": _constant(POST),  # and the residual weights by `admin_residual_weights`
-    "gpt2": _powers(PRE, v=-1 / 2),
-    "fixup": lambda L: _constant(set(), w=L**-0.5, v=0.0)(L),
-    "t-fixup": lambda L: _constant(set(), w=0.67 * (L / 2) ** -0.25, v=0.67 * (L / 2) ** -0.25)(L),
-    "rezero": _constant(set(), b=0.0),
-    "skipinit": _constant(set(), b=0.0),
-    "depth-mup": _powers(PRE, b=-1 / 2),
-    "completep": lambda L: _constant(PRE, b=2 / L)(L),
-    "ln-scaling": lambda L: {**_constant(PRE)(L), "c": [math.ceil(k / 2) ** -0.5 for k in range(1, L + 1)]},
-}
-
-
-def second_moment(activation: str, scale: float) -> float:
-    """E phi(scale z)^2, z ~ N(0, 1), by a fine trapezoid rule with the kink on a node."""
-    z = np.linspace(-12.0, 12.0, 96_001)
-    phi = ACTIVATIONS[activation](torch.from_numpy(scale * z)).numpy()
-    return float(np.sum(phi**2 * np.exp(-(z**2) / 2)) * (z[1] - z[0]) / math.sqrt(2 * math.pi))
-
-
-def admin_residual_weights(w: Sequence[float], v: Sequence[float], activation: str) -> list[float]:
-    """Admin's profile: a_l^2 = 1 + sum_{j<l} Var f_j, where every branch reads a stream of variance one."""
-    weights, total = [], 1.0
-    for w_l, v_l in zip(w, v, strict=True):
-        weights.append(math.sqrt(total))
-        total += v_l**2 * second_moment(activation, w_l)
-    return weights
-
-
 def scheme_numbers(
     name: str,
     num_sublayers: int,
@@ -137,14 +86,20 @@ def scheme_numbers(
     w: Sequence[float] | None = None,
     v: Sequence[float] | None = None,
 ) -> Stack:
-    numbers = {"c": [1.0] * num_sublayers, **SCHEMES[name](num_sublayers)}
-    numbers["w"], numbers["v"] = w or numbers["w"], v or numbers["v"]
-    if name == "admin":
-        numbers["a"] = admin_residual_weights(numbers["w"], numbers["v"], activation)
-    lr = {optimizer: num_sublayers**-0.5 for optimizer in SIGN_TYPE} if name == "depth-mup" else {}
-    lists = {key: tuple(float(x) for x in numbers[key]) for key in "abcwv"}
+    """A scheme as `tests.scalarnet` has it. Admin's a_l^2 is 1 + sum_{j<l} Var f_j: branches read variance 1."""
+    made = net(name, num_sublayers)
+    w, v = w or made.w, v or made.v
+    if made.a is None:
+        added = (v_l**2 * moments(activation, w_l)["second"] for w_l, v_l in zip(w[:-1], v[:-1], strict=True))
+        made.a = [math.sqrt(total) for total in accumulate(added, initial=1.0)]
+    a, b, c, w, v = (tuple(map(float, numbers)) for numbers in (made.a, made.b, made.c, w, v))
+    rates = dict.fromkeys(SIGN_TYPE, made.sign_lr)
     return Stack(
-        **lists, norms=frozenset(numbers["norms"]), activation=activation, norm_kind=norm_kind, lr_multiplier=lr
+        **{"a": a, "b": b, "c": c, "w": w, "v": v},
+        norms=frozenset(made.norms.split()),
+        activation=activation,
+        norm_kind=norm_kind,
+        lr_multiplier=rates,
     )
 
 
@@ -282,11 +237,8 @@ def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: st
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One functional's mean over independent networks at several widths, and what it tends to as 1/d -> 0."""
+    """What one functional's mean over independent networks at several widths tends to as 1/d -> 0."""
 
-    widths: tuple[int, ...]
-    means: tuple[float, ...]
-    errors: tuple[float, ...]  # standard errors
     limit: float
     limit_error: float
     freedom: int  # of the least certain standard error
@@ -305,44 +257,22 @@ def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 
         covariance = np.linalg.inv(scaled.T @ scaled)
         limit = float((covariance @ scaled.T @ (means / errors))[0] / scale[0])
         limit_error = float(math.sqrt(covariance[0, 0]) / scale[0])
-    return Curve(
-        widths=tuple(widths),
-        means=tuple(map(float, means)),
-        errors=tuple(map(float, errors)),
-        limit=limit,
-        limit_error=limit_error,
-        freedom=min(map(len, samples)) - 1,
-    )
+    return Curve(limit=limit, limit_error=limit_error, freedom=min(map(len, samples)) - 1)
 
 
-def measure_curves(
-    stack: Stack,
-    widths: Sequence[int],
-    num_seeds: Sequence[int],
-    seed: int,
-    *,
-    degree: int = 2,
-    matrices: str = "implicit",
-) -> dict[tuple[str, str], Curve]:
-    """By (functional, role): independent networks at each width, and their limit."""
-    runs = [
-        measure(stack, width, number, seed + index, matrices=matrices)
-        for index, (width, number) in enumerate(zip(widths, num_seeds, strict=True))
-    ]
-    return {key: extrapolate(widths, [run[key] for run in runs], degree) for key in runs[0]}
+def limits(stack: Stack, widths: Sequence[int], relative_error: float, seed: int) -> dict[tuple[str, str], Curve]:
+    """By (functional, role): the limit, of as many independent networks per width as bring its standard error to
+    `relative_error` of it, for every functional.
 
-
-def plan(stack: Stack, widths: Sequence[int], relative_error: float, seed: int, *, num_pilot: int = 128) -> list[int]:
-    """How many networks per width bring the limit's standard error to `relative_error` of it, for every functional.
-
-    From the scatter of a pilot that is thrown away, so that the sample proper is independent of its size. Every width
-    gets the same standard error s; the limit's is then s times a factor that the widths alone decide.
+    How many that is says the scatter of a pilot that is thrown away, so that the sample proper is independent of its
+    size. Every width gets the same standard error s; the limit's is then s times a factor that the widths alone decide.
     """
     design = np.vander(widths[0] / np.array(widths, dtype=float), 3, increasing=True)
     factor = math.sqrt(np.linalg.inv(design.T @ design)[0, 0])
-    numbers = []
+    runs = []
     for index, width in enumerate(widths):
-        pilot = measure(stack, width, num_pilot, seed + 1_000 + index)
+        pilot = measure(stack, width, 128, seed + 1_000 + index)
         scatters = [float(p.std() / p.mean()) for (_, role), p in pilot.items() if role == "update" and p.any()]
-        numbers.append(max(num_pilot, math.ceil((max(scatters, default=0.0) * factor / relative_error) ** 2)))
-    return numbers
+        number = max(128, math.ceil((max(scatters, default=0.0) * factor / relative_error) ** 2))
+        runs.append(measure(stack, width, number, seed + index))
+    return {key: extrapolate(widths, [run[key] for run in runs]) for key in runs[0]}
