@@ -42,13 +42,6 @@ def execute(config: dict[str, Any]) -> dict[str, Any]:
     return right(config)
 
 
-def die_at_3(config: dict[str, Any]) -> dict[str, Any]:
-    log(config["folder"], "start", config["n"])
-    if config["n"] == 3:
-        os._exit(1)
-    return right(config)
-
-
 def tell_threads(config: dict[str, Any]) -> dict[str, Any]:
     return {"omp": os.environ["OMP_NUM_THREADS"], "has_torch": "torch" in sys.modules}
 

@@ -9,16 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sims.training import corpora
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def random_text(num_bytes: int) -> bytes:
-    return np.random.default_rng(0).integers(256, size=num_bytes, dtype=np.uint8).tobytes()
 
 
 MODULE = b"""import os
@@ -51,30 +46,10 @@ def test_source_is_compiled_and_never_run() -> None:
     assert list(pairs) == [b"raise SystemExit('run')"]
 
 
-def test_a_phone_sounds_most_like_itself() -> None:
-    frames, spoken = corpora.utterance(0, 2000)
-    means = np.stack([frames[spoken == phone].mean(0) for phone in range(corpora.NUM_PHONES)])
-
-    def most_like(spectra: np.ndarray) -> list[int]:
-        return ((means[:, None] - spectra) ** 2).sum(-1).argmin(1).tolist()
-
-    assert most_like(corpora.phones()) == list(range(corpora.NUM_PHONES))
-    assert most_like(np.roll(corpora.phones(), 1, axis=0)) != list(range(corpora.NUM_PHONES))
-    lengths = [len(list(run)) for _, run in itertools.groupby(spoken)][:-1]
-    assert (min(lengths), max(lengths)) == (2, 8)
-    assert not np.array_equal(frames, corpora.utterance(1, 2000)[0])
-
-
 def test_the_split_is_that_of_the_hash() -> None:
     assert [i for i in range(60) if corpora.is_held_out(b"%d" % i)] == [0, 7, 9, 10, 33, 40, 44, 51, 57, 59]
     share = sum(corpora.is_held_out(b"%d" % i) for i in range(10_000)) / 10_000
     assert abs(share - 0.1) < 5 * (0.09 / 10_000) ** 0.5
-
-
-def test_equal_blocks_are_on_one_side() -> None:
-    text = random_text(40 * corpora.BLOCK)
-    once, twice = corpora.sides(corpora.blocks(text)), corpora.sides(corpora.blocks(text + text))
-    assert twice == (once[0] * 2, once[1] * 2)
 
 
 def test_another_process_finds_the_same_examples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +79,6 @@ def test_pairs_are_stripped_distinct_and_not_empty(tmp_path: Path) -> None:
     for file, content in zip(files, (b"x \r\ny\n\nx\nz", b"1\n2\n3\n 1\n\n"), strict=True):
         file.write_bytes(content)
     assert corpora.parallel_pairs((str(files[0]), str(files[1]))) == (((b"x", b"1"), (b"y", b"2")), 5)
-
-
-def test_a_python_without_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    with pytest.raises(ValueError, match=r"no source of the standard library in .*: give a text of your own"):
-        corpora.standard_library.__wrapped__()
 
 
 def test_the_library_is_taken_without_its_tests_and_what_is_installed(

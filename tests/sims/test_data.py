@@ -180,12 +180,6 @@ def test_digits_ask_at_the_class_token_only() -> None:
     assert abs(held_out.mean()) > rounding  # standardised by the training images, not by its own
 
 
-def test_patches_are_two_by_two_row_by_row() -> None:
-    image = np.arange(64).reshape(1, 8, 8)
-    assert data.cut(image)[0, :2].tolist() == [[0, 1, 8, 9], [2, 3, 10, 11]]
-    assert data.cut(image)[0, 4].tolist() == [16, 17, 24, 25]
-
-
 def test_masked_patches_hide_what_they_ask_for() -> None:
     batch = task("masked-patches").batch(SIZE, 0, 0)
     is_masked = batch.inputs[..., -1] == 1
@@ -277,14 +271,6 @@ def test_a_batch_is_a_function_of_its_arguments(name: str) -> None:
     assert not same(examples.batch(8, 5, 3), first)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_held_out_begins_with_the_same_examples(name: str) -> None:
-    examples = task(name)
-    few, many = examples.held_out(5), examples.held_out(50)
-    assert same(few, Batch(many.inputs[:5], None, many.labels[:5]))
-    assert not same(few, Batch(many.inputs[5:10], None, many.labels[5:10]))
-
-
 def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
     digests = [task(name).digest for name in NAMES]
     assert len(set(digests)) == len(NAMES)
@@ -308,15 +294,6 @@ def test_the_guess_is_the_least_loss_of_a_constant_answer(name: str) -> None:
 # --- the user's own files
 
 
-def test_packed_text_is_the_same_text(tmp_path: Path) -> None:
-    text = random_text(60_000)
-    plain, packed = (write(tmp_path / file, text) for file in ("text", "text.gz"))
-    a, b = (load(DataConfig(name="masked", text=path)) for path in (plain, packed))
-    assert a.digest == b.digest
-    assert same(a.batch(8, 0, 0), b.batch(8, 0, 0))
-    assert plain in a.about
-
-
 def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
     files = own_lines(tmp_path)
     packed = [write(Path(file + ".gz"), Path(file).read_bytes()) for file in files]
@@ -336,19 +313,6 @@ def test_a_pair_fits_when_its_target_leaves_room_for_the_end(tmp_path: Path) -> 
     loaded = load(DataConfig(name="translation", parallel=files, num_tokens=8))
     assert sum(side.num_examples for side in sides(loaded)) == 100
     assert set(loaded.batch(SIZE, 0, 0).labels[:, -1].tolist()) == {256}
-
-
-def test_only_the_first_of_very_many_lines_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora, "MAX_PAIRS", 150)
-    monkeypatch.setattr(corpora, "MAX_TEXT_BYTES", 50_000)
-    assert "150 of 200 lines" in data.translation(DataConfig(name="translation", parallel=own_lines(tmp_path))).about
-    own = data.text(DataConfig(text=write(tmp_path / "text.gz", random_text(60_000)), num_tokens=1))
-    assert sum(side.num_examples + 1 for side in sides(own)) == 50_000
-
-
-def test_json_gives_the_pair_of_files_as_a_list(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"name": "translation", "parallel": list(own_lines(tmp_path))}
-    assert load(DataConfig(**options)) is load(DataConfig(**{**options, "parallel": tuple(options["parallel"])}))
 
 
 # --- what is refused
@@ -396,11 +360,6 @@ def test_files_that_do_not_do_are_refused(tmp_path: Path, case: str) -> None:
     if "too short" not in message:
         with pytest.raises(ValueError, match=message):
             load(DataConfig(name="translation", parallel=own))
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
-        load(DataConfig(text=str(tmp_path)))
 
 
 def test_files_that_are_not_aligned_are_refused(tmp_path: Path) -> None:

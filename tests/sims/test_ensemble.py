@@ -17,11 +17,10 @@ from sims.ensemble import (
     NotEnoughMemoryError,
     bytes_of_member,
     members_at_once,
-    num_parameters,
 )
 from sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
 from sims.optim import NORMALISATION, OPTIMIZERS, first_step
-from sims.update import Inputs, Task, draw_inputs, first_order, layers_of, objective, roles_of
+from sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
 from tests.memory import Peak
 
 D, T, B = 12, 5, 2
@@ -98,10 +97,14 @@ def plain_objective(model: Transformer, hidden: Tensor, labels: Tensor, task: Ta
     return (hidden[:, -1] @ head[0]).mean()
 
 
-def compare(model: Ensemble, each: list[Member], inputs: Inputs, task: Task, *, keeps_steps: bool = False) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_each_member_is_its_own_model(case: str) -> None:
     """Forward pass, gradients and update of each member against the plain model of its config and seed."""
+    rest, task = CASES[case]
+    each = members(rest, task)
+    model, inputs = Ensemble(each), draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
     hidden = model(inputs.x, inputs.y)
-    order = first_order(model, inputs, task, ["sgd", *OPTIMIZERS], keeps_steps=keeps_steps)
+    order = first_order(model, inputs, task, ["sgd", *OPTIMIZERS])
     total = objective(model, hidden, inputs, task)
     names = [name for name, _ in model.named_parameters()]
     parameters = dict(model.named_parameters())
@@ -139,7 +142,7 @@ def compare_update(
         parts = name.removeprefix("_weights.").split("_")
         rate = 1.0
         if len(parts) > 1 and parts[1].isdigit():
-            rate = side_of(member.config, parts[0])[int(parts[1])].lr_multipliers.get(role, 1.0)
+            rate = dict(member.config.sides)[parts[0]][int(parts[1])].lr_multipliers.get(role, 1.0)
         step = first_step(optimizer, grads[name], weight.detach(), weight.dim(), is_branch=role in BRANCH_ROLES)
         value = rate * float((grads[name] * step).sum()) / (constant * D**power)
         sums[role] = sums.get(role, 0.0) + value
@@ -155,40 +158,12 @@ def compare_update(
         assert by_layer[role] == pytest.approx(list(of_role.values()), rel=1e-8, abs=1e-13)
 
 
-def side_of(config: ModelConfig, side: str) -> tuple[SublayerConfig, ...]:
-    return dict(config.sides)[side]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_each_member_is_its_own_model(case: str) -> None:
-    rest, task = CASES[case]
-    each = members(rest, task)
-    compare(Ensemble(each), each, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task)
-
-
-@pytest.mark.parametrize("case", ["affine and biases", "trained branch weights"])
-def test_steps_that_are_kept_say_the_same(case: str) -> None:
-    rest, task = CASES[case]
-    each = members(rest, task)
-    inputs = draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
-    compare(Ensemble(each), each, inputs, task, keeps_steps=True)
-
-
 # ---------------------------------------------------------------- and what is wrong is found
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"d_model": 24},
-        {"placement": "pre"},
-        {"encoder": alternating(3)},
-        {"encoder": alternating(2, trains_branch_weight=True)},
-        {"decoder": decoder_layers(1)},
-        {"has_bias": True},
-        {"attention_scale": 1.0},
-        {"vocab_size": 3},
-    ],
+    [{"d_model": 24}, {"placement": "pre"}, {"encoder": alternating(2, trains_branch_weight=True)}],
 )
 def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
     config = ModelConfig(encoder=alternating(2), d_model=D)
@@ -197,16 +172,10 @@ def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
     Ensemble([Member(config, 0), Member(replace(config, encoder=alternating(2, residual_weight=2.0)), 1)])
 
 
-def test_no_members_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one member"):
-        Ensemble([])
-
-
 # ---------------------------------------------------------------- memory
 
 
 SIZES: dict[str, tuple[dict[str, Any], Task]] = {
-    "narrow, many tokens": ({"encoder": alternating(6), "d_model": 16, "num_heads": 4}, Task(num_tokens=64)),
     "encoder-decoder": (
         {"encoder": alternating(4), "decoder": decoder_layers(2), "d_model": 32, "placement": "normformer"},
         Task(num_tokens=32),
@@ -218,33 +187,20 @@ SIZES: dict[str, tuple[dict[str, Any], Task]] = {
         },
         Task(num_tokens=32),
     ),
-    "ffn": ({"encoder": (SublayerConfig(kind="ffn"),) * 8, "d_model": 48, "ffn_ratio": 1}, Task()),
     "recomputes": ({"encoder": alternating(8), "d_model": 32, "recomputes": True}, Task(num_tokens=64)),
 }
 
 
-def peak_and_bound(case: str) -> tuple[int, int]:
+@pytest.mark.parametrize("case", SIZES)
+def test_what_a_member_is_said_to_take_is_enough_and_not_much_more(case: str) -> None:
     rest, task = SIZES[case]
     config = task.on(ModelConfig(**rest))
     with Peak() as peak:
         model = Ensemble([Member(config, 0)])
         inputs = draw_inputs(config, task, [0], torch.float64, "cpu")
         first_order(model, inputs, task, ["sgd", "adam", "lamb"])
-    vectors = task.num_tokens * task.batch_size
-    return peak.most, bytes_of_member(config, vectors, task.num_tokens, 8)
-
-
-@pytest.mark.parametrize("case", SIZES)
-def test_what_a_member_is_said_to_take_is_enough_and_not_much_more(case: str) -> None:
-    taken, said = peak_and_bound(case)
-    assert taken <= said <= 3 * taken
-
-
-def test_parameters_are_counted() -> None:
-    for rest, task in SIZES.values():
-        config = task.on(ModelConfig(**rest))
-        counted = sum(parameter.numel() for parameter in Transformer(config, 0).parameters())
-        assert counted <= num_parameters(config) <= 1.2 * counted
+    said = bytes_of_member(config, task.num_tokens * task.batch_size, task.num_tokens, 8)
+    assert peak.most <= said <= 3 * peak.most
 
 
 def test_one_network_that_does_not_fit_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +228,3 @@ def test_no_two_gradients_are_held_at_once() -> None:
     first_order(model, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task, ["adam"])
     assert alive == [1] * len(list(model.parameters()))
     assert all(parameter.grad is None for parameter in model.parameters())
-    inputs = draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
-    objective(model, model(inputs.x, inputs.y), inputs, task).sum().backward()  # without it they pile up
-    assert max(alive) == len(list(model.parameters()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -124,28 +124,9 @@ def test_every_kind_of_data_gives_logits_that_need_every_parameter(name: str, tm
     logits = network(batch.inputs, batch.decoder_inputs)
     assert logits.shape == (*batch.labels.shape, data.num_classes)
     functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED).backward()
-
-    def unused() -> set[str]:
-        return {
-            name for name, parameter in network.named_parameters() if parameter.grad is None or not parameter.grad.any()
-        }
-
-    # softmax is blind to a bias of the keys, whose gradient is rounding
-    assert all(name.endswith("k_bias") for name in unused())
-    network.tables["idle"] = nn.Parameter(torch.zeros(2, D))
-    assert "tables.idle" in unused()
-
-
-def test_a_token_is_told_apart_by_its_position() -> None:
-    network = Network(model_for(TOKENS), TOKENS, 0)
-    tokens = torch.full((1, TOKENS.num_positions), 2)
-    torch.testing.assert_close(network.vectors(tokens[:, :3])[0], network.vectors(tokens)[0][:, :3])
-    logits = network(tokens)
-    assert not torch.allclose(logits[:, 1:], logits[:, :1].expand_as(logits[:, 1:]))
-    with torch.no_grad():
-        network.tables["positions"].zero_()
-    logits = network(tokens)
-    torch.testing.assert_close(logits[:, 1:], logits[:, :1].expand_as(logits[:, 1:]))
+    for part, parameter in network.named_parameters():
+        # softmax is blind to a bias of the keys, whose gradient is rounding
+        assert part.endswith("k_bias") or (parameter.grad is not None and parameter.grad.any()), part
 
 
 # --- roles, seeds
@@ -159,38 +140,15 @@ def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
     )
     network = Network(model_for(data, encoder=sublayers, has_qk_norm=True), data, 0)
     tagged = network.tagged()
-
-    def is_complete() -> bool:
-        return {name: id(p) for name, p, *_ in tagged} == {name: id(p) for name, p in network.named_parameters()}
-
-    assert is_complete()
+    assert {name: id(p) for name, p, *_ in tagged} == {name: id(p) for name, p in network.named_parameters()}
     for name, _, role, rate in tagged:
         assert role in (*BRANCH_ROLES, *OTHER_ROLES)
-        is_table = name.startswith("tables.")
-        assert is_table == (role == "embedding")
-        assert (role == "head") == name.endswith("head")
+        assert name.startswith("tables.") == (role == "embedding")
         assert rate == ({**RATES, "q": 0.25, "fc1": 0.5}.get(role, 1.0) if "encoder_" in name else 1.0)
     assert {"embedding", "head", "branch_weight", "norm_gain", "norm_bias", "bias"} < {role for *_, role, _ in tagged}
-    network.register_parameter("untagged", nn.Parameter(torch.zeros(2)))
-    assert not is_complete()
     network.core.register_parameter("untagged", nn.Parameter(torch.zeros(2)))
     with pytest.raises(ValueError, match="without a role: untagged"):
         network.tagged()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_weights_are_those_of_the_seed(dtype: torch.dtype) -> None:
-    network, same, other = (Network(model_for(BOTH_SIDES), BOTH_SIDES, seed, dtype=dtype) for seed in (3, 3, 4))
-    theirs, others = dict(same.named_parameters()), dict(other.named_parameters())
-    seen: set[float] = set()
-    for name, parameter in network.named_parameters():
-        assert parameter.dtype == dtype
-        assert torch.equal(parameter, theirs[name])
-        if parameter.dim() == 2:
-            assert not (parameter == others[name]).any()
-            first = float(parameter[0, 0].detach() / parameter.detach().std())
-            assert first not in seen  # no two are one draw, scaled
-            seen.add(first)
 
 
 # --- the same function as the model that is measured
@@ -198,17 +156,10 @@ def test_weights_are_those_of_the_seed(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_fused_kernels_are_the_same_function(placement: str) -> None:
-    flags = (False, True)
-    for norm_kind, has_affine, has_qk_norm, has_bias in product(("layernorm", "rmsnorm"), flags, flags, flags):
-        config = model_for(
-            BOTH_SIDES,
-            placement=placement,
-            norm_kind=norm_kind,
-            has_affine=has_affine,
-            has_qk_norm=has_qk_norm,
-            has_bias=has_bias,
-            norm_eps=1e-3,
-        )
+    names = ("has_affine", "has_qk_norm", "has_bias")
+    for norm_kind, *flags in product(("layernorm", "rmsnorm"), *[(False, True)] * len(names)):
+        has = dict(zip(names, flags, strict=True))
+        config = model_for(BOTH_SIDES, placement=placement, norm_kind=norm_kind, norm_eps=1e-3, **has)
         network = Network(config, BOTH_SIDES, 0, dtype=torch.float64)
         disturb(network)
         with torch.no_grad():
@@ -223,7 +174,6 @@ def test_fused_kernels_are_the_same_function(placement: str) -> None:
 def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
     network = Network(model_for(data, placement="sub"), data, 0)
     inputs = inputs_of(data)
-    at_start = network.as_ensemble()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
@@ -231,11 +181,9 @@ def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
         optimizer.step()
     with torch.no_grad():
         x, y = network.vectors(*inputs)
-        vectors = x[None].double(), None if y is None else y[None].double()
-        now, before = (model.logits(model(*vectors))[0].float() for model in (network.as_ensemble(), at_start))
-        torch.testing.assert_close(now, network(*inputs))
-        assert not torch.allclose(before, now)
-    assert {p.dtype for p in at_start.parameters()} == {torch.float64}
+        now = network.as_ensemble()
+        logits = now.logits(now(x[None].double(), None if y is None else y[None].double()))
+        torch.testing.assert_close(logits[0].float(), network(*inputs))
 
 
 # --- refusals
@@ -247,13 +195,10 @@ def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
         (TOKENS, {"decoder": decoder_layers(1)}, "the model has a decoder, and the data wants none"),
         (BOTH_SIDES, {"decoder": ()}, "the model has no decoder, and the data wants one"),
         (TOKENS, {"is_causal": True}, "is_causal is True of the model and False of the data"),
-        (replace(TOKENS, is_causal=True), {"is_causal": False}, "is_causal is False of the model and True of the data"),
-        (TOKENS, {"vocab_size": 11}, "vocab_size and num_outputs come from the data"),
         (TOKENS, {"num_outputs": 7}, "vocab_size and num_outputs come from the data"),
     ],
 )
 def test_a_model_that_does_not_fit_its_data_is_refused(data: Given, odd: dict[str, Any], words: str) -> None:
-    Network(model_for(data), data, 0)
     with pytest.raises(ValueError, match=words) as refusal:
         Network(model_for(data, **odd), data, 0)
     assert "\n" not in str(refusal.value)

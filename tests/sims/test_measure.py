@@ -144,16 +144,6 @@ def test_what_does_not_train_does_not_move() -> None:
     assert all(0 < -a < -b for a, b in zip(still["sgd/finite/logit"], moving["sgd/finite/logit"], strict=True))
 
 
-def test_no_network_is_built_before_memory_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("a network was built")
-
-    monkeypatch.setattr("sims.ensemble.available_bytes", lambda _: 1000)
-    monkeypatch.setattr(measure, "Ensemble", never)
-    with pytest.raises(NotEnoughMemoryError):
-        next(run(question(), range(2)))
-
-
 @pytest.mark.parametrize("size", [2, 64])
 def test_advance_sums_to_the_seeds(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_MOST_AT_ONCE", size)
@@ -173,20 +163,7 @@ def test_no_seeds_and_unknown_devices_are_refused() -> None:
     assert choose_device("cpu") == "cpu"
 
 
-@pytest.mark.parametrize("has_gpu", [True, False])
-def test_auto_is_a_gpu_where_there_is_one(has_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    assert choose_device("auto") == ("cuda" if has_gpu else "cpu")
-    if has_gpu:
-        assert choose_device("cuda") == "cuda"
-    else:
-        with pytest.raises(ValueError, match="torch sees no GPU here"):
-            choose_device("cuda")
-
-
 # ---------------------------------------------------------------- divergence
-
-FIVE_AND_ONE = (*alternating(5), SublayerConfig(kind="ffn"))
 
 
 def diverging(
@@ -218,16 +195,6 @@ def test_divergence_is_where_squares_overflow() -> None:
     pair, _, update = diverging(*short)
     assert pair == {0: Divergence("encoder", 4, "forward")}  # though no number is infinite: the update is 0
     assert update == 0
-
-
-def test_divergence_of_a_stream_without_norms() -> None:
-    config = ModelConfig(encoder=alternating(8), placement="none", d_model=8)
-    for gain, is_too_much in ((1e30, False), (1e100, True)):
-        much = SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
-        pair, _, _ = diverging(
-            replace(config, encoder=(*config.encoder[:5], much)), replace(config, encoder=FIVE_AND_ONE)
-        )
-        assert pair == ({0: Divergence("encoder", 6, "forward")} if is_too_much else {})
 
 
 def test_divergence_going_backward() -> None:
@@ -356,16 +323,6 @@ def loses_q_and_k(task: Task, dtype: str, lost: bool) -> None:
     assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
 
 
-def test_so_do_tokens_of_float64_that_are_a_unit_in_the_last_place_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def apart(config: ModelConfig, task: Task, seeds: Any, dtype: torch.dtype, device: str) -> Inputs:
-        drawn = draw_inputs(config, task, seeds, dtype, device)
-        units = torch.randn(drawn.x.shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
-        return replace(drawn, x=drawn.x * (1 + torch.finfo(dtype).eps * units))
-
-    monkeypatch.setattr(measure, "draw_inputs", apart)
-    loses_q_and_k(Task(num_tokens=8, correlation=1.0), "float64", True)
-
-
 @pytest.mark.parametrize("num_tokens", [3, 8])
 def test_q_and_k_of_tokens_that_are_the_same_are_0_or_lost(num_tokens: int) -> None:
     """Their gradients are 0. Where the processor computes equal rows alike, they come out as 0, which is right; where
@@ -378,35 +335,6 @@ def test_q_and_k_of_tokens_that_are_the_same_are_0_or_lost(num_tokens: int) -> N
         for name in (f"{optimizer}/q", f"{optimizer}/k"):
             assert (name in of_differences) != (name in result.unreliable)
         assert all(value > 0 for role in ("v", "out", "fc1", "fc2") for value in result.values[f"{optimizer}/{role}"])
-
-
-def test_float64_is_enough_until_tokens_are_the_same() -> None:
-    def lost(num_sublayers: int) -> set[str]:
-        asked = question(num_sublayers, task=Task(num_tokens=8), has_layers=True)
-        return set(probed(asked, range(2)))
-
-    assert not lost(60)
-    deep = lost(120)
-    assert "sgd/layer/q/60" in deep or "sgd/layer/q/59" in deep
-    assert all("/q/" in name or "/k/" in name for name in deep)
-
-
-def test_a_diverged_network_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, noisy = ({"sgd/q": torch.tensor([value, math.nan])} for value in (1.0, 1.5))
-    runs = iter([plain, plain, noisy])
-    monkeypatch.setattr(measure, "_by_role", lambda *_: next(runs))
-    assert probed(question(), range(2)) == {"sgd/q": 0.5}
-
-
-@pytest.mark.parametrize(("d_model", "lost"), [(2, True), (D, False)])
-def test_a_norm_of_two_numbers_leaves_only_rounding(d_model: int, lost: bool) -> None:
-    """They come out as 1 and -1 whatever they were, so the gradient before it is 0: as it is, or as rounding of it."""
-    config = ModelConfig(encoder=(SublayerConfig(kind="ffn"),) * 4, d_model=d_model, ffn_ratio=1)
-    result = together(Question(config=config), range(8))
-    is_named = "sgd/update" in result.unreliable
-    assert ("sgd/update" in result.values) != is_named
-    assert lost or not is_named
-    assert all((value == 0) == lost for value in result.values.get("sgd/update", []))
 
 
 # ---------------------------------------------------------------- against networks written for another purpose

@@ -102,15 +102,6 @@ def test_what_cannot_be_built_is_refused(change: dict[str, Any], said: str) -> N
         config(**change)
 
 
-def test_unknown_roles_are_refused() -> None:
-    with pytest.raises(ValueError, match="no role fc4"):
-        SublayerConfig(kind="ffn", gains={"fc4": 1.0})
-    with pytest.raises(ValueError, match="a sublayer is one of"):
-        SublayerConfig(kind="conv")
-    with pytest.raises(ValueError, match="needs the decoder's input"):
-        Transformer(config(decoder=decoder_layers(1)), 0)(inputs(1, 2, D))
-
-
 # ---------------------------------------------------------------- against a second writing of the same model
 
 WHERE = {
@@ -319,42 +310,6 @@ def test_a_whole_encoder_decoder_is_torch_s(placement: str, activation: str) -> 
 
 
 # ---------------------------------------------------------------- parameters
-
-
-def test_numbers_of_roles_reach_their_parameters() -> None:
-    rates = {"q": 2.0, "fc1": 3.0, "bias": 4.0, "norm_gain": 5.0, "norm_bias": 6.0, "branch_weight": 7.0}
-    sublayers = tuple(
-        SublayerConfig(
-            kind=kind,
-            branch_weight=0.5,
-            trains_branch_weight=True,
-            lr_multipliers={
-                role: rate for role, rate in rates.items() if role not in ("q", "fc1") or role in MATRICES[kind]
-            },
-        )
-        for kind in ("attention", "ffn")
-    )
-    model = Transformer(
-        config(encoder=sublayers, activation="swiglu", has_qk_norm=True, num_outputs=3, vocab_size=5), 10
-    )
-    for name, parameter, role in model.tagged():
-        assert model.lr_multipliers[name] == rates.get(role, 1.0)
-        assert model.num_dims[name] == parameter.dim()
-    roles = {name.removeprefix("_weights."): role for name, role in model.roles.items()}
-    assert roles["encoder_1_fc3"] == "fc3"
-    assert roles["encoder_0_q_norm_gain"] == "norm_gain"
-    assert roles["encoder_0_q_bias"] == "bias"
-    assert roles["encoder_0_branch_weight"] == "branch_weight"
-    weights = dict(model.named_parameters())
-    assert weights["_weights.encoder_0_branch_weight"].item() == 0.5
-    assert weights["_weights.head"].shape == (3, D)
-    assert model.logits(model(torch.tensor([[1, 2]]))).shape == (1, 2, 3)
-
-
-def test_a_name_given_twice_is_an_error() -> None:
-    model = Transformer(config(), 0)
-    with pytest.raises(ValueError, match="two parameters are named encoder_0_q"):
-        model._add("encoder_0_q", "q", torch.zeros(2))
 
 
 # ---------------------------------------------------------------- recomputation

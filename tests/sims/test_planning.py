@@ -67,13 +67,6 @@ def test_planned_shares_differ_as_often_as_planned() -> None:
     assert is_power(num_found(lambda rng: said(rng.binomial(num, p1), rng.binomial(num, p2))), power)
 
 
-@pytest.mark.parametrize(("p1", "p2"), [(1.0, 0.0), (0.2, 0.9)])
-def test_it_is_the_least_number(p1: float, p2: float) -> None:
-    num = seeds_for_shares(p1, p2)
-    assert power_of_shares(num, p1, p2) >= 0.9
-    assert all(power_of_shares(fewer, p1, p2) < 0.9 for fewer in range(2, num))
-
-
 def test_the_power_of_shares_is_that_of_all_outcomes() -> None:
     num, level = 4, 0.8
     first, second = (binom.pmf(range(num + 1), num, p).tolist() for p in (0.7, 0.2))

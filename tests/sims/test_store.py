@@ -226,15 +226,6 @@ def test_a_file_that_cannot_be_written_is_refused_in_one_line(path: Path, monkey
         Store(path)
 
 
-def test_an_empty_file_is_begun(path: Path) -> None:
-    """A process that was killed before its first commit leaves one."""
-    path.touch()
-    with Store(path) as store:
-        store.add(CONFIG, RESULT)
-    with Store(path) as store:
-        assert store.find(CONFIG) == RESULT
-
-
 @pytest.mark.parametrize("part", ["config", "result", "about"])
 def test_a_row_that_was_changed_is_told(path: Path, part: str) -> None:
     with Store(path) as store:
@@ -246,16 +237,6 @@ def test_a_row_that_was_changed_is_told(path: Path, part: str) -> None:
         with pytest.raises(ValueError, match=f"run {key(CONFIG)[:12]} does not fit") as caught:
             list(store.rows())
         assert "\n" not in str(caught.value)
-
-
-def test_a_row_under_another_key_is_told(path: Path) -> None:
-    with Store(path) as store:
-        store.add(CONFIG, RESULT)
-        with closing(sqlite3.connect(path)) as database:
-            database.execute("UPDATE runs SET config = replace(config, '0.001', '0.002')")
-            database.commit()
-        with pytest.raises(ValueError, match="has another configuration than it was stored with"):
-            list(store.rows())
 
 
 # ---------------------------------------------------------------- kill -9
@@ -398,17 +379,6 @@ def test_an_export_that_fails_leaves_what_was_there(path: Path) -> None:
             export(store, lines)
     assert lines.read_text(encoding="utf-8") == "before"
     assert sorted(file.name for file in path.parent.iterdir()) == ["runs.jsonl", "runs.sqlite"]
-
-
-def test_what_is_there_already_stays_as_it_is(path: Path) -> None:
-    lines = path.with_name("runs.jsonl")
-    with Store(path) as store:
-        store.add(CONFIG, {"n": 1})
-        export(store, lines)
-    lines.write_text(lines.read_text(encoding="utf-8").replace('"result": {"n": 1}', '"result": {"n": 2}'))
-    with Store(path) as store:
-        assert import_(store, lines) == 0
-        assert store.find(CONFIG) == {"n": 1}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
-from threading import Barrier
 from typing import Any
 
 import psutil
@@ -140,21 +139,6 @@ def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path)
     assert count_claims(tmp_path / FILE) == 0
 
 
-def test_two_sweeps_of_one_process_share_the_runs(tmp_path: Path) -> None:
-    both = Barrier(2)  # on a busy machine one sweep would else end before the other begins
-
-    def half() -> Report:
-        with sweeping.Logged(tmp_path / FILE) as store:
-            both.wait(PATIENCE)
-            return sweep(configs(str(tmp_path), ENOUGH), execute, store, lambda: ThreadPoolExecutor(2), at_once=4)
-
-    with ThreadPoolExecutor(2) as threads:
-        reports = [end.result() for end in [threads.submit(half) for _ in range(2)]]
-    assert [report.done + report.found for report in reports] == [ENOUGH] * 2
-    assert times_begun(tmp_path) == [1] * ENOUGH
-    assert not wrong(tmp_path, ENOUGH)
-
-
 class Clock:
     """For ``sims.training.sweep.time``: it goes on while somebody sleeps, and where a test says so."""
 
@@ -189,15 +173,6 @@ def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path, cloc
         assert clock.now >= 101
         assert other.claim(given[0])
         assert sweep(given, execute, store, threads, advance=end_the_other_s) == Report(found=3)
-
-
-def test_the_heart_beats_while_runs_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[str] = []
-    monkeypatch.setattr("sims.training.sweep.BEAT", 0.02)
-    monkeypatch.setattr(Store, "beat", lambda _: counted.append("beat"))
-    with Store(tmp_path / FILE) as store:
-        assert sweep(configs(str(tmp_path), 1, 0.3), execute, store, threads) == Report(done=1)
-    assert counted
 
 
 # ---------------------------------------------------------------- what goes wrong in a run
@@ -248,10 +223,6 @@ def test_a_worker_that_dies_takes_no_other_run_with_it(
 ) -> None:
     monkeypatch.setattr(OneDies, "incarnations", 0)
     dies_at_3(tmp_path, execute, OneDies, attempts)
-
-
-def test_so_it_is_of_processes(tmp_path: Path) -> None:
-    dies_at_3(tmp_path, sweeping.die_at_3, lambda: pool(1), 1)
 
 
 def dies_at_3(
@@ -328,12 +299,6 @@ def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: 
     with Store(tmp_path / FILE) as store:
         sweep([{}], sweeping.tell_threads, store, lambda: pool(1))
         assert store.find({}) == {"omp": "1", "has_torch": False}
-
-
-@pytest.mark.parametrize(("at_once", "attempts"), [(0, 1), (1, 0)])
-def test_numbers_of_runs_are_at_least_one(tmp_path: Path, at_once: int, attempts: int) -> None:
-    with Store(tmp_path / FILE) as store, pytest.raises(ValueError, match=r"\(allowed: 1 and up\)"):
-        sweep([], execute, store, threads, at_once=at_once, attempts=attempts)
 
 
 # ---------------------------------------------------------------- stopping

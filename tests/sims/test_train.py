@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
 from sims.optim import LAMB, LARS, MIXED, OPTIMIZERS, Lion, MuonWithAdamW, SignSGD, Sophia, group_options
 from sims.training import train as training
-from sims.training.data import HELD_OUT, IGNORED, Batch, DataConfig, load
+from sims.training.data import HELD_OUT, IGNORED, Batch, load
 from sims.training.frontend import Network
 from sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
 from tests.sims.training import (
@@ -122,15 +122,6 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
     whole = length(None)
     assert length(0.25 * whole) == pytest.approx(0.25 * whole)
     assert length(2 * whole) == whole
-
-
-def test_an_option_of_its_class_reaches_it() -> None:
-    config = replace(BASE, optimizer="sgd")
-    given = train(replace(config, optimizer_options={"momentum": 0.9}))
-    assert given.losses == train(replace(config, optimizer="momentum")).losses
-    assert given.losses != train(config).losses
-    with pytest.raises(ValueError, match=r"optimizer_options of sgd: .*unexpected keyword argument 'momentums'"):
-        train(replace(config, optimizer_options={"momentums": 0.9}))
 
 
 # --- schedules
@@ -293,14 +284,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
     assert looks[6].gradient_norms == {}  # no batch comes then
 
 
-def test_of_a_deep_network_the_first_and_the_last_gradient_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(BASE, model=replace(MODEL, encoder=alternating(4)), measure_at=(0,))
-    whole = train(config).looks[0].gradient_norms["encoder"]
-    monkeypatch.setattr(training, "_LARGEST_BY_SUBLAYER", 3)
-    assert train(config).looks[0].gradient_norms["encoder"] == [whole[0], whole[-1]]
-    assert len(set(whole)) == 4
-
-
 # --- what became of it
 
 
@@ -356,18 +339,6 @@ def test_a_loss_that_stays_above_the_start_has_diverged(learning_rate: float, pa
         assert result.reason.startswith("held-out loss")
 
 
-@pytest.mark.parametrize(
-    ("learning_rate", "num_steps", "outcome"), [(1e-9, 6, "stuck"), (0.02, 60, "trained"), (3.0, 6, "diverged")]
-)
-def test_real_runs_end_in_each_way(learning_rate: float, num_steps: int, outcome: str) -> None:
-    result = train(replace(BASE, learning_rate=learning_rate, num_steps=num_steps, batch_size=16))
-    assert result.outcome == outcome
-    assert result.has_trained == (outcome == "trained")
-    assert "\n" not in result.reason
-    assert result.held_out is not None
-    assert f"held-out loss {result.held_out:.4g}" in result.reason
-
-
 def test_the_rule_at_its_boundaries() -> None:
     run = training._Run(BASE, "cpu")
     start, guess = run.start, run.data.guess
@@ -421,14 +392,3 @@ def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any], good: l
         with pytest.raises(ValueError, match=rf"^{field} ") as refusal:
             TrainConfig(**{**known, field: value})
         assert "\n" not in str(refusal.value)
-
-
-def test_data_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    text = tmp_path / "a.txt"
-    data = DataConfig(text=str(text), num_tokens=4)
-    with pytest.raises(ValueError, match=r"a\.txt"):
-        train(replace(BASE, data=data))
-    text.write_bytes(b" ".join(b"%d" % (7919 * i) for i in range(3000)))
-    with pytest.raises(ValueError, match="is_causal is False of the model and True of the data"):
-        train(replace(BASE, data=data))
-    train(replace(BASE, data=data, model=replace(MODEL, is_causal=True), num_steps=1))

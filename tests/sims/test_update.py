@@ -145,16 +145,6 @@ def test_the_update_is_minus_the_tangent_of_the_objective(
         assert of_roles["update"].abs().min() > 1e-6  # so that the tolerance means something
 
 
-def test_what_roles_do_sums_to_what_all_do() -> None:
-    task = TASKS["ce, sum"]
-    model, inputs = setting(task)
-    step = first_order(model, inputs, task, ["adam"], keeps_steps=True).steps["adam"]
-    total = tangents(model, inputs, task, step)
-    parts = {role: tangents(model, inputs, task, step, [role]) for role in sorted(set(model.roles.values()))}
-    for name, value in total.items():
-        torch.testing.assert_close(torch.stack([part[name] for part in parts.values()]).sum(0), value)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_real_step_is_the_first_step(optimizer: str) -> None:
     task = TASKS["ce, last"]
@@ -300,11 +290,6 @@ def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice(r
         for role, value in roles_of(model, ours.functionals[optimizer]).items():
             is_same = torch.allclose(value, roles[role], rtol=1e-9, atol=0)
             assert is_same is not (repeats and role == "embedding"), (optimizer, role)
-
-
-def test_a_vocabulary_has_a_table_already() -> None:
-    with pytest.raises(ValueError, match=r"^trains_inputs is of input vectors: a vocabulary has a table"):
-        VECTORS.on(ModelConfig(encoder=alternating(1), vocab_size=8))
 
 
 # ---------------------------------------------------------------- what goes in
