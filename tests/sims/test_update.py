@@ -20,7 +20,6 @@ from sims.update import (
     draw_inputs,
     finite_changes,
     first_order,
-    layers_of,
     linear_up_to,
     objective,
     real_step,
@@ -228,24 +227,6 @@ def test_streams_are_what_they_are_called(placement: str) -> None:
     assert len({float(stream.token_correlation[0]) for stream in order.streams.values()}) == len(places)
 
 
-def test_layers_sum_to_their_roles_in_the_order_of_depth() -> None:
-    task = Task(num_tokens=T)
-    sublayers = tuple(
-        SublayerConfig(kind="ffn", lr_multipliers={"fc1": 10.0**index, "fc2": 10.0**index}) for index in range(12)
-    )
-    config = task.on(ModelConfig(encoder=sublayers, d_model=D, placement="post"))
-    model = Ensemble([Member(config, seed) for seed in SEEDS])
-    even = Ensemble([Member(replace(config, encoder=(SublayerConfig(kind="ffn"),) * 12), seed) for seed in SEEDS])
-    inputs = draw_inputs(config, task, SEEDS, torch.float64, "cpu")
-    ours, plain = (first_order(network, inputs, task, ["adam"]).values["adam"] for network in (model, even))
-    roles, layers, plain_layers = roles_of(model, ours), layers_of(model, ours), layers_of(even, plain)
-    for role in ("fc1", "fc2"):
-        torch.testing.assert_close(torch.stack(layers[role]).sum(0), roles[role])
-        for index in range(12):
-            torch.testing.assert_close(layers[role][index], 10.0**index * plain_layers[role][index])
-    torch.testing.assert_close(roles["fc1"] + roles["fc2"], roles["update"])
-
-
 def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> None:
     task = Task()
     config = task.on(ModelConfig(encoder=(SublayerConfig(kind="ffn"),) * 2, d_model=64, ffn_ratio=1))
@@ -267,8 +248,7 @@ def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> 
 VECTORS = replace(TASKS["ce, sum"], trains_inputs=True)
 
 
-@pytest.mark.parametrize("repeats", [False, True])
-def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice(repeats: bool) -> None:
+def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice() -> None:
     model, inputs = setting(VECTORS)
     assert inputs.y is not None
     size, plain = B * T, replace(VECTORS, trains_inputs=False)
@@ -279,17 +259,13 @@ def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice(r
         for name, table in tables.items():
             side = {"_weights.encoder_embedding": inputs.x, "_weights.decoder_embedding": inputs.y}.get(name)
             table.copy_(own[name] if side is None else side.flatten(1, 2))
-        if repeats:  # two rows to us, of the same gradient, which a vocabulary adds up
-            tokens[:, 0, 1] = 0
-            inputs.x[:, 0, 1] = inputs.x[:, 0, 0]
-    names = ("sgd", "lars", "muon", *(() if repeats else ("adam", "lamb")))  # a sum of signs would not tell
+    names = ("sgd", "lars", "muon", "adam", "lamb")
     ours = first_order(model, inputs, VECTORS, names)
     theirs = first_order(with_table, Inputs(tokens, of_decoder, inputs.labels), plain, names)
     for optimizer in names:
         roles = roles_of(with_table, theirs.functionals[optimizer])
         for role, value in roles_of(model, ours.functionals[optimizer]).items():
-            is_same = torch.allclose(value, roles[role], rtol=1e-9, atol=0)
-            assert is_same is not (repeats and role == "embedding"), (optimizer, role)
+            torch.testing.assert_close(value, roles[role], rtol=1e-9, atol=0)
 
 
 # ---------------------------------------------------------------- what goes in
@@ -321,7 +297,6 @@ def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:
         ({"objective": "mse"}, "objective is one of logit, ce"),
         ({"correlation": 1.1}, "correlation lies between 0 and 1"),
         ({"num_tokens": 0}, "num_tokens is at least 1"),
-        ({"batch_size": 0}, "batch_size is at least 1"),
         ({"objective": "ce", "num_classes": 1}, "at least 2 classes"),
     ],
 )
