@@ -225,22 +225,6 @@ def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
         assert source in (held_out if corpora.is_held_out(path) else training)
 
 
-def shared_speakers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Speakers on both sides of the split."""
-    numbers: list[set[int]] = []
-    monkeypatch.setattr(
-        data, "spoken", lambda speakers, _: numbers.append({n % corpora.NUM_SPEAKERS for n in speakers})
-    )
-    data.speech(4)
-    training, held_out = numbers
-    assert len(training | held_out) == corpora.NUM_SPEAKERS
-    return training & held_out
-
-
-def test_no_speaker_is_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not shared_speakers(monkeypatch)
-
-
 def test_a_pair_keeps_its_side_when_others_come(tmp_path: Path) -> None:
     def held_out(num_lines: int) -> set[bytes]:
         files = own_lines(tmp_path, num_lines, str(num_lines))

