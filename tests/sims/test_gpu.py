@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 
 from sims import stats
 from sims.ensemble import Ensemble, Member
-from sims.measure import Question, choose_device, device_name, run
-from sims.model import ModelConfig, SublayerConfig, alternating
+from sims.model import ModelConfig, alternating
 from sims.training.data import DataConfig
 from sims.training.train import TrainConfig, train
 from sims.update import Inputs, Task, draw_inputs, first_order, roles_of
@@ -35,22 +33,6 @@ def test_the_same_weights_give_the_same_update(placement: str) -> None:
         theirs = roles_of(on_gpu, there.functionals[optimizer])
         for role, value in roles_of(on_cpu, here.functionals[optimizer]).items():
             torch.testing.assert_close(theirs[role].cpu(), value, rtol=1e-9, atol=1e-12)
-
-
-def test_what_is_drawn_there_is_of_the_same_distribution() -> None:
-    config = ModelConfig(encoder=tuple(SublayerConfig(kind="ffn") for _ in range(16)), d_model=256, ffn_ratio=1)
-    question = Question(config=config, optimizers=("sgd",))
-    here, there = (
-        [u for result in run(replace(question, device=device), range(64)) for u in result.values["sgd/update"]]
-        for device in ("cpu", "cuda")
-    )
-    assert stats.agrees(here, there).is_agreed
-    assert not stats.agrees(here, [1.5 * u for u in there]).is_agreed
-
-
-def test_auto_takes_it_and_names_it() -> None:
-    assert choose_device("auto") == "cuda"
-    assert device_name("cuda") == torch.cuda.get_device_name()
 
 
 SETTINGS: dict[str, Any] = {

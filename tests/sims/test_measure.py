@@ -135,17 +135,6 @@ def test_what_does_not_train_does_not_move() -> None:
     assert all(0 < -a < -b for a, b in zip(still["sgd/finite/logit"], moving["sgd/finite/logit"], strict=True))
 
 
-@pytest.mark.parametrize("size", [2, 64])
-def test_advance_sums_to_the_seeds(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_MOST_AT_ONCE", size)
-    told: list[float] = []
-    for asked in (question(2), question(2, decoder=decoder_layers(1), placement="sub")):
-        told.clear()
-        assert sum(len(part.seeds) for part in run(asked, range(3), told.append)) == 3
-        assert sum(told) == pytest.approx(3)
-        assert min(told) >= 0 and len(told) > 3
-
-
 def test_no_seeds_and_unknown_devices_are_refused() -> None:
     with pytest.raises(ValueError, match="no seeds"):
         next(run(question(), []))

@@ -72,18 +72,6 @@ def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int])
         assert (real - first_step("muon", grad, grad, 2)).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_members_of_an_ensemble_do_not_see_each_other(name: str, kind: str) -> None:
-    shape, num_dims = SHAPES[kind], len(SHAPES[kind])
-    scales = torch.tensor([[1e-3, 1.0, 0.0], [7.0, 1e5, 3.0]], dtype=torch.float64).reshape(2, 3, *(1,) * num_dims)
-    grads, weights = scales * normal(2, 3, *shape, seed=1), normal(2, 3, *shape, seed=2) / (1 + scales)
-    batched = first_step(name, grads, weights, num_dims)
-    for i, j in np.ndindex(2, 3):
-        alone = first_step(name, grads[i, j], weights[i, j], num_dims)
-        assert agree(batched[i, j], alone, alone)  # products of matrices round by their largest entries
-
-
 # --- gradients that are very small, or not numbers
 
 

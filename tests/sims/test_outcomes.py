@@ -53,13 +53,6 @@ def test_the_interval_of_a_share_always_holds(num: int) -> None:
         )
 
 
-def test_shares_of_none_and_of_all_have_intervals() -> None:
-    none, every = share(0, 5), share(5, 5)
-    assert (none.value, none.low, every.value, every.high) == (0, 0, 1, 1)
-    assert none.high == pytest.approx(1 - 0.025**0.2, rel=1e-9)
-    assert every.low == pytest.approx(0.025**0.2, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("successes", "num", "level", "says"),
     [(*counts, 0.95, "a share is of one run or more") for counts in ((-1, 5), (6, 5), (0, 0))]

@@ -111,19 +111,6 @@ def test_a_line_that_is_no_run_is_an_error_wherever_it_stands(path: Path, line: 
             read(path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"values": {"update": [1.0, math.inf]}}, UNLIKE),
-        ({"config": {"gain": math.nan}}, "not JSON compliant"),
-        ({"dtype": "int64"}, "a run does not fit: dtype"),
-    ],
-)
-def test_a_run_that_does_not_fit_is_not_made(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        run(**arguments)
-
-
 # ---------------------------------------------------------------- crashes
 
 

@@ -102,13 +102,6 @@ def test_a_key_is_of_the_content(config: dict[str, Any], rng: random.Random) -> 
 
 
 @pytest.mark.parametrize(
-    "other", [{"x": 2}, {"x": True}, {"x": "1"}, {"x": [1]}, {"x": None}, {"x": 1 + 2**-52}, {"y": 1}, {}]
-)
-def test_another_content_has_another_key(other: dict[str, Any]) -> None:
-    assert key(other) != key({"x": 1})
-
-
-@pytest.mark.parametrize(
     ("value", "says"),
     [
         ({"a": [0.0, {"b": math.nan}]}, "it.a[1].b: nan is not JSON (allowed: finite numbers, and null for none)"),
@@ -187,16 +180,6 @@ def test_what_is_no_store_is_refused_in_one_line_and_stays_as_it_is(path: Path, 
     assert "\n" not in text
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]  # nothing beside it
-
-
-@pytest.mark.parametrize(
-    ("name", "says"), [(".", "not a file"), ("no folder/runs", "unable to open"), ("pipe", "not a file")]
-)
-def test_a_place_where_no_file_can_be_is_refused_in_one_line(tmp_path: Path, name: str, says: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match=says) as caught:
-        Store(tmp_path / name)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -269,12 +269,6 @@ def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(
     assert not wrong(tmp_path, 5)
 
 
-def test_a_configuration_that_stands_twice_is_run_once(tmp_path: Path) -> None:
-    with Store(tmp_path / FILE) as store:
-        assert sweep(configs(str(tmp_path), 3) * 2, execute, store, threads) == Report(done=3)
-    assert times_begun(tmp_path) == [1] * 3
-
-
 def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: Path) -> None:
     with Store(tmp_path / FILE) as store:
         sweep([{}], sweeping.tell_threads, store, lambda: pool(1))
@@ -308,24 +302,6 @@ def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
     assert len({n for event, n in logged(tmp_path) if event == "kept"}) < 1000
     assert not wrong(tmp_path, 0)
     assert count_claims(tmp_path / FILE) == 0
-
-
-def test_an_interruption_waits_for_what_has_begun_and_keeps_it(tmp_path: Path) -> None:
-    """Of the process alone, at a moment when runs are under way: they are kept, and what has not begun is not begun."""
-    given = configs(str(tmp_path), 8, 0.3)
-
-    def interrupt(_: int) -> None:
-        if len(logged(tmp_path)) > 0:
-            raise KeyboardInterrupt
-
-    with Store(tmp_path / FILE) as store:
-        with pytest.raises(KeyboardInterrupt):
-            sweep(given, execute, store, threads, at_once=8, advance=interrupt)
-        begun = {n for event, n in logged(tmp_path) if event == "start"}
-        assert {config["n"] for config in given if store.find(config)} == begun
-        assert 0 < len(begun) < 8
-        assert count_claims(tmp_path / FILE) == 0
-        assert sweep(given, execute, store, threads) == Report(done=8 - len(begun), found=len(begun))
 
 
 def test_workers_end_with_the_process_that_sweeps(tmp_path: Path) -> None:
@@ -364,9 +340,3 @@ def test_a_cluster_sweeps(tmp_path: Path) -> None:
             assert report.failed[key(given[0])].startswith("KeyError: ")
             assert sweep(given, execute, store, lambda: cluster(address), at_once=4) == Report(done=4, found=8)
     assert not wrong(tmp_path, 12)
-
-
-def test_a_cluster_without_distributed_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match=r"^a cluster needs distributed, which is not there"):
-        cluster("tcp://127.0.0.1:1")

@@ -99,17 +99,6 @@ def test_a_cross_entropy_is_that_of_drawn_logits(inputs: Inputs) -> None:
         assert not agree(1.25 * value, samples[name]), name
 
 
-@pytest.mark.parametrize("inputs", CROSS_ENTROPIES[:2])
-def test_carried_draws_have_the_mean_size_of_all(inputs: Inputs) -> None:
-    """Which is smaller than the root of the mean square."""
-    sizes = np.sqrt(np.trace(drawn(inputs)["gradient"], axis1=1, axis2=2))
-    runs = [reading(inputs, replicate) for replicate in range(REPLICATES)]
-    carried = np.array([np.mean([math.sqrt(np.trace(draw)) for draw in run.carried]) for run in runs])
-    roots = np.array([math.sqrt(np.trace(run.gradient)) for run in runs])
-    assert agree(carried, sizes)
-    assert (carried < roots).all()
-
-
 # ---------------------------------------------------------------- one logit
 
 

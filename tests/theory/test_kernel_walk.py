@@ -180,14 +180,6 @@ def test_learning_rates_multiply_roles() -> None:
         assert 10 ** with_rates[optimizer].log10_update == pytest.approx(total, rel=1e-12)
 
 
-def test_the_last_token_sees_all_with_or_without_a_mask() -> None:
-    """In one attention; in two, what it sees has seen more."""
-    for num, same in ((1, True), (2, False)):
-        full = Transformer(encoder=(Sublayer(kind=SELF),) * num, placement="pre")
-        runs = [at_few_points(replace(full, is_causal=c), TOKENS, ("sgd",))["sgd"].roles for c in (True, False)]
-        assert near(ratios(*runs), {}) == same
-
-
 def outside_errors(update: KernelUpdate, wanted: Mapping[str, float], errors: Mapping[str, float]) -> set[str]:
     """The roles that are not what is wanted, by the stated errors (of four sets of points) at 1e-4 each."""
     reach = -float(stdtrit(REPLICATES - 1, 5e-5))
@@ -208,33 +200,6 @@ def test_a_sum_over_tokens_with_heads_of_their_own_is_a_sum_of_updates() -> None
     assert outside_errors(together, wanted, errors) == set()
     short = {role: value - alone[0].roles[role] for role, value in wanted.items()}
     assert outside_errors(together, short, errors) >= {"v", "out", "fc1", "fc2", "head", "embedding"}
-
-
-def test_a_batch_of_unrelated_sequences_is_a_mean() -> None:
-    """Of an activation without a mean, tokens of two sequences never meet: each has its part of the batch's update."""
-    network = Transformer(encoder=layers(2), activation="identity", is_causal=True)
-    single, three = (predict_kernel(network, Inputs(num_tokens=3, batch_size=b), ("sgd",))["sgd"] for b in (1, 3))
-    roles = (*MATRICES, "head", "embedding", "norm_gain")
-    wanted = {role: single.roles[role] / 3 for role in single.roles}
-    errors = {role: single.error[role] * wanted[role] for role in single.roles}
-    assert outside_errors(three, wanted, errors) & set(roles) == set()
-    relu = predict_kernel(replace(network, activation="relu"), Inputs(num_tokens=3, batch_size=3), ("sgd",))["sgd"]
-    alone = predict_kernel(replace(network, activation="relu"), Inputs(num_tokens=3), ("sgd",))["sgd"]
-    assert relu.roles["fc2"] > alone.roles["fc2"] / 3
-
-
-def test_a_decoder_is_a_walk_of_its_own() -> None:
-    """Without a branch in the cross-attention nothing reaches the encoder, and the decoder is a causal encoder."""
-    decoder = (Sublayer(kind=SELF), Sublayer(kind=CROSS, branch_weight=0.0), Sublayer(kind=FFN))
-    both = Transformer(encoder=layers(1), decoder=decoder)
-    closed = predict_kernel(both, TOKENS, ("sgd",))["sgd"].roles
-    alone = predict_kernel(Transformer(encoder=layers(1), is_causal=True), TOKENS, ("sgd",))["sgd"]
-    for role in MATRICES:
-        assert closed[role] == pytest.approx(alone.roles[role], rel=0.2), "other points"
-    assert all(closed[f"cross_{role}"] == 0 for role in ("q", "k", "v", "out"))
-    open_ = replace(both, decoder=(*decoder[:1], Sublayer(kind=CROSS), *decoder[2:]))
-    opened = predict_kernel(open_, TOKENS, ("sgd",))["sgd"].roles
-    assert all(opened[f"cross_{role}"] > 0 for role in ("q", "k", "v", "out"))
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.2])

@@ -13,7 +13,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Rational, sympify
+from sympy import Rational
 
 import theory.meanfield.closedform as closedform
 import theory.meanfield.recursion as recursion
@@ -233,11 +233,6 @@ def test_small_branches_of_one_s_own_take_no_digits(gain: str) -> None:
     setting = Setting.of(own, "sgd", "relu", "layernorm")
     form = closedform.closed_form(setting)
     assert form is not None
-    short, long = (from_closed_form(setting, form, length) for length in (50, 10**6))
-    assert short.update == pytest.approx(predict_setting(setting, 50).update, rel=1e-12)
-    order = update_order(setting)
-    assert sympify(str(order.coefficient)) == 2 / Rational(gain) ** 2
+    assert from_closed_form(setting, form, 50).update == pytest.approx(by_recursion(setting, 50).update, rel=1e-12)
+    assert update_order(setting).coefficient == 2 / Rational(gain) ** 2
     assert len(str(form.roles["fc1"])) < 200
-    s = float(Fraction(gain)) ** 4 / 2  # what a branch adds to a stream of 1
-    exact = float(Fraction(gain)) ** 2 / s * math.log1p(1e6 * s)  # the sum over l of g^2/(1 + s l), as an integral
-    assert long.update == pytest.approx(exact, rel=2 * s + 1e-5)

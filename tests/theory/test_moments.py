@@ -280,11 +280,3 @@ def test_scales_out_of_range_are_refused(scale: float) -> None:
         exact(GELU, Kind.MEAN, sp.S(-1))
     with pytest.raises(ValueError, match="factor must be positive"):
         inhomogeneity(GELU, -2)
-
-
-def test_precise_raises_where_its_two_quadratures_disagree() -> None:
-    """|phi| with two kinks inside one panel of the first rule; the second rule cuts the panel elsewhere."""
-    wiggle = u * (u - sp.Rational(4, 10)) * (u - sp.Rational(95, 100))
-    act = Activation(name="wiggle", positive=wiggle, negative=wiggle)
-    with pytest.raises(ArithmeticError, match=r"abs_mean of wiggle .* disagree"):
-        precise(act, Kind.ABS_MEAN, 1)

@@ -21,7 +21,6 @@ from tests.printed_rules import (
     gain_of,
     gains_of,
     half,
-    quarter,
     role,
     same,
     wrong_cells,
@@ -41,30 +40,6 @@ def test_printed_cell(key):
 
 
 # ---------------------------------------------------------------- families, relative updates, branches (S1)
-
-
-def test_families_of_su():
-    lam, alpha = init_gain, residual_weight
-    for name, family in (("sgd", 2 * N * (lam / alpha) ** 2), ("adam", 2 * N * lam / alpha)):
-        assert solve_rule("post", name).side("encoder").family.lhs == family
-    assert solve_rule("post", "lamb").side("encoder").family.lhs == 2 * N * lam**2 / alpha
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "select", "relative"),
-    [
-        ("sgd", None, (2 * N) ** -quarter),
-        ("sgd", "alpha-one", S.One),
-        ("sgd", "relative", S.One),
-        ("sgd", "lambda-one", (2 * N) ** -half),
-        ("adam", None, (2 * N) ** half),
-        ("adam", "relative", S.One),
-        ("lamb", None, S.One),
-        ("lamb", "symmetric", S.One),
-    ],
-)
-def test_relative_update(optimizer, select, relative):
-    assert same(solve_rule("post", optimizer, select=select).side("encoder").relative_update_order, relative)
 
 
 # ---------------------------------------------------------------- optimizers and branches never seen
