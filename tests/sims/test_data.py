@@ -82,16 +82,6 @@ def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
             assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < examples.decoder_vocab_size
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("num_tokens", [1, 4096])
-def test_one_token_and_the_most_tokens_are_possible(name: str, num_tokens: int) -> None:
-    if name == "translation" and num_tokens == 1:
-        with pytest.raises(ValueError, match="no pair to train on"):
-            task(name, num_tokens)
-        return
-    assert task(name, num_tokens).batch(2, 0, 0).labels.shape[0] == 2
-
-
 # --- labels
 
 
@@ -213,17 +203,6 @@ def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
     assert len(training) + len(held_out) == sum(len(source) for _, source in corpora.standard_library())
     for path, source in corpora.standard_library():
         assert source in (held_out if corpora.is_held_out(path) else training)
-
-
-def test_a_pair_keeps_its_side_when_others_come(tmp_path: Path) -> None:
-    def held_out(num_lines: int) -> set[bytes]:
-        files = own_lines(tmp_path, num_lines, str(num_lines))
-        examples = load(DataConfig(name="translation", parallel=files)).held_out_examples
-        return {row.numpy().tobytes() for row in everything(examples).inputs}
-
-    few, many = held_out(200), held_out(400)
-    assert few < many
-    assert len(few) < 40
 
 
 # --- what comes again

@@ -212,19 +212,3 @@ def test_one_network_that_does_not_fit_is_refused_in_one_line(monkeypatch: pytes
     assert there == "3 GiB are free on cpu, of which 2.1 GiB can be used"
     assert members_at_once(2 * 2**30, "cpu", "") == 1
     assert members_at_once(2**28, "cpu", "") == 6
-
-
-def test_no_two_gradients_are_held_at_once() -> None:
-    rest, task = CASES["encoder-decoder of tokens"]
-    each = members(rest, task)
-    model = Ensemble(each)
-    alive: list[int] = []
-
-    def count(_: Tensor) -> None:
-        alive.append(sum(parameter.grad is not None for parameter in model.parameters()))
-
-    for parameter in model.parameters():  # before first_order's own, so each sees the gradient that has just come
-        parameter.register_post_accumulate_grad_hook(count)
-    first_order(model, draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu"), task, ["adam"])
-    assert alive == [1] * len(list(model.parameters()))
-    assert all(parameter.grad is None for parameter in model.parameters())

@@ -25,6 +25,7 @@ from sims.model import (
 )
 from sims.training.data import IGNORED, NAMES, Data, DataConfig, load
 from sims.training.frontend import Network
+from tests.sims.training import own_parallel
 
 D = 8
 RATES = {"bias": 2.0, "norm_gain": 0.0, "branch_weight": 3.0}
@@ -107,19 +108,9 @@ def test_x_0_has_unit_variance(data: Given) -> None:
         assert expected.low < 1 < expected.high < 1.1
 
 
-def own_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Fields of ``DataConfig`` by its name, of numbers, which are read faster than the standard library."""
-    numbers = [b"%d" % (7919 * i + 12345) for i in range(2000)]
-    sides = folder / "numbers.src", folder / "numbers.tgt"
-    sides[0].write_bytes(b"\n".join(numbers))
-    sides[1].write_bytes(b"\n".join(number[::-1] for number in numbers))
-    text = {"text": str(sides[0])}
-    return {"causal": text, "masked": text, "translation": {"parallel": (str(sides[0]), str(sides[1]))}}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_data_gives_logits_that_need_every_parameter(name: str, tmp_path: Path) -> None:
-    data = load(DataConfig(name=name, num_tokens=10, **own_files(tmp_path).get(name, {})))
+    data = load(own_parallel(tmp_path) if name == "translation" else DataConfig(name=name, num_tokens=10))
     network, batch = Network(model_for(data), data, 0), data.batch(64, 0, 0)
     logits = network(batch.inputs, batch.decoder_inputs)
     assert logits.shape == (*batch.labels.shape, data.num_classes)

@@ -123,18 +123,6 @@ def test_memory_that_is_asked_for_is_enough_and_not_much_more(
     assert peak.most <= said[0] <= 3 * peak.most
 
 
-def test_what_does_not_train_does_not_move() -> None:
-    frozen = SublayerConfig(kind="ffn", lr_multipliers={"fc1": 0.0})
-    config = ModelConfig(encoder=(frozen,) * 2, placement="pre", d_model=8)
-    still, moving = (
-        next(run(Question(config=network, learning_rate=1e-3), [1, 2])).values
-        for network in (config, replace(config, encoder=(SublayerConfig(kind="ffn"),) * 2))
-    )
-    assert still["sgd/fc1"] == [0, 0]
-    assert all(map(math.isfinite, still["sgd/finite/logit"]))
-    assert all(0 < -a < -b for a, b in zip(still["sgd/finite/logit"], moving["sgd/finite/logit"], strict=True))
-
-
 def test_no_seeds_and_unknown_devices_are_refused() -> None:
     with pytest.raises(ValueError, match="no seeds"):
         next(run(question(), []))

@@ -165,16 +165,6 @@ def test_where_there_is_no_exponent_the_reason_stands(lengths: list[int], sample
     assert reason in fit.reason
 
 
-@pytest.mark.parametrize(
-    ("predicted", "reason"), [(None, "nothing is predicted"), ([1.0, 0.0], "the prediction at 8 is 0, which has no")]
-)
-def test_a_prediction_without_an_exponent_leaves_the_measured_one(predicted: Any, reason: str) -> None:
-    fit = fit_exponent([4, 8], [[1.0, 1.1], [2.0, 2.2]], predicted)
-    assert fit.measured and fit.measured.mean == pytest.approx(1, rel=1e-12)
-    assert fit.predicted is fit.difference is None
-    assert reason in fit.reason
-
-
 def test_lengths_and_numbers_that_do_not_fit_are_refused() -> None:
     for lengths, num_samples, num_predicted in (([4, 4], 2, 2), ([0, 4], 2, 2), ([4, 8], 1, 2), ([4, 8], 2, 3)):
         with pytest.raises(ValueError, match=r"each once|one for each length"):

@@ -32,15 +32,12 @@ from theory.bounds.update import (
     evaluate,
     evaluate_sums,
 )
-from theory.rules.growing_bound import growing_profile
-from theory.rules.magnitude import Branch, tidy
 from theory.rules.solve import solve_rule
-from theory.stack import ARCHITECTURES, PRE, SUB
+from theory.stack import ARCHITECTURES, SUB
 from theory.symbols import (
     L,
     M,
     N,
-    branch_weight,
     gain_in,
     gain_out,
     gains_in,
@@ -226,17 +223,6 @@ def test_each_step_moves_the_result_as_it_says(stack, name):
         effect = bound.step(stage).effect
         assert effect in ("raises", "lowers")
         assert after * slack >= before if effect == "raises" else after <= before * slack
-
-
-def test_profile_of_a_sublayer_agrees_with_the_probes():
-    """rules counts gradients by probes and degrees, bounds by second moments."""
-    for placement, branch in ((PRE, Branch()), (SUB, Branch(inner_norm=True))):
-        profile = growing_profile(placement)
-        first, last = branch.probes
-        at = {residual_weight: S.One, branch_weight: S.One}
-        for square, gradient in zip(profile.gradients(last, first), branch.gradients, strict=True):
-            assert tidy(square / gradient.subs(at) ** 2) == 1
-        assert tidy(profile.increment(last, first) / branch.magnitude.subs(at) ** 2) == 1
 
 
 # ---------------------------------------------------------------- the scalar model (post)

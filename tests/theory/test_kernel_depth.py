@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-import theory.kernel.predict as kernel
-from theory.kernel.predict import REPLICATES, Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
 from theory.kernel.update import step_of
-from theory.kernel.walk import Counted, Sums, Walk
+from theory.kernel.walk import Counted, Walk
 from theory.meanfield.update import predict
 from theory.stack import SublayerKind
 
@@ -19,15 +18,13 @@ SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
 NUM_LAYERS = 300
 """600 sublayers."""
 
-SQUARED, L1 = step_of("sgd"), step_of("adam")
-
 
 def post_ln(num_layers: int, activation: str = "relu") -> Transformer:
     return Transformer(encoder=tuple(Sublayer(kind=k) for k in (SELF, FFN) * num_layers), activation=activation)
 
 
 def walked(network: Transformer, num_tokens: int = 8) -> Walk:
-    walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({SQUARED}), 0, 1.0)
+    walk = Walk(network, Inputs(num_tokens=num_tokens), frozenset({step_of("sgd")}), 0, 1.0)
     walk.run(lambda _: None)
     return walk
 
@@ -91,27 +88,6 @@ def test_gradients_that_grow_with_depth_are_the_scalar_rungs(optimizer: str) -> 
     assert kernel_update.log10_update == pytest.approx(scalar.log10_update, rel=1e-9)
     assert kernel_update.update == pytest.approx(scalar.update, rel=1e-6)
     assert scalar.log10_update > 2
-
-
-@pytest.mark.parametrize(("exponent", "update"), [(0.0, 12.0), (2000.0, math.inf), (-2000.0, 0.0)])
-def test_an_update_beyond_the_floats_has_a_logarithm(exponent: float, update: float) -> None:
-    runs = [{L1: Sums({"q": 4.0, "fc1": 8.0, "head": 5.0, "k": 0.0}, exponent)} for _ in range(REPLICATES)]
-    answer = kernel._answer(L1, [*runs[1:], {L1: _shifted(runs[0][L1], 3.0)}], {})
-    assert answer.log10_update == pytest.approx(math.log10(12) + exponent / math.log(10))
-    assert answer.update == pytest.approx(update)
-    assert answer.roles["k"] == 0
-    assert answer.error["fc1"] == pytest.approx(0, abs=1e-15)
-
-
-def test_the_error_is_a_standard_error() -> None:
-    runs = [{L1: Sums({"q": value}, 0.0)} for value in (1.0, 2.0, 3.0, 6.0)]
-    error = kernel._answer(L1, runs, {}).error
-    assert error["q"] == error["update"] == pytest.approx(math.sqrt(14 / 3) / math.sqrt(4) / 3)
-
-
-def _shifted(sums: Sums, by: float) -> Sums:
-    """The same numbers in another unit."""
-    return Sums({role: value * math.exp(by) for role, value in sums.values.items()}, sums.exponent - by)
 
 
 # ---------------------------------------------------------------- cost

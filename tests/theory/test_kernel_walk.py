@@ -113,7 +113,6 @@ def test_a_wide_ffn_is_a_square_one_of_other_gains(placement: str) -> None:
 
 # ---------------------------------------------------------------- what must hold of any stack
 
-MATRICES = ("q", "k", "v", "out", "fc1", "fc2")
 TOKENS = Inputs(num_tokens=4, correlation=0.2)
 at_few_points = partial(predict_kernel, effort=0.1)
 """For what holds at any points."""
@@ -166,18 +165,6 @@ def test_a_gain_before_a_norm_is_nothing_but_the_matrix_own(placement: str) -> N
             moved = ratios(with_gain[optimizer].roles, without[optimizer].roles)
             is_nothing.append(near({r: x for r, x in moved.items() if r != "bias"}, dict.fromkeys(roles, gain**power)))
         assert all(is_nothing) == (activation == "relu" or "fc1" not in roles)
-
-
-def test_learning_rates_multiply_roles() -> None:
-    rates = {"q": 2.0, "fc2": 3.0, "norm_gain": 5.0, "bias": 7.0}
-    network = Transformer(encoder=layers(2))
-    scaled = replace(network, encoder=tuple(replace(s, lr_multipliers=rates) for s in layers(2)))
-    with_rates, plain = (at_few_points(n, TOKENS, OPTIMIZERS) for n in (scaled, network))
-    for optimizer in OPTIMIZERS:
-        assert near(ratios(with_rates[optimizer].roles, plain[optimizer].roles), rates)
-        total = sum(with_rates[optimizer].roles[role] for role in MATRICES)
-        assert with_rates[optimizer].update == pytest.approx(total, rel=1e-12)
-        assert 10 ** with_rates[optimizer].log10_update == pytest.approx(total, rel=1e-12)
 
 
 def outside_errors(update: KernelUpdate, wanted: Mapping[str, float], errors: Mapping[str, float]) -> set[str]:
