@@ -14,6 +14,7 @@ from sims.model import ModelConfig, alternating
 from sims.training.data import DataConfig
 from sims.training.train import TrainConfig, train
 from sims.update import Inputs, Task, draw_inputs, first_order, roles_of
+from tests.sims.training import Killed, killed_at
 
 pytestmark = pytest.mark.gpu
 OPTIMIZERS = ("sgd", "adam", "lamb", "muon")
@@ -57,16 +58,8 @@ def test_training_there_ends_where_training_here_does(precision: str) -> None:
 
 
 def test_a_checkpoint_goes_on_there(tmp_path: Path) -> None:
-    path, left = tmp_path / "run.pt", 30
-
-    def advance(_: int) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            raise KeyboardInterrupt
-
-    config = TrainConfig(**SETTINGS)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, device="cuda", checkpoint=path, checkpoint_every=20, advance=advance)
+    path, config = tmp_path / "run.pt", TrainConfig(**SETTINGS)
+    with pytest.raises(Killed):
+        train(config, device="cuda", checkpoint=path, checkpoint_every=20, advance=killed_at(30))
     on, whole = train(config, device="cuda", checkpoint=path), train(config, device="cuda")
     torch.testing.assert_close(on.losses, whole.losses, rtol=1e-4, atol=1e-4)  # a GPU may add in any order
