@@ -213,8 +213,8 @@ first = replace(predicts.panels[0], title="The update at initialisation, and the
 show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
-from paper_checks.pages.training.numbers import cases_by_depth, correlation, judged_pairs
 from paper_checks.pages.markdown import bracket
+from paper_checks.pages.training.numbers import cases_by_depth, correlation, judged_pairs
 from paper_checks.pages.training.text import count
 from paper_checks.routes.forecast import LOOKS
 

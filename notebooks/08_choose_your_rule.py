@@ -477,9 +477,7 @@ from paper_checks.experiments.kernel_laws import recipe_network
 from paper_checks.lowering.predicted_rows import lr_multipliers, percent, shares
 
 published = [recipe_network(RECIPE, n, D_MODEL) for n in (SHALLOW, NUM_LAYERS)]
-moves = [
-    predicted_row(one.theory(RECIPE_OPTIMIZER)) | {"num_sublayers": one.depth} for one in published
-]
+moves = [predicted_row(one.theory(RECIPE_OPTIMIZER)) | {"num_sublayers": one.depth} for one in published]
 units = {role: published[0].role_power(RECIPE_OPTIMIZER, role) for role in moves[0]["roles"]}
 steepness, undone, part = exponents(moves), lr_multipliers(moves), shares(moves, units, D_MODEL)
 table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +18,8 @@ from scipy.special import expit, ndtr
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 ACTIVATIONS = ("relu", "gelu", "identity", "silu", "tanh")
 NORM_KINDS = ("layernorm", "rmsnorm")
+ELSEWHERE = ("mix-ln", "hybrid-norm", "dyt", "derf", "residual")
+"""Schemes whose norms are not of this one form; ``tests/theory/test_block_schemes.py`` has them."""
 
 X, WEIGHT = np.polynomial.legendre.leggauss(20)
 PHI: dict[str, tuple[Callable, Callable]] = {  # phi, phi'
@@ -103,6 +105,9 @@ def net(name: str, L: int) -> Net:
         "depth-mup": lambda: gains(pre, 1, 1, b=[L**-0.5] * L, sign_lr=L**-0.5),
         "completep": lambda: gains(pre, 1, 1, b=[1 / N] * L),
         "ln-scaling": lambda: gains(pre, 1, 1, c=[math.ceil(i / 2) ** -0.5 for i in range(1, L + 1)]),
+        "branch-ln": lambda: gains(pre, 1, 1, norms="branch final"),
+        "keel": lambda: gains(post, 1, 1, float(L), norms="pre post"),
+        "mitchell": lambda: replace(pre, v=[(2 * math.ceil(i / 2)) ** -0.5 for i in range(1, L + 1)]),
     }[name]()
     return made if name != "admin" else Net(**{**vars(made), "a": None})
 

@@ -28,7 +28,7 @@ EXAMPLES = (
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
 _NORMS = {
     "pre": "before the branch",
-    "heads": "of queries, keys and values, in the place of one before the attention",
+    "heads": "of queries, keys and values, not before the attention",
     "inner": "before the last matrix of the branch",
     "branch": "behind the branch",
     "post": "behind the sum of stream and branch",
@@ -192,14 +192,16 @@ def told(found: dict[str, Any]) -> Iterator[str]:
     from theory.optimizers import OPTIMIZERS
 
     yield f"{found['name']}, from {found['source']}"
-    yield f"  one sublayer:    {found['form']}"
+    form, *second = found["form"].split(", y_l")
+    yield f"  one sublayer:    {form}"
+    yield from (f"                   y_l{text}" for text in second)
     yield from _told_norms(found["norms"], "norm")
     if found["norms_of_ffns"] is not None:
         yield from _told_norms(found["norms_of_ffns"], "of FFNs")
     if found["norms_of_early_layers"] is not None:
         yield from _told_norms(found["norms_of_early_layers"], f"first {found['early_share']}")
     if found["norm_function"]:
-        yield f"  norm function:   {_FUNCTIONS[found['norm_function']]} of each entry, in the place of every norm"
+        yield f"  norm function:   {_FUNCTIONS[found['norm_function']]} of each entry, in every norm's place"
     if {"inner", "branch"} <= PLACES.get(found["name"], set()):
         yield "                   (in an attention behind the branch, not within it)"
     for name, letter in _WEIGHTS.items():

@@ -34,7 +34,6 @@ from theory.symbols import L
 if TYPE_CHECKING:
     from theory.kernel.predict import Transformer
 
-"""Of TRAINING.md; ``paper_checks.experiments`` has it too, but takes torch."""
 TOKENS = 4
 """They cost little. A role grows over 8 times the depth as it does with 16, within 20 %; beside 64 tokens biases and
 the embedding are further off, by up to 30 %, since with more tokens these grow more slowly."""
@@ -219,6 +218,7 @@ def named_scheme(scheme: Scheme) -> str | None:
 def _values(scheme: Scheme) -> tuple[object, ...]:
     stack = scheme.stack
     is_special = stack.trains_branch_weight or stack.input_scale != 1 or scheme.sign_lr_multiplier != 1
+    is_special |= not stack.is_uniform or bool(stack.norm_function) or stack.has_second_stream
     if stack.residual_weight is None or is_special:
         return (scheme.name,)  # like no other
     letters = (stack.residual_weight, stack.branch_weight, stack.gain_in, stack.gain_out)

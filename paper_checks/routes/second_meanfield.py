@@ -57,9 +57,12 @@ class Coefficients(NamedTuple):
 
 
 def coefficients(of: str | Scheme, length: int) -> Coefficients:
-    """The numbers of a scheme, given by its name or itself, at ``length`` sublayers."""
+    """The numbers of a scheme, given by its name or itself, at ``length`` sublayers. LookupError for norms that differ
+    by sublayer, for functions in their place and for two streams, which stand in ``theory`` alone."""
     of = scheme(of) if isinstance(of, str) else of
     stack = of.stack
+    if stack.even is not None or stack.early is not None or stack.norm_function or stack.has_second_stream:
+        raise LookupError(f"{of.name}: the second mean field has one kind of real norm, and one stream")
     letters = (stack.residual_weight, stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out)
     numbers = [None if letter is None else _law(letter)(length) for letter in (*letters, of.sign_lr_multiplier)]
     return Coefficients(stack.placement, *numbers)
@@ -232,7 +235,7 @@ def log_update(
     if optimizer not in ("sgd", "adam", "lamb"):
         raise ValueError(f"{optimizer} is not written here")
     norms, a, b, c, w, v, multiplier = coefficients(of, length)
-    below = _streams(norms, a, np.broadcast_to(b * v, length), c * w, activation, length)
+    below = _streams(norms, a, b, np.broadcast_to(b * v, length), c * w, activation, length)
     read = c**2 if below is None else c**2 * below
     scale = w * np.sqrt(read)
     moment = _by_scale(moments, activation, scale)
@@ -290,17 +293,21 @@ def _sums(branch: np.ndarray, a2: np.ndarray) -> np.ndarray:
     return np.array(streams)
 
 
-def _streams(norms: Placement, a: Any, out: np.ndarray, into: Any, activation: str, length: int) -> np.ndarray | None:
+def _streams(
+    norms: Placement, a: Any, b: Any, out: np.ndarray, into: Any, activation: str, length: int
+) -> np.ndarray | None:
     """The second moment of x_0, ..., x_(L-1) where branches read it as it is; None where a norm makes that 1."""
     if norms.pre or norms.post:
         return None
+    if norms.branch:  # as long as b, whatever it reads
+        return _sums(np.broadcast_to(b**2, length), np.full(length, a**2))
     if a == 1 and not out.any():
         return np.ones(length)
     squares, scales = (out**2).tolist(), np.broadcast_to(into, length).tolist()
     streams = [1.0]
     for square, scale in zip(squares[:-1], scales[:-1], strict=True):
         second = _second_moment(activation, scale * math.sqrt(streams[-1]))
-        streams.append(a**2 * streams[-1] + (square if not norms.branch else 1.0) * second)
+        streams.append(a**2 * streams[-1] + square * second)
     return np.array(streams)
 
 

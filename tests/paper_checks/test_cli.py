@@ -19,7 +19,7 @@ from theory.schemes import SCHEMES
 from theory.symbols import L, l
 
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
-PLACES = ("pre", "inner", "branch", "post", "final")
+PLACES = ("pre", "heads", "inner", "branch", "post", "final")
 document = cache(command.document)
 pytestmark = pytest.mark.usefixtures("quickly")
 

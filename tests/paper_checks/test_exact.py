@@ -13,6 +13,7 @@ from sympy import Rational, S, Sum, harmonic, log, sqrt
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED, same_sums
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.update_bounds import LETTERS
+from tests.scalarnet import ELSEWHERE
 from theory.meanfield.update import predict
 from theory.moments import ACTIVATIONS
 from theory.schemes import SCHEMES, Scheme
@@ -92,11 +93,17 @@ def disagreements(scheme: str | Scheme, *lengths: int, activations: Collection[s
     return out
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name not in ELSEWHERE])
 def test_the_second_mean_field_is_theorys(scheme: str) -> None:
     """Every scheme with every activation. Theory takes the absolute moments of GELU and of its kind slowly."""
     assert disagreements(scheme, 3) == []
     assert disagreements(scheme, 2, 12, 301, activations=("relu",)) == []
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_second_mean_field_says_what_it_does_not_know(name: str) -> None:
+    with pytest.raises(LookupError, match=f"^{name}: the second mean field has one kind of real norm, and one stream"):
+        second_meanfield.log_update(name, 8)
 
 
 @pytest.mark.parametrize("name", ["t-fixup", "ln-scaling", "admin", "depth-mup"])

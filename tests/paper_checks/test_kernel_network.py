@@ -25,7 +25,7 @@ PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
 REFUSED: dict[str, ModelConfig] = {"norm_eps": replace(PLAIN, norm_eps=1e-5)}
 HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
 HEARD |= {"has_qk_norm", "has_wide_norms", "num_kv_heads", "head_size", "rotary_base", "rotary_share"}
-HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "has_final"}
+HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "has_final", "has_second_stream"}
 HEARD |= {"embedding_std", "embedding_multiplier", "head_gain"}
 NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
@@ -34,7 +34,15 @@ NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_d
 def test_every_number_of_a_network_is_translated_by_its_name() -> None:
     for config in CONFIGS.values():
         network = kernel_network.as_transformer(config, head_size=4)
-        for name in ("placement", "norm_kind", "norm_scale", "has_final", "activation", "is_causal"):
+        for name in (
+            "placement",
+            "norm_kind",
+            "norm_scale",
+            "has_final",
+            "has_second_stream",
+            "activation",
+            "is_causal",
+        ):
             assert vars(network)[name] == vars(config)[name]
         assert network.ffn_ratio * config.d_model == config.hidden
         assert network.head_size == 4

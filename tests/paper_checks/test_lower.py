@@ -20,17 +20,19 @@ from paper_checks.lowering.lower import (
     lower_ffn,
     lower_transformer,
 )
-from sims.model import PLACEMENTS, ModelConfig, SublayerConfig, Transformer
+from sims.model import ModelConfig, SublayerConfig, Transformer
 from sims.stats import estimate
 from tests import realnet
+from tests.scalarnet import ELSEWHERE
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES, Scheme, custom_scheme, scheme
-from theory.stack import Placement, SublayerKind
+from theory.stack import SublayerKind
 
 D = 8
 ROUNDING = 1e-12
 LENGTHS = (2, 3, 8, 25)
 GAINS = [0.5, 1.25, 2.0]
+OF_ONE_FORM = [name for name in SCHEMES if name not in ELSEWHERE]
 TRAINED = {"rezero", "skipinit", "fixup"}
 PRINTED = ("post-ln", "pre-ln", "sub-ln", "peri-ln", "normformer", "deepnorm", "sub-ln-gamma", "admin", "t-fixup")
 
@@ -61,7 +63,7 @@ def wrong(config: ModelConfig, name: str, optimizer: str = "sgd", **gains: Seque
 # ---------------------------------------------------------------- FFN-only stacks
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", OF_ONE_FORM)
 def test_ffn_stacks_have_the_numbers_of_an_independent_transcription(name: str) -> None:
     for optimizer in OPTIMIZERS:
         assert not wrong(lower_ffn(name, optimizer, 3, D), name, optimizer)
@@ -80,7 +82,7 @@ def test_admin_follows_the_activation_and_the_gains(activation: str, norm_kind: 
 
 
 @pytest.mark.parametrize(
-    ("name", "norm_kind"), [*((name, "layernorm") for name in SCHEMES), ("sub-ln", "rmsnorm"), ("admin", "rmsnorm")]
+    ("name", "norm_kind"), [*((name, "layernorm") for name in OF_ONE_FORM), ("sub-ln", "rmsnorm"), ("admin", "rmsnorm")]
 )
 def test_ffn_stacks_compute_what_realnet_computes(name: str, norm_kind: str) -> None:
     """With the same matrices; and these are Xavier's times the gains."""
@@ -110,7 +112,7 @@ def changed(name: str, **letters: Any) -> Scheme:
 KINDS = (("attention", ("v", "out"), ("q", "k")), ("ffn", ("fc1", "fc2"), ()))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", OF_ONE_FORM)
 def test_a_transformer_alternates_and_scales_the_value_path_alone(name: str) -> None:
     for length in LENGTHS:
         config = lower_transformer(name, "adam", length, D, num_heads=2, ffn_width=12, is_causal=True)
@@ -131,7 +133,7 @@ def test_a_transformer_alternates_and_scales_the_value_path_alone(name: str) -> 
             assert name == "admin" or one.residual_weight == equal(stack.a[index])
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", OF_ONE_FORM)
 def test_every_scheme_runs(name: str) -> None:
     configs = [lower_ffn(name, "adam", 3, D), lower_transformer(name, "adam", 3, D, num_heads=2)]
     if has_encoder_decoder(scheme(name)):
@@ -141,7 +143,7 @@ def test_every_scheme_runs(name: str) -> None:
         x_BTD = torch.randn((1, 3, D), dtype=torch.float64)
         assert model(x_BTD, x_BTD if config.decoder else None).isfinite().all()
         assert ("branch_weight" in model.roles.values()) == (name in TRAINED)
-        norms = PLACEMENTS[config.placement] - ({"branch"} if name == "normformer" else set())
+        norms = config.places(config.encoder[1]) | ({"final"} if config.ends_in_norm else set())
         assert norms == realnet.scheme_numbers(name, 3).norms
         assert (config.placement == "normformer") == (name == "normformer")
 
@@ -263,7 +265,7 @@ def test_admin_counts_each_side_from_its_own_bottom() -> None:
 
 
 def test_which_sources_print_an_encoder_decoder() -> None:
-    printed = {*PRINTED, "rezero", "skipinit"}
+    printed = {*PRINTED, "rezero", "skipinit", "branch-ln", "mix-ln", "hybrid-norm", "dyt", "derf", "residual"}
     for name in SCHEMES:
         assert has_encoder_decoder(scheme(name)) == (name in printed)
         if name not in printed:
@@ -288,9 +290,6 @@ REFUSED: dict[str, Callable[[], ModelConfig]] = {
     "norm_kind is": lambda: lower_ffn("pre-ln", "sgd", 4, D, norm_kind="batch"),
     "w has 3 gains for 2 sublayers": lambda: lower_ffn("pre-ln", "sgd", 2, D, w=GAINS),
     "v of sublayer 2 is -1.0": lambda: lower_ffn("pre-ln", "sgd", 3, D, v=[1.0, -1.0, 1.0]),
-    "pre-ln: sims has no network with norms at": lambda: lower_ffn(
-        changed("pre-ln", placement=Placement(pre=True)), "sgd", 3, D
-    ),
 }
 
 

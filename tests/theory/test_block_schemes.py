@@ -32,7 +32,7 @@ PLACES = {
     "residual": lambda index, num: POST,
 }
 """Where norms stand in sublayer ``index`` of ``num``, as the sources say it."""
-SECOND_OF = {"dyt": np.tanh, "derf": lambda u: np.vectorize(math.erf)(u)}
+SECOND_OF = {"dyt": np.tanh, "derf": np.vectorize(math.erf)}
 SLOPE_OF = {"dyt": lambda u: 1 / np.cosh(u) ** 2, "derf": lambda u: 2 / math.sqrt(math.pi) * np.exp(-(u**2))}
 _Z = np.linspace(-8, 8, 4001)
 _WEIGHTS = np.exp(-(_Z**2) / 2) / np.exp(-(_Z**2) / 2).sum()
@@ -65,7 +65,7 @@ def by_hand(name: str, num: int) -> float:
         second += branch / length
         stream = total / after
     at_y = 1 / second if name == "residual" else 0.0
-    at_x = 1.0 if POST == PLACES[name](num, num) or name == "keel" else normed(name, stream)[1]
+    at_x = 1.0 if name in ("keel", "residual") else normed(name, stream)[1]
     both, update = math.sqrt(at_y), 0.0
     for into, slope, out_square, length, weight, after in reversed(walked):
         at_x, both = at_x / after, both / math.sqrt(after)

@@ -17,7 +17,7 @@ from theory.asymptotics.special import with_moment_values
 from theory.meanfield.growth import update_order
 from theory.meanfield.setting import Setting
 from theory.meanfield.update import cached_closed_form, predict_setting
-from theory.schemes import SCHEMES, custom_scheme
+from theory.schemes import custom_scheme
 from theory.symbols import L
 
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
@@ -55,7 +55,34 @@ def is_right(setting: Setting, order: Order) -> bool:
 
 # ---------------------------------------------------------------------------------------------- named schemes
 
-CLOSED = [name for name in SCHEMES if name not in ("ln-scaling", "fixup", "rezero", "skipinit")]
+FLAT, LOG, ROOT = (0, 0, 0), (0, 1, 0), (half, 0, 0)
+# relu, layernorm: powers of (L, log L, log log L) under sgd, adam and lamb, by hand
+POWERS = {
+    "post-ln": ((1, 0, 0), (1, 0, 0), (1, 0, 0)),
+    "pre-ln": (LOG, ROOT, ROOT),
+    "sub-ln": ((1 / (pi - 1), 0, 0), ROOT, ROOT),
+    "normformer": ((1 / (pi - 1), 0, 0), ROOT, ROOT),
+    "sub-ln-gamma": ((1 / (pi - 1), -1, 0), (half, -half, 0), ROOT),
+    "peri-ln": (LOG, ROOT, ROOT),
+    "admin": (LOG, ROOT, ROOT),
+    "deepnorm": (FLAT, ROOT, (Rational(1, 4), 0, 0)),
+    "su-sgd": (FLAT, ROOT, (Rational(1, 4), 0, 0)),
+    "su-adam": ((-1, 0, 0), FLAT, (-half, 0, 0)),
+    "su-lamb": (FLAT, ROOT, FLAT),  # alpha = 1 is Su's alternative 1 for SGD, too
+    "su-pre-sgd": (FLAT, ROOT, FLAT),
+    "su-pre-adam": ((-1, 0, 0), FLAT, (-1, 0, 0)),
+    "su-pre-lamb": (FLAT, ROOT, FLAT),
+    "gpt2": ((1, 0, 0), (1, 0, 0), ROOT),
+    "fixup": (FLAT, ROOT, None),
+    "t-fixup": (ROOT, (Rational(3, 4), 0, 0), ROOT),
+    "rezero": (None, None, None),
+    "skipinit": (None, None, None),
+    "depth-mup": (FLAT, FLAT, ROOT),
+    "completep": ((-1, 0, 0), FLAT, FLAT),
+    "ln-scaling": ((0, 0, 1), (half, -half, 0), (half, -half, 0)),
+}
+
+CLOSED = [name for name in POWERS if name not in ("ln-scaling", "fixup", "rezero", "skipinit")]
 IN_TURN = [(name, OPTIMIZERS[i % len(OPTIMIZERS)], "relu") for i, name in enumerate(CLOSED)]
 BENT = [("fixup", "sgd", "relu"), ("post-ln", "sgd", "gelu"), ("sub-ln", "adam", "gelu"), ("gpt2", "lamb", "tanh")]
 """fixup, whose update is 0 under most; and each way in which an activation that is not homogeneous enters an order."""
@@ -134,35 +161,7 @@ def powers(order: Order) -> tuple:
     return (order.power, order.log_power, order.loglog_power)
 
 
-FLAT, LOG, ROOT = (0, 0, 0), (0, 1, 0), (half, 0, 0)
-# relu, layernorm: powers of (L, log L, log log L) under sgd, adam and lamb, by hand
-POWERS = {
-    "post-ln": ((1, 0, 0), (1, 0, 0), (1, 0, 0)),
-    "pre-ln": (LOG, ROOT, ROOT),
-    "sub-ln": ((1 / (pi - 1), 0, 0), ROOT, ROOT),
-    "normformer": ((1 / (pi - 1), 0, 0), ROOT, ROOT),
-    "sub-ln-gamma": ((1 / (pi - 1), -1, 0), (half, -half, 0), ROOT),
-    "peri-ln": (LOG, ROOT, ROOT),
-    "admin": (LOG, ROOT, ROOT),
-    "deepnorm": (FLAT, ROOT, (Rational(1, 4), 0, 0)),
-    "su-sgd": (FLAT, ROOT, (Rational(1, 4), 0, 0)),
-    "su-adam": ((-1, 0, 0), FLAT, (-half, 0, 0)),
-    "su-lamb": (FLAT, ROOT, FLAT),  # alpha = 1 is Su's alternative 1 for SGD, too
-    "su-pre-sgd": (FLAT, ROOT, FLAT),
-    "su-pre-adam": ((-1, 0, 0), FLAT, (-1, 0, 0)),
-    "su-pre-lamb": (FLAT, ROOT, FLAT),
-    "gpt2": ((1, 0, 0), (1, 0, 0), ROOT),
-    "fixup": (FLAT, ROOT, None),
-    "t-fixup": (ROOT, (Rational(3, 4), 0, 0), ROOT),
-    "rezero": (None, None, None),
-    "skipinit": (None, None, None),
-    "depth-mup": (FLAT, FLAT, ROOT),
-    "completep": ((-1, 0, 0), FLAT, FLAT),
-    "ln-scaling": ((0, 0, 1), (half, -half, 0), (half, -half, 0)),
-}
-
-
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", POWERS)
 def test_powers_under_sgd_adam_and_lamb(name):
     for opt, wanted in zip(("sgd", "adam", "lamb"), POWERS[name], strict=True):
         order = order_of(name, opt)

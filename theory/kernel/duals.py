@@ -28,8 +28,9 @@ from theory.moments import activation
 from theory.symbols import u
 
 _TERMS = 128
-_LARGE = 5.0
-"""The standard deviation of a preactivation above which a slope is taken as a step and a bump."""
+_LARGE, _LARGE_OF_BOUNDED = 5.0, 3.0
+"""The standard deviation of a preactivation above which a slope (and a bounded function, which bends sooner) is taken
+as a step and a bump."""
 _FAR = 60.0
 """Where a bump around 0 has come to its end."""
 _STEP_TERMS = 512
@@ -52,19 +53,25 @@ class Dual:
     sides: tuple[float, float] | None
     """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
     far: tuple[float, float] | None = None
-    """What the slope comes near at both ends, where that is a step; None otherwise."""
+    """What the slope comes near right and left, where its integral comes near the function; None otherwise."""
+    ends: tuple[float, float] | None = None
+    """What a bounded function comes near right and left; None otherwise."""
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
         if self.sides is not None:
             return _of_lines(self.sides, scale, unit.gap, is_centred)
+        if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
+            return _near_steps(self.value, self.ends, scale, unit.gap, is_centred)
         return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
 
     def mean(self, scale: Array) -> Array:
         """E phi(s z) at each scale s, (n,)."""
         if self.sides is not None:
             return (self.sides[0] - self.sides[1]) / 2 * MEAN_ABS * scale
+        if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
+            return _beside_steps(self.value, self.ends, scale)[0][:, 0]
         return _coefficients(self.name, self.value, scale)[:, 0]
 
     def slope_second(self, preactivation: Gram) -> Array:
@@ -72,9 +79,8 @@ class Dual:
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
         if self.sides is not None:
             return _of_steps(self.sides, unit.gap)
-        if self.far is not None and scale.max() > _LARGE:
-            whole, steps = _beside_steps(self.slope, self.far, scale)
-            return _of_steps(self.far, unit.gap) + _of_series(whole, unit.gap).full - _of_series(steps, unit.gap).full
+        if self.far is not None and scale.max() > (_LARGE if self.ends is None else _LARGE_OF_BOUNDED):
+            return _near_steps(self.slope, self.far, scale, unit.gap).full
         return _of_series(_coefficients(f"{self.name}'", self.slope, scale), unit.gap).full
 
 
@@ -82,21 +88,26 @@ class Dual:
 def dual(name: str) -> Dual:
     """The kernels of an activation of ``theory.moments``, or of erf. ValueError for any other name."""
     if name == "erf":
-        return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None)
+        return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None, (0.0, 0.0), (1.0, -1.0))
     found = activation(name)
     sides = None
     if found.is_homogeneous:
         sides = float(found.positive.diff(u)), float(found.negative.diff(u))
         return Dual(name, _lines(*sides), _steps(*sides), sides)
     value, slope = _numeric(found.expression), _numeric(found.derivative)
-    return Dual(name, value, slope, None, _far(value, slope))
+    return Dual(name, value, slope, None, *_far(value, slope))
 
 
-def _far(value: Callable[[Array], Array], slope: Callable[[Array], Array]) -> tuple[float, float] | None:
+def _far(
+    value: Callable[[Array], Array], slope: Callable[[Array], Array]
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """``far`` and ``ends`` of a ``Dual``."""
     ends = np.array([_FAR, -_FAR])
-    slopes = np.round(slope(ends), 12)
-    is_near = slopes[0] != slopes[1] and np.abs(value(ends) - slopes * ends).max() < 1e-12
-    return (float(slopes[0]), float(slopes[1])) if is_near else None
+    (right, left), at_ends = np.round(slope(ends), 12).tolist(), value(ends)
+    if right == left == 0:
+        return (0.0, 0.0), (float(at_ends[0]), float(at_ends[1]))
+    is_near = np.abs(at_ends - np.array([right, left]) * ends).max() < 1e-12
+    return ((right, left) if is_near else None), None
 
 
 def _lines(right: float, left: float) -> Callable[[Array], Array]:
@@ -145,6 +156,17 @@ def _jumps(sides: tuple[float, float]) -> Array:
     steps[1::2] = (sides[0] - sides[1]) / 2 * MEAN_ABS * (-1.0) ** half * np.exp(logs)
     steps[0] = (sides[0] + sides[1]) / 2
     return steps
+
+
+def _near_steps(
+    function: Callable[[Array], Array], sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool = False
+) -> Gram:
+    """E f(u_i) f(u_j), or the covariance, of a function that comes near a step: that of the step, exactly, and what the
+    series of the two differ by."""
+    even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
+    step = Gram((0.0 if is_centred else even**2) + odd**2, odd**2 * 2 / np.pi * _angle(gap))
+    whole, steps = (_of_series(one, gap, int(is_centred)) for one in _beside_steps(function, sides, scale))
+    return step.plus(whole).plus(steps.times(-1))
 
 
 def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], scale: Array) -> tuple[Array, Array]:
