@@ -55,9 +55,7 @@ EXAMPLES = (
     "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
 )
 MOST_TOKENS = 256
-"""As ``theory.kernel.setting`` has it, without its imports; so too:"""
-RANK_ONE = ("adafactor",)
-"""Optimizers whose step is derived for a gradient of rank one, and each token adds a rank."""
+"""As ``theory.kernel.setting`` has it, without its imports."""
 _ANY_WIDTH = 64
 """Without --width only ratios to it are read."""
 _ORDER = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
@@ -479,11 +477,6 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None) 
     """Everything that can be wrong with the input is said before anything is predicted."""
     if transformer.heads is not None and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
-    if stack.optimizer in RANK_ONE:
-        raise BadInputError(
-            f"--attention has no prediction for --optimizer {stack.optimizer}: its step is known for a single token "
-            "(predict without --attention), and measured for several (measure --attention)"
-        )
     asked = [
         replace(network, has_wide_heads=transformer.heads is None)
         for network in networks(stack, transformer, width or _ANY_WIDTH, _WALKED)

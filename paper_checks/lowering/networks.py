@@ -178,12 +178,11 @@ class Network:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.
 
         It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch
-        weight of the FFN-only stack is O(1) by itself, so the division is undone; so too where there is no theory.
+        weight of the FFN-only stack is O(1) by itself, so the division is undone.
         """
         from sims.optim import NORMALISATION
-        from theory.optimizers import optimizer as optimizer_named
 
-        if self.arch != FFN and not optimizer_named(optimizer).assumes_rank_one:
+        if self.arch != FFN:
             from theory.kernel.predict import unit_power
 
             return unit_power(optimizer, role)

@@ -24,7 +24,6 @@ from sims.optim import NORMALISATION
 from tests.command import depthlaw, document, told
 from theory.kernel import setting
 from theory.kernel.predict import Inputs, predict_kernel
-from theory.optimizers import OPTIMIZERS
 
 pytestmark = pytest.mark.usefixtures("kernel_once")
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
@@ -234,8 +233,6 @@ def test_an_order_is_short_and_in_the_document_in_full(options: str) -> None:
 
 def test_limits_are_those_of_theory() -> None:
     assert command.MOST_TOKENS == setting.MOST_TOKENS
-    known = {name for name, one in OPTIMIZERS.items() if one.functional is not None and not one.assumes_rank_one}
-    assert set(command.RANK_ONE) == OPTIMIZERS.keys() - known
 
 
 # ---------------------------------------------------------------- figures

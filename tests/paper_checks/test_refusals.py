@@ -60,7 +60,6 @@ REFUSED = {
     f"predict {STACK} --attention --sublayers 4 --tokens 129 --batch 2": "--batch 2 is 258: a prediction takes at most "
     "256",
     f"predict {STACK} --attention --sublayers 10001": "at most 10000 has --attention",
-    "predict --scheme pre-ln --optimizer adafactor --sublayers 4 --attention": "no prediction for --optimizer",
     f"predict {BOTH} --sublayers 4": "wants --layers and --decoder-layers",
     f"predict {BOTH} --layers 2 --decoder-layers 2 --causal": "the decoder is causal as it is",
     f"measure {STACK} --no-keep --sublayers 1000000000000": "at most 100000",

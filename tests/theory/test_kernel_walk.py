@@ -216,7 +216,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "loss": (lambda: Inputs(loss="mse"), "loss .* not 'mse'"),
     "num_classes": (lambda: Inputs(loss="ce", num_classes=1), "at least 2 classes, not 1"),
     "activation": (lambda: dual("swiglu"), "swiglu"),
-    "rank one, asked": (lambda: predict_kernel(Transformer(encoder=ONE), Inputs(), ("sgd", "adafactor")), "adafactor"),
     "unit of an unknown": (lambda: unit_power("adamm", "q"), "adamm"),
 }
 

@@ -78,13 +78,13 @@ def predict_kernel(
 
     network: a ``Transformer``, plain numbers.
     inputs: what it is given and what of it is read, at most 256 tokens in all.
-    optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``, but not adafactor.
+    optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``.
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
     effort: how many quasi-random points, in units of what is usual.
 
     The sublayers' learning-rate multipliers are inside. Assumes infinite width and infinitely many heads; each answer
     has its quasi-random error, but not that of the width, of order L/d. Each role is in a unit of its own,
-    d^-``unit_power`` of the matrices'. ValueError, in one line, for adafactor (rank one only) and unknown optimizers.
+    d^-``unit_power`` of the matrices'. ValueError, in one line, for unknown optimizers.
 
     >>> from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
     >>> from theory.stack import SublayerKind

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr, softmax
 
+from theory.kernel.factored import factored_of_few
 from theory.kernel.gram import Array, Gram, factor, nuclear
 from theory.kernel.points import normals
 from theory.kernel.setting import Inputs
@@ -30,7 +31,8 @@ class Reading:
     Their sizes sqrt(tr G) are scaled together, so that their mean is that of many draws: what only scales G is exact.
     """
 
-    def __init__(self, inputs: Inputs, last: Gram, replicate: int) -> None:
+    def __init__(self, inputs: Inputs, last: Gram, replicate: int, *, has_factored: bool = False) -> None:
+        self._has_factored = has_factored
         read = inputs.read
         self._hidden = last.full[np.ix_(read, read)]
         if inputs.loss == "ce":
@@ -54,6 +56,7 @@ class Reading:
             square=float(own.sum()),
             root=float(np.sqrt(own).sum()),
             nuclear=nuclear(gram, np.eye(len(gram))),
+            factored=factored_of_few(np.eye(len(gram)), gram) if self._has_factored else None,
             weight=1.0,
             size=math.sqrt(len(rows)),
         )
@@ -80,6 +83,9 @@ class Reading:
                 length=float(np.sqrt(squares).mean()),
                 root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
                 nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
+                factored=float(np.mean([factored_of_few(one.T, self._hidden) for one in errors[:256]]))
+                if self._has_factored
+                else None,
                 weight=1.0,
                 size=math.sqrt(classes),
             ),

@@ -67,13 +67,15 @@ class Roots:
 class Backward:
     """Gram matrices of the gradients at q, k and v, each summed over its units.
 
-    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none.
+    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. units: with roots, by matrix,
+    F (points, tokens, .) of each head: at a unit of q, k and v the gradient, and before ``out`` the input, is F z.
     """
 
     q: Array
     k: Array
     v: Array
     roots: Roots | None
+    units: dict[str, Array]
     unit_q: Array | None = None
     unit_k: Array | None = None
     unit_v: Array | None = None
@@ -190,13 +192,14 @@ class Attention:
             q, k, unit_q, unit_k = (total + part for total, part in zip((q, k, unit_q, unit_k), more, strict=True))
         number = len(self.weights) / ratio
         v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
-        roots = self._roots(at_out, at_mixed, mixed_scale) if with_roots else None
+        roots, units = self._roots(at_out, at_mixed, mixed_scale) if with_roots else (None, {})
         lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
         return Backward(
             q / number / lengths["q"],
             k / number / lengths["k"],
             v / lengths["v"],
             roots,
+            units,
             unit_q / number if "q" in self.norms else None,
             unit_k / number if "k" in self.norms else None,
             v if "v" in self.norms else None,
@@ -265,7 +268,7 @@ class Attention:
         to_k = unit_k if self.key_norm is None else _gram_of(self.key_norm.back(at_k, chunk))
         return to_q, to_k, unit_q, unit_k
 
-    def _roots(self, at_out: Array, at_mixed: Array, mixed_scale: Array) -> Roots:
+    def _roots(self, at_out: Array, at_mixed: Array, mixed_scale: Array) -> tuple[Roots, dict[str, Array]]:
         """An entry of a gradient is sum_t g_t u_t over tokens, u Gaussian over the inputs: its mean size over these is
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
@@ -282,7 +285,13 @@ class Attention:
         keys = self.sources.centred(self.groups) if self.is_shift_invariant else self.sources.full
         at_k, at_values = self._shared(at_k), self._shared(at_values.mT).mT
         share = ratio / self.heads.queries_per_key
-        return Roots(
+        units = {
+            "q": at_q,
+            "k": at_k,
+            "v": at_values.mT,
+            "out": weights @ factor(self.v_gram.full) / mixed_scale[:, None],
+        }
+        roots = Roots(
             q=ratio * _mean_of_rows(factor(self.queries.full).T @ at_q),
             k=share * _mean_of_rows(factor(keys).T @ at_k),
             v=share * _mean_of_rows(at_values @ factor(self.sources.full)),
@@ -293,6 +302,7 @@ class Attention:
             inner_gain=ratio * out * of_out,
             head_scale=ratio * out * float(np.sqrt((at_out * mixed).sum((-2, -1)).clip(min=0)).mean()),
         )
+        return roots, units
 
     def _at_units(self, steps: Array) -> tuple[Array, Array]:
         """What steps of the logits (points, n, m) ask of q and k: (points, n, .) and (points, m, .)."""

@@ -21,15 +21,17 @@ VECTORS = ("bias", "norm_gain", "norm_bias", "layer_scale")
 class Part:
     """One parameter's gradient g, and the parameter theta itself.
 
-    square: ||g||^2. root: ||g||_1 / sqrt(2/pi). nuclear: the sum of g's singular values, of a matrix. weight: root mean
-    square of theta's entries. size: square root of their number. root and nuclear are None where nobody asked. length:
-    the mean of ||g||, where that is not the root of ``square``.
+    square: ||g||^2. root: ||g||_1 / sqrt(2/pi). nuclear: the sum of g's singular values, of a matrix. factored: of a
+    matrix, <g, Adafactor's step> where theta is 1. weight: root mean square of theta's entries. size: square root of
+    their number. root, nuclear and factored are None where nobody asked. length: the mean of ||g||, where that is not
+    the root of ``square``.
     """
 
     role: str
     square: float
     root: float | None = None
     nuclear: float | None = None
+    factored: float | None = None
     weight: float = 0.0
     size: float = 1.0
     lr_multiplier: float = 1.0
@@ -37,6 +39,8 @@ class Part:
 
     def value(self, step: Step) -> float:
         """The update under an optimizer whose step is that."""
+        if step.is_factored and self.factored is not None:
+            return self.lr_multiplier * self.weight * self.factored
         if self.role in MATRICES:
             longest = max(1.0, self.size**2) if step.is_matched else 1.0
             return math.sqrt(longest) * self._value(step.matrices)
@@ -61,12 +65,14 @@ class Step:
     """What functional of its gradient a matrix of a branch counts by, and everything else.
 
     is_matched: two optimizers share the learning rate. A matrix's step is then sqrt(max(rows, columns)) times as long,
-    over sqrt(d), and the unit is MATCHED sqrt(d) times the matrices' own.
+    over sqrt(d), and the unit is MATCHED sqrt(d) times the matrices' own. is_factored: a matrix's second moment is one
+    of rows times one of columns (``theory.kernel.factored``); the functional is that of one token, and of vectors.
     """
 
     matrices: Functional
     others: Functional
     is_matched: bool = False
+    is_factored: bool = False
 
     @property
     def functionals(self) -> frozenset[Functional]:
@@ -76,10 +82,11 @@ class Step:
 def step_of(name: str) -> Step:
     """The step of an optimizer. ValueError, in one line, if it is unknown, or known for a single token only."""
     asked = optimizer(name)
-    if asked.functional is None or asked.assumes_rank_one:
+    is_factored = name == "adafactor"
+    if asked.functional is None or (asked.assumes_rank_one and not is_factored):
         raise ValueError(f"{name}: its step is derived for a gradient of rank one, and each token adds a rank")
     if asked.others is None:
-        return Step(asked.functional, asked.functional)
+        return Step(asked.functional, asked.functional, is_factored=is_factored)
     assert asked.others.functional is not None
     return Step(asked.functional, asked.others.functional, is_matched=True)
 

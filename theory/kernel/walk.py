@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from theory.kernel.duals import Dual, dual
+from theory.kernel.factored import factored, factored_of_few
 from theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
 from theory.kernel.points import normals
 from theory.kernel.readout import Reading
@@ -86,13 +87,35 @@ class Asked:
     network: Transformer
     has_roots: bool
     has_nuclear: bool
+    has_factored: bool
     num_points: tuple[int, int]
     replicate: int
 
-    def matrix(self, role: str, gradient: Array, inputs: Array, gain: float, root: float | None) -> Part:
-        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input."""
-        found = nuclear(gradient, inputs) if self.has_nuclear else None
-        return Part(role=role, square=_over(gradient, inputs), root=root, nuclear=found, weight=gain)
+    def matrix(
+        self,
+        role: str,
+        gradient: Array,
+        inputs: Array,
+        gain: float,
+        root: float | None,
+        *,
+        size: float,
+        units: Array | None,
+    ) -> Part:
+        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. size: the root of the
+        number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
+        side, other = gradient / size**2, inputs
+        if role.endswith(("out", "fc2")):
+            side, other = other, side
+        return Part(
+            role=role,
+            square=_over(gradient, inputs),
+            root=root,
+            nuclear=nuclear(gradient, inputs) if self.has_nuclear else None,
+            factored=size**2 * factored(side, other, units) if self.has_factored else None,
+            weight=gain,
+            size=size,
+        )
 
     def bias(self, gradient: Array, root: float | None = None, *, role: str = "bias", width: float = 1.0) -> Part:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d."""
@@ -178,19 +201,21 @@ class FeedForward:
         at = {"fc1": ratio * at_phi * self.phi.slope_second(self.before)}
         if self.is_gated:
             at = {"fc1": at["fc1"] * self.beside.full, "fc3": ratio * at_phi * self.activated.full}
-        roots = self._roots(gradient, at_phi) if asked.has_roots else {}
-        several = [asked.matrix(role, at[role], self.u.full, gains[role], roots.get(role)) for role in at]
-        several.append(asked.matrix("fc2", ratio * gradient, self.hidden.full, gains["fc2"], roots.get("fc2")))
-        several += [asked.bias(at[role], roots.get(f"{role} bias")) for role in at]
-        parts += [replace(part, size=math.sqrt(ratio)) for part in several]
+        roots, units = self._roots(gradient, at_phi) if asked.has_roots else ({}, {})
+        size = math.sqrt(ratio)
+        several = [(role, at[role], self.u.full, gains[role]) for role in at]
+        several.append(("fc2", ratio * gradient, self.hidden.full, gains["fc2"]))
+        parts += [asked.matrix(*one, roots.get(one[0]), size=size, units=units.get(one[0])) for one in several]
+        parts += [replace(asked.bias(at[role], roots.get(f"{role} bias")), size=size) for role in at]
         parts.append(asked.bias(gradient))
         if self.has_inner:
             root = gains["fc2"] * roots["fc2"] if roots else None
             parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
         return np.add.reduce([gains[role] ** 2 * at[role] for role in at]), None
 
-    def _roots(self, gradient: Array, at_phi: Array) -> dict[str, float]:
-        """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``.
+    def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, float], dict[str, Array]]:
+        """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``. And, by
+        matrix, what the units have: of fc1 and fc3 the gradient, and before fc2 the input.
 
         A hidden unit is not Gaussian behind phi, so units are drawn: their inputs h, and what they get from above.
         """
@@ -206,17 +231,13 @@ class FeedForward:
             hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
         if self.has_inner:
             hidden = hidden / np.sqrt(self.raw.diagonal)
-        roots = {
-            "fc1": _mean_root_of(above * slopes, self.u.full),
-            "fc2": _mean_root_of(hidden, gradient),
-            "fc1 bias": _mean_root_of(slopes, at_phi),
-        }
+        units = {"fc1": above * slopes, "fc2": hidden}
+        biases = {"fc1": slopes}
         if activated is not None:
-            roots |= {
-                "fc3": _mean_root_of(above * activated, self.u.full),
-                "fc3 bias": _mean_root_of(activated, at_phi),
-            }
-        return {name: self.ratio * root for name, root in roots.items()}
+            units["fc3"], biases["fc3"] = above * activated, activated
+        roots = {role: _mean_root_of(unit, gradient if role == "fc2" else self.u.full) for role, unit in units.items()}
+        roots |= {f"{role} bias": _mean_root_of(unit, at_phi) for role, unit in biases.items()}
+        return {name: self.ratio * root for name, root in roots.items()}, units
 
 
 def _mean_root_of(rows: Array, form: Array) -> float:
@@ -288,7 +309,10 @@ class Attending:
             ("v", at.v, sources, gains.v, roots and roots.v),
             ("out", heads.width_ratio * gradient, self.mixed.full, gains.out, roots and roots.out),
         ]
-        parts += [replace(asked.matrix(self.prefix + role, *rest), size=self.sizes[role]) for role, *rest in several]
+        parts += [
+            asked.matrix(self.prefix + role, *rest, size=self.sizes[role], units=at.units.get(role))
+            for role, *rest in several
+        ]
         biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
         if not is_centred:
             biases.append(("k", at.k, roots and roots.k_bias))
@@ -448,7 +472,8 @@ class Walk:
             _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
             _power(effort * min(16384 / num_sublayers, 1024), 128),
         )
-        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, num_points, replicate)
+        has_factored = any(step.is_factored for step in steps)
+        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, replicate)
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self.streams: list[list[Gram]] = []
@@ -466,7 +491,7 @@ class Walk:
             if self.besides:
                 last = _sum_of_streams(x, self.besides[-1])
         assert last is not None
-        reading = Reading(self.inputs, last, self.asked.replicate)
+        reading = Reading(self.inputs, last, self.asked.replicate, has_factored=self.asked.has_factored)
         self.parts.append(Counted(reading.head, 0.0))
         is_one = self.inputs.loss == "logit"
         has_others = self.needs != {Functional.FROBENIUS_SQUARED}
@@ -577,12 +602,13 @@ def _sum_of_streams(x: Gram, beside: Beside) -> Gram:
 def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:
     """The part of the embedding: each token has a row of its own."""
     gradient = inputs.embedding_multiplier**2 * gradient
-    own = np.diagonal(gradient).clip(min=0.0)
+    own, every = np.diagonal(gradient).clip(min=0.0), np.eye(len(gradient))
     return Part(
         role="embedding",
         square=float(own.sum()),
         root=float(np.sqrt(own).sum()),
-        nuclear=nuclear(gradient, np.eye(len(gradient))) if asked.has_nuclear else None,
+        nuclear=nuclear(gradient, every) if asked.has_nuclear else None,
+        factored=factored_of_few(every, gradient) if asked.has_factored else None,
         weight=inputs.embedding_std,
         size=math.sqrt(len(own)),
     )

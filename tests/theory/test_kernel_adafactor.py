@@ -1,0 +1,146 @@
+"""The kernel rung under Adafactor, of which the scalar rung knows one token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import gammaln, stdtrit
+
+from theory.kernel import update
+from theory.kernel.factored import factored, factored_of_few
+from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from theory.meanfield.update import predict
+from theory.optimizers import OPTIMIZERS
+from theory.stack import SublayerKind
+
+FFN, SELF = SublayerKind.FFN, SublayerKind.SELF
+TRAPEZOID = 1e-7
+FAMILY_ERROR = 1e-3
+Array = np.ndarray
+
+
+def vectors(*shape: int, seed: int = 20_231) -> Array:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# ---------------------------------------------------------------- one matrix
+
+
+def published(gradient: Array) -> tuple[float, float]:
+    """The mean of g times its step, entry by entry, over the size of g; and that of the direction unclipped."""
+    squares = gradient**2
+    moments = np.outer(squares.mean(1), squares.mean(0)) / squares.mean()
+    direction = np.divide(gradient, np.sqrt(moments), out=np.zeros_like(gradient), where=moments > 0)
+    size = math.sqrt((direction**2).mean())
+    return float((gradient * direction).mean()) / math.sqrt(squares.mean()) / max(1.0, size), size
+
+
+SIZE, NUM_TOKENS, NUM_HEADS = 1200, 3, 16
+ROOT = vectors(NUM_TOKENS, NUM_TOKENS) + 0.7
+OF_HEADS = np.abs(vectors(NUM_HEADS, NUM_TOKENS, NUM_TOKENS, seed=7)) @ ROOT
+MANY = (vectors(2**18, NUM_TOKENS, seed=8) @ ROOT.T).clip(min=0)
+SIDES = {
+    "Gaussian": (lambda z: z @ ROOT.T, ROOT @ ROOT.T, None),
+    "drawn": (lambda z: (z @ ROOT.T).clip(min=0), MANY.T @ MANY / len(MANY), MANY),
+    "of heads": (
+        lambda z: (z.reshape(NUM_HEADS, -1, NUM_TOKENS) @ OF_HEADS.mT).reshape(z.shape),
+        (OF_HEADS @ OF_HEADS.mT).mean(0),
+        OF_HEADS,
+    ),
+}
+"""A side's vectors, of standard normal ones; their second moments; and what ``factored`` is told is drawn."""
+
+
+@pytest.mark.parametrize("kind", SIDES)
+def test_a_large_matrix_is_as_predicted(kind: str) -> None:
+    """Its tokens are alike enough that the step is clipped."""
+    make, moments, drawn = SIDES[kind]
+    other = vectors(NUM_TOKENS, NUM_TOKENS, seed=9) + 0.7
+    found = []
+    for seed in range(12):
+        rows, columns = (vectors(SIZE, NUM_TOKENS, seed=10 * seed + side) for side in (1, 2))
+        value, size = published(make(rows) @ (columns @ other.T).T)
+        assert size > 1.05
+        found.append(value)
+    wanted = factored(moments, other @ other.T, drawn) / math.sqrt((moments * (other @ other.T)).sum())
+    reach = -stdtrit(len(found) - 1, FAMILY_ERROR / 6) * np.std(found, ddof=1) / math.sqrt(len(found))
+    assert abs(np.mean(found) - wanted) < reach < 0.06 * wanted
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, 200])
+def test_unrelated_tokens_are_the_mean_of_a_chi(n: int) -> None:
+    """Each row's direction is its unit vector: the mean square is 1."""
+    chi = math.sqrt(2) * math.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
+    assert factored(4 * np.eye(n), 9 * np.eye(n)) == pytest.approx(6 * chi**2 / math.sqrt(n), rel=TRAPEZOID)
+
+
+def test_a_gradient_at_one_token_is_of_rank_one() -> None:
+    x = vectors(5, 5)
+    gradient, inputs = np.diag([0.0, 0, 0, 0, 4]), x @ x.T
+    mean_abs = math.sqrt(2 / math.pi)
+    wanted = 2 * mean_abs * math.sqrt(inputs[4, 4])
+    assert factored(gradient, inputs) == pytest.approx(mean_abs * wanted, rel=TRAPEZOID)
+    assert factored(inputs, gradient) == pytest.approx(mean_abs * wanted, rel=TRAPEZOID)
+    assert factored_of_few(2 * np.eye(5)[4:], inputs) == pytest.approx(wanted, rel=TRAPEZOID)
+    assert factored(0 * gradient, inputs) == 0
+
+
+@pytest.mark.parametrize(("share", "square"), [(1e-11, 2.0), (1e-13, 1.0)])
+def test_what_is_rare_counts_down_to_what_no_width_has(share: float, square: float) -> None:
+    """Of two tokens that are all but parallel: the mean square of the direction."""
+    found = factored(np.eye(2), np.diag([1.0, share]))
+    assert found == pytest.approx(2 / math.pi / math.sqrt(square), rel=1e-4)
+
+
+# ---------------------------------------------------------------- networks
+
+TWO = (Sublayer(kind=SELF), Sublayer(kind=FFN))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+@pytest.mark.parametrize("placement", ["post", "sub"])
+def test_one_token_is_as_the_scalar_rung_has_it(placement: str, activation: str) -> None:
+    """There it is LAMB in all but the name."""
+    network = Transformer(encoder=2 * TWO, placement=placement, activation=activation)
+    lamb, adafactor = predict_kernel(network, Inputs(num_tokens=1), ("lamb", "adafactor")).values()
+    assert adafactor.roles == pytest.approx(lamb.roles, rel=TRAPEZOID)
+    if activation == "relu":
+        ffns = replace(network, encoder=2 * TWO[1:], ffn_ratio=1.0)
+        wanted = predict(f"{placement}-ln", "adafactor", 2, activation=activation).update
+        found = predict_kernel(ffns, Inputs(num_tokens=1), ("adafactor",))["adafactor"].update
+        assert found == pytest.approx(wanted, rel=1e-3)  # the quasi-random error
+
+
+def test_vectors_have_no_factors() -> None:
+    network = Transformer(encoder=TWO, decoder=(*TWO[:1], Sublayer(kind=SublayerKind.CROSS), *TWO[1:]))
+    lamb, adafactor = predict_kernel(network, Inputs(num_tokens=3), ("lamb", "adafactor"), effort=0.1).values()
+    assert {role for role, value in adafactor.roles.items() if value == lamb.roles[role]} == {
+        *("bias", "norm_gain", "norm_bias")
+    }
+
+
+def test_a_gain_multiplies_the_parameter_and_not_its_direction() -> None:
+    """A gradient's size is nothing to it: what a norm hides is hidden, and rates multiply."""
+    gains, rates = {"v": 3.0, "fc1": 3.0}, {"fc2": 2.0}
+    scaled = tuple(replace(one, gains=gains, lr_multipliers=rates) for one in TWO)
+    runs = [
+        predict_kernel(Transformer(encoder=of, placement="sub"), Inputs(num_tokens=3), ("adafactor",), effort=0.1)
+        for of in (scaled, TWO)
+    ]
+    found, plain = (run["adafactor"].roles for run in runs)
+    assert found == pytest.approx({role: rates.get(role, 1.0) * x for role, x in plain.items()}, rel=1e-7)
+
+
+def test_units_are_those_of_lamb() -> None:
+    roles = ("q", "fc1", "bias", "norm_gain", "embedding", "head", "branch_weight")
+    assert [unit_power("adafactor", role) for role in roles] == [unit_power("lamb", role) for role in roles]
+
+
+def test_another_step_of_one_token_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = replace(OPTIMIZERS["adafactor"], name="mine")
+    monkeypatch.setattr(update, "optimizer", lambda name: mine)
+    with pytest.raises(ValueError, match="mine: its step is derived for a gradient of rank one"):
+        update.step_of("mine")

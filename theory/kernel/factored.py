@@ -1,0 +1,83 @@
+r"""Adafactor's first step for the gradient of a matrix that n tokens reach: g_ij = sum_t delta_it x_jt = delta_i . x_j.
+
+Its second moment is factored, into means of squares of rows and of columns. As both grow in number,
+
+    R_i = mean_j g_ij^2 = delta_i^T X delta_i,   C_j = mean_i g_ij^2 = x_j^T D x_j,   mean g^2 = tr(X D) = m
+
+with D = E delta delta^T of the rows and X = E x x^T of the columns, (n, n) each. The direction g_ij sqrt(m / (R_i C_j))
+is then a product of a row and a column, and so are its averages, which fall apart into one of either side:
+
+    mean g direction   = sqrt(m) <A, B>,   A  = E delta delta^T / sqrt(delta^T X delta),   B  = E x x^T / sqrt(x^T D x)
+    mean direction^2   = m <A', B'>,       A' = E delta delta^T / (delta^T X delta),       B' = E x x^T / (x^T D x)
+
+One token: mean |g|, and 1. Two that are nearly parallel are more: where a row is nearly orthogonal to what they have in
+common, and a column too, the direction is large. These are few entries: the second eigenvalue of X^(1/2) D X^(1/2), as
+a share s of the first, has its part in mean direction^2 from widths of 1/sqrt(s) on, and is left out below
+``_NO_SHARE``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from theory.kernel.gram import Array, factor
+
+_T = np.exp(np.arange(-40.0, 40.25, 0.5))
+_NO_SHARE = 1e-12
+
+
+def factored(side: Array, other: Array, drawn: Array | None = None) -> float:
+    """The mean of g times Adafactor's step, which is the direction over max(1, its root mean square).
+
+    side, other: D and X, or X and D. Both sides are Gaussian, but for what is drawn of the first: vectors (points, n),
+    or F (points, n, r) where it is Gaussian with covariance F F^T once a head is given.
+    """
+    mean = float((side * other).sum())
+    if mean <= 0:
+        return 0.0
+    first = _weighted(factor(side)[None] if drawn is None else drawn, other)
+    second = _weighted(factor(other)[None], side)
+    along, square = (float((a * b).sum()) for a, b in zip(first, second, strict=True))
+    return math.sqrt(mean) * along / max(1.0, math.sqrt(mean * square))
+
+
+def factored_of_few(rows: Array, columns: Array) -> float:
+    """The same, summed over rows (number, n) that are few and no average."""
+    return len(rows) * factored(rows.T @ rows / len(rows), columns, rows)
+
+
+def _weighted(drawn: Array, form: Array) -> tuple[Array, Array]:
+    """E y y^T / sqrt(Q) and E y y^T / Q of vectors y, Q = y^T form y; y is 0 where Q is."""
+    if drawn.ndim == 3:
+        return _of_gaussians(drawn, form)
+    squares = ((drawn @ form) * drawn).sum(-1)
+    is_there = squares > _NO_SHARE * np.trace(form) * (drawn**2).sum(-1)
+    drawn = drawn[is_there]
+    first, second = (drawn.T / squares[is_there] ** power @ drawn / len(squares) for power in (0.5, 1.0))
+    return first, second
+
+
+def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
+    """The same of y = F z, z ~ N(0, 1). On the axes of F^T form F, with eigenvalues l,
+
+    E z_i^2 / sqrt(Q) = (1 / sqrt(pi)) int_0^oo t^(-1/2) w_i(t) dt,   E z_i^2 / Q = int_0^oo w_i(t) dt,
+    w_i = E z_i^2 e^(-Q t) = (1 + 2 l_i t)^(-1) prod_j (1 + 2 l_j t)^(-1/2),
+
+    by the trapezoid rule in log t, as ``gram.mean_root``; at step 1/2 it is right to 1e-7.
+    """
+    if factors.shape[-1] > factors.shape[-2]:
+        factors = np.swapaxes(np.linalg.qr(factors.mT, mode="r"), -1, -2)
+    values, vectors = np.linalg.eigh(factors.mT @ form @ factors)
+    total = values.clip(min=0.0).sum(-1)[..., None]
+    shares = values / np.where(total == 0, 1, total)
+    is_there = shares > _NO_SHARE
+    decay = np.log1p(2 * np.where(is_there, shares, 0.0)[..., None] * _T)
+    decay = np.exp(-decay - decay.sum(-2, keepdims=True) / 2)
+    axes = factors @ vectors
+    found = []
+    for times, power in ((np.sqrt(_T / np.pi), 0.5), (_T, 1.0)):
+        weights = np.where(is_there, (times * decay).sum(-1) / 2, 0.0) / np.where(total == 0, 1, total) ** power
+        found.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
+    return found[0], found[1]
