@@ -92,11 +92,11 @@ CASES = {
     "peri, causal": case(placement="peri", is_causal=True),
     "normformer": case(placement="normformer", ffn_ratio=2),
     "batch": case(task=replace(TOKENS, num_tokens=3, batch_size=3, correlation=0.5), ffn_ratio=1),
-    "cross-entropy": case(task=CROSS_ENTROPY),
+    "cross-entropy": case(task=CROSS_ENTROPY, optimizers="sgd adam lamb adafactor"),
     "sum": case(task=replace(TOKENS, readout="sum"), placement="pre", is_causal=True),
     "encoder-decoder": case(decoder=decoder_layers(1)),
     "gains": case(sublayers={**SCALED, "lr_multipliers": {"bias": 3.0}}),
-    "all optimizers": case(optimizers="sgd adam lamb muon lars muon+adamw", placement="pre"),
+    "all optimizers": case(optimizers="sgd adam lamb muon lars muon+adamw adafactor", placement="pre"),
     "trained branch weights": case(
         optimizers="sgd adam lamb lars",
         sublayers={"trains_branch_weight": True, "branch_weight": 0.7},

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import gammaln, stdtrit
+from scipy.special import gammaln, softmax, stdtrit
 
 from theory.kernel import update
 from theory.kernel.factored import factored, factored_of_few
+from theory.kernel.gram import Gram
 from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from theory.kernel.readout import Reading
 from theory.meanfield.update import predict
 from theory.optimizers import OPTIMIZERS
 from theory.stack import SublayerKind
@@ -93,6 +95,25 @@ def test_what_is_rare_counts_down_to_what_no_width_has(share: float, square: flo
     """Of two tokens that are all but parallel: the mean square of the direction."""
     found = factored(np.eye(2), np.diag([1.0, share]))
     assert found == pytest.approx(2 / math.pi / math.sqrt(square), rel=1e-4)
+
+
+@pytest.mark.parametrize("readout", ["last", "sum"])
+def test_the_head_of_a_cross_entropy_is_that_of_drawn_logits(readout: str) -> None:
+    inputs = Inputs(num_tokens=3, loss="ce", num_classes=5, readout=readout)
+    whole = ROOT @ ROOT.T
+    last = Gram(float(whole.max()), whole.max() - whole)
+    readings = [Reading(inputs, last, replicate, has_factored=True) for replicate in range(4)]
+    heads = [one.head.factored or 0.0 for one in readings]
+    root = ROOT[inputs.read]
+    found = []
+    for seed in range(256):
+        hidden = root @ vectors(3, SIZE, seed=seed)
+        errors = softmax(root @ vectors(3, 5, seed=1000 + seed), axis=1)
+        errors[np.arange(len(root)), np.random.default_rng(seed).integers(5, size=len(root))] -= 1
+        gradient = errors.T @ hidden / len(root)
+        found.append(5 * published(gradient)[0] * math.sqrt((gradient**2).mean()))
+    reaches = [-stdtrit(len(x) - 1, FAMILY_ERROR / 4) * np.std(x, ddof=1) / math.sqrt(len(x)) for x in (heads, found)]
+    assert abs(np.mean(found) - np.mean(heads)) < math.hypot(*reaches) < 0.2 * np.mean(heads)
 
 
 # ---------------------------------------------------------------- networks
