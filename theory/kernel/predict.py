@@ -2,7 +2,8 @@ r"""The kernel rung: the update of a real Transformer with softmax attention, by
 
 The same second moments as ``theory.meanfield.update``, token by token: the Gram matrix of the tokens goes through the
 sublayers (``kernel_walk``; an activation, ``kernel_duals``; a softmax, ``kernel_softmax``), that of the gradients comes
-back, and what reaches a matrix from both sides is its part of the update (``kernel_update``). Nothing is fitted.
+back, and what reaches a matrix from both sides is its part of the update (``kernel_update``; ``kernel_factored`` under
+Adafactor). Nothing is fitted.
 
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(q k^T / sqrt(K)) v))
