@@ -90,11 +90,11 @@ def test_a_gradient_at_one_token_is_of_rank_one() -> None:
     assert factored(0 * gradient, inputs) == 0
 
 
-@pytest.mark.parametrize(("share", "square"), [(1e-11, 2.0), (1e-13, 1.0)])
+@pytest.mark.parametrize(("share", "square"), [(1.1e-8, 2.0), (0.9e-8, 1.0)])
 def test_what_is_rare_counts_down_to_what_no_width_has(share: float, square: float) -> None:
     """Of two tokens that are all but parallel: the mean square of the direction."""
     found = factored(np.eye(2), np.diag([1.0, share]))
-    assert found == pytest.approx(2 / math.pi / math.sqrt(square), rel=1e-4)
+    assert found == pytest.approx(2 / math.pi / math.sqrt(square), rel=1e-3)
 
 
 @pytest.mark.parametrize("readout", ["last", "sum"])

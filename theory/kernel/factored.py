@@ -13,7 +13,7 @@ is then a product of a row and a column, and so are its averages, which fall apa
 One token: mean |g|, and 1. Two that are nearly parallel are more: where a row is nearly orthogonal to what they have in
 common, and a column too, the direction is large. These are few entries: the second eigenvalue of X^(1/2) D X^(1/2), as
 a share s of the first, has its part in mean direction^2 from widths of 1/sqrt(s) on (at a third of that a step is still
-up to 20 % longer than this), and is left out below ``_NO_SHARE``.
+up to 20 % longer than this), and is left out where no network is as wide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ import numpy as np
 from theory.kernel.gram import Array, factor
 
 _T = np.exp(np.arange(-40.0, 40.25, 0.5))
-_NO_SHARE = 1e-12
+_WIDEST = 10_000
+_NO_SHARE = 1 / _WIDEST**2
+_ROUNDING = 64 * float(np.finfo(float).eps)
 
 
 def factored(side: Array, other: Array, drawn: Array | None = None) -> float:
@@ -53,7 +55,7 @@ def _weighted(drawn: Array, form: Array) -> tuple[Array, Array]:
     if drawn.ndim == 3:
         return _of_gaussians(drawn, form)
     squares = ((drawn @ form) * drawn).sum(-1)
-    is_there = squares > _NO_SHARE * np.trace(form) * (drawn**2).sum(-1)
+    is_there = squares > _ROUNDING * np.trace(form) * (drawn**2).sum(-1)
     drawn = drawn[is_there]
     first, second = (drawn.T / squares[is_there] ** power @ drawn / len(squares) for power in (0.5, 1.0))
     return first, second
