@@ -476,23 +476,29 @@ RECIPE_OPTIMIZER = "adamw"  # any of the twelve, or muon+adamw
 from paper_checks.experiments.kernel_laws import recipe_network
 from paper_checks.lowering.predicted_rows import lr_multipliers, percent, shares
 
+
+def row_of(found: dl.Network) -> dict:
+    """What is predicted of it, as `depthlaw predict --json` has it."""
+    return {**predicted_row(found.theory(RECIPE_OPTIMIZER)), "num_sublayers": found.depth}
+
+
 published = [recipe_network(RECIPE, n, D_MODEL) for n in (SHALLOW, NUM_LAYERS)]
-moves = [predicted_row(one.theory(RECIPE_OPTIMIZER)) | {"num_sublayers": one.depth} for one in published]
-units = {role: published[0].role_power(RECIPE_OPTIMIZER, role) for role in moves[0]["roles"]}
-steepness, undone, part = exponents(moves), lr_multipliers(moves), shares(moves, units, D_MODEL)
+its_rows = [row_of(found) for found in published]
+first, last = its_rows
+units = {role: published[0].role_power(RECIPE_OPTIMIZER, role) for role in first["roles"]}
+steepness, undone, part = exponents(its_rows), lr_multipliers(its_rows), shares(its_rows, units, D_MODEL)
 table(
     {
         "role": f"`{role}`",
-        f"{SHALLOW} layers": moves[0]["roles"][role],
-        f"{NUM_LAYERS} layers": moves[1]["roles"][role],
+        f"{SHALLOW} layers": first["roles"][role],
+        f"{NUM_LAYERS} layers": last["roles"][role],
         "exponent": f"{steepness[role] or 0.0:z.2f}",
         "learning rate, times": undone[role][-1],
         f"share at {NUM_LAYERS}": percent(part[role][-1]),
     }
-    for role in moves[0]["roles"]
+    for role in first["roles"]
 )
 say(f"""
-`{RECIPE}` under {RECIPE_OPTIMIZER} moves {moves[1]["update"] / moves[0]["update"]:.3g} times as far at {NUM_LAYERS}
-layers as at {SHALLOW}, in all branch matrices together. A role whose share of that is small needs no learning rate of
-its own.
+`{RECIPE}` under {RECIPE_OPTIMIZER} moves {last["update"] / first["update"]:.3g} times as far at {NUM_LAYERS} layers as
+at {SHALLOW}, in all branch matrices together. A role whose share of that is small needs no learning rate of its own.
 """)

@@ -73,7 +73,9 @@ def _variants() -> Iterator[Network]:
         yield Network(scheme=scheme(name), arch="encoder-decoder", num_layers=(2, 2), d_model=512, num_heads=8)
 
 
-_ALL = tuple(SCHEMES)
+_NOT_YET = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
+"""Schemes whose networks the tests measure, and no record yet."""
+_ALL = tuple(name for name in SCHEMES if name not in _NOT_YET)
 LENGTHS = (4, 8, 16, 32, 64)
 HEAD_SIZE = 64
 _PRINTED = ("post-ln", "pre-ln", "sub-ln", "deepnorm")
