@@ -275,10 +275,11 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
+from paper_checks.experiments.sweeps import KEPT_SCHEMES
 from paper_checks.pages.transformers.cells import width_fit
 
 fits = {}
-for name, optimizer in ((n, o) for n in dl.SCHEMES for o in OPTIMIZERS):
+for name, optimizer in ((n, o) for n in KEPT_SCHEMES for o in OPTIMIZERS):
     mine = [c for c in every if c.name[:2] == (name, optimizer) and "update" in c.ratios]
     if len({c.network.num_sublayers for c in mine}) > 1:
         fits[name, optimizer] = width_fit(mine)
@@ -311,7 +312,7 @@ from paper_checks.experiments.kernel_laws import LENGTHS
 from paper_checks.pages.transformers.growth import last_exponent, laws
 
 law = laws()
-grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in dl.SCHEMES], dtype=float)
+grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in KEPT_SCHEMES], dtype=float)
 figure, axes = plt.subplots(figsize=(4.6, 5.8))
 image = axes.imshow(np.ma.masked_invalid(grid), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
 for i, row in enumerate(grid):
@@ -319,7 +320,7 @@ for i, row in enumerate(grid):
         text = "does not move" if np.isnan(value) else f"{round(value, 2) + 0.0:.2f}"
         axes.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if abs(value) > 0.7 else "black")
 axes.set_xticks(range(len(OPTIMIZERS)), OPTIMIZERS)
-axes.set_yticks(range(len(dl.SCHEMES)), list(dl.SCHEMES), fontsize=8)
+axes.set_yticks(range(len(KEPT_SCHEMES)), list(KEPT_SCHEMES), fontsize=8)
 axes.set_facecolor("#BBBBBB")
 axes.grid(visible=False)
 axes.set_title(f"Power of N of the matrices' update, N = {LENGTHS[-2]} to {LENGTHS[-1]:,}")
@@ -336,7 +337,7 @@ curves = {case: {n: u for n, u in found.updates.items() if n >= 4 and u} for cas
 over = {case: {n: u / curve[4] for n, u in curve.items()} for case, curve in curves.items() if curve}
 low, high = (which(u for curve in over.values() for u in curve.values()) for which in (min, max))
 for axes, optimizer in zip(panels, OPTIMIZERS, strict=True):
-    for name in (*(other for other in dl.SCHEMES if other not in named), *named):
+    for name in (*(other for other in KEPT_SCHEMES if other not in named), *named):
         curve = over.get((name, optimizer), {})
         look = {"color": STYLES[name][0], "linewidth": 1.8} if name in named else {"color": "#CCCCCC", "linewidth": 0.9}
         axes.plot(list(curve), list(curve.values()), **look)
@@ -356,7 +357,7 @@ from paper_checks.pages.transformers.growth import FLAT, growing
 
 
 def flat(optimizer):
-    ends = {name: last_exponent(law[name, optimizer]) for name in dl.SCHEMES}
+    ends = {name: last_exponent(law[name, optimizer]) for name in KEPT_SCHEMES}
     return [name for name, end in ends.items() if end is not None and abs(end) < FLAT]
 
 
@@ -364,11 +365,11 @@ for optimizer in OPTIMIZERS:
     kept = [name for name in flat(optimizer) if not growing(law[name, optimizer])]
     broken = [f"{n} ({', '.join(growing(law[n, optimizer]))})" for n in flat(optimizer) if n not in kept]
     say(
-        f"""Under **{optimizer}** the matrices are flat in {len(flat(optimizer))} of {len(dl.SCHEMES)} schemes. No role
-        grows in {", ".join(kept) or "none"}. Some other role grows in {"; ".join(broken) or "none"}."""
+        f"""Under **{optimizer}** the matrices are flat in {len(flat(optimizer))} of {len(KEPT_SCHEMES)} schemes.
+        No role grows in {", ".join(kept) or "none"}. Some other role grows in {"; ".join(broken) or "none"}."""
     )
 
-several = {n: [o for o in OPTIMIZERS if n in flat(o)] for n in dl.SCHEMES}
+several = {n: [o for o in OPTIMIZERS if n in flat(o)] for n in KEPT_SCHEMES}
 everywhere = ", ".join(n for n, on in several.items() if len(on) == 3) or "no scheme"
 pairs = ", ".join(f"{n} ({' and '.join(on)})" for n, on in several.items() if len(on) == 2)
 crossed = last_exponent(law["su-sgd", "adam"]), last_exponent(law["su-adam", "sgd"])

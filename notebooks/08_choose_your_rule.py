@@ -42,7 +42,7 @@ torch.set_num_threads(1)
 
 # %%
 PLACEMENT = "post"  # where the norms stand: post, pre, or sub (before the branch and inside it)
-OPTIMIZER = "adam"  # sgd momentum adam adamw rmsprop signsgd lion lars lamb muon sophia
+OPTIMIZER = "adam"  # sgd momentum adam adamw rmsprop signsgd lion adafactor lars lamb muon sophia
 ARCHITECTURE = "decoder"  # decoder (causal) or encoder
 NUM_LAYERS = 48  # an attention and an FFN each
 SHALLOW = 6  # layers of the model that you have tuned, to compare with; fewer than NUM_LAYERS
@@ -54,11 +54,9 @@ NORM_KIND = "layernorm"  # or rmsnorm
 # %%
 from paper_checks.lowering.rule_document import NORMS
 
-# Adafactor's first step is that of a gradient of rank one, and many tokens make it of a higher one.
-optimizers = [name for name, found in dl.OPTIMIZERS.items() if not found.assumes_rank_one]
 for setting, value, allowed in (
     ("PLACEMENT", PLACEMENT, NORMS),
-    ("OPTIMIZER", OPTIMIZER, optimizers),
+    ("OPTIMIZER", OPTIMIZER, dl.OPTIMIZERS),
     ("ARCHITECTURE", ARCHITECTURE, ("decoder", "encoder")),
     ("ACTIVATION", ACTIVATION, dl.ACTIVATIONS),
     ("NORM_KIND", NORM_KIND, ("layernorm", "rmsnorm")),

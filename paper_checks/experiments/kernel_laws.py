@@ -22,12 +22,12 @@ from typing import Annotated
 import typer
 
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
-from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
+from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.recipes.recipe import RECIPE_TOKENS
 from paper_checks.system.places import RESULTS
-from theory.schemes import SCHEMES, scheme
+from theory.schemes import scheme
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 """N, layers."""
@@ -38,7 +38,7 @@ OF_RECIPES = RESULTS / "kernel-recipes.json"
 RECIPE_LENGTHS = (12, 48, 192, 1000)
 RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
-_ORDERED = (*_FIRST, *(name for name in SCHEMES if name not in _FIRST))
+_ORDERED = (*_FIRST, *(name for name in KEPT_SCHEMES if name not in _FIRST))
 _GELU = ("post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "deepnorm")
 _RMSNORM = ("sub-ln", "sub-ln-gamma")
 _CLOSE = "sub-ln-gamma"

@@ -74,20 +74,21 @@ def _variants() -> Iterator[Network]:
 
 
 _NOT_YET = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
-"""Schemes whose networks the tests measure, and no record yet."""
-_ALL = tuple(name for name in SCHEMES if name not in _NOT_YET)
+"""Schemes whose networks the tests measure, and of which no record and no law is kept yet."""
+KEPT_SCHEMES = tuple(name for name in SCHEMES if name not in _NOT_YET)
+"""Schemes that every sweep of schemes has."""
 LENGTHS = (4, 8, 16, 32, 64)
 HEAD_SIZE = 64
 _PRINTED = ("post-ln", "pre-ln", "sub-ln", "deepnorm")
 _FIRST = (*_PRINTED, "sub-ln-gamma", "su-adam", "peri-ln", "gpt2")
-_ORDERED = (*_FIRST, *(name for name in _ALL if name not in _FIRST))
+_ORDERED = (*_FIRST, *(name for name in KEPT_SCHEMES if name not in _FIRST))
 _VERY_DEEP = (*_PRINTED, "sub-ln-gamma", "su-adam", "gpt2")
 _DEEP = ("post-ln", "pre-ln", "sub-ln", "peri-ln", "deepnorm", "su-adam", "sub-ln-gamma", "gpt2", "ln-scaling")
 
 SWEEPS: dict[str, Sweep] = {
     "ffn-stacks": Sweep(
         "every scheme under sgd, adam and lamb: FFN-only stacks 512 wide, and 256 wide for the term in L/d",
-        _stacks(_ALL, LENGTHS, (512, 256)),
+        _stacks(KEPT_SCHEMES, LENGTHS, (512, 256)),
     ),
     "transformers": Sweep(
         "every scheme under sgd, adam and lamb: Transformers 512 wide, and 256 wide for the term in 1/d",
@@ -103,7 +104,7 @@ SWEEPS: dict[str, Sweep] = {
         "FFN-only stacks 1,024 to 4,096 wide, and up to 1,000 layers (2,000 sublayers), and Transformers 2,048 wide up "
         "to 128 layers and 1,024 wide with 512, for a GPU",
         (
-            *_stacks(_ALL, (16, 64, 256), (1024,)),
+            *_stacks(KEPT_SCHEMES, (16, 64, 256), (1024,)),
             *_stacks(_DEEP, (16, 64), (2048,)),
             *_stacks(_DEEP, (16,), (4096,)),
             *_stacks(_DEEP, (2000,), (1024,)),

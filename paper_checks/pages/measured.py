@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paper_checks.experiments.sweeps import LENGTHS, OPTIMIZERS
+from paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.markdown import interval, section
 from paper_checks.pages.transformers.cells import Index, holds
@@ -17,7 +17,7 @@ from paper_checks.system.files import write_atomically
 from paper_checks.system.places import RECORDS, RESULTS
 from sims import stats
 from sims.records import record
-from theory.schemes import SCHEMES, scheme
+from theory.schemes import scheme
 
 PAGE = RESULTS / "MEASURED.md"
 WIDE, NARROW = 512, 256
@@ -44,9 +44,9 @@ class Line:
 
 
 def lines(path: Path = RECORDS / "ffn-stacks.jsonl") -> list[Line]:
-    """Of every scheme of theory, in its order."""
+    """Of every scheme that is measured, in theory's order."""
     index = Index(record.read(path))
-    return [_line(index, name, optimizer) for name in SCHEMES for optimizer in OPTIMIZERS]
+    return [_line(index, name, optimizer) for name in KEPT_SCHEMES for optimizer in OPTIMIZERS]
 
 
 def _line(index: Index, name: str, optimizer: str) -> Line:

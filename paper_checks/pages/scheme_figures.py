@@ -13,8 +13,8 @@ from typing import Any
 
 from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import Law
+from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel
 from paper_checks.pages.markdown import caption, interval, span
@@ -27,7 +27,7 @@ from paper_checks.system.places import RECORDS
 from sims.records import record
 from sims.stats import Estimate
 from theory.kernel.predict import unit_power
-from theory.schemes import SCHEMES, scheme
+from theory.schemes import scheme
 
 DEEPER = (128, 512, 2048)
 """Sublayers of a stack that are predicted and not measured."""
@@ -78,7 +78,7 @@ class Beside:
 
 
 def by_scheme() -> list[SchemeFigures]:
-    """Of every scheme of theory, in its order. LookupError, in one line, where something is not kept."""
+    """Of every scheme that is measured, in theory's order. LookupError, in one line, where something is not kept."""
     return [
         SchemeFigures(
             scheme=name,
@@ -86,7 +86,7 @@ def by_scheme() -> list[SchemeFigures]:
             transformers={one: _of_transformers(name, one) for one in OPTIMIZERS},
             stacks={one: _of_stacks(name, one) for one in OPTIMIZERS},
         )
-        for name in SCHEMES
+        for name in KEPT_SCHEMES
     ]
 
 

@@ -53,7 +53,7 @@ FEW = (
 )
 """Each of the architectures and of the kinds of norm; with a gain that helps and with none that does; an activation
 that scales and one that does not; a depth between the two that are asked for. The others are slow."""
-CHOICES = [name for name, one in OPTIMIZERS.items() if not one.assumes_rank_one]
+CHOICES = [*OPTIMIZERS]
 ARCHITECTURES, NORM_KINDS = ("encoder", "decoder"), ("layernorm", "rmsnorm")
 CASES = [
     *FEW,
@@ -181,8 +181,8 @@ REFUSED = {
     "D_MODEL is 1000, and has to be a multiple of NUM_HEADS, 16": "D_MODEL = 1000",
     "PLACEMENT is 'peri', and has to be one of: post, pre, sub": "PLACEMENT = 'peri'",
     "ARCHITECTURE is 'both', and has to be one of: decoder, encoder": "ARCHITECTURE = 'both'",
-    "OPTIMIZER is 'adafactor', and has to be one of: sgd, momentum, adam, adamw, rmsprop, signsgd, lion, lars, lamb, "
-    "muon, sophia": "OPTIMIZER = 'adafactor'",
+    "OPTIMIZER is 'adafacto', and has to be one of: sgd, momentum, adam, adamw, rmsprop, signsgd, lion, adafactor, "
+    "lars, lamb, muon, sophia": "OPTIMIZER = 'adafacto'",
 }
 
 

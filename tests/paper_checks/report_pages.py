@@ -46,7 +46,7 @@ def as_expected(*, and_checked: Iterable[str] = ()) -> dict[str, Any]:
 def figures_of(*names: str) -> list[scheme_figures.SchemeFigures]:
     """Of these schemes alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheme_figures, "SCHEMES", names)
+        patch.setattr(scheme_figures, "KEPT_SCHEMES", names)
         return scheme_figures.by_scheme()
 
 
@@ -61,7 +61,7 @@ def write_site(document: Mapping[str, Any], out: Path, *, has_all_figures: bool)
     with pytest.MonkeyPatch.context() as patch:
         if not has_all_figures:
             patch.setattr(figures, "for_claim", lambda id_: real(id_) if id_ in FIGURED else [])
-            patch.setattr(scheme_figures, "SCHEMES", DRAWN)
+            patch.setattr(scheme_figures, "KEPT_SCHEMES", DRAWN)
         site.write(parse(document), out)
     return str(out)
 

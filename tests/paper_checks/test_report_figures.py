@@ -15,8 +15,8 @@ from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments.kernel_kept import read
 from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
+from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages import drawing, scheme_figures
 from paper_checks.pages.drawing import Panel
@@ -28,7 +28,7 @@ from paper_checks.routes.kernel import InTransformer
 from paper_checks.system.places import FIGURES, RECORDS
 from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
 from theory.meanfield.update import predict
-from theory.schemes import SCHEMES, scheme
+from theory.schemes import scheme
 from theory.symbols import L
 
 UPDATE = "update"
@@ -162,7 +162,7 @@ def predicted(name: str, optimizer: str, depth: int, *, is_real: bool) -> Mappin
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["stacks", "transformers"])
 @pytest.mark.parametrize("by", OPTIMIZERS)
-@pytest.mark.parametrize("name", fast(SCHEMES, DRAWN))
+@pytest.mark.parametrize("name", fast(KEPT_SCHEMES, DRAWN))
 def test_figures_of_schemes_are_predicted_and_recorded(name: str, by: str, is_real: bool) -> None:
     """Rows of the table, lines and points."""
     figure = (drawn(name).transformers if is_real else drawn(name).stacks)[by]

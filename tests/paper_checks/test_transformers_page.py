@@ -12,7 +12,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from paper_checks.experiments.kernel_kept import Number
-from paper_checks.experiments.kernel_laws import LENGTHS, Law
+from paper_checks.experiments.kernel_laws import KEPT_SCHEMES, LENGTHS, Law
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import svg
 from paper_checks.pages.transformers.cells import Cell, Name, holds, limit, width_fit
@@ -33,7 +33,7 @@ from sims import stats
 from sims.records import record
 from tests.near import is_same_picture
 from theory.kernel.predict import REPLICATES
-from theory.schemes import SCHEMES, scheme
+from theory.schemes import scheme
 
 
 def cells_of(*schemes: str) -> dict[Name, Cell]:
@@ -190,7 +190,7 @@ def test_norm_gains_overtake_where_the_page_says() -> None:
 def test_a_figure_has_the_numbers_of_each_scheme() -> None:
     """Lines through all that is predicted, points at predicted times ratio; nothing where the update is 0."""
     panels = {panel.title: panel for panel in drawings(study().cells)["transformers-adam"].panels}
-    assert list(panels) == list(SCHEMES)
+    assert list(panels) == list(KEPT_SCHEMES)
     [curve] = panels["deepnorm"].curves
     cells = {n: study().cells["deepnorm", "adam", n, WIDE] for n in LAYERS}
     assert dict(curve.line) == {n: cell.predicted["update"].value for n, cell in cells.items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paper_checks.experiments.sweeps import OPTIMIZERS
+from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
 from paper_checks.pages.drawing import Curve, Drawing, Interval, Panel
 from paper_checks.pages.transformers.cells import Cell
 from paper_checks.pages.transformers.text import LAYERS, WIDE, Cells
 from sims.model import OTHER_ROLES
-from theory.schemes import SCHEMES
 
 ROLE_OPTIMIZERS = ("sgd", "adam")
 SCHEMES_BY_ROLE = ("post-ln", "pre-ln", "deepnorm", "sub-ln")
@@ -27,7 +26,7 @@ def drawings(found: Cells) -> dict[str, Drawing]:
 def of_schemes(found: Cells, optimizer: str) -> Drawing:
     """The update, each scheme a panel."""
     panels = []
-    for name in SCHEMES:
+    for name in KEPT_SCHEMES:
         curve = _curve(found, name, optimizer, "update", "--c1")
         panels.append(Panel(title=name, curves=[curve], note="0", x="layers N", y="update U", x_kind="depths"))
     return Drawing(

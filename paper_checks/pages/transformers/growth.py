@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from paper_checks.experiments.kernel_laws import LENGTHS, Law, law
+from paper_checks.experiments.kernel_laws import KEPT_SCHEMES, LENGTHS, Law, law
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages.markdown import section
 from paper_checks.pages.transformers.text import SHOWN_ROLES
 from theory.kernel.predict import unit_power
-from theory.schemes import SCHEMES
 
 FIRST = 4
 """Of the N that an exponent is over."""
@@ -35,7 +34,7 @@ Laws = Mapping[tuple[str, str], Law]
 
 def laws() -> dict[tuple[str, str], Law]:
     """LookupError where one of them is not kept."""
-    return {(name, optimizer): law(name, optimizer) for name in SCHEMES for optimizer in OPTIMIZERS}
+    return {(name, optimizer): law(name, optimizer) for name in KEPT_SCHEMES for optimizer in OPTIMIZERS}
 
 
 def last_exponent(found: Law, role: str = "update") -> float | None:
@@ -70,7 +69,9 @@ def growth(found: Laws) -> str:
         errors=errors,
         promises=[_promises(found, optimizer) for optimizer in OPTIMIZERS],
         roles=list(SHOWN_ROLES),
-        tables={optimizer: [_growth_row(name, found[name, optimizer]) for name in SCHEMES] for optimizer in OPTIMIZERS},
+        tables={
+            optimizer: [_growth_row(name, found[name, optimizer]) for name in KEPT_SCHEMES] for optimizer in OPTIMIZERS
+        },
     )
 
 
@@ -110,7 +111,7 @@ def _two(value: float | None) -> str:
 
 def _promises(found: Laws, optimizer: str) -> dict[str, Any]:
     """Which schemes keep the matrices' update flat, and what breaks the promise all the same."""
-    ends = {name: last_exponent(found[name, optimizer]) for name in SCHEMES}
+    ends = {name: last_exponent(found[name, optimizer]) for name in KEPT_SCHEMES}
     flat = {name: growing(found[name, optimizer]) for name, end in ends.items() if end is not None and abs(end) < FLAT}
     return {
         "optimizer": optimizer,
@@ -183,7 +184,7 @@ def _power(found: Law, role: str) -> str:
 
 def overtaking(found: Laws) -> str:
     rows, first = [], []
-    for name in SCHEMES:
+    for name in KEPT_SCHEMES:
         for optimizer in OPTIMIZERS:
             one = found[name, optimizer]
             depths = [overtakes(one, optimizer, role, d_model) for d_model in WIDTHS for role in VECTORS]
