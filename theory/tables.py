@@ -119,6 +119,8 @@ def _rounded(expr: Expr) -> str:
     """A number to four digits, or an expression whose constants are."""
     if expr.is_Integer or (expr.is_Rational and expr.q <= 16):
         return str(expr)
+    if expr.is_Add and expr.free_symbols:
+        return " + ".join(_rounded(term) for term in expr.args)
     number, rest = expr.as_independent(*expr.free_symbols, as_Add=False) if expr.free_symbols else (expr, S.One)
     value = f"{float(constant(number)):.4g}"
     return value if rest == 1 else f"{value} {rest}"
