@@ -173,11 +173,11 @@ def of_measured() -> list[Question]:
     return questions(networks, OPTIMIZERS)
 
 
-def of_recipes() -> list[Question]:
+def of_recipes(lengths: Sequence[int] = RECIPE_LENGTHS) -> list[Question]:
     """Shallow ones first."""
     return [
         question
-        for length in RECIPE_LENGTHS
+        for length in lengths
         for question in questions([recipe_network(name, length) for name in RECIPES], RECIPE_OPTIMIZERS)
     ]
 

@@ -29,13 +29,20 @@ def test_every_recipe_is_kept_at_every_depth() -> None:
     for name in RECIPES:
         for optimizer in RECIPE_OPTIMIZERS:
             assert tuple(recipes.recipe_law(name, optimizer).updates) == RECIPE_LENGTHS
-    there = {answer.key for answer in kernel_kept.stored(OF_RECIPES)}
-    assert {question.key for question in of_recipes()} == there
+
+
+@pytest.mark.parametrize(
+    "lengths", [RECIPE_LENGTHS[:2], pytest.param(RECIPE_LENGTHS, marks=pytest.mark.slow)], ids=["shallow", "all"]
+)
+def test_what_is_kept_are_answers_to_the_numbers_that_recipes_have_now(lengths: tuple[int, ...]) -> None:
+    asked = {question.key for question in of_recipes(lengths)}
+    depths = [*lengths, *([length] * 2 for length in lengths)]  # of one stack, and of two
+    assert asked == {answer.key for answer in kernel_kept.stored(OF_RECIPES) if answer.about["num_layers"] in depths}
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3", marks=pytest.mark.slow)])
 def test_a_recipe_is_derived_again(name: str) -> None:
-    [question] = [one for one in of_recipes() if one.network.scheme.name == name and one.network.num_sublayers == 24]
+    [question] = [one for one in of_recipes(RECIPE_LENGTHS[:1]) if one.network.scheme.name == name]
     kept = kernel_kept.read(OF_RECIPES).find(question.network, "adamw")
     again = kernel_kept.ask(question)
     for optimizer, roles in kept.by_optimizer.items():
