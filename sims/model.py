@@ -233,12 +233,12 @@ class ModelConfig:
 
     def places(self, sublayer: SublayerConfig) -> frozenset[str]:
         """Where norms stand in a sublayer, of ``NORM_PLACES``."""
-        if sublayer.norms is not None:
-            return sublayer.norms
         places, kind = PLACEMENTS[self.placement] - {"final"}, sublayer.kind
-        if kind == "cross" or (self.placement == "normformer" and kind == "attention"):
+        if sublayer.norms is not None:
+            places = sublayer.norms
+        elif kind == "cross" or (self.placement == "normformer" and kind == "attention"):
             places -= {"inner"}
-        if self.placement == "normformer" and kind == "ffn":
+        elif self.placement == "normformer" and kind == "ffn":
             places -= {"branch"}
         return places | {"q", "k"} if self.has_qk_norm and kind != "ffn" else places
 

@@ -134,7 +134,10 @@ class Stack:
 
         with refusing("--norm" if self.scheme is None else "--scheme"):
             if self.scheme is not None:
-                return scheme(self.scheme)
+                chosen = scheme(self.scheme)
+                if chosen.stack.norm_function and self.norm_kind != Stack.norm_kind:
+                    raise BadInputError(f"--norm-kind does not go with {chosen.name}, which has no norm")
+                return chosen
             return custom_scheme(str(self.norm), **self.given_laws)
 
 
@@ -466,7 +469,7 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
         scheme=chosen.name,
         optimizer=stack.optimizer,
         activation=stack.activation,
-        norm_kind=stack.norm_kind,
+        norm_kind=chosen.stack.norm_function or stack.norm_kind,
         rows=[{"num_sublayers": row.num_sublayers, **predicted_row(row)} for row in rows],
         leading_order=None if lists else leading_order(setting),
         holds=HOLDS,

@@ -87,11 +87,11 @@ _DEEP = ("post-ln", "pre-ln", "sub-ln", "peri-ln", "deepnorm", "su-adam", "sub-l
 
 SWEEPS: dict[str, Sweep] = {
     "ffn-stacks": Sweep(
-        "every scheme under sgd, adam and lamb: FFN-only stacks 512 wide, and 256 wide for the term in L/d",
+        "the kept schemes under sgd, adam and lamb: FFN-only stacks 512 wide, and 256 wide for the term in L/d",
         _stacks(KEPT_SCHEMES, LENGTHS, (512, 256)),
     ),
     "transformers": Sweep(
-        "every scheme under sgd, adam and lamb: Transformers 512 wide, and 256 wide for the term in 1/d",
+        "the kept schemes under sgd, adam and lamb: Transformers 512 wide, and 256 wide for the term in 1/d",
         _transformers(_ORDERED, (1, 2, 4, 8, 16), (512, 256)),
         seeds=32,
     ),

@@ -1,4 +1,4 @@
-"""MEASURED.md: every scheme under sgd, adam and lamb, predicted and measured; generated from sims/records.
+"""MEASURED.md: every scheme that is kept under sgd, adam and lamb, predicted and measured; generated from sims/records.
 
 python -m paper_checks.pages.measured          # rewrites MEASURED.md
 """

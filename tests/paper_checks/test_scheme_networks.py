@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from paper_checks.lowering.block import Block
 from paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 from paper_checks.lowering.networks import Network
 from sims.measure import Question, run
@@ -50,6 +51,11 @@ def test_norms_stand_where_the_source_has_them(name: str, attention: set[str], f
     assert [config.places(one) for one in config.encoder[:2]] == [attention, ffn]
     assert config.ends_in_norm is scheme(name).stack.placement.final
     assert config.norm_kind == (scheme(name).stack.norm_function or "layernorm")
+
+
+def test_a_block_adds_norms_of_queries_and_keys_to_a_sublayers_own() -> None:
+    config = Block(has_qk_norm=True).on(lower_transformer("branch-ln", "adam", 2, 16))
+    assert [config.places(one) for one in config.encoder] == [{"branch", "q", "k"}, {"branch"}]
 
 
 def test_early_layers_of_mix_ln_are_post_norm() -> None:

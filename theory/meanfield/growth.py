@@ -171,7 +171,9 @@ def _slowly_moving(setting: Setting) -> Order:
     stack, p = setting.scheme.stack, degree(setting.functional)
     if stack.residual_weight != 1:
         raise BeyondScaleError("a moving sublayer with a residual weight")
-    letters = {name: getattr(stack, name).subs(l, 2 * k) for name in ("input_scale", "gain_in", "gain_out")}
+    letters = {
+        name: getattr(stack, name).subs(l, 2 * k) for name in ("branch_weight", "input_scale", "gain_in", "gain_out")
+    }
     blocks, two = dataclasses.replace(stack, **letters), Order(coefficient=Integer(2))
     beta = leading_order(_at(setting, blocks, k)[0].increment, k)
     stream = sum_order(beta.times(two), "Euler-Maclaurin: sum of 1/k is log")
