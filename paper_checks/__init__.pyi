@@ -1,4 +1,5 @@
 from .claims.claim import Claim, Evidence, Verdict, judge
+from .lowering.advice import Advice, Remedy, advise
 from .lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 from .lowering.measuring import Kept, measure
 from .lowering.networks import Network, NoTheoryError
@@ -6,13 +7,16 @@ from .lowering.trials import Trial, execute
 from .papers.registry import claim
 
 __all__ = [
+    "Advice",
     "Claim",
     "Evidence",
     "Kept",
     "Network",
     "NoTheoryError",
+    "Remedy",
     "Trial",
     "Verdict",
+    "advise",
     "claim",
     "execute",
     "judge",

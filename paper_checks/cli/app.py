@@ -19,7 +19,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from paper_checks.cli import experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
+from paper_checks.cli import advise, experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
 from paper_checks.cli.options import BadInputError, unfolded
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -29,7 +29,7 @@ ClickError = next(
 
 _REFUSED = 2
 _COMMANDS = {
-    "What to use, and how it grows": (rule, predict, tables, schemes),
+    "What to use, and how it grows": (advise, rule, predict, tables, schemes),
     "On real networks": (measure, train, experiment),
     "What the papers print": (verify, explain, report),
 }

@@ -136,6 +136,21 @@ class Recipe:
             return replace(shape, encoder=sides["encoder"])
         return replace(shape, encoder=sides["encoder"], decoder=sides["decoder"])
 
+    def with_layers(self, num_layers: int) -> Recipe:
+        """The recipe whose laws of N are read at that many layers, whatever the depth that is built; laws of l stay."""
+        names = ("residual_weight", "branch_weight", "input_scale", "embedding_std", "position_std")
+        laws = {name: sympify(getattr(self, name)).subs(N, num_layers) for name in names}
+        laws |= {
+            name: sympify(law).subs(N, num_layers)
+            for name in ("layer_scale", "head")
+            if (law := getattr(self, name)) is not None
+        }
+        tables = {
+            name: {role: sympify(law).subs(N, num_layers) for role, law in getattr(self, name).items()}
+            for name in ("std", "lr_multipliers")
+        }
+        return replace(self, **laws, **tables)
+
     def heads_at(self, d_model: int) -> int | None:
         """A number of heads that divides this width, of the published size or the next smaller one that fits; None
         where none does. Rotary positions want heads of an even size."""

@@ -74,6 +74,7 @@ def predict_kernel(
     *,
     advance: Callable[[float], None] = lambda _: None,
     effort: float = 1.0,
+    replicates: int = REPLICATES,
 ) -> dict[str, KernelUpdate]:
     """The update of a real Transformer's first step, by optimizer and role, at infinite width.
 
@@ -81,7 +82,8 @@ def predict_kernel(
     inputs: what it is given and what of it is read, at most 256 tokens in all.
     optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``.
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
-    effort: how many quasi-random points, in units of what is usual.
+    effort: how many quasi-random points, in units of what is usual. replicates: sets of them;
+        one alone has no error, which is then NaN.
 
     The sublayers' learning-rate multipliers are inside. Assumes infinite width and infinitely many heads; each answer
     has its quasi-random error, but not that of the width, of order L/d. Each role is in a unit of its own,
@@ -102,9 +104,9 @@ def predict_kernel(
     steps = {name: step_of(name) for name in optimizers}
     runs = []
     streams: dict[str, list[Stream]] = {}
-    for replicate in range(REPLICATES):
+    for replicate in range(replicates):
         walk = Walk(network, inputs, frozenset(steps.values()), replicate, effort)
-        walk.run(lambda share: advance(share / REPLICATES))
+        walk.run(lambda share: advance(share / replicates))
         runs.append(walk.totals())
         streams = _streams(walk, inputs)
     return {name: _answer(step, runs, streams) for name, step in steps.items()}
@@ -146,7 +148,11 @@ def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[S
         log10_update=log10,
         roles={role: means[role] * size if means[role] else 0.0 for role in by_role},
         error={
-            role: float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role] if means[role] else 0.0
+            role: math.nan
+            if len(x) == 1
+            else float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role]
+            if means[role]
+            else 0.0
             for role, x in samples.items()
         },
         streams=streams,

@@ -1,0 +1,149 @@
+"""``depthlaw advise``: a model is tuned at one depth and wanted at another; what to change, best first, as code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from paper_checks.cli.options import BadInputError, Json, count, option, refusing
+from paper_checks.cli.output import Page, counted, grid, print_json
+from paper_checks.cli.predict import Limit, Stack, Transformer, networks
+from paper_checks.system.files import document
+
+if TYPE_CHECKING:
+    from paper_checks.lowering.advice import Advice, Remedy
+
+EXAMPLES = (
+    "advise --recipe gpt2 --optimizer adamw --from-layers 48 --layers 96 --width 1024",
+    "advise --recipe llama-3 --optimizer muon+adamw --from-layers 16 --layers 32 --width 1024",
+    "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
+    "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best > deeper.py",
+)
+_MOST = Limit(10_000, "a model that is advised on", 256)
+_SHOWN = 5
+"""Remedies on the screen; --json has all."""
+
+
+def run(
+    stack: Stack,
+    transformer: Transformer,
+    width: Annotated[int, option("d_model.", "D", read=count, most=100_000)],
+    from_layers: Annotated[int, option("Layers of the model that is tuned.", "N", read=count, most=5000)],
+    from_decoder_layers: Annotated[
+        int | None,
+        option("Of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.", "M", read=count),
+    ] = None,
+    code: Annotated[
+        str | None, option("Python to paste, and nothing else: of the remedy of that name, or of the best.", "NAME")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What to change when a model is made deeper: init, branch weight, learning rates; best first, as code.
+
+    First how the update of each role that matters grows from --from-layers to
+    --layers by itself, then the remedies, ranked: by what they leave of that
+    growth in the worst role, and by what else they change. Each keeps the tuned
+    model as it is, where it does not say otherwise.
+    """
+    shallow, deep = _asked(stack, transformer, width, from_layers, from_decoder_layers)
+
+    from paper_checks.lowering.advice import check, compared, num_passes
+
+    with refusing():
+        check(shallow, deep, stack.optimizer)
+        with counted("predicting", num_passes(shallow, deep, stack.optimizer)) as advance:
+            advice = compared(shallow, deep, stack.optimizer, advance)
+    if code is not None:
+        print("\n".join(advice.code(_named(advice, code))))
+    elif as_json:
+        print_json(document(**advice.document()))
+    else:
+        _show(Page(), advice)
+
+
+def _asked(
+    stack: Stack, transformer: Transformer, width: int, from_layers: int, from_decoder_layers: int | None
+) -> Sequence[Any]:
+    """The network at both depths."""
+    if stack.sublayers is not None:
+        raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
+    if transformer.layers is None or len(transformer.layers) != 1:
+        raise BadInputError("--layers N is wanted: the one number of layers that the model is to have")
+    layers = [from_layers, *transformer.layers]
+    decoder_layers = None
+    if transformer.arch == "encoder-decoder":
+        last = transformer.decoder_layers or transformer.layers
+        decoder_layers = [from_decoder_layers or from_layers, *last]
+    elif from_decoder_layers is not None or transformer.decoder_layers is not None:
+        raise BadInputError("--decoder-layers and --from-decoder-layers belong to --arch encoder-decoder")
+    asked = replace(transformer, attention=True, layers=layers, decoder_layers=decoder_layers)
+    if transformer.recipe is None and transformer.arch is None:
+        asked = replace(asked, arch="decoder")
+    asked, chosen = asked.of_recipe(width)
+    found = networks(stack, asked, chosen or width, _MOST)
+    return [replace(network, has_wide_heads=asked.heads is None) for network in found]
+
+
+def _named(advice: Advice, name: str) -> Remedy:
+    if name == "best":
+        return advice.remedies[0]
+    names = {remedy.name: remedy for remedy in advice.remedies}
+    if name not in names:
+        raise BadInputError(f"--code {name!r} is no remedy here (allowed: best, {', '.join(names)})")
+    return names[name]
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _show(page: Page, advice: Advice) -> None:
+    from paper_checks.lowering.advice import MATTERS, layers_text
+    from paper_checks.lowering.predicted_rows import percent
+
+    few, many = layers_text(advice.shallow), layers_text(advice.deep)
+    title = f"{advice.deep.scheme.name} under {advice.optimizer}, d_model {advice.deep.d_model}: {few} to {many} layers"
+
+    def line(role: str) -> list[str]:
+        factor, exponent = f"x {advice.factors[role]:.3g}", f"{advice.exponents[role]:z.2f}"
+        return [role, factor, exponent, "" if role == "update" else percent(advice.shares[role])]
+
+    rows = [line(role) for role in ("update", *advice.matters)]
+    page.show(grid(["role", "update", "exponent", "share"], [rows[0], None, *rows[1:]], texts=["role"], title=title))
+    others = ", ".join(_others(advice)) or "none"
+    page.say(f"As it is. Roles below {percent(MATTERS)} of the update, which matter little: {others}.", "dim")
+    rest = (remedy for remedy in advice.remedies[_SHOWN:] if remedy.name == "nothing")
+    shown = [*advice.remedies[:_SHOWN], *rest]
+    heads = ["remedy", "leaves", "in", "relative", "branches", "runs"]
+    page.show(grid(heads, [_cells(remedy) for remedy in shown], texts=["remedy", "in"], title="Remedies, best first"))
+    for text in _legend():
+        page.say(text, "dim")
+    for remedy in shown[:3]:
+        page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
+    for remark in advice.remarks:
+        page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
+    if advice.remedies[0].changes:
+        page.say("As code, with standard deviations and parameter groups: --code best, or --code NAME.", "bold")
+    else:
+        page.say("Nothing is needed: the update is held as it is.", "bold")
+
+
+def _others(advice: Advice) -> Iterator[str]:
+    for role, factor in advice.factors.items():
+        if role != "update" and role not in advice.matters:
+            yield f"{role} x {factor:.3g}"
+
+
+def _cells(remedy: Remedy) -> list[str]:
+    runs = "none" if remedy.record is None else f"{remedy.record['num_runs']}"
+    role = remedy.worst_role
+    branches = f"{100 * remedy.branches:.0f} %"
+    return [remedy.name, f"x {remedy.leaves[role]:.3g}", role, f"x {remedy.relative:.3g}", branches, runs]
+
+
+def _legend() -> Iterator[str]:
+    yield (
+        "leaves: the update of the worst role that matters, over the tuned model's. relative: a step of a matrix over "
+        "the matrix, beside the tuned model's, where it moves furthest. branches: what all of them put into the stream "
+        "at the start; below 10 % the model starts as the identity. runs: of this project's training record."
+    )
