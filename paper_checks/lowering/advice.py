@@ -40,9 +40,9 @@ HELD = 1.1
 """A role whose update grows or shrinks by less than this factor is held."""
 IDENTITY = 0.1
 """A model whose branches together are less of the stream than this starts as the identity."""
-EFFORT, REPLICATES = 0.5, 1
-"""Of a prediction's quasi-random points and of their sets. The same points are drawn at both depths and for every
-remedy, so that their error is gone from the ratio of two updates but for a percent, as a test shows."""
+REPLICATES = 1
+"""Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
+most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
 _VECTORS = ("bias", "norm_gain", "norm_bias", "layer_scale")
 _FAMILIES = ("adam", "adamw")
 """A first step of the two is one: a run under either is a record of both."""
@@ -354,7 +354,6 @@ def _outlook(config: ModelConfig, network: Network, optimizer: str, advance: Cal
             as_inputs(network.task, config),
             (optimizer,),
             advance=advance,
-            effort=EFFORT,
             replicates=REPLICATES,
         )[optimizer]
     except (ValueError, ArithmeticError) as error:

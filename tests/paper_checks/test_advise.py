@@ -1,0 +1,273 @@
+"""``depthlaw advise``: what is promised is measured on plain torch networks that run the code that it prints."""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paper_checks.lowering.advice import HELD, Advice, Remedy, advise
+from paper_checks.lowering.advice_code import code
+from sims.model import BRANCH_ROLES
+from sims.stats import Estimate, estimate, ratio
+from tests.command import document, options, refusal, told
+
+D, TOKENS, HEADS = 128, 8, 4
+
+
+# --- a Transformer that knows nothing of this project
+
+
+class Layer(nn.Module):
+    def __init__(self, norm: type[nn.Module], *, is_gated: bool, is_post: bool) -> None:
+        super().__init__()
+        self.is_post = is_post
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            setattr(self, name, nn.Linear(D, D, bias=not is_gated))
+        self.fc1, self.fc2 = nn.Linear(D, 4 * D, bias=not is_gated), nn.Linear(4 * D, D, bias=not is_gated)
+        self.up_proj = nn.Linear(D, 4 * D, bias=False) if is_gated else None
+        self.attention_norm, self.ffn_norm = norm(D), norm(D)
+
+    def attend(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            getattr(self, f"{name}_proj")(x).unflatten(-1, (HEADS, D // HEADS)).transpose(-2, -3) for name in "qkv"
+        )
+        heads = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(heads.transpose(-2, -3).flatten(-2))
+
+    def feed(self, x: Tensor) -> Tensor:
+        if self.up_proj is None:
+            return self.fc2(nn.functional.gelu(self.fc1(x)))
+        return self.fc2(nn.functional.silu(self.fc1(x)) * self.up_proj(x))
+
+    def forward(self, x: Tensor, residual: Any) -> Tensor:
+        for branch, norm in ((self.attend, self.attention_norm), (self.feed, self.ffn_norm)):
+            x = norm(residual(x, branch(x))) if self.is_post else residual(x, branch(norm(x)))
+        return x
+
+
+class Model(nn.Module):
+    def __init__(self, num_layers: int, norm: type[nn.Module], **block: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(norm, **block) for _ in range(num_layers))
+        self.last_norm = nn.Identity() if block["is_post"] else norm(D)
+
+    def forward(self, x: Tensor, residual: Any) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, residual)
+        return self.last_norm(x)
+
+
+def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block: Any) -> dict[str, float]:
+    """By role, what one real step changes a logit by, to first order, per unit learning rate."""
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    torch.manual_seed(seed)
+    norm = nn.RMSNorm if block["is_gated"] else nn.LayerNorm
+    model = Model(num_layers, norm, **block).double()
+    names["initialise"](model)
+    x, head = torch.randn(TOKENS, D).double(), torch.randn(D).double() / math.sqrt(D)
+    logit = model(x, names["residual"])[-1] @ head
+    logit.backward()
+    before = {name: (p.detach().clone(), p.grad.clone()) for name, p in model.named_parameters() if p.grad is not None}
+    groups = names["param_groups"](model, lr=1e-3)
+    if optimizer == "muon+adamw":
+        steps = [torch.optim.Muon(groups[0], adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(groups[1])]
+    else:
+        for group in groups:
+            group["eps"] *= 1e-8  # the prediction is of an epsilon of 0
+        steps = [torch.optim.AdamW(groups) if optimizer == "adamw" else torch.optim.Adam(groups)]
+    for step in steps:
+        step.step()
+    total: dict[str, float] = {}
+    for name, parameter in model.named_parameters():
+        if name in before:
+            old, gradient = before[name]
+            role = names["role_of"](name)
+            total[role] = total.get(role, 0.0) + float((gradient * (old - parameter.detach())).sum()) / 1e-3
+    return total
+
+
+Moved = list[dict[str, float]]
+GPT = {"scheme": "gpt2", "activation": "gelu"}
+POST = {"scheme": "deepnorm", "activation": "gelu"}
+GATED = {"scheme": "pre-ln", "activation": "swiglu", "norm_kind": "rmsnorm"}
+SEEDS = 16
+
+
+@cache
+def asked(optimizer: str, **question: str) -> Advice:
+    shape = {"d_model": D, "num_heads": HEADS, "num_tokens": TOKENS, "is_causal": True}
+    return advise(optimizer=optimizer, from_layers=2, layers=8, **question, **shape)
+
+
+def named(advice: Advice, name: str) -> Remedy:
+    return next(remedy for remedy in advice.remedies if remedy.name == name)
+
+
+def intervals(advice: Advice, lines: list[str], roles: Sequence[str]) -> dict[str, Estimate]:
+    """By role, how its update in the deeper model that these lines build is to that of the tuned one."""
+    optimizer, config = advice.optimizer, advice.shallow.config(advice.optimizer)
+    block = {"is_gated": config.activation == "swiglu", "is_post": config.placement == "post"}
+    tuned = code(config, optimizer, "as it is", rates={}, eps={})
+    few = [moved(tuned, 2, seed, optimizer, **block) for seed in range(SEEDS)]
+    many = [moved(lines, 8, 1000 + seed, optimizer, **block) for seed in range(SEEDS)]
+    return {
+        role: ratio(*(estimate([one[role] for one in runs], LEVEL) for runs in (many, few)), LEVEL) for role in roles
+    }
+
+
+LEVEL = 0.9999
+SLOW = pytest.mark.slow
+CASES = [
+    (GPT, "adamw", "depth-mup"),
+    (POST, "adamw", "su-adam"),
+    (GATED, "adamw", "depth-mup"),
+    pytest.param(GATED, "muon+adamw", "learning-rates", marks=SLOW),
+    pytest.param(GPT, "adamw", "learning-rates", marks=SLOW),
+    pytest.param(GPT, "adamw", "completep", marks=SLOW),
+    pytest.param(GPT, "adamw", "nothing", marks=SLOW),
+    pytest.param(POST, "adamw", "branch-weight", marks=SLOW),
+    pytest.param(GATED, "muon+adamw", "depth-mup", marks=SLOW),
+]
+
+
+@pytest.mark.parametrize(("question", "optimizer", "name"), CASES)
+def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, str], optimizer: str, name: str) -> None:
+    """Real layers, a real step of the real optimizer with the groups that the code makes, at both depths."""
+    advice = asked(optimizer, **question)
+    remedy = named(advice, name)
+    roles = [role for role in remedy.matters if role in BRANCH_ROLES]
+    assert roles
+    for role, measured in intervals(advice, advice.code(remedy), roles).items():
+        assert measured.low is not None and measured.high is not None
+        assert measured.low < remedy.leaves[role] < measured.high, (role, measured, remedy.leaves[role])
+
+
+def test_code_that_is_broken_on_purpose_is_seen() -> None:
+    """Without the branch weight, what is promised lies outside of the interval."""
+    advice = asked("adamw", **GPT)
+    remedy = named(advice, "depth-mup")
+    lines = ["BRANCH_WEIGHT = 1" if line.startswith("BRANCH_WEIGHT") else line for line in advice.code(remedy)]
+    assert lines != advice.code(remedy)
+    fc2 = intervals(advice, lines, ("fc2",))["fc2"]
+    assert fc2.low is not None and fc2.low > remedy.leaves["fc2"]
+
+
+# --- what is advised
+
+
+def test_factors_are_those_of_a_full_prediction() -> None:
+    """One set of points is enough for a ratio: the value path is within a percent, q and k, behind a softmax, within
+    five."""
+    advice = asked("adamw", **GPT)
+    few, many = (network.theory("adamw") for network in (advice.shallow, advice.deep))
+    for role in ("q", "k", "v", "out", "fc1", "fc2"):
+        near = 0.05 if role in "qk" else 0.01
+        assert advice.factors[role] == pytest.approx(many.roles[role] / few.roles[role], rel=near)
+
+
+def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
+    """The outputs of GPT-2 grow in proportion to the depth; what is derived for the optimizer holds every role."""
+    advice = asked("adamw", **GPT)
+    assert advice.exponents["fc2"] == pytest.approx(1, abs=0.1)
+    held = {remedy.name for remedy in advice.remedies if remedy.worst <= HELD}
+    assert "learning-rates" in held and not held & {"nothing", "depth-mup without its learning rate"}
+    assert advice.remedies[0].name in held and advice.remedies[-1].worst > HELD
+    twice = next(remedy for remedy in advice.remedies if remedy.name.endswith("on top"))
+    assert "twice" in twice.warnings[0] and twice.leaves["fc1"] < named(advice, "completep").leaves["fc1"]
+
+
+def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
+    advice = advise(optimizer="adamw", from_layers=6, layers=24, d_model=1024, arch="encoder", num_tokens=4, **POST)
+    assert named(advice, "su-adam").worst <= HELD < named(advice, "nothing").worst
+    assert any("su-adam is derived for adamw" in remark for remark in advice.remarks)
+
+
+def test_nothing_is_needed_where_nothing_moves() -> None:
+    advice = advise(scheme="completep", optimizer="adam", from_layers=24, layers=48, d_model=1024, num_tokens=4)
+    assert advice.remedies[0].name == "nothing"
+
+
+def test_a_law_of_the_layer_s_index_goes_on_in_the_deeper_model() -> None:
+    advice = advise(recipe="torchtitan", optimizer="adamw", from_layers=2, layers=4, d_model=64)
+    lines = advice.code(named(advice, "depth-mup"))
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    assert names["STD"]["out"] == [pytest.approx(0.02 / math.sqrt(2 * layer), rel=1e-3) for layer in (1, 2, 3, 4)]
+
+
+def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
+    advice = advise(
+        scheme="deepnorm", optimizer="adam", from_layers=(2, 2), layers=(4, 6), d_model=64, arch="encoder-decoder"
+    )
+    remedy = named(advice, "residual-weight")
+    names: dict[str, Any] = {}
+    exec("\n".join(advice.code(remedy)), names)
+    for side, sublayers in remedy.config.sides:
+        assert names["RESIDUAL_WEIGHT"][side] == pytest.approx(sublayers[0].residual_weight, rel=1e-4)
+        assert names["STD"][side]["fc2"] == pytest.approx(remedy.config.std(sublayers[-1], "fc2"), rel=1e-3)
+    assert names["residual"](1.0, 0.0, "decoder") == names["RESIDUAL_WEIGHT"]["decoder"]
+
+
+def test_roles_are_known_by_the_names_of_published_models() -> None:
+    names: dict[str, Any] = {}
+    advice = asked("adamw", **GPT)
+    exec("\n".join(advice.code(advice.remedies[0])), names)
+    of = {
+        "transformer.h.3.attn.c_attn.weight": "qkv",
+        "transformer.h.3.attn.c_proj.weight": "out",
+        "transformer.h.3.mlp.c_proj.weight": "fc2",
+        "transformer.h.3.mlp.c_fc.bias": "bias",
+        "transformer.h.3.ln_1.bias": "norm_bias",
+        "transformer.wte.weight": "embedding",
+        "encoder.layer.0.attention.output.dense.weight": "out",
+        "encoder.layer.0.output.dense.weight": "fc2",
+        "model.layers.0.self_attn.o_proj.weight": "out",
+        "model.layers.0.post_attention_layernorm.weight": "norm_gain",
+        "lm_head.weight": "head",
+    }
+    assert {name: names["role_of"](name) for name in of} == of
+
+
+# --- the command
+
+
+QUESTION = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
+
+
+def test_the_command_says_and_writes_what_the_function_does() -> None:
+    found = document(*QUESTION)
+    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
+    assert {row["role"]: row["factor"] for row in found["as_it_is"]} == pytest.approx(dict(advice.factors))
+    assert [one["name"] for one in found["remedies"]] == [remedy.name for remedy in advice.remedies]
+    for remedy in found["remedies"]:
+        assert {"changes", "leaves", "training_record", "code"} <= remedy.keys()
+        compile(remedy["code"], "pasted", "exec")
+    best = told(*QUESTION, "--code", "best")
+    assert best.rstrip("\n") == found["remedies"][0]["code"]
+    text = told(*QUESTION)
+    assert found["remedies"][0]["name"] in text and len(text.splitlines()) < 50
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--scheme gpt2 --optimizer adamw --from-layers 4 --layers 4 --width 64", "equal depths"),
+        ("--recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64", "made for adafactor"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --heads 7", "--heads 7"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4,8 --width 64", "--layers N is wanted"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --sublayers 4 --width 64", "--sublayers is no option"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --decoder-layers 2", "encoder-decoder"),
+        ("--scheme rezero --optimizer adamw --from-layers 2 --layers 4 --width 64", "leaves the branch matrices"),
+        (
+            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --tokens 4 --code it",
+            "no remedy here",
+        ),
+    ],
+)
+def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
+    assert says in refusal("advise", *more.split())
