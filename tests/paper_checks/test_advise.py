@@ -25,15 +25,15 @@ class Layer(nn.Module):
     def __init__(self, norm: type[nn.Module], *, is_gated: bool, is_post: bool) -> None:
         super().__init__()
         self.is_post = is_post
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            setattr(self, name, nn.Linear(D, D, bias=not is_gated))
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(D, D, bias=not is_gated) for _ in range(4))
         self.fc1, self.fc2 = nn.Linear(D, 4 * D, bias=not is_gated), nn.Linear(4 * D, D, bias=not is_gated)
         self.up_proj = nn.Linear(D, 4 * D, bias=False) if is_gated else None
         self.attention_norm, self.ffn_norm = norm(D), norm(D)
 
     def attend(self, x: Tensor) -> Tensor:
         q, k, v = (
-            getattr(self, f"{name}_proj")(x).unflatten(-1, (HEADS, D // HEADS)).transpose(-2, -3) for name in "qkv"
+            project(x).unflatten(-1, (HEADS, D // HEADS)).transpose(-2, -3)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         heads = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o_proj(heads.transpose(-2, -3).flatten(-2))
@@ -116,7 +116,8 @@ def intervals(advice: Advice, lines: list[str], roles: Sequence[str]) -> dict[st
     few = [moved(tuned, 2, seed, optimizer, **block) for seed in range(SEEDS)]
     many = [moved(lines, 8, 1000 + seed, optimizer, **block) for seed in range(SEEDS)]
     return {
-        role: ratio(*(estimate([one[role] for one in runs], LEVEL) for runs in (many, few)), LEVEL) for role in roles
+        role: ratio(estimate([run[role] for run in many], LEVEL), estimate([run[role] for run in few], LEVEL), LEVEL)
+        for role in roles
     }
 
 
