@@ -18,7 +18,7 @@ EXAMPLES = (
     "advise --recipe gpt2 --optimizer adamw --from-layers 48 --layers 96 --width 1024",
     "advise --recipe llama-3 --optimizer muon+adamw --from-layers 16 --layers 32 --width 1024",
     "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
-    "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best > deeper.py",
+    "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best",
 )
 _MOST = Limit(10_000, "a model that is advised on", 256)
 _SHOWN = 5

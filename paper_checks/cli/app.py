@@ -76,7 +76,7 @@ def epilog(command: str) -> str:
 FIRST = "\n".join(
     [
         "Begin with:",
-        *(folded(f"depthlaw {EXAMPLES[command][0]}") for command in ("rule", "predict", "measure")),
+        *(folded(f"depthlaw {EXAMPLES[command][0]}") for command in ("advise", "rule", "predict", "measure")),
         "  depthlaw explain S1-34",
         "So that TAB completes names of schemes, optimizers, claims ... in a new shell:",
         "  depthlaw --install-completion",

@@ -122,7 +122,7 @@ class Outlook:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What the deeper model has, and what that leaves.
+    """What the deeper model is given, and what that leaves of the growth: a line of an ``Advice``.
 
     changes: a line each, beside the tuned model. leaves: by role, the update over the tuned model's, the remedy's
     learning rates in it. rates: learning rates by role, times the tuned model's, where they differ from 1. eps: by
@@ -174,7 +174,9 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
+    """How the update of a model grows from one depth to another, and the remedies: what ``advise`` answers.
+
+    shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
     the role's share at the deeper. matters: roles whose share at either depth is at least ``MATTERS``. remedies: the
     best one first. remarks: a line each."""
@@ -263,7 +265,7 @@ def advise(
     >>> from paper_checks.lowering.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
-    (2.1, ['learning-rates', 'completep'])
+    (2.4, ['learning-rates', 'completep at both depths'])
     """
     if (scheme is None) == (recipe is None):
         raise ValueError("give one of scheme and recipe")

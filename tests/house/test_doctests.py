@@ -18,7 +18,7 @@ import sims
 import theory
 
 ROOT = Path(__file__).resolve().parents[2]
-GIVEN = {"Result", "Claim", "NoTheoryError"}
+GIVEN = {"Result", "Claim", "NoTheoryError", "Advice", "Remedy"}
 """Public names that nobody makes: functions give them, and their examples show them."""
 PACKAGES = ("theory", "sims", "paper_checks", "depthlaw.py")
 

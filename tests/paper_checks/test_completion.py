@@ -170,7 +170,7 @@ def test_what_is_pasted_from_a_help_is_its_examples_which_can_be_read(
 
 
 def test_what_is_pasted_from_the_first_help_is_what_to_begin_with() -> None:
-    first = [app.EXAMPLES[name][0] for name in ("rule", "predict", "measure")]
+    first = [app.EXAMPLES[name][0] for name in ("advise", "rule", "predict", "measure")]
     assert pasted() == [f"depthlaw {one}" for one in (*first, "explain S1-34", "--install-completion")]
 
 
