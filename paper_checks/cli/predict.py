@@ -831,7 +831,7 @@ def _meaning_of_roles(answer: Mapping[str, Any], hidden: int) -> Iterator[str]:
         yield (
             "exponent: of the role in the depth, by least squares over all depths asked for. lr ×: times this, a "
             "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
-            "leave it is safe."
+            "leave it is safe. What else does (branch weights, another init), ranked: depthlaw advise."
         )
     if any(_fitted(answer, role) == _BENDS for role in answer["is_power_law"]):
         yield f"{_BENDS}: no power law over these depths, which is off by a fifth or more at one of them."

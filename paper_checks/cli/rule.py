@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +38,7 @@ EXAMPLES = (
     "rule --norm post --optimizer sgd --arch encoder --layers 100 --select deepnet",
     "rule --norm pre --optimizer adamw --arch decoder --layers 48 --activation gelu --width 1024 --why",
     "rule --norm pre --optimizer adamw --arch decoder --layers 48 --json",
+    "rule --norm pre --optimizer adamw --arch decoder --from-layers 48 --layers 96 --width 1024",
     "rule --norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6",
 )
 Found = Mapping[str, Any]
@@ -67,6 +68,11 @@ def run(
     decoder_layers: Annotated[
         int | None, option("Layers M of the decoder, for encoder-decoder.", "M", read=count)
     ] = None,
+    from_layers: Annotated[
+        int | None,
+        option("Layers of the model that is tuned, to compare with; an eighth if left out.", "N", read=count),
+    ] = None,
+    from_decoder_layers: Annotated[int | None, option("Of its decoder, for encoder-decoder.", "M", read=count)] = None,
     select: Annotated[str | None, named(f"Member of the family: {SELECTIONS}.", SELECTIONS)] = None,
     activation: Activation = "relu",
     norm_kind: NormKind = "layernorm",
@@ -85,22 +91,38 @@ def run(
         if decoder_layers is None:
             raise BadInputError("--arch encoder-decoder needs --decoder-layers M beside --layers N")
         raise BadInputError(f"--decoder-layers belongs to --arch encoder-decoder, not to {arch!r}")
+    given = [layers] if decoder_layers is None else [layers, decoder_layers]
+    tuned = _tuned(given, from_layers, from_decoder_layers)
 
     from paper_checks.lowering.rule_document import rule_document
     from theory.rules.solve import solve_rule
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
-    given = [layers] if decoder_layers is None else [layers, decoder_layers]
-    counts = {str(side.num_layers): number for side, number in zip(rule.sides, given, strict=True)}
+    letters = [str(side.num_layers) for side in rule.sides]
+    counts = dict(zip(letters, given, strict=True))
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
     head |= {"activation": activation, "norm_kind": norm_kind}
-    answer = document(**head, **rule_document(rule, counts, activation, norm_kind, width))
+    before = None if tuned is None else dict(zip(letters, tuned, strict=True))
+    in_full = why or as_json
+    answer = document(**head, **rule_document(rule, counts, activation, norm_kind, width, before, in_full=in_full))
     if as_json:
         print_json(answer)
     else:
         sides = {side.name: answer[side.name] if len(rule.sides) > 1 else answer for side in rule.sides}
         show(answer, sides, rule, counts, has_why=why)
+
+
+def _tuned(given: Sequence[int], from_layers: int | None, from_decoder_layers: int | None) -> list[int] | None:
+    """The layers of the tuned model, by side."""
+    if from_decoder_layers is not None and (from_layers is None or len(given) == 1):
+        raise BadInputError("--from-decoder-layers belongs to --arch encoder-decoder with --from-layers N")
+    if from_layers is None:
+        return None
+    tuned = [from_layers, from_decoder_layers or from_layers][: len(given)]
+    if tuned == list(given):
+        raise BadInputError(f"--from-layers {from_layers} is the depth that was asked for: two depths are compared")
+    return tuned
 
 
 # ---------------------------------------------------------------- for people
@@ -120,31 +142,62 @@ def show(
     has_why: bool = False,
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
-    from paper_checks.lowering.rule_document import warnings_of
+    from paper_checks.lowering.rule_document import not_asked, warnings_of
 
     page = Page()
     others = answer["other_roles"]
     said = warnings_of(others, is_held=True)
     for name, side in sides.items():
         layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
-        title = f"{answer['norm']}-norm {name} under {answer['optimizer']}, {layers}"
+        title = f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers}"
         page.show(_rule_table(title, answer["select"], side))
-    _lines(
-        page,
-        [f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."],
-    )
+    if any(side["init_gain"] for side in sides.values()):
+        text = f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."
+        _lines(page, [text])
     is_warned = others["matrices"] is not None and others["matrices"]["grows"]
     for name, side in sides.items():
         text = _update(side, "" if len(sides) == 1 else f" of the {name}", answer)
         _lines(page, [text], style="bold yellow" if is_warned else "none")
     _lines(page, _left_open(others), style="none")
+    if (text := not_asked(others)) is not None:
+        _lines(page, [f"{text}."], style="bold yellow")
     _lines(page, [line for line in answer["warnings"] if line not in said], style="bold yellow")
     if has_why:
         _show_details(page, answer, sides, rule, counts)
         _show_why(page, answer["why"], sides)
     else:
-        text = "--why has lines for torch, other ways to hold the update, and each step of the argument."
-        _lines(page, [text], style="none")
+        ways = [] if len(sides) > 1 else [_other_ways(*sides.values())]
+        _lines(page, [*ways, "--why has each step of the argument. What each way leaves, ranked, as code:"], "none")
+        page.say_where(f"  {_advise_command(answer)}")
+
+
+def _other_ways(side: Found) -> str:
+    """The alternatives that people use."""
+    parts: dict[str, str] = {}
+    for other in side["alternatives"]:
+        formula, name = other["formula"], other["known_as"]
+        if other["name"] == "learning-rate":
+            parts["learning-rate"] = f"a learning rate x {formula['lr_multiplier']}"
+        elif name is not None and name != side["known_as"]:
+            letters = {"alpha": "residual_weight", "lambda": "init_gain", "b": "branch_weight", "lr x": "lr_multiplier"}
+            law = ", ".join(f"{letter} {formula[key]}" for letter, key in letters.items() if formula[key] != "1")
+            parts.setdefault(name, f"{name}'s law ({law})")
+    return f"Other ways that people use: {', '.join(parts.values())}."
+
+
+def _advise_command(answer: Found) -> str:
+    """The question that ``advise`` answers, of a plain model with these norms."""
+    layers, others = answer["other_roles"]["asked"], answer["other_roles"]
+    tuned = others["layers"][0] if others["layers"] else None
+    asked, before = ((one if isinstance(one, list) else [one]) for one in (layers, tuned or "N"))
+    words = ["depthlaw advise --scheme", f"{answer['norm']}-ln", "--optimizer", answer["optimizer"]]
+    words += ["--arch", answer["architecture"], "--from-layers", str(before[0]), "--layers", str(asked[0])]
+    if len(asked) > 1:
+        words += ["--from-decoder-layers", str(before[-1]), "--decoder-layers", str(asked[1])]
+    words += ["--width", str(others["d_model"] or "D")]
+    words += ["--activation", answer["activation"]] if answer["activation"] != "relu" else []
+    words += ["--norm-kind", answer["norm_kind"]] if answer["norm_kind"] != "layernorm" else []
+    return " ".join(words)
 
 
 def _update(side: Found, of: str, answer: Found) -> str:
@@ -170,9 +223,8 @@ def _left_open(others: Found) -> list[str]:
     if others["not_computed"] is not None:
         return [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."]
     growing = {role: one for role, one in others["roles"].items() if one["grows"]}
-    no_promise = "A flat first step does not promise better training: `depthlaw explain S3-49`."
     if not growing:
-        return ["Left open: nothing; the update of no other parameter grows with depth.", no_promise]
+        return ["Left open: nothing; the update of no other parameter grows with depth."]
     few, many = _span(others)
     shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
     rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
@@ -180,7 +232,6 @@ def _left_open(others: Found) -> list[str]:
     return [
         f"Left open: the update of {shown} from {few} to {many} layers. Learning rates of their own, x {rates}, undo "
         f"it.{weight}",
-        no_promise,
     ]
 
 
@@ -254,7 +305,7 @@ def _rule_table(title: str, select: str, side: Found) -> Table:
     else:
         multipliers = ", ".join(f"{m:.6g}" for m in set(side["lr_multiplier"].values()))
         rows.append(("learning-rate multiplier", multipliers, formula["lr_multiplier"]))
-    return grid(heads, rows, heads, f"{title} (selection {select})")
+    return grid(heads, rows, heads, f"{title} ({select})")
 
 
 def _span(compared: Found) -> tuple[str, str]:
@@ -325,15 +376,7 @@ def _other_roles(page: Page, others: Found, optimizer: str) -> None:
 
 def _notes(others: Found, optimizer: str) -> Iterator[str]:
     """What the table of the other roles does not say itself."""
-    from paper_checks.lowering.rule_document import layers_text
-
     few, many = _span(others)
-    asked = layers_text(others["asked"])
-    if asked != many:
-        yield (
-            f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: "
-            f"growth times (layers/{many})^exponent, and lr x over it."
-        )
     share = f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
     yield (
         f"lr x: what undoes it, beside the rate that suits {few} layers. Predicted for this rule: {others['network']}; "

@@ -504,10 +504,29 @@ def _published(laws: Sequence[Law], shallow: Network, deep: Network, optimizer: 
     if deep.num_layers is not None:
         return None
     norm = placement(deep.config(optimizer))
+    return _scheme_with(laws[0], norm, optimizer, shallow.num_sublayers, deep.num_sublayers)
+
+
+def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> str | None:
+    """first, last: the sublayers between which the law is."""
     for name in (*_PEOPLE_USE[norm], *_ALSO_NAMED[norm]):
-        if _law_of_scheme(SCHEMES[name], optimizer, shallow.num_sublayers, deep.num_sublayers).key == laws[0].key:
+        if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key:
             return name
     return None
+
+
+def known_as(member: Member, norm: str, optimizer: str) -> str | None:
+    """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack.
+
+    >>> from theory.rules.solve import solve_rule
+    >>> known_as(solve_rule("pre", "adam", "decoder").sides[0].alternative("branch-weight"), "pre", "adam")
+    'completep'
+    """
+    if member.init_gain is None:
+        return None
+    few, many = 12, 96
+    law = _law_of_member(member, dict.fromkeys((N, M), few), dict.fromkeys((N, M), many))
+    return _scheme_with(law, norm, optimizer, 2 * few, 2 * many)
 
 
 def _counts(network: Network) -> dict[Expr, int]:

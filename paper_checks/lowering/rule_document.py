@@ -8,6 +8,7 @@ from typing import Any
 from sympy import Expr
 
 from paper_checks.lowering import rule_roles
+from paper_checks.lowering.advice import known_as
 from paper_checks.lowering.networks import NoTheoryError
 from paper_checks.lowering.predicted_rows import percent
 from paper_checks.lowering.rule_roles import (
@@ -41,16 +42,25 @@ Found = Mapping[str, Any]
 
 
 def rule_document(
-    rule: Rule, counts: Mapping[str, int], activation: str, norm_kind: str, d_model: int | None
+    rule: Rule,
+    counts: Mapping[str, int],
+    activation: str,
+    norm_kind: str,
+    d_model: int | None,
+    tuned: Mapping[str, int] | None = None,
+    *,
+    in_full: bool = True,
 ) -> dict[str, Any]:
     """Everything that the command says of a rule, by name, without the sides' common head.
 
-    counts: layers, by the letter of each side. d_model: the width at which shares of the update are told, or None. The
-    numbers of a single side stand at the top, those of an encoder-decoder by side.
+    counts: layers, by the letter of each side. d_model: the width at which shares of the update are told, or None.
+    tuned: the layers that the depth is compared with; an eighth of it if None. The numbers of a single side stand at
+    the top, those of an encoder-decoder by side. in_full: with the exact moments of other activations than the one that
+    was asked for, and of other schemes, which take seconds.
     """
     both, is_held = len(rule.sides) > 1, all(side.gain is not None for side in rule.sides)
-    sides = {side.name: _side(side, counts, small_branches=rule.norm != "sub") for side in rule.sides}
-    others = other_roles(rule, counts, activation, norm_kind, d_model)
+    sides = {side.name: _side(rule, side, counts) for side in rule.sides}
+    others = other_roles(rule, counts, activation, norm_kind, d_model, tuned)
     for side in sides.values():
         side["rate_left"] = rate_left(side, others)
     of_sides = [line for side in sides.values() for line in side["warnings"]]
@@ -63,13 +73,14 @@ def rule_document(
         )
         answer |= {**sides, "why": [*steps, *of_sides]}
     else:
-        asked = dict.fromkeys([*((one, "layernorm") for one in CHECKED_ACTIVATIONS), (activation, norm_kind)])
-        checked = [mean_field(rule, *one) for one in asked]
+        more = [(one, "layernorm") for one in CHECKED_ACTIVATIONS] if in_full else []
+        checked = [mean_field(rule, *network) for network in dict.fromkeys([*more, (activation, norm_kind)])]
         steps += [*(line["says"] for line in checked), *of_sides]
         (side,) = sides.values()
         answer |= {**side, "mean_field": checked, "why": steps}
         (num_layers,) = counts.values()
-        answer["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
+        if in_full:
+            answer["without_the_rule"] = _without(rule, num_layers, activation, norm_kind)
         warnings += [disagreement(checked, activation, norm_kind)] if is_held else []
     warnings += [no_gain(side, others) for side in sides.values()]
     answer["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
@@ -81,10 +92,10 @@ def rule_document(
 # ---------------------------------------------------------------- the rule in numbers
 
 
-def _side(side: SideRule, counts: Mapping[str, int], *, small_branches: bool) -> dict[str, Any]:
+def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, Any]:
     """One side in numbers and formulas; init_gain null where no gain keeps the update flat.
 
-    small_branches: the argument assumes that the squared branches have a bounded sum; where they do not, it warns.
+    The argument assumes that the squared branches have a bounded sum, but for Sub-LN; where they do not, it warns.
     """
     (first, *_), (*_, last) = counts.values(), counts.values()
 
@@ -93,7 +104,7 @@ def _side(side: SideRule, counts: Mapping[str, int], *, small_branches: bool) ->
 
     accumulated = number(side.member.accumulated_branch)
     warnings = []
-    if small_branches and side.gain is not None and accumulated > 1:
+    if rule.norm != "sub" and side.gain is not None and accumulated > 1:
         warnings.append(
             f"WARNING, {side.name}: the squared branches sum to {accumulated:.4g} at these layer counts; the argument "
             "assumes a sum below 1, so do not trust this member here. Another --select may keep it small"
@@ -110,8 +121,13 @@ def _side(side: SideRule, counts: Mapping[str, int], *, small_branches: bool) ->
         "branch_at_init": number(side.branch_at_init),
         "branches_at_init": accumulated**0.5,
         "warnings": warnings,
-        "alternatives": [_alternative(member, number) for member in side.alternatives],
+        "known_as": _known_as(rule, side.member),
+        "alternatives": [_alternative(rule, member, number) for member in side.alternatives],
     }
+
+
+def _known_as(rule: Rule, member: Any) -> str | None:
+    return known_as(member, rule.norm, rule.optimizer) if len(rule.sides) == 1 else None
 
 
 def _sorted(by_role: Any) -> list[tuple[str, Any]]:
@@ -119,10 +135,11 @@ def _sorted(by_role: Any) -> list[tuple[str, Any]]:
     return sorted(by_role.items(), key=lambda item: order.get(item[0], len(order)))
 
 
-def _alternative(member: Any, number: Any) -> dict[str, Any]:
+def _alternative(rule: Rule, member: Any, number: Any) -> dict[str, Any]:
     gain = member.init_gain
     return {
         "name": member.name,
+        "known_as": _known_as(rule, member),
         "residual_weight": number(member.residual_weight),
         "branch_weight": number(member.branch_weight),
         "init_gain": None if gain is None else number(gain),
@@ -202,6 +219,7 @@ def other_roles(
     activation: str = "relu",
     norm_kind: str = "layernorm",
     d_model: int | None = None,
+    tuned: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """How the parameters grow that the rule says nothing of, and the matrices beside them; ``not_computed`` says why,
     where that cannot be said."""
@@ -210,7 +228,7 @@ def other_roles(
     found |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
     found |= {"roles": {}, "not_computed": None, "d_model": d_model}
     try:
-        grown = role_growth(rule, counts, activation, norm_kind, d_model)
+        grown = role_growth(rule, counts, activation, norm_kind, d_model, tuned)
     except NoTheoryError as reason:
         return found | {"not_computed": f"what the other parameters do is not computed: {reason}"}
     depths = [list(grown.shallow.values()), list(grown.deep.values())]
@@ -227,6 +245,20 @@ def other_roles(
             rule, (depths[0][0], depths[1][0]), *_options(activation, norm_kind, d_model)
         )
     return found
+
+
+def not_asked(others: Found) -> str | None:
+    """That a depth was too deep to be computed, and what to do; None where it was computed."""
+    if others["layers"] is None:
+        return None
+    few, many = map(layers_text, others["layers"])
+    asked = layers_text(others["asked"])
+    if asked == many:
+        return None
+    return (
+        f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: growth times "
+        f"(layers/{many})^exponent, and lr x over it"
+    )
 
 
 def _options(activation: str, norm_kind: str, d_model: int | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 A rule is of the matrices of the branches. A default model trains norm gains and biases, linear biases, an embedding and
 a head too. The kernel rung says what these do at the rule's own weights and gains: at the depth that was asked for and
-at an eighth of it, with few tokens and few quasi-random points, since a rule is to answer at once.
+at a shallower one, with few tokens and few quasi-random points, since a rule is to answer at once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MORE_TOKENS = 16
 Sub-LN, where 4 say too much of biases and the embedding."""
 EFFORT = 0.25
 """Of the quasi-random points of a prediction; an update is within 3 %."""
-MOST_LAYERS = 64
-"""On all sides together: what takes about a second."""
+MOST_LAYERS = 256
+"""On all sides together: what takes ten seconds. A deeper model is asked about at that many, and that is said."""
 SHALLOWER = 8
 FLAT = 0.05
 """An exponent in depth below it is flat, as in TRANSFORMERS.md."""
@@ -104,20 +104,29 @@ class Beside:
 
 
 def role_growth(
-    rule: Rule, counts: Counts, activation: str = "relu", norm_kind: str = "layernorm", d_model: int | None = None
+    rule: Rule,
+    counts: Counts,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    d_model: int | None = None,
+    tuned: Counts | None = None,
 ) -> RoleGrowth:
     """How every role grows under exactly this rule, up to that depth.
 
     A real Transformer at infinite width, softmax attention, one logit at the last of ``tokens_of`` tokens. d_model: the
-    width at which the shares are told. Deeper than ``MOST_LAYERS``, it is asked about at that many. NoTheoryError, in
-    one line, where it is one layer, and for what the kernel rung does not know.
+    width at which the shares are told. tuned: the layers that the depth is compared with; an eighth of it if left out.
+    Deeper than ``MOST_LAYERS``, it is asked about at that many, both depths in proportion. NoTheoryError, in one line,
+    where it is one layer, and for what the kernel rung does not know.
     """
     from theory.kernel.predict import Inputs, predict_kernel, unit_power
 
-    total = sum(counts.values())
-    share = min(Fraction(1), Fraction(MOST_LAYERS, total))
-    deep = {name: max(1, int(count * share)) for name, count in counts.items()}
-    shallow = {name: shallower(count) for name, count in deep.items()}
+    most = max(sum(counts.values()), sum((tuned or counts).values()))
+    share = min(Fraction(1), Fraction(MOST_LAYERS, most))
+    deep, shallow = (
+        {name: max(1, int(count * share)) for name, count in depth.items()} for depth in (counts, tuned or counts)
+    )
+    if tuned is None:
+        shallow = {name: shallower(count) for name, count in deep.items()}
     if shallow == deep:
         raise NoTheoryError("a network of one layer has no shallower one to compare with")
     found = []

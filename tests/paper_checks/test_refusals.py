@@ -31,6 +31,8 @@ REFUSED = {
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
     "rule --norm peri --optimizer adam --arch encoder --layers 4": "`depthlaw predict --scheme peri-ln --optimizer",
+    "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-layers 4": "two depths are compared",
+    "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-decoder-layers 4": "--arch encoder-decoder with",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",
     "explain S9-99": "unknown claim 'S9-99' (CLAIMS.md lists them; allowed: S1-01 to S1-50, S2-01 to S2-24, ",
     "verify DN7": "did you mean DN-07",

@@ -9,6 +9,7 @@ import pytest
 from paper_checks import experiments
 from paper_checks.lowering import rule_document as command
 from paper_checks.lowering import rule_roles
+from paper_checks.lowering.advice import known_as
 from paper_checks.lowering.networks import Network
 from paper_checks.lowering.predicted_rows import percent
 from paper_checks.lowering.rule_roles import (
@@ -22,10 +23,11 @@ from paper_checks.lowering.rule_roles import (
 )
 from paper_checks.pages.transformers.growth import FLAT as FLAT_IN_TRANSFORMERS
 from paper_checks.pages.transformers.growth import MATTERS
-from tests.command import document, options
+from tests.command import document, options, told
 from theory.rules.check import rule_scheme
 from theory.rules.solve import solve_rule
 from theory.schemes import SCHEMES
+from theory.symbols import L, M
 
 D_MODEL = "1024"
 RULE = ("q", "k", "v", "out", "fc1", "fc2")
@@ -219,3 +221,55 @@ def test_exact_moments_that_deny_the_argument_are_warned_of(norm: str, optimizer
     assert len(said) == (one["is_flat"] is False)
     assert all(line.endswith(f"({activation}, layernorm) disagree: it goes as {one['approximate']}") for line in said)
     assert bool(said) == ((norm, optimizer) == ("sub", "sgd"))
+
+
+# --- two depths, and what people use instead
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_depths_that_were_asked_for_are_compared() -> None:
+    """Those, and not an eighth of the deeper one; a model may become shallower, too."""
+    rule = solve_rule("pre", "adam", "decoder")
+    up, down = (command.other_roles(rule, {"M": n}, tuned={"M": m}) for n, m in ((6, 3), (3, 6)))
+    assert (up["layers"], down["layers"]) == ([3, 6], [6, 3])
+    assert up["roles"]["bias"]["growth"] * down["roles"]["bias"]["growth"] == pytest.approx(1)
+    both = answer("post", "adam", "encoder-decoder", 4, decoder_layers=2, from_layers=2, from_decoder_layers=1)
+    assert both["other_roles"]["layers"] == [[2, 1], [4, 2]]
+
+
+def test_a_depth_of_96_layers_is_computed() -> None:
+    assert rule_roles.MOST_LAYERS >= 96
+    assert command.not_asked({"asked": 96, "layers": [12, 96]}) is None
+    text = command.not_asked({"asked": 1000, "layers": [32, 256]})
+    assert text is not None and text.startswith("1000 layers were not computed, but 32 to 256")
+
+
+def test_alternatives_have_the_names_that_people_use() -> None:
+    """By their laws: each is held against the scheme's own numbers at two depths."""
+    named = {
+        ("pre", "adam"): {"branch-weight": "completep", "depth-mup": "depth-mup", "alpha-one": "su-pre-adam"},
+        ("pre", "sgd"): {"branch-weight": "depth-mup", "depth-mup": "depth-mup", "alpha-one": "su-pre-sgd"},
+        ("post", "sgd"): {"symmetric": "deepnorm", "deepnet": "deepnorm", "alpha-one": "su-lamb"},
+        ("sub", "sgd"): {"leading-log": "sub-ln-gamma", "branch-weight": "depth-mup"},
+    }
+    for (norm, optimizer), wanted in named.items():
+        (side,) = solve_rule(norm, optimizer, "decoder").sides
+        members = {member.name: member for member in (side.member, *side.alternatives)}
+        assert {name: known_as(members[name], norm, optimizer) for name in wanted} == wanted
+    (side,) = solve_rule("pre", "adam", "decoder").sides
+    weight, stack = side.alternative("branch-weight").branch_weight, SCHEMES["completep"].stack
+    ratios = [
+        float(law.subs(letter, 96 * per) / law.subs(letter, 12 * per))
+        for law, letter, per in ((weight, M, 1), (stack.branch_weight, L, 2))
+    ]
+    assert ratios == pytest.approx([1 / 8, 1 / 8])
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_command_for_advise_can_be_asked() -> None:
+    text = told("rule", *options(norm="pre", optimizer="adamw", arch="decoder", layers=8, from_layers=2, width=64))
+    (line,) = [line for line in text.splitlines() if "depthlaw advise" in line]
+    advice = document(*line.split()[1:])
+    assert (advice["from"], advice["to"], advice["d_model"]) == ({"num_sublayers": 4}, {"num_sublayers": 16}, 64)
+    assert "completep" in text and "depth-mup" in text
+    assert {"completep", "depth-mup"} <= {remedy["name"] for remedy in advice["remedies"]}
