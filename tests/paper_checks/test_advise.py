@@ -9,13 +9,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.lowering.advice import HELD, Advice, Remedy, advise
+from paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
+from paper_checks.lowering.advice import HELD, Advice, Remedy, advise, compared
 from paper_checks.lowering.advice_code import code
 from sims.model import BRANCH_ROLES
 from sims.stats import Estimate, estimate, ratio
 from tests.command import document, options, refusal, told
 
 D, TOKENS, HEADS = 128, 8, 4
+
+
+def pasted(lines: list[str]) -> Any:
+    """The names that the code defines."""
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    return names
 
 
 # --- a Transformer that knows nothing of this project
@@ -63,8 +71,7 @@ class Model(nn.Module):
 
 def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block: Any) -> dict[str, float]:
     """By role, what one real step changes a logit by, to first order, per unit learning rate."""
-    names: dict[str, Any] = {}
-    exec("\n".join(lines), names)
+    names = pasted(lines)
     torch.manual_seed(seed)
     norm = nn.RMSNorm if block["is_gated"] else nn.LayerNorm
     model = Model(num_layers, norm, **block).double()
@@ -196,8 +203,7 @@ def test_nothing_is_needed_where_nothing_moves() -> None:
 def test_a_law_of_the_layer_s_index_goes_on_in_the_deeper_model() -> None:
     advice = advise(recipe="torchtitan", optimizer="adamw", from_layers=2, layers=4, d_model=64)
     lines = advice.code(named(advice, "depth-mup"))
-    names: dict[str, Any] = {}
-    exec("\n".join(lines), names)
+    names = pasted(lines)
     assert names["STD"]["out"] == [pytest.approx(0.02 / math.sqrt(2 * layer), rel=1e-3) for layer in (1, 2, 3, 4)]
 
 
@@ -206,8 +212,7 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
         scheme="deepnorm", optimizer="adam", from_layers=(2, 2), layers=(4, 6), d_model=64, arch="encoder-decoder"
     )
     remedy = named(advice, "residual-weight")
-    names: dict[str, Any] = {}
-    exec("\n".join(advice.code(remedy)), names)
+    names = pasted(advice.code(remedy))
     for side, sublayers in remedy.config.sides:
         assert names["RESIDUAL_WEIGHT"][side] == pytest.approx(sublayers[0].residual_weight, rel=1e-4)
         assert names["STD"][side]["fc2"] == pytest.approx(remedy.config.std(sublayers[-1], "fc2"), rel=1e-3)
@@ -215,9 +220,8 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
 
 
 def test_roles_are_known_by_the_names_of_published_models() -> None:
-    names: dict[str, Any] = {}
     advice = asked("adamw", **GPT)
-    exec("\n".join(advice.code(advice.remedies[0])), names)
+    names = pasted(advice.code(advice.remedies[0]))
     of = {
         "transformer.h.3.attn.c_attn.weight": "qkv",
         "transformer.h.3.attn.c_proj.weight": "out",
@@ -232,6 +236,65 @@ def test_roles_are_known_by_the_names_of_published_models() -> None:
         "lm_head.weight": "head",
     }
     assert {name: names["role_of"](name) for name in of} == of
+
+
+# --- on models of Hugging Face, which are not ours
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama, grouped heads", "Qwen3", "BERT", "ViT", "T5", "torch, pre-norm"])
+def test_the_code_knows_every_matrix_of_a_published_model(name: str) -> None:
+    """As clients' own table of names has it; every parameter is in one group."""
+    client = CLIENTS[name]
+    model, _ = client.build(2, 64, 4)
+    arch = {"arch": "encoder-decoder"} if name == "T5" else {}
+    layers: Any = ((2, 2), (4, 4)) if arch else (2, 4)
+    question = {"scheme": "pre-ln", "activation": client.recipe.activation, "num_tokens": 4, **arch}
+    advice = advise(optimizer="adamw", from_layers=layers[0], layers=layers[1], d_model=64, **question)
+    code = pasted(advice.code(advice.remedies[0]))
+    for parameter, _ in model.named_parameters():
+        roles = roles_of(client, model, parameter)
+        if roles[0] in BRANCH_ROLES:
+            stacked = {3: "qkv", 1: roles[0]}[len(roles)]
+            assert code["role_of"](parameter) == stacked, parameter
+    groups = code["param_groups"](model, lr=1.0)
+    listed = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(listed) == sorted(id(parameter) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["GPT-2", pytest.param("Llama", marks=SLOW)])
+def test_a_published_model_made_deeper_moves_as_promised(name: str) -> None:
+    """As Hugging Face builds and initialises it at two depths, tokens and all; the learning rates are the code's."""
+    client, sizes = CLIENTS[name], {"d_model": D, "num_heads": D // HEAD_SIZE}
+    cases = [Case(client=client, init=client.inits[0], num_layers=layers, d_model=D) for layers in (2, 8)]
+    advice = compared(cases[0].network, cases[1].network, "adam")
+    remedy = named(advice, "learning-rates")
+    code = pasted(advice.code(remedy))
+    model, _ = client.build(8, *sizes.values())
+    rates = {
+        code["role_of"](parameter): group["lr"]
+        for group in code["param_groups"](model, lr=1.0)
+        for members in [{id(one) for one in group["params"]}]
+        for parameter, weight in model.named_parameters()
+        if id(weight) in members
+    }
+    few, many = ([updates(case, seed) for seed in range(24)] for case in cases)
+    for role in {"out", "fc1", "fc2"} & set(remedy.matters):
+        before, after = (estimate([network[f"adam/{role}"] for network in of], LEVEL) for of in (few, many))
+        factor = ratio(after, before, LEVEL)
+        assert factor.low is not None and factor.high is not None
+        assert factor.low * rates[role] < remedy.leaves[role] < factor.high * rates[role], (role, factor)
+        assert remedy.leaves[role] == pytest.approx(1)
+        assert factor.low > HELD, "it grows by itself"
+
+
+def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
+    """As published: divided by the ratio of the depths, and by its root."""
+    for scheme, published in (("completep", 1 / 4), ("depth-mup", 1 / 2)):
+        advice = advise(scheme=scheme, optimizer="adamw", from_layers=6, layers=24, d_model=1024, num_tokens=4)
+        eps = named(advice, "nothing").eps
+        assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
+            dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), published), rel=0.1
+        )
 
 
 # --- the command
