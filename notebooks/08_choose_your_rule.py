@@ -13,15 +13,15 @@
 # ---
 
 # %% [markdown]
-# # 8. Choosing the rule for your own model, in five minutes
+# # 8. Making your own model deeper
 #
-# You are about to train something deep. Its depth is not that of anybody's recipe, its optimizer is not the one that
-# the recipe was derived for, and the recipe you found on the internet says `(8N)**-0.25`. Which residual weight,
-# which gain of which matrix, which learning rate of what keep one step of *your* model as far as one step of a
-# shallow one?
+# You have tuned a model, and want it deeper. Its depth is not that of anybody's recipe, its optimizer is not the one
+# that the recipe was derived for, and the recipe you found on the internet says `(8N)**-0.25`. What has to change, in
+# the initialisation, on the branches, in the learning rates, for one step of the deeper model to move it as far as one
+# step moved yours?
 #
-# Write down what you have in the cell that begins with `PLACEMENT`, run the notebook, and read on. Every number below
-# it is computed from these lines.
+# Write down what you have in the cell that begins with `SCHEME`, run the notebook, and read on; each run takes seconds.
+# Every number below that cell is computed from its lines.
 #
 # Edit that cell here and run it here; nothing else is needed. The JupyterLab of `make lab` saves the change into
 # `08_choose_your_rule.py` too. Other editors save this notebook alone, and `make notebooks`, which makes it anew from
@@ -29,7 +29,6 @@
 
 # %%
 import matplotlib.pyplot as plt
-import sympy as sp
 import torch
 
 import depthlaw as dl
@@ -41,462 +40,199 @@ style()
 torch.set_num_threads(1)
 
 # %%
-PLACEMENT = "post"  # where the norms stand: post, pre, or sub (before the branch and inside it)
-OPTIMIZER = "adam"  # sgd momentum adam adamw rmsprop signsgd lion adafactor lars lamb muon sophia
-ARCHITECTURE = "decoder"  # decoder (causal) or encoder
-NUM_LAYERS = 48  # an attention and an FFN each
-SHALLOW = 6  # layers of the model that you have tuned, to compare with; fewer than NUM_LAYERS
+SCHEME = None  # where norms stand and how it starts: pre-ln, gpt2, post-ln, deepnorm, sub-ln ... (depthlaw schemes)
+RECIPE = "gpt2"  # or, in place of a scheme, a published model: llama-3, olmo-2, bert ... (depthlaw schemes)
+OPTIMIZER = "adamw"  # sgd momentum adam adamw rmsprop signsgd lion adafactor lars lamb muon sophia, or muon+adamw
+FROM_LAYERS = 12  # layers of the model that you have tuned: an attention and an FFN each
+NUM_LAYERS = 48  # layers of the model that you want
 D_MODEL = 1024
+# Of a scheme; a recipe has its own:
+ARCHITECTURE = "decoder"  # decoder (causal) or encoder
 NUM_HEADS = 16
-ACTIVATION = "relu"  # relu, gelu, silu, tanh, identity or leaky_relu
+ACTIVATION = "gelu"  # relu, gelu, silu, tanh, identity or leaky_relu; or gated: swiglu, geglu, reglu
 NORM_KIND = "layernorm"  # or rmsnorm
 
-# %%
-from paper_checks.lowering.rule_document import NORMS
-
-for setting, value, allowed in (
-    ("PLACEMENT", PLACEMENT, NORMS),
-    ("OPTIMIZER", OPTIMIZER, dl.OPTIMIZERS),
-    ("ARCHITECTURE", ARCHITECTURE, ("decoder", "encoder")),
-    ("ACTIVATION", ACTIVATION, dl.ACTIVATIONS),
-    ("NORM_KIND", NORM_KIND, ("layernorm", "rmsnorm")),
-):
-    if value not in allowed:
-        raise ValueError(f"{setting} is {value!r}, and has to be one of: {', '.join(allowed)}")
-if not 1 <= SHALLOW < NUM_LAYERS:
-    raise ValueError(f"SHALLOW is {SHALLOW} and NUM_LAYERS {NUM_LAYERS}; needed: 1 <= SHALLOW < NUM_LAYERS")
-if D_MODEL % NUM_HEADS:
-    raise ValueError(f"D_MODEL is {D_MODEL}, and has to be a multiple of NUM_HEADS, {NUM_HEADS}")
-
 
 # %%
-from theory.rules.solve import SideNumbers, SideRule, evaluate
+def question(from_layers, num_layers, d_model, num_heads, **rest):
+    """What is asked: the same block at other depths and another width."""
+    asked = {"recipe": RECIPE, "scheme": SCHEME, "optimizer": OPTIMIZER, "from_layers": from_layers}
+    asked |= {"layers": num_layers, "d_model": d_model, **rest}
+    block = {"arch": ARCHITECTURE, "num_heads": num_heads, "activation": ACTIVATION, "norm_kind": NORM_KIND}
+    return asked if RECIPE else asked | block | {"is_causal": ARCHITECTURE == "decoder"}
 
 
-def solved(placement: str) -> tuple[dl.Rule, SideRule, SideNumbers, sp.Expr]:
-    """The rule, its one side, in numbers, and its learning rate: 1, but where no gain can do it."""
-    rule = dl.solve_rule(placement, OPTIMIZER, ARCHITECTURE)
-    [side] = rule.sides
-    member = side.member if side.gain is not None else side.alternative("learning-rate")
-    return rule, side, evaluate(rule, **{str(side.num_layers): NUM_LAYERS})[side.name], member.lr_multiplier
-
-
-def rate_at(side, rate, num_layers):
-    """The rule's learning rate at that depth over the one at SHALLOW, where yours was tuned."""
-    return float(rate.subs(side.num_layers, num_layers) / rate.subs(side.num_layers, SHALLOW))
-
-
-TOKENS = pick(16, fast=4)
-rule, side, numbers, rate = solved(PLACEMENT)
-own_rate = rate_at(side, rate, NUM_LAYERS)
+tokens = pick({}, fast={"num_tokens": 4})
+advice = dl.advise(**question(FROM_LAYERS, NUM_LAYERS, D_MODEL, NUM_HEADS, **tokens))
 
 # %% [markdown]
-# An encoder-decoder has two sides that depend on each other; for one, ask
-# `depthlaw rule --arch encoder-decoder --layers N --decoder-layers M`.
+# ## 1. What happens if nothing is changed
 #
-# ## 1. The rule
-#
-# Every sublayer is one of
-#
-# $$\underbrace{x \mapsto \mathrm{LN}\big(\alpha x + F(x)\big)}_{\text{post}} \qquad
-#   \underbrace{x \mapsto x + F\big(\mathrm{LN}(x)\big)}_{\text{pre}} \qquad
-#   \underbrace{x \mapsto x + W_2\,\mathrm{LN}\big(\phi(W_1\,\mathrm{LN}(x))\big)}_{\text{sub}}$$
-#
-# with a residual weight $\alpha$, and a gain $\lambda$ on the matrices of the branch $F$: `v` and `out` of an
-# attention, `fc1` and `fc2` of an FFN. The rule is the $\alpha$ and $\lambda$ at which the first step's change of the
-# function does not depend on the number of layers.
+# The update $U$ of a role is how far a first step of its parameters moves one logit, to first order and per unit
+# learning rate. It is computed, not fitted: exact at infinite width, for softmax attention over tokens that mix, at
+# your model's own initialisation. The share says how much of the whole update a role carries at your width; a role
+# without one hardly matters.
 
 # %%
-from textwrap import wrap
-
-gains = numbers.init_gain or dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 1.0)
-MATRICES = tuple(gains)
-unscaled = [role for role in MATRICES if side.init_gain is None or side.init_gain[role] == 1]
-scaled = [role for role in MATRICES if role not in unscaled]
-lines = [("residual weight", numbers.residual_weight, side.formula["residual_weight"])]
-if scaled:
-    lines.append((f"gain of {', '.join(scaled)}", gains[scaled[0]], side.formula["init_gain"]))
-lines.append((f"gain of {', '.join(unscaled)}", gains[unscaled[0]], "1"))
-lines.append(("learning rate of the matrices, times", float(rate.subs(side.num_layers, NUM_LAYERS)), dl.compact(rate)))
-table({"what": what, "value": value, "formula": f"`{text}`"} for what, value, text in lines)
-if own_rate != 1:
-    say(f"No gain can do it, so the matrices' learning rate does: {own_rate:.4g} times that at {SHALLOW} layers.")
-say(f"{side.num_layers} counts layers; here it is {NUM_LAYERS}. The argument, as the code that makes it says it:")
-argument = [line for step, text in enumerate(rule.why, start=1) for line in wrap(f"{step}. {text}", 108)]
-say("\n".join(["```text", *argument, "```"]))
-
-# %% [markdown]
-# That is the papers' kind of argument: magnitudes and degree counting. It is not taken on faith. For a stack of FFNs
-# the second moments are exact, and they have a leading order of their own:
-
-# %%
-from paper_checks.lowering.rule_document import mean_field
-
-found = mean_field(rule, ACTIVATION)
-say(f"*{found['says']}.*")
-
-# %% [markdown]
-# ## 2. What it does in a real Transformer
-#
-# Softmax attention, tokens that mix, heads of your size, every role by itself: $U$ is how far a first step of these
-# parameters moves one logit, to first order and per unit learning rate (for this rule: at the learning rate that it
-# asks for, over the one at the shallow depth), in units of a power of the width. Computed, not
-# fitted; exact at infinite width. The same for three others at the same depths: the scheme that people copy (DeepNorm,
-# whose gain `(8N)**-0.25` was derived for SGD), plain Post-LN and plain Pre-LN.
-
-
-# %%
-from paper_checks.lowering.predicted_rows import exponents, predicted_row
-
-
-def network(scheme_, num_layers, d_model=D_MODEL, num_heads=NUM_HEADS, num_tokens=TOKENS):
-    return dl.Network(
-        scheme=scheme_,
-        arch=ARCHITECTURE,
-        is_causal=ARCHITECTURE == "decoder",
-        num_sublayers=2 * num_layers,
-        d_model=d_model,
-        num_heads=num_heads,
-        activation=ACTIVATION,
-        norm_kind=NORM_KIND,
-        num_tokens=num_tokens,
-    )
-
-
-def rows_of(scheme_, rates, num_layers):
-    """What is predicted at each depth; the matrices at their learning rate of that depth."""
-    out = {}
-    for n, factor in zip(num_layers, rates, strict=True):
-        row = predicted_row(network(scheme_, n).theory(OPTIMIZER))
-        roles = {role: value * (factor if role in MATRICES else 1) for role, value in row["roles"].items()}
-        out[n] = row | {"num_sublayers": 2 * n, "update": row["update"] * factor, "roles": roles}
-    return out
-
-
-depths = [SHALLOW, *(n for n in (12, 24) if SHALLOW < n < NUM_LAYERS), NUM_LAYERS]
-mine = dl.rule_scheme(rule, side)
-rows = {"this rule": rows_of(mine, [rate_at(side, rate, n) for n in depths], depths)}
-for name in pick(("deepnorm", "post-ln", "pre-ln"), fast=("deepnorm",)):
-    rows[name] = rows_of(dl.scheme(name), [1.0] * len(depths), depths)
-growth = {name: exponents(list(found.values())) for name, found in rows.items()}
-shallow, deep = rows["this rule"][SHALLOW], rows["this rule"][NUM_LAYERS]
-
-# %%
-import math
-from textwrap import fill
-
-from matplotlib.ticker import LogLocator
-
-colors = {"this rule": "#CC79A7", "deepnorm": "#000000", "post-ln": "#D55E00", "pre-ln": "#0072B2"}
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), dpi=90)
-
-
-def draw(axes, curves):
-    """Each curve by the depth, its name beside its end. Names of curves that run together share a label."""
-    groups = []
-    for name in sorted(curves, key=lambda name: curves[name][-1]):
-        first = curves[groups[-1][0]] if groups else []
-        near = [max(x, y) < 1.06 * min(x, y) for x, y in zip(first, curves[name], strict=bool(first))]
-        if near and all(near) and name not in colors:
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-    heights = [math.log(value) for curve in curves.values() for value in curve]
-    low, high = min(heights) - 0.3, max(heights) + 0.3
-    above = 0.0  # in parts of the panel's height, which one label must not share with the next
-    for hue, group in enumerate(groups):
-        color = colors.get(group[0], f"C{hue}")
-        for name in group:
-            axes.plot(depths, curves[name], color=color, marker="o", markersize=4)
-        label = fill(", ".join(group), 20)
-        half = 0.03 * (1 + label.count("\n"))
-        place = max((math.log(curves[group[0]][-1]) - low) / (high - low), above + half)
-        above = place + half
-        at_end = {"xycoords": "axes fraction", "va": "center", "fontsize": 8}
-        axes.annotate(label, (1.01, place), color=color, **at_end)
-    axes.set_ylim(math.exp(low), math.exp(high))
-
-
-draw(left, {name: [row["update"] for row in found.values()] for name, found in rows.items()})
-left.set(title=f"All matrices together, {OPTIMIZER}", xlabel="layers", ylabel="$U$ of the branch matrices")
-moved = {role: first for role, first in shallow["roles"].items() if first and role not in ("embedding", "head")}
-draw(right, {role: [row["roles"][role] / first for row in rows["this rule"].values()] for role, first in moved.items()})
-right.set(title=f"This rule, each role over itself at {SHALLOW} layers", xlabel="layers", ylabel="$U$ over its first")
-for axes in (left, right):
-    axes.set(xscale="log", yscale="log")
-    axes.set_xticks(depths, map(str, depths))
-    axes.minorticks_off()
-    axes.set_xlim(depths[0] / 1.1, depths[-1] * 1.1)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-plt.show()
-
-# %%
-from paper_checks.pages.transformers.growth import FLAT
-
-deepnorm = network(dl.scheme("deepnorm"), NUM_LAYERS).config(OPTIMIZER).encoder[0]
-its_gain = dl.compact(dl.scheme("deepnorm").stack.gain_in.subs(dl.L, 2 * side.num_layers))
-theirs = [rows["deepnorm"][n]["update"] for n in (SHALLOW, NUM_LAYERS)]
-its_slope = growth["deepnorm"]["update"] or 0.0  # None of an update that is zero, as no matrix has here
-says = "so it is flat here too" if abs(its_slope) < FLAT else "which you would have to tune away again at every depth"
-say(f"""
-From {SHALLOW} to {NUM_LAYERS} layers the matrices' update goes from {shallow["update"]:.3g} to {deep["update"]:.3g}
-under this rule, an exponent of {growth["this rule"]["update"]:.3f} in depth. With DeepNorm's residual weight and gain
-(at {NUM_LAYERS} layers {deepnorm.residual_weight:.4g} and {deepnorm.gains["v"]:.4g}, which is `{its_gain}`) it goes
-from {theirs[0]:.3g} to {theirs[1]:.3g}, exponent {its_slope:.3f}, {says}. The constant in front does not matter: a
-learning rate absorbs it.
-""")
-
-# %% [markdown]
-# ## 3. Who grows all the same, and the learning rate that undoes it
-#
-# The rule is about matrices. A default model trains norm gains and biases too, and the right panel above shows what
-# they do. Since $U$ is per unit learning rate, a learning rate of a role alone, multiplied by its shallow $U$ over
-# its deep $U$, keeps its part what it was in the shallow model that you have tuned.
-
-# %%
-from paper_checks.lowering.predicted_rows import lr_multipliers, shares
-
-units = {role: network(mine, NUM_LAYERS).role_power(OPTIMIZER, role) for role in deep["roles"]}
-both = [shallow, deep]
-rates = {role: found[-1] for role, found in lr_multipliers(both).items()}
-share_of = {role: found[-1] for role, found in shares(both, units, D_MODEL).items()}
 table(
     {
         "role": f"`{role}`",
-        "gain": gains.get(role),
-        f"U, {SHALLOW} layers": shallow["roles"][role],
-        f"U, {NUM_LAYERS} layers": deep["roles"][role],
-        "exponent": "" if (power := growth["this rule"][role]) is None else f"{power + 0.0:.2f}",
-        "learning rate, times": rates[role],
-        f"over the matrices' update, at width {D_MODEL}": f"{share_of[role] or 0.0:.1%}",
+        f"update, {NUM_LAYERS} over {FROM_LAYERS} layers": factor,
+        "exponent in depth": f"{advice.exponents[role]:z.2f}",
+        "share": f"{advice.shares.get(role, 1.0):.1%}",
+        "matters": "yes" if role in advice.matters else "",
     }
-    for role in units
+    for role, factor in advice.factors.items()
 )
-grows = [role for role in units if (growth["this rule"][role] or 0) > FLAT]
-slower = {role: (rates[role] or 1.0) if role in grows else 1.0 for role in units}
-slower |= {role: own_rate * slower[role] for role in MATRICES}
-in_all = sum(share or 0.0 for share in share_of.values())
-errors = max(value for found in rows.values() for row in found.values() for value in row["error"].values())
+whole = advice.factors["update"]
+worst = max(advice.matters, key=advice.factors.__getitem__)
 say(f"""
-The last column is relative to the update of the matrices alone; all roles together make {in_all:.0%} of it. `bias`,
-`norm_gain`, `norm_bias` and `embedding` are shown times a power of the width; the last column undoes it. Growing with
-depth (an exponent above {FLAT}): {", ".join(f"`{role}`" for role in grows) or "none"}. A learning rate times the factor
-in the table undoes that; for roles whose factor is above 1 you may leave it, and the smaller a role's part in the last
-column, the less it matters. Quasi-random error at most {errors:.1%}; at infinite width, the relative correction is of
-order L/d, here {2 * NUM_LAYERS}/{D_MODEL} = {2 * NUM_LAYERS / D_MODEL:.2g}.
+One step moves the model of {NUM_LAYERS} layers {whole:.3g} times as far as it moves that of {FROM_LAYERS}, at the
+same learning rate. Of the roles that matter, `{worst}` grows most, by {advice.factors[worst]:.3g}.
 """)
-if own_rate != 1:
-    say(f"The matrices stand here at the learning rate that the rule asks for: {own_rate:.4g} times that at {SHALLOW}.")
+
+# %% [markdown]
+# ## 2. What to change
+#
+# Each remedy keeps the tuned model as it is, unless it says so, and gives the deeper one other numbers: laws of the two
+# depths, some derived for this optimizer, some taken from what people use. The best one stands first: what it leaves in
+# the worst role counts, then whether the model starts as the identity, then how far it moves the relative update, a
+# step of a matrix beside the matrix.
+
+# %%
+table(
+    {
+        "remedy": f"`{remedy.name}`",
+        "leaves": f"{remedy.leaves[remedy.worst_role]:.3g} in `{remedy.worst_role}`",
+        "relative update, times": remedy.relative,
+        "branches at the start": f"{remedy.branches:.0%}",
+        "runs here": "none" if remedy.record is None else remedy.record["num_runs"],
+        "what changes": "; ".join(remedy.changes) or "nothing",
+    }
+    for remedy in advice.remedies
+)
+say(" ".join(f"{remark[0].upper()}{remark[1:]}." for remark in advice.remarks))
+
+# %%
+from textwrap import shorten
+
+from matplotlib.ticker import LogLocator, NullFormatter
+
+roles = list(advice.matters)
+names = [remedy.name for remedy in advice.remedies]
+figure, axes = plt.subplots(figsize=(7.6, 1.2 + 0.32 * len(names)), dpi=90)
+for height, remedy in enumerate(advice.remedies):
+    for hue, role in enumerate(roles):
+        label = role if height == 0 else None
+        place = height + 0.5 * (hue / max(1, len(roles) - 1) - 0.5)
+        axes.plot(remedy.leaves[role], place, "o", color=f"C{hue}", markersize=5, label=label)
+axes.axvline(1.0, color="0.3", linewidth=1)
+axes.set(xscale="log", xlabel="update that is left, over the tuned model's", title="Each role under each remedy")
+axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+axes.xaxis.set_major_formatter("{x:g}")
+axes.xaxis.set_minor_formatter(NullFormatter())
+axes.set_yticks(range(len(names)), [shorten(name, 40) for name in names])
+axes.invert_yaxis()
+axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+plt.show()
+
+# %% [markdown]
+# ## 3. The best one, as code
+#
+# The standard deviation of each matrix at your width, the forward pass where it changes, and parameter groups for
+# `torch.optim`. `advice.code(remedy)` has the same for another remedy.
+
+# %%
+best = advice.remedies[0]
+code = "\n".join(advice.code(best))
+say(f"```python\n{code}\n```")
 
 # %% [markdown]
 # ## 4. Does a real network do it?
 #
-# Small enough for a laptop: PyTorch networks of the same kind, gradients by autograd, several seeds. Predictions are
-# made anew for heads of the size that these have; all at one learning rate.
+# Small enough for a laptop: PyTorch networks of the same block at a small width, at both depths, gradients by
+# autograd, several seeds, an interval for each ratio. The prediction is made anew for that width and those depths.
 
 # %%
-lengths, seeds = pick((2, 4, 8), fast=(1, 2)), range(pick(8, fast=2))
-kept, checks, within, small_width = dl.Kept(None), [], 0, pick(128, fast=32)
-for num_layers in lengths:
-    small = network(mine, num_layers, d_model=small_width, num_heads=4, num_tokens=pick(8, fast=4))
-    predicted = small.theory(OPTIMIZER)
-    values = dl.measure(small, [OPTIMIZER], seeds, kept)[OPTIMIZER].values
-    for role in ("update", "v", "fc1", "norm_gain"):
-        power = 0.0 if role == "update" else small.role_power(OPTIMIZER, role)
-        here = dl.estimate([value * small_width**power for value in values[role]])
-        there = predicted.update if role == "update" else predicted.roles[role]
-        ratio = dl.ratio_to_exact(here, there)
-        row = {"layers": num_layers, "role": role, "predicted": there, "measured": here.mean}
-        checks.append(row | {"measured / predicted": f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"})
-        within += (ratio.low or 0.0) <= 1 <= (ratio.high or 0.0)
-table(checks)
+few, many = pick((2, 8), fast=(1, 2))
+width, seeds = pick(128, fast=32), range(pick(16, fast=2))
+small = dl.advise(**question(few, many, width, 4, **tokens))
+rows, inside = [], 0
+best, *others = small.remedies
+for remedy in (best, *(other for other in others if other.name == "nothing")):
+    for role, measured in small.measure(remedy, seeds).items():
+        rows.append(
+            {
+                "remedy": f"`{remedy.name}`",
+                "role": f"`{role}`",
+                "predicted": remedy.leaves[role],
+                "measured": f"{measured.mean:.3g} [{measured.low:.3g}, {measured.high:.3g}]",
+            }
+        )
+        inside += (measured.low or 0.0) <= remedy.leaves[role] <= (measured.high or 0.0)
+table(rows)
 say(f"""
-Intervals: {dl.LEVEL:.0%} over {len(seeds)} seeds, at width {small_width}; {within} of {len(checks)} contain 1. The
-roles of one depth are measured on the same networks, so they are no independent looks: count {len(lengths)}, one for
-each depth. Beside chance, expect deviations from 1 of order L/d, here up to {2 * lengths[-1]}/{small_width}.
+The update at {many} layers over that at {few}. Intervals: {dl.LEVEL:.0%} over {len(seeds)} seeds, at width {width};
+{inside} of {len(rows)} contain the prediction. The roles of one depth are measured on the same networks, so they are
+no independent looks. Beside chance, expect deviations of order L/d, here up to {2 * many}/{width}.
 """)
 
 # %% [markdown]
-# ## 5. Into your model
+# ## 5. Why: the derivation
 #
-# The lines to copy. They are also run here, on a real layer, so that what you copy is what was tried. Two traps that
-# they avoid: Xavier's formula on a packed `in_proj_weight` takes three matrices for one of another shape, so `q`, `k`
-# and `v` are initialised by themselves; and PyTorch's own defaults (Kaiming for linear layers) are replaced, all of
-# them.
-
+# For norms in this place, the argument of the papers, done for your optimizer: magnitudes and degree counting. It gives
+# one residual weight $\alpha$ and one gain on the matrices of the branch (`v` and `out` of an attention, `fc1` and
+# `fc2` of an FFN) at which the update does not depend on the number of layers, and a family of other ways.
 
 # %%
-import inspect
+from textwrap import wrap
 
+from paper_checks.lowering.advice import known_as, placement
 
-def init_layer(attention, fc1, fc2):
-    """attention: nn.MultiheadAttention; fc1, fc2: nn.Linear. GAIN: by role."""
-    q, k, v = attention.in_proj_weight.detach().chunk(3)
-    matrices = {"q": q, "k": k, "v": v, "out": attention.out_proj.weight, "fc1": fc1.weight, "fc2": fc2.weight}
-    for role, weight in matrices.items():
-        torch.nn.init.xavier_normal_(weight, gain=GAIN[role])
-    for bias in (attention.in_proj_bias, attention.out_proj.bias, fc1.bias, fc2.bias):
-        torch.nn.init.zeros_(bias)
-    return matrices
-
-
-GAIN = {role: float(f"{gain:.6g}") for role, gain in gains.items()}
-forward = {
-    "post": ("x = norm1(ALPHA * x + attention(x))", "x = norm2(ALPHA * x + ffn(x))"),
-    "pre": ("x = ALPHA * x + attention(norm1(x))", "x = ALPHA * x + ffn(norm2(x))", "a norm before the head"),
-    "sub": (
-        "x = ALPHA * x + out(norm1b(heads(norm1(x))))",
-        "x = ALPHA * x + fc2(norm2b(phi(fc1(norm2(x)))))",
-        "a norm before the head",
-    ),
-}
-new_line = "\n#   "
-groups = "\n".join(f"#   {role}: learning rate * {factor:.3g}" for role, factor in slower.items() if factor != 1)
-say(f"""
-```python
-ALPHA = {numbers.residual_weight:.6g}
-GAIN = {GAIN}
-
-
-{inspect.getsource(init_layer)}
-
-# in the forward pass:
-#   {new_line.join(forward[PLACEMENT])}
-# parameter groups, where the learning rate was tuned at {SHALLOW} layers:
-{groups or "#   none needed"}
-```
-""")
-
-# %%
-torch.manual_seed(0)
-width = 64
-layer = (torch.nn.MultiheadAttention(width, 4), torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width))
+norms = placement(advice.deep.config(OPTIMIZER))
+rule = dl.solve_rule(norms, OPTIMIZER, advice.deep.arch)
+ways = {member.name: member for side in rule.sides for member in (side.member, *side.alternatives)}
 table(
     {
-        "matrix": role,
-        "shape": " x ".join(map(str, weight.shape)),
-        "standard deviation": float(weight.detach().std()),
-        "Xavier's times the gain": GAIN[role] * math.sqrt(2 / sum(weight.shape)),
+        "way": f"`{name}`",
+        "residual weight": member.residual_weight,
+        "branch weight": member.branch_weight,
+        "init gain": "none helps" if member.init_gain is None else member.init_gain,
+        "learning rate": member.lr_multiplier,
+        "update": member.update,
+        "relative update": member.relative_update,
+        "known as": known_as(member, norms, OPTIMIZER) or "",
     }
-    for role, weight in init_layer(*layer).items()
+    for name, member in ways.items()
 )
+argument = [line for step, text in enumerate(rule.why, start=1) for line in wrap(f"{step}. {text}", 108)]
+say("\n".join(["```text", *argument, "```"]))
 
 # %% [markdown]
-# ## 6. What if the norms stood elsewhere?
-#
-# The same depth and optimizer with the other placements, each with its own rule. Not "which is best": the update at
-# initialisation does not order schemes whose norms stand in different places (notebook 7). But it says what each needs.
-
-# %%
-others = []
-for placement in pick(NORMS, fast=("post",)):
-    its_rule, its_side, its_numbers, its_rate = solved(placement)
-    its_gains = its_numbers.init_gain
-    its_rates = [rate_at(its_side, its_rate, n) for n in (SHALLOW, NUM_LAYERS)]
-    try:
-        two = list(rows_of(dl.rule_scheme(its_rule, its_side), its_rates, (SHALLOW, NUM_LAYERS)).values())
-    except dl.NoTheoryError as error:
-        say(f"`{placement}` cannot be computed here: {error}.")
-        continue
-    power = {role: found or 0.0 for role, found in exponents(two).items()}
-    worst = max((role for role in power if role != "update"), key=power.__getitem__)
-    others.append(
-        {
-            "norms": placement,
-            "residual weight": its_numbers.residual_weight,
-            "gain": f"{its_gains['fc1']:.4g}" if its_gains else "none helps",
-            "gain's formula": f"`{its_side.formula['init_gain']}`",
-            "learning rate": f"`{dl.compact(its_rate)}`",
-            "a branch at the start": its_numbers.branch_at_init,
-            f"U, {SHALLOW} to {NUM_LAYERS} layers": f"{two[0]['update']:.3g} to {two[1]['update']:.3g}",
-            "exponent": f"{power['update'] + 0.0:.2f}",
-            "grows most": f"`{worst}` ({power[worst]:.2f})",
-        }
-    )
-table(others)
-
-# %%
-kinds = [{"norms": name} for name in NORMS if name != PLACEMENT]
-for kind in kinds:
-    its_rule = dl.solve_rule(kind["norms"], OPTIMIZER, ARCHITECTURE)
-    kind["exact moments of an FFN stack"] = mean_field(its_rule, ACTIVATION)["says"]
-    ways = [member.name for member in its_rule.sides[0].alternatives]
-    kind["other ways to keep it flat"] = ", ".join(ways)
-table(kinds)
-
-# %% [markdown]
-# Where the two disagree, mind what they are: the order is that of a stack of FFNs as depth goes to infinity, the
-# exponent that of the Transformer between these two depths. At your depth the second is the one to trust.
-#
-# A tiny gain on a Pre-LN branch keeps the update flat, but it also makes the whole model start as the identity; the
-# alternatives (a smaller learning rate, a branch weight) hold the same sum and start elsewhere. The rule fixes an
-# order in depth, not which member of its family you will like best; `depthlaw rule --why` prints them all.
-#
 # ## What to remember
 #
-# - The gain depends on the optimizer. What is flat under SGD is not under Adam; the degree of the step in the gradient
-#   decides it (notebook 3).
-# - A rule is for the matrices. Look at norm gains and biases: where they grow, give them a learning rate of their own.
-# - Initialise `q`, `k` and `v` each by itself, and do not scale `q` and `k`.
+# - What holds the update depends on the optimizer. What is flat under SGD is not under Adam; the degree of the step in
+#   the gradient decides it (notebook 3).
+# - Look at the roles one by one: a rule for the matrices leaves norm gains and biases to grow. Where their share is
+#   small, it does not matter.
+# - A recipe that scales its outputs with depth and a branch weight do the same job: take one of them.
 # - These are orders of the first step, at infinite width. They do not tune your learning rate, and they do not say who
 #   trains better: try it, notebook 7 shows how.
 #
 # ## Go on
 #
-# - Change the cell that begins with `PLACEMENT` and run again: another optimizer, `"sub"`, another depth.
-# - S1-24 to S1-41 are the claims that these rules rest on; DN-10 is the one on norm gains and biases.
+# - Change the cell that begins with `SCHEME` and run again: another optimizer, another recipe, another depth.
+# - S1-24 to S1-41 are the claims that the derived rules rest on; DN-10 is the one on norm gains and biases.
 # - Notebook 9: what of all that is printed does not hold.
 
 # %%
-causal = "--causal " if ARCHITECTURE == "decoder" else ""
+which = f"--recipe {RECIPE}" if RECIPE else f"--scheme {SCHEME} --arch {ARCHITECTURE}"
+depths = f"--from-layers {FROM_LAYERS} --layers {NUM_LAYERS} --width {D_MODEL}"
 say(f"""
-The same from a shell; `depthlaw measure` takes the options of `depthlaw predict`:
+The same from a shell:
 
 ```bash
-depthlaw rule --norm {PLACEMENT} --optimizer {OPTIMIZER} --arch {ARCHITECTURE} --layers {NUM_LAYERS} --why
-depthlaw predict --scheme deepnorm --optimizer {OPTIMIZER} --attention {causal}--layers {SHALLOW},{NUM_LAYERS} --roles
+depthlaw advise {which} --optimizer {OPTIMIZER} {depths}
+depthlaw predict {which} --optimizer {OPTIMIZER} --layers {FROM_LAYERS},{NUM_LAYERS} --width {D_MODEL} --roles
 ```
-""")
-
-# %% [markdown]
-# ## 7. A published model, only deeper
-#
-# Perhaps no rule is wanted, and your model is a published one as it is: its norms, its FFNs, its heads, its standard
-# deviations. `depthlaw schemes` lists the recipes. How far does each role move at your depth beside the shallow one,
-# and which learning rate would undo it?
-
-# %%
-RECIPE = "llama-3"
-RECIPE_OPTIMIZER = "adamw"  # any of the twelve, or muon+adamw
-
-# %%
-from paper_checks.experiments.kernel_laws import recipe_network
-from paper_checks.lowering.predicted_rows import lr_multipliers, percent, shares
-
-
-def row_of(found: dl.Network) -> dict:
-    """What is predicted of it, as `depthlaw predict --json` has it."""
-    return {**predicted_row(found.theory(RECIPE_OPTIMIZER)), "num_sublayers": found.depth}
-
-
-published = [recipe_network(RECIPE, n, D_MODEL) for n in (SHALLOW, NUM_LAYERS)]
-its_rows = [row_of(found) for found in published]
-first, last = its_rows
-units = {role: published[0].role_power(RECIPE_OPTIMIZER, role) for role in first["roles"]}
-steepness, undone, part = exponents(its_rows), lr_multipliers(its_rows), shares(its_rows, units, D_MODEL)
-table(
-    {
-        "role": f"`{role}`",
-        f"{SHALLOW} layers": first["roles"][role],
-        f"{NUM_LAYERS} layers": last["roles"][role],
-        "exponent": f"{steepness[role] or 0.0:z.2f}",
-        "learning rate, times": undone[role][-1],
-        f"share at {NUM_LAYERS}": percent(part[role][-1]),
-    }
-    for role in first["roles"]
-)
-say(f"""
-`{RECIPE}` under {RECIPE_OPTIMIZER} moves {last["update"] / first["update"]:.3g} times as far at {NUM_LAYERS} layers as
-at {SHALLOW}, in all branch matrices together. A role whose share of that is small needs no learning rate of its own.
 """)

@@ -23,7 +23,9 @@ from paper_checks.lowering.lower import branch_second, digest_of_numbers
 from paper_checks.lowering.networks import Network, NoTheoryError
 from paper_checks.lowering.predicted_rows import shares
 from paper_checks.system.places import TRAINING_RECORDS
+from sims.measure import Question, collect
 from sims.model import BRANCH_ROLES, OTHER_ROLES, ModelConfig, SublayerConfig
+from sims.stats import Estimate, estimate, ratio, ratio_to_exact
 from theory.asymptotics.evaluate import evaluate
 from theory.kernel.predict import Stream, predict_kernel, unit_power
 from theory.optimizers import Optimizer
@@ -124,8 +126,9 @@ class Outlook:
 class Remedy:
     """What the deeper model is given, and what that leaves of the growth: a line of an ``Advice``.
 
-    changes: a line each, beside the tuned model. leaves: by role, the update over the tuned model's, the remedy's
-    learning rates in it. rates: learning rates by role, times the tuned model's, where they differ from 1. eps: by
+    changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. leaves: by
+    role, the update over the tuned model's, the remedy's learning rates in it. rates: learning rates by role, times the
+    tuned model's. own_rates: those of them that ``config`` has not. eps: by
     role, what Adam's epsilon is multiplied by, to be as small beside the gradient as it was. relative_update: by role,
     the step of a matrix over the matrix, beside the tuned model's. branches: as in ``Outlook``. record: of the runs
     that trained this law, None where there is none. warnings: a line each.
@@ -134,6 +137,7 @@ class Remedy:
     name: str
     changes: Sequence[str]
     note: str
+    tuned: ModelConfig
     config: ModelConfig
     leaves: Mapping[str, float]
     matters: Sequence[str]
@@ -142,6 +146,7 @@ class Remedy:
     relative_update: Mapping[str, float]
     branches: float
     record: Mapping[str, Any] | None
+    own_rates: Mapping[str, float] = field(default_factory=dict)
     keeps_tuned: bool = True
     warnings: Sequence[str] = ()
 
@@ -228,6 +233,22 @@ class Advice:
             "warnings": list(remedy.warnings),
             "code": "\n".join(self.code(remedy)),
         }
+
+    def measure(self, remedy: Remedy, seeds: Sequence[int]) -> dict[str, Estimate]:
+        """What ``remedy.leaves`` predicts, of real networks: by role that matters, with an interval over the seeds.
+
+        Both depths have networks of their own, at the width that was asked about: take a small one.
+        """
+        values = []
+        for config, network in ((remedy.tuned, self.shallow), (remedy.config, self.deep)):
+            question = Question(config=config, task=network.task, optimizers=(self.optimizer,))
+            values.append(collect(question, seeds))
+            seeds = [seed + 10**6 for seed in seeds]  # networks of their own
+        leaves = {}
+        for role in remedy.matters:
+            before, after = (estimate(of_depth[f"{self.optimizer}/{role}"]) for of_depth in values)
+            leaves[role] = ratio_to_exact(ratio(after, before), 1 / remedy.own_rates.get(role, 1.0))
+        return leaves
 
     def code(self, remedy: Remedy) -> list[str]:
         """What builds the remedy's model and its parameter groups, as lines of Python to paste."""
@@ -624,10 +645,12 @@ class _Case:
             name=name,
             changes=changes,
             note=note,
+            tuned=self.start,
             config=config,
             leaves=leaves,
             matters=self._matters(leaves),
             rates=rates,
+            own_rates=own_rates,
             eps=sizes,
             relative_update={
                 role: rates[role] * sizes[role] ** p * gain ** (t - 1) for role, gain in gains.items() if sizes[role]
@@ -751,12 +774,12 @@ def _own_lines(first: ModelConfig, last: ModelConfig, layers: tuple[str, str]) -
         before, after = getattr(few, what), getattr(many, what)
         if (before, after) != (1, 1):
             yield f"{what.replace('_', ' ')} {before:.4g} at {layers[0]} layers, {after:.4g} at {layers[1]}"
-    ratios = {role: _mean(last, role) / _mean(first, role) for role in BRANCH_ROLES if _sublayers(first, role)}
-    moved = {role: f"{ratio:.4g}" for role, ratio in ratios.items()}
-    for ratio in dict.fromkeys(moved.values()):
-        if ratio != "1":
-            roles = ", ".join(role for role in moved if moved[role] == ratio)
-            yield f"standard deviation of {roles} at {layers[1]} layers x {ratio}"
+    factors = {role: _mean(last, role) / _mean(first, role) for role in BRANCH_ROLES if _sublayers(first, role)}
+    moved = {role: f"{factor:.4g}" for role, factor in factors.items()}
+    for text in dict.fromkeys(moved.values()):
+        if text != "1":
+            roles = ", ".join(role for role in moved if moved[role] == text)
+            yield f"standard deviation of {roles} at {layers[1]} layers x {text}"
 
 
 def _moves(factor: float) -> bool:

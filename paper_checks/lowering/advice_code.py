@@ -217,10 +217,11 @@ def _groups(optimizer: str) -> Iterator[str]:
     cells = {"rate": "RATES.get(role, 1.0)"}
     cells |= {"small": "EPS.get(role, 1.0)"} if has_eps else {}
     cells |= {"is_matrix": "parameter.ndim == 2 and role not in (None, 'embedding', 'head')"} if is_mixed else {}
-    yield f"        kind = ({', '.join(cells.values())},)"
+    last = "," if len(cells) == 1 else ""
+    yield f"        kind = ({', '.join(cells.values())}{last})"
     yield "        groups.setdefault(kind, []).append(parameter)"
-    yield f"    {'muon, adamw' if is_mixed else 'found'} = {'[], []' if is_mixed else '[]'}"
-    yield f"    for ({', '.join(cells)},), parameters in groups.items():"
+    yield f"    {'muon, adamw' if is_mixed else 'listed'} = {'[], []' if is_mixed else '[]'}"
+    yield f"    for ({', '.join(cells)}{last}), parameters in groups.items():"
     yield '        group = {"params": parameters, "lr": lr * rate}'
     if decays:
         yield "        # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was"
@@ -237,8 +238,8 @@ def _groups(optimizer: str) -> Iterator[str]:
         return
     if has_eps:
         yield '        group["eps"] = eps * small'
-    yield "        found.append(group)"
-    yield "    return found"
+    yield "        listed.append(group)"
+    yield "    return listed"
     yield ""
     yield ""
     yield f"# optimizer: {_CLASS.get(optimizer, optimizer)}(param_groups(model, lr=...))"

@@ -185,6 +185,8 @@ def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
     held = {remedy.name for remedy in advice.remedies if remedy.worst <= HELD}
     assert "learning-rates" in held and not held & {"nothing", "depth-mup without its learning rate"}
     assert advice.remedies[0].name in held and advice.remedies[-1].worst > HELD
+    assert set(named(advice, "depth-mup").rates.values()) == {0.5, 1.0}
+    assert named(advice, "depth-mup").worst < 1.2 < named(advice, "depth-mup without its learning rate").worst / 1.5
     twice = next(remedy for remedy in advice.remedies if remedy.name.endswith("on top"))
     assert "twice" in twice.warnings[0] and twice.leaves["fc1"] < named(advice, "completep").leaves["fc1"]
 
@@ -236,6 +238,18 @@ def test_roles_are_known_by_the_names_of_published_models() -> None:
         "lm_head.weight": "head",
     }
     assert {name: names["role_of"](name) for name in of} == of
+
+
+def test_measured_leaves_are_those_that_are_promised() -> None:
+    """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
+    advice = advise(recipe="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=8)
+    for name in ("learning-rates", "completep at both depths"):
+        remedy = named(advice, name)
+        measured = advice.measure(remedy, range(8))
+        assert measured.keys() == set(remedy.matters)
+        for role, interval in measured.items():
+            near = 3 * (interval.standard_error or 0.0) + 0.05  # of order L/d = 0.12 beside chance
+            assert abs(interval.mean - remedy.leaves[role]) < near, (name, role)
 
 
 # --- on models of Hugging Face, which are not ours
