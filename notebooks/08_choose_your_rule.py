@@ -28,6 +28,8 @@
 # the `.py`, then leaves it as it is and says where to copy the change.
 
 # %%
+from typing import Any
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -54,7 +56,7 @@ NORM_KIND = "layernorm"  # or rmsnorm
 
 
 # %%
-def question(from_layers, num_layers, d_model, num_heads, **rest):
+def question(from_layers, num_layers, d_model, num_heads, **rest) -> dict[str, Any]:
     """What is asked: the same block at other depths and another width."""
     asked = {"recipe": RECIPE, "scheme": SCHEME, "optimizer": OPTIMIZER, "from_layers": from_layers}
     asked |= {"layers": num_layers, "d_model": d_model, **rest}

@@ -830,6 +830,12 @@ def _remarks(shallow: Network, deep: Network, optimizer: str, remedies: Sequence
             f"{deep.scheme.name} does the same job twice: deeper models have smaller output matrices and a smaller "
             "branch weight"
         )
+    for remedy in remedies:
+        if remedy.warnings:
+            yield (
+                f"the numbers of {deep.scheme.name} change with the depth by themselves: {remedy.name} of that does "
+                f"the job twice, and leaves x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
+            )
     by_name = {remedy.name: remedy for remedy in remedies}
     by_name.setdefault(deep.scheme.name, by_name["nothing"])
     members = [name for name in ("su-adam", "su-sgd", "su-lamb") if name in by_name and _DERIVED in by_name[name].note]
