@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from sympy import Expr
 
+from paper_checks.claims.sources import source_of
 from paper_checks.claims.statements import Statement
 
 
@@ -307,30 +308,34 @@ class Part:
 class Claim:
     """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused.
 
-    uses: the claims that it rests on. finding: what was found against it, where it does not hold as printed and no
-    other claim's finding speaks for it.
+    source: the key of the source; left out, the one whose ids begin as this id does. uses: the claims that it rests on.
+    finding: what was found against it, where it does not hold as printed and no other claim's finding speaks for it.
     """
 
     id: str
     kind: Kind
-    source: str
+    source: str = ""
     locator: str
     quote: str
     summary: str
     parts: tuple[Part, ...]
     uses: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
-    expected: Verdict = Verdict.CONFIRMED
     finding: Finding | None = None
 
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"{self.id} needs one or more parts, each with a name of its own: {names}")
-        if self.expected is not worst(part.expected for part in self.parts):
-            raise ValueError(f"{self.id}: the expected verdict must be the worst that is expected of its parts")
         if not any(part.mutants for part in self.parts):
             raise ValueError(f"{self.id} has no mutant: something of it must be decidable")
+        if not self.source:
+            object.__setattr__(self, "source", source_of(self.id))
+
+    @property
+    def expected(self) -> Verdict:
+        """The worst verdict that is expected of the parts."""
+        return worst(part.expected for part in self.parts)
 
 
 def claim(
@@ -363,7 +368,6 @@ def claim(
     ...     statement=printed,
     ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
     ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),
-    ...     source="su",
     ...     locator="page 1",
     ...     quote="a third",
     ...     summary="the share is 1/3",
@@ -380,7 +384,7 @@ def claim(
         misprint=misprint,
         hedge=hedge,
     )
-    return Claim(id=id, parts=(part,), expected=expected, **rest)
+    return Claim(id=id, parts=(part,), **rest)
 
 
 # ---------------------------------------------------------------- folding

@@ -58,3 +58,17 @@ def sources(path: Path = FILE) -> dict[str, Source]:
     """
     found = tomllib.loads(path.read_text(encoding="utf-8"))
     return {key: Source(key=key, **entry) for key, entry in found.items()}
+
+
+def source_of(id_: str) -> str:
+    """The key of the one source whose claims' ids begin as this one does. ValueError where there is none, or several.
+
+    >>> from paper_checks.claims.sources import source_of
+    >>> source_of("S2-08")
+    'magneto'
+    """
+    prefix = id_.partition("-")[0]
+    keys = [key for key, source in sources().items() if source.prefix == prefix]
+    if len(keys) != 1:
+        raise ValueError(f"{id_}: {prefix} is the prefix of {len(keys)} sources, so the claim has to name its own")
+    return keys[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 from sympy import Expr, S, lambdify, log, sqrt, sympify
 
@@ -46,17 +46,29 @@ class Answers:
     counterexample: Mapping[str, Any] | None = None
 
 
+Decide = Callable[[Any], Sequence[bool | None] | Answers]
+"""What a check asks of a statement: an answer for each case."""
+
+
+@overload
+def check(route: Route, detail: str, decide: Decide, **options: Any) -> Check: ...
+
+
+@overload
+def check(route: Route, detail: str, **options: Any) -> Callable[[Decide], Check]: ...
+
+
 def check(
     route: Route,
     detail: str,
-    decide: Callable[[Any], Sequence[bool | None] | Answers],
+    decide: Decide | None = None,
     *,
     is_direct: bool = False,
     is_slow: bool = False,
     numbers: Mapping[str, Any] | None = None,
     steps: Callable[[], Sequence[str]] | None = None,
-) -> Check:
-    """A check from a function that answers for each case in turn.
+) -> Check | Callable[[Decide], Check]:
+    """A check from a function that answers for each case in turn; without the function, a decorator that makes one.
 
     detail: what is done, in one line. decide: gets the statement. numbers, steps: where they do not depend on the
     statement; else ``decide`` returns them in ``Answers``.
@@ -64,29 +76,32 @@ def check(
     >>> from paper_checks.claims.claim import Route, perform
     >>> from paper_checks.claims.statements import Values
     >>> from paper_checks.routes.checks import Answers, check
-    >>> def decide(statement):
+    >>> @check(Route.ARITHMETIC, "the printed number, below 1", is_direct=True)
+    ... def is_small(statement):
     ...     return Answers(holds=[statement["x"] < 1], numbers={"x": int(statement["x"])})
-    >>> is_small = check(Route.ARITHMETIC, "the printed number, below 1", decide, is_direct=True)
     >>> [(told.verdict.value, told.numbers) for told in (perform(is_small, Values.of(x=x)) for x in (0, 2))]
     [('CONFIRMED', {'x': 0}), ('REFUTED', {'x': 2})]
     """
 
-    def run(statement: Any) -> Evidence:
-        told = decide(statement)
-        if not isinstance(told, Answers):
-            told = Answers(holds=list(told), numbers=numbers or {}, steps=steps() if steps is not None else ())
-        decided = sum(answer is not None for answer in told.holds)
-        return Evidence(
-            route=route,
-            num_effective=decided if told.num_effective is None else told.num_effective,
-            verdict=outcome(all_of(told.holds)),
-            detail=told.detail or detail,
-            numbers=dict(told.numbers),
-            steps=tuple(told.steps),
-            counterexample=told.counterexample,
-        )
+    def made(decide: Decide) -> Check:
+        def run(statement: Any) -> Evidence:
+            told = decide(statement)
+            if not isinstance(told, Answers):
+                told = Answers(holds=list(told), numbers=numbers or {}, steps=steps() if steps is not None else ())
+            decided = sum(answer is not None for answer in told.holds)
+            return Evidence(
+                route=route,
+                num_effective=decided if told.num_effective is None else told.num_effective,
+                verdict=outcome(all_of(told.holds)),
+                detail=told.detail or detail,
+                numbers=dict(told.numbers),
+                steps=tuple(told.steps),
+                counterexample=told.counterexample,
+            )
 
-    return Check(route=route, run=run, is_direct=is_direct, is_slow=is_slow)
+        return Check(route=route, run=run, is_direct=is_direct, is_slow=is_slow)
+
+    return made if decide is None else made(decide)
 
 
 def awaits(what: str) -> Check:

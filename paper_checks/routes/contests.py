@@ -164,11 +164,13 @@ class Gains:
         return replace(self, entries=new)
 
 
+@check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", is_direct=True)
 def _gains_of_table(statement: Gains) -> list[bool | None]:
     columns = [(statement.table.column(name, block), gain) for block, name, gain in statement.entries]
     return [Decimal(column.of(OURS)) - Decimal(column.of("Pre-LN")) == Decimal(gain) for column, gain in columns]
 
 
+@check(Route.CITATION, "the printed lines read again, in units of the last place", is_direct=True)
 def _gains_of_lines(statement: Gains) -> list[bool | None]:
     """From the printed line of each block: its numbers two by two, in units of the last place."""
     pairs: dict[str, list[int]] = {}
@@ -181,8 +183,8 @@ def _gains_of_lines(statement: Gains) -> list[bool | None]:
 
 
 GAIN_CHECKS = (
-    check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", _gains_of_table, is_direct=True),
-    check(Route.CITATION, "the printed lines read again, in units of the last place", _gains_of_lines, is_direct=True),
+    _gains_of_table,
+    _gains_of_lines,
 )
 
 
@@ -219,6 +221,11 @@ class Bold:
         )
 
 
+@check(
+    Route.ARITHMETIC,
+    "the bold entries of a column are those with its largest number, or smallest error rate",
+    is_direct=True,
+)
 def _bold_is_best(statement: Bold) -> Answers:
     found = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
     ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
@@ -226,6 +233,7 @@ def _bold_is_best(statement: Bold) -> Answers:
     return Answers(holds=list(found.values()), numbers={"columns": len(found), "ties": ties, "wrong": wrong})
 
 
+@check(Route.NUMERIC, "every bold entry against every other of its column", is_direct=True)
 def _bold_by_pairs(statement: Bold) -> list[bool | None]:
     """Pair by pair: the bold one better than the plain one, two bold ones equal; and a bold one in every column."""
     out: list[bool | None] = []
@@ -240,13 +248,8 @@ def _bold_by_pairs(statement: Bold) -> list[bool | None]:
 
 
 BOLD_CHECKS = (
-    check(
-        Route.ARITHMETIC,
-        "the bold entries of a column are those with its largest number, or smallest error rate",
-        _bold_is_best,
-        is_direct=True,
-    ),
-    check(Route.NUMERIC, "every bold entry against every other of its column", _bold_by_pairs, is_direct=True),
+    _bold_is_best,
+    _bold_by_pairs,
 )
 
 
@@ -288,6 +291,7 @@ class Runs:
         return tuple(out)
 
 
+@check(Route.ARITHMETIC, "the rows of the tables that are named", is_direct=True)
 def _runs_of_rows(statement: Runs) -> list[bool | None]:
     out: list[bool | None] = []
     for run in statement.runs:
@@ -296,6 +300,7 @@ def _runs_of_rows(statement: Runs) -> list[bool | None]:
     return out
 
 
+@check(Route.CITATION, "the printed lines read again: scores, or none", is_direct=True)
 def _runs_of_lines(statement: Runs) -> list[bool | None]:
     """The one line with that model, depth and rate; it has scores, or it has none."""
     out: list[bool | None] = []
@@ -311,8 +316,8 @@ def _runs_of_lines(statement: Runs) -> list[bool | None]:
 
 
 RUN_CHECKS = (
-    check(Route.ARITHMETIC, "the rows of the tables that are named", _runs_of_rows, is_direct=True),
-    check(Route.CITATION, "the printed lines read again: scores, or none", _runs_of_lines, is_direct=True),
+    _runs_of_rows,
+    _runs_of_lines,
 )
 
 
@@ -340,6 +345,7 @@ class Largest:
         return replace(self, rates=self.rates[::-1])
 
 
+@check(Route.ARITHMETIC, "the rows of the table: largest rate that trained, in order", is_direct=True)
 def _largest_of_rows(statement: Largest) -> list[bool | None]:
     out: list[bool | None] = []
     for model, rate in statement.rates:
@@ -348,6 +354,11 @@ def _largest_of_rows(statement: Largest) -> list[bool | None]:
     return [*out, *(Decimal(a) < Decimal(b) for (_, a), (_, b) in pairwise(statement.rates))]
 
 
+@check(
+    Route.CITATION,
+    "the printed lines read again; every rate that diverged is larger than those that trained",
+    is_direct=True,
+)
 def _largest_of_lines(statement: Largest) -> list[bool | None]:
     """The printed lines read again: where a model diverged, at a larger rate than where it trained."""
     out: list[bool | None] = []
@@ -365,13 +376,6 @@ def _largest_of_lines(statement: Largest) -> list[bool | None]:
 
 
 LARGEST_CHECKS = (
-    check(
-        Route.ARITHMETIC, "the rows of the table: largest rate that trained, in order", _largest_of_rows, is_direct=True
-    ),
-    check(
-        Route.CITATION,
-        "the printed lines read again; every rate that diverged is larger than those that trained",
-        _largest_of_lines,
-        is_direct=True,
-    ),
+    _largest_of_rows,
+    _largest_of_lines,
 )

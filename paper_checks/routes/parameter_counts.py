@@ -75,6 +75,7 @@ def _shapes(statement: Count) -> Iterator[tuple[int, int]]:
     yield statement.rows, d
 
 
+@check(Route.NUMERIC, "every matrix listed, its entries added up", is_direct=True)
 def _by_matrices(statement: Count) -> list[bool | None]:
     entries = sum(rows * columns for rows, columns in _shapes(statement))
     return [entries >= statement.low, entries < statement.high]
@@ -82,5 +83,5 @@ def _by_matrices(statement: Count) -> list[bool | None]:
 
 COUNT_CHECKS = (
     Check(route=Route.ARITHMETIC, run=_by_formula, is_direct=True),
-    check(Route.NUMERIC, "every matrix listed, its entries added up", _by_matrices, is_direct=True),
+    _by_matrices,
 )

@@ -179,6 +179,11 @@ def _digits(first: float, second: float) -> int:
 # ---------------------------------------------------------------- three routes
 
 
+@check(
+    Route.PROPERTY,
+    "the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 sublayers",
+    is_direct=True,
+)
 def _in_fractions(statement: Inequality) -> Answers:
     """The list, then hypothesis."""
 
@@ -208,6 +213,7 @@ def _in_fractions(statement: Inequality) -> Answers:
     )
 
 
+@check(Route.MEANFIELD, "the mean field at the same gains: the largest update / bound, or the first above 1")
 def _in_mean_field(statement: Inequality) -> Answers:
     """The same gains through theory.meanfield.update, and gains 1 as far as 10^4 sublayers, up to the first failure."""
     from theory.meanfield.update import predict
@@ -274,6 +280,7 @@ def _exceeding(statement: Inequality) -> tuple[int, str]:
     return number, ""
 
 
+@check(Route.PROOF, "for every L and all gains of that kind, by the signs of coefficients", is_direct=True)
 def _by_limits(statement: Inequality) -> Answers:
     """The inequality for all gains where it can be had; else update / bound as t goes to infinity."""
     proven, steps = _proofs(statement)
@@ -443,25 +450,10 @@ def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float
 # ---------------------------------------------------------------- parts
 
 _CHECKS = (
-    check(
-        Route.PROPERTY,
-        "the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 "
-        "sublayers",
-        _in_fractions,
-        is_direct=True,
-    ),
-    check(
-        Route.MEANFIELD,
-        "the mean field at the same gains: the largest update / bound, or the first above 1",
-        _in_mean_field,
-    ),
+    _in_fractions,
+    _in_mean_field,
 )
-_LIMITS = check(
-    Route.PROOF,
-    "for every L and all gains of that kind, by the signs of coefficients",
-    _by_limits,
-    is_direct=True,
-)
+_LIMITS = _by_limits
 _REAL = below("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
 
 

@@ -22,6 +22,12 @@ def _with_relu(s: Growth) -> Evidence:
     return replace(evidence, detail=f"{evidence.detail}; with gelu it outgrows the order, see S3-10")
 
 
+@check(
+    Route.MEASURED,
+    f"real networks {WIDTH} wide, {NUM_NETWORKS} a depth: how many times as much the update rises from {DEPTHS[1]} to "
+    f"{DEPTHS[2]} sublayers as from {DEPTHS[0]} to {DEPTHS[1]}",
+    is_direct=True,
+)
 def _by_measuring(s: Growth) -> Answers:
     """Whether the update rises no more between the two larger of three depths than the order does."""
     networks = [second_meanfield.coefficients(s.scheme, length) for length in DEPTHS]
@@ -33,13 +39,7 @@ def _by_measuring(s: Growth) -> Answers:
     return Answers(holds=[rise.low <= ratio], num_effective=int(math.isfinite(ratio)), numbers=numbers)
 
 
-_RISES = check(
-    Route.MEASURED,
-    f"real networks {WIDTH} wide, {NUM_NETWORKS} a depth: how many times as much the update rises from {DEPTHS[1]} to "
-    f"{DEPTHS[2]} sublayers as from {DEPTHS[0]} to {DEPTHS[1]}",
-    _by_measuring,
-    is_direct=True,
-)
+_RISES = _by_measuring
 
 
 def _admin(id_: str, locator: str, scheme: str, order: Expr, share: Expr, each: Expr, *more: Check) -> Claim:

@@ -49,6 +49,18 @@ def _is_at_most(first: Expr, second: Expr) -> bool:
     return all(coefficient >= 0 for coefficient in expand(second - first).as_coefficients_dict().values())
 
 
+@check(
+    Route.PROOF,
+    "what a block adds on average, at every width; equal tokens attain the upper bound, and opposite ones the "
+    "lower at l = 1",
+    is_direct=True,
+    steps=lambda: (
+        "the branch has mean 0 given what came before, so squares add",
+        "FFN: E|relu(u W1) W2|^2 = d/2 for |u|^2 = d; E relu(z)^2 = 1/2",
+        "attention: E|ubar W|^2 = |ubar|^2, ubar the mean of n vectors of length sqrt(d): from 0 to d; an "
+        "output matrix N(0, 1/d) does not change that",
+    ),
+)
 def _summed(s: Values) -> list[bool | None]:
     """A block adds between 0 (tokens that add up to 0) and d (equal ones) by attention, and d E relu^2 by the FFN."""
     low = d + l * _relu_share() * d
@@ -76,6 +88,7 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
     return stream_RBTD.square().mean((1, 2, 3)).tolist()
 
 
+@check(Route.MEASURED, "E|x_l|^2/d of real Pre-LN networks with uniform attention", is_direct=True)
 def _within_bounds(s: Values) -> Answers:
     """No interval lies outside of the bounds; equal tokens attain the upper one, opposite ones the lower at l = 1."""
     answers: list[bool | None] = []
@@ -98,22 +111,8 @@ _LI_03 = claim(
     summary="Pre-LN with uniform attention: E|x_l|^2 lies between (1 + l/2) d and (1 + 3l/2) d after l blocks",
     statement=_BOUNDS,
     checks=(
-        check(
-            Route.PROOF,
-            "what a block adds on average, at every width; equal tokens attain the upper bound, and opposite ones the "
-            "lower at l = 1",
-            _summed,
-            is_direct=True,
-            steps=lambda: (
-                "the branch has mean 0 given what came before, so squares add",
-                "FFN: E|relu(u W1) W2|^2 = d/2 for |u|^2 = d; E relu(z)^2 = 1/2",
-                "attention: E|ubar W|^2 = |ubar|^2, ubar the mean of n vectors of length sqrt(d): from 0 to d; an "
-                "output matrix N(0, 1/d) does not change that",
-            ),
-        ),
-        check(
-            Route.MEASURED, "E|x_l|^2/d of real Pre-LN networks with uniform attention", _within_bounds, is_direct=True
-        ),
+        _summed,
+        _within_bounds,
     ),
     mutants=(
         Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + l) * d)),

@@ -30,6 +30,7 @@ M2M = {
 """BLEU of M2M-100 (48 layers, 12B) and of DeepNet (200 layers, 3.2B)."""
 
 
+@check(Route.NUMERIC, "every sublayer listed by name, and counted", is_direct=True)
 def _listed(s: Values) -> list[bool | None]:
     """Every sublayer by its name."""
     kinds = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
@@ -44,7 +45,7 @@ LAYER_CHECKS = (
         lambda s: [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]],
         is_direct=True,
     ),
-    check(Route.NUMERIC, "every sublayer listed by name, and counted", _listed, is_direct=True),
+    _listed,
 )
 THOUSAND = Values.of(
     "{encoder} encoder and {decoder} decoder layers: {layers} layers, {sublayers} sublayers",
@@ -62,7 +63,6 @@ _PAIRS = Values.of("{languages} languages, {directions} directions", languages=8
 _DN_12 = Claim(
     id="DN-12",
     kind=Kind.REMARK,
-    source="deepnet",
     locator="abstract; 500 + 500 layers and 87 languages stand in Section 6",
     quote="1,000 layers = 2,500 attention and FFN sublayers; 7,482 directions on Flores-101",
     summary="1,000 layers are 2,500 sublayers; 87 languages have 7,482 directions",

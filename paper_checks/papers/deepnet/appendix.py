@@ -51,6 +51,7 @@ def _differentiated() -> dict[str, Expr]:
     return {name: factor(together(slope.subs(x, 1))) for name, slope in slopes.items()}
 
 
+@check(Route.PROOF, "the derived scalar model's")
 def _model_of_theory(s: Values) -> list[bool | None]:
     from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
 
@@ -76,6 +77,7 @@ _NEAR = Values.of(
 _NEARER = _NEAR.with_(where=_AS_RATIO_FALLS)
 
 
+@check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1", is_direct=True)
 def _near_by_limits(s: Values) -> list[bool | None]:
     """Factor over simpler form, functions of r = v w / alpha: 1 as r goes to 0; and, for every r below 1, not to 0."""
     r = scratch("r", positive=True)
@@ -90,6 +92,7 @@ def _near_by_limits(s: Values) -> list[bool | None]:
     return out
 
 
+@check(Route.NUMERIC, "the derived model's slopes at r = 2^-4 to 2^-12, and 1 less that")
 def _near_by_theory(s: Values) -> list[bool | None]:
     """theory's slopes at v = w: off by less than 2r at r = 2^-4, 2^-8, 2^-12; or a factor 2 up to r = 1."""
     from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
@@ -129,6 +132,7 @@ def _first_beyond(size: int) -> int:
     return high
 
 
+@check(Route.NUMERIC, "whether the product over the printed form settles, N = 10^2, 10^4, 10^6", is_direct=True)
 def _product_settles(s: Values) -> Answers:
     printed = lambdify(N, log(s["product"]), modules="mpmath")
     holds = algebra.settles([_log_product(n) - printed(mpmath.mpf(n)) for n in second_meanfield.LENGTHS])
@@ -146,6 +150,7 @@ def _product_settles(s: Values) -> Answers:
     )
 
 
+@check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta")
 def _product_limit(s: Values) -> list[bool | None]:
     """2N log of theory's slope at the derived alpha and beta, less log of the printed form, as N = 1/t^4 grows."""
     from theory.bounds.scalar_model import scalar_slope
@@ -162,7 +167,6 @@ def _product_limit(s: Values) -> list[bool | None]:
 _DN_08 = Claim(
     id="DN-08",
     kind=Kind.STEP,
-    source="deepnet",
     locator=f"{_TEXT}, the proof of Theorem 4.2",
     quote="f(x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x; df/dx ~ 1, df/d(v, w) ~ x (w, v)/alpha",
     summary="the scalar model, its slopes, and that they are about 1 and 1/alpha",
@@ -173,7 +177,7 @@ _DN_08 = Claim(
             statement=_MODEL,
             checks=(
                 derived("differentiated by sympy", _differentiated, is_direct=True),
-                check(Route.PROOF, "the derived scalar model's", _model_of_theory),
+                _model_of_theory,
             ),
             mutants=(
                 *broken(_MODEL),
@@ -186,10 +190,8 @@ _DN_08 = Claim(
             name="each is about 1 and 1/alpha",
             statement=_NEAR,
             checks=(
-                check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1", _near_by_limits, is_direct=True),
-                check(
-                    Route.NUMERIC, "the derived model's slopes at r = 2^-4 to 2^-12, and 1 less that", _near_by_theory
-                ),
+                _near_by_limits,
+                _near_by_theory,
             ),
             mutants=broken(_NEARER, "slope", "sensitivity"),
             hedge=Amendment(
@@ -203,13 +205,8 @@ _DN_08 = Claim(
             name="so the product over the 2N sublayers is about 1, at the printed alpha and beta",
             statement=_PRODUCT,
             checks=(
-                check(
-                    Route.NUMERIC,
-                    "whether the product over the printed form settles, N = 10^2, 10^4, 10^6",
-                    _product_settles,
-                    is_direct=True,
-                ),
-                check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta", _product_limit),
+                _product_settles,
+                _product_limit,
             ),
             mutants=(
                 Mutant(name="N^(1/2)", statement=_PRODUCT.with_(product=exp(sqrt(N) / 2))),
@@ -225,7 +222,6 @@ _DN_08 = Claim(
             expected=Verdict.REFUTED,
         ),
     ),
-    expected=Verdict.REFUTED,
 )
 
 
@@ -249,6 +245,7 @@ def _forms(s: Values) -> list[tuple[str, Expr]]:
     return [(name, value) for name, value in s if name not in ("letter", "sign", "least")]
 
 
+@check(Route.ARITHMETIC, f"16th powers at all N, M up to {_MOST}, exactly", is_direct=True)
 def _side_by_trial(s: Values) -> Answers:
     """16th powers, exact rationals, at every pair of counts up to ``_MOST``."""
     fails, count, is_above = [], 0, s["sign"] == ">"
@@ -276,6 +273,7 @@ def _side_by_trial(s: Values) -> Answers:
     return Answers(holds=[not fails], num_effective=count, numbers={"fail": len(fails)}, counterexample=example)
 
 
+@check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", is_direct=True)
 def _side_by_solver(s: Values) -> list[bool | None]:
     """The 16th power, cleared of its denominator."""
     import z3
@@ -290,8 +288,8 @@ def _side_by_solver(s: Values) -> list[bool | None]:
 
 
 _SIDE_CHECKS = (
-    check(Route.ARITHMETIC, f"16th powers at all N, M up to {_MOST}, exactly", _side_by_trial, is_direct=True),
-    check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", _side_by_solver, is_direct=True),
+    _side_by_trial,
+    _side_by_solver,
 )
 _ALPHAS = {name: PRINTED[which][0] for which, name in _NAMES.items()}
 _BETAS = {name: PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": PRINTED["encoder of two"][1]}
@@ -356,6 +354,7 @@ _BY_DEVIATION = "division by sqrt(alpha^2 + v^2 w^2)"
 _ONE = Values.of("d = 1: {norm}(alpha x + v w x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x", norm="LayerNorm")
 
 
+@check(Route.PROOF, "the norm of one coordinate, by its definition", is_direct=True)
 def _one_coordinate(s: Values) -> list[bool | None]:
     """At x = 1. A LayerNorm subtracts the mean of one coordinate, itself; an RMSNorm divides by its size."""
     z = alpha + v * w
@@ -363,6 +362,11 @@ def _one_coordinate(s: Values) -> list[bool | None]:
     return [algebra.equal(norms[s["norm"]], _MODEL["slope"])]
 
 
+@check(
+    Route.MEASURED,
+    "torch's norm of the one coordinate alpha x + v w x, x = 1, at DeepNet's alpha and beta",
+    is_direct=True,
+)
 def _one_coordinate_of_torch(s: Values) -> Answers:
     """At alpha and beta of 1, 18 and 1000 layers."""
     import torch
@@ -387,13 +391,8 @@ _ONE_PART = Part(
     name="(1) d = 1",
     statement=_ONE,
     checks=(
-        check(Route.PROOF, "the norm of one coordinate, by its definition", _one_coordinate, is_direct=True),
-        check(
-            Route.MEASURED,
-            "torch's norm of the one coordinate alpha x + v w x, x = 1, at DeepNet's alpha and beta",
-            _one_coordinate_of_torch,
-            is_direct=True,
-        ),
+        _one_coordinate,
+        _one_coordinate_of_torch,
     ),
     mutants=(Mutant(name="RMSNorm", statement=_ONE.with_(norm="RMSNorm")),),
     hedge=Amendment(
@@ -418,6 +417,12 @@ def _keeps_order(expr: Expr) -> bool:
     return bool(end.is_finite and end > 0)
 
 
+@check(
+    Route.PROOF,
+    "(alpha + vw)^2 over it is between 1 and 2 where branch and stream are proportional, as the "
+    "scalar model has them: at DeepNorm's scales as N grows, and at v w / alpha of 0 and 1",
+    is_direct=True,
+)
 def _variance_of_model(s: Values) -> list[bool | None]:
     """In the scalar model branch and stream are proportional: (alpha + v w)^2, over what is printed."""
     over = (alpha + v * w) ** 2 / s["variance"]
@@ -439,6 +444,12 @@ def _squares_of_sum(num_layers: int) -> tuple[float, float, list[float]]:
     return a, b, collect(question, range(16))["layer/encoder/1/second_moment"]
 
 
+@check(
+    Route.MEASURED,
+    "E(alpha x + G(x))^2, of mean 0, of a real FFN sublayer of DeepNorm, ReLU, d = 128, 16 tokens, over what "
+    "is printed: between 1/2 and 2 at every depth, interval of the mean of 16 seeds",
+    is_direct=True,
+)
 def _variance_of_network(s: Values) -> Answers:
     value = lambdify((alpha, v, w), s["variance"], modules="math")
     answers: list[bool | None] = []
@@ -455,20 +466,8 @@ _VARIANCE_PART = Part(
     name="(2) var(x + G(x)) =Theta= var(x) + var(G(x)), at DeepNorm's scales",
     statement=_VARIANCE,
     checks=(
-        check(
-            Route.PROOF,
-            "(alpha + vw)^2 over it is between 1 and 2 where branch and stream are proportional, as the "
-            "scalar model has them: at DeepNorm's scales as N grows, and at v w / alpha of 0 and 1",
-            _variance_of_model,
-            is_direct=True,
-        ),
-        check(
-            Route.MEASURED,
-            "E(alpha x + G(x))^2, of mean 0, of a real FFN sublayer of DeepNorm, ReLU, d = 128, 16 tokens, over what "
-            "is printed: between 1/2 and 2 at every depth, interval of the mean of 16 seeds",
-            _variance_of_network,
-            is_direct=True,
-        ),
+        _variance_of_model,
+        _variance_of_network,
     ),
     mutants=(
         Mutant(name="the product", statement=_VARIANCE.with_(variance=alpha**2 * v**2 * w**2)),
@@ -481,6 +480,12 @@ _VARIANCE_PART = Part(
 _TOP = Values.of("||dF/dtheta_dj|| <= {factor} ||dF/dtheta_d,3M|| for every sublayer j of the decoder, relu", factor=1)
 
 
+@check(
+    Route.MEANFIELD,
+    "one token, infinite width: self-attention and FFN pass the squared gradient on unchanged and "
+    "cross-attention lowers it, so the largest stands in the top layer, an attention's over the FFN's",
+    is_direct=True,
+)
 def _top_by_closed_form(s: Values) -> Answers:
     ratios = {}
     for ffn_ratio in (1, 4):
@@ -506,6 +511,13 @@ def _gradients(num_layers: int) -> list[list[float]]:
     return by_sublayer(encoder, decoder, seeds=24, num_tokens=1)[1]
 
 
+@check(
+    Route.MEASURED,
+    "real encoder-decoders of N = M, one token on either side, square FFN, d = 32, by autograd: whether the "
+    "mean square of a sublayer, less that of the last times the factor squared, is below 0; 24 seeds, 3 "
+    "standard errors. Shown: root mean squares over the last one's",
+    is_direct=True,
+)
 def _top_by_measuring(s: Values) -> Answers:
     answers, numbers = [], {}
     square = float(s["factor"]) ** 2
@@ -532,21 +544,8 @@ _TOP_PART = Part(
     name="||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||",
     statement=_TOP,
     checks=(
-        check(
-            Route.MEANFIELD,
-            "one token, infinite width: self-attention and FFN pass the squared gradient on unchanged and "
-            "cross-attention lowers it, so the largest stands in the top layer, an attention's over the FFN's",
-            _top_by_closed_form,
-            is_direct=True,
-        ),
-        check(
-            Route.MEASURED,
-            "real encoder-decoders of N = M, one token on either side, square FFN, d = 32, by autograd: whether the "
-            "mean square of a sublayer, less that of the last times the factor squared, is below 0; 24 seeds, 3 "
-            "standard errors. Shown: root mean squares over the last one's",
-            _top_by_measuring,
-            is_direct=True,
-        ),
+        _top_by_closed_form,
+        _top_by_measuring,
     ),
     mutants=(
         Mutant(name="half", statement=_TOP.with_(factor=S.Half)),
@@ -572,12 +571,18 @@ _TOP_PART = Part(
 _LAST = Values.of(gradient=sqrt(v**2 + w**2) / alpha)
 
 
+@check(Route.PROOF, "limit of the derived model's sensitivity over it, at DeepNorm's scales")
 def _last_of_theory(s: Values) -> list[bool | None]:
     from theory.bounds.scalar_model import scalar_sensitivity
 
     return [_keeps_order(scalar_sensitivity(alpha, v, w) / s["gradient"])]
 
 
+@check(
+    Route.NUMERIC,
+    "a wide FFN of DeepNorm, relu and gelu, over it at 10^2, 10^4, 10^6 sublayers: whether it settles",
+    is_direct=True,
+)
 def _last_by_quadrature(s: Values) -> Answers:
     """One logit: (||df/dW1||^2 + ||df/dW2||^2)/d, its moments by quadrature."""
     printed = lambdify((alpha, v, w), s["gradient"], modules="math")
@@ -599,13 +604,8 @@ _LAST_PART = Part(
     name="||dF/dtheta_last|| =Theta= ||theta_last||/alpha",
     statement=_LAST,
     checks=(
-        check(Route.PROOF, "limit of the derived model's sensitivity over it, at DeepNorm's scales", _last_of_theory),
-        check(
-            Route.NUMERIC,
-            "a wide FFN of DeepNorm, relu and gelu, over it at 10^2, 10^4, 10^6 sublayers: whether it settles",
-            _last_by_quadrature,
-            is_direct=True,
-        ),
+        _last_of_theory,
+        _last_by_quadrature,
     ),
     mutants=(
         Mutant(name="alpha^2", statement=_LAST.with_(gradient=sqrt(v**2 + w**2) / alpha**2)),
@@ -616,7 +616,6 @@ _LAST_PART = Part(
 _DN_11 = Claim(
     id="DN-11",
     kind=Kind.STEP,
-    source="deepnet",
     locator=f"{_TEXT}, the assumptions of the proofs of Theorems 4.2 and 4.3, and those of one SGD step",
     quote="(1) d = 1; (2) var(x + G(x)) =Theta= var(x) + var(G(x)); (3) v and w positive, of magnitude less than 1; "
     "alpha and beta positive, of magnitude greater than 1; ||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||; "
@@ -625,7 +624,6 @@ _DN_11 = Claim(
     "last sublayer's gradient of order ||theta||/alpha and the largest",
     uses=("DN-04", "DN-05", "DN-06", "DN-07"),
     parts=(_ONE_PART, _VARIANCE_PART, *_SIDE_PARTS, _TOP_PART, _LAST_PART),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "DeepNet assumes alpha > 1 and beta > 1: beta is below 1 for every N, alpha of the encoder where "
         "N^4 M < {least}",

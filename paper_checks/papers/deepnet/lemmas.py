@@ -30,6 +30,7 @@ def _norm_of_token() -> dict[str, Expr]:
     return {"norm": sqrt(d * (variance + mean**2))}
 
 
+@check(Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", is_direct=True)
 def _norms_at_widths(s: Values) -> list[bool | None]:
     """A token of mean 0 and variance 1 at each width: entries 1 and -1."""
     return [
@@ -41,7 +42,6 @@ def _norms_at_widths(s: Values) -> list[bool | None]:
 _DN_01 = Claim(
     id="DN-01",
     kind=Kind.STEP,
-    source="deepnet",
     locator="Section 4.1, Lemma 4.1 and its gloss of =Theta=, and Appendix A, whose proof gives the upper bound alone",
     quote="X = (x_1, ..., x_n), var(x_i) = 1, mean(x_i) = 0, q_i real: softmax(q_1, ..., q_n) X =Theta= x_i; =Theta=: "
     "an equal bound of magnitude",
@@ -87,9 +87,7 @@ _DN_01 = Claim(
             statement=_NORM,
             checks=(
                 derived("sum of squares = d (var + mean^2), at variance 1 and mean 0", _norm_of_token, is_direct=True),
-                check(
-                    Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", _norms_at_widths, is_direct=True
-                ),
+                _norms_at_widths,
             ),
             mutants=(*broken(_NORM.with_(norm=sqrt(d))), Mutant(name="of length one", statement=_NORM.with_(norm=1))),
             misprint=Amendment(
@@ -100,7 +98,6 @@ _DN_01 = Claim(
             expected=Verdict.MISPRINT,
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "DeepNet's Lemma 4.1: a softmax average has at most the magnitude of one token, but not that "
         "magnitude: it is 0 for two opposite tokens. The proof's ||x|| = d is sqrt(d)",
@@ -150,6 +147,16 @@ def _is_projector(size: int) -> bool:
     return jacobian == projector and is_idempotent and trace == (size - 2) * square
 
 
+@check(
+    Route.PROOF,
+    "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
+    is_direct=True,
+    steps=lambda: (
+        "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
+        "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
+        "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
+    ),
+)
 def _exactly(s: Values) -> list[bool | None]:
     """The norm is sqrt(d)/|y| as P is a projector other than 0; its ratio to what is printed along x = c 1 + t e."""
     c, t = symbols("c t", positive=True)
@@ -181,6 +188,11 @@ def _measured() -> tuple[tuple[float, float, float, int], ...]:
     return tuple(rows)
 
 
+@check(
+    Route.MEASURED,
+    "torch's layer_norm by autograd, its spectral norm over what is printed; d = 8 shown, 32 and 128 alike",
+    is_direct=True,
+)
 def _by_autograd(s: Values) -> Answers:
     """Bounded: never more than a few times the ratio at the standard normal vector."""
     bound = _bound(s)
@@ -198,6 +210,9 @@ def _by_autograd(s: Values) -> Answers:
     return Answers(holds=answers, num_effective=len(ratios), numbers=rows, counterexample=example if fails else None)
 
 
+@check(
+    Route.PROPERTY, "vectors of three to six integers: more than 20 times what is printed is a failure", is_direct=True
+)
 def _by_search(s: Values) -> Answers:
     """A shift and the entries."""
     from hypothesis import strategies as st
@@ -221,7 +236,6 @@ def _by_search(s: Values) -> Answers:
 _DN_15 = Claim(
     id="DN-15",
     kind=Kind.STEP,
-    source="deepnet",
     locator="Section 3, after Lemma 3 of Xiong et al.",
     quote="||dLN(x)/dx|| = O(sqrt(d)/||x||)",
     summary="the gradient of a LayerNorm is O(sqrt(d)/||x||)",
@@ -230,30 +244,9 @@ _DN_15 = Claim(
             name="as printed",
             statement=_GRADIENT,
             checks=(
-                check(
-                    Route.PROOF,
-                    "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
-                    _exactly,
-                    is_direct=True,
-                    steps=lambda: (
-                        "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
-                        "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
-                        "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
-                    ),
-                ),
-                check(
-                    Route.PROPERTY,
-                    "vectors of three to six integers: more than 20 times what is printed is a failure",
-                    _by_search,
-                    is_direct=True,
-                ),
-                check(
-                    Route.MEASURED,
-                    "torch's layer_norm by autograd, its spectral norm over what is printed; d = 8 shown, 32 and 128 "
-                    "alike",
-                    _by_autograd,
-                    is_direct=True,
-                ),
+                _exactly,
+                _by_search,
+                _by_autograd,
             ),
             mutants=(
                 Mutant(name="sqrt(d)/||x||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _LENGTH**2)),
@@ -268,7 +261,6 @@ _DN_15 = Claim(
             ),
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "The gradient of a LayerNorm is of order sqrt(d) over the length of the centred x: printed with "
         "||x||, it fails at a large mean, and holds for RMSNorm",

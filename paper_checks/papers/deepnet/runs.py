@@ -162,6 +162,12 @@ def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
     return (high - low) / math.log(lengths[1] / lengths[0])
 
 
+@check(
+    Route.MEASURED,
+    f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, by autograd: the update's power of L from "
+    f"{LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
+    is_direct=True,
+)
 def _growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     found, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
@@ -170,13 +176,7 @@ def _growth_on_record(s: Growth) -> Answers:
     return Answers(holds=[holds], numbers={"power of L": found.text, "stated": stated, "seeds": [len(low), len(high)]})
 
 
-GROWTH_ON_RECORD = check(
-    Route.MEASURED,
-    f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, by autograd: the update's power of L from "
-    f"{LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
-    _growth_on_record,
-    is_direct=True,
-)
+GROWTH_ON_RECORD = _growth_on_record
 """A growth law by real encoders."""
 
 

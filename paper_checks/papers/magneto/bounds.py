@@ -108,7 +108,6 @@ def _first_beyond(scheme: str, bound: Expr) -> int:
 _S2_08 = Claim(
     id="S2-08",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 3.2, Theorem 3.1, (10)",
     quote="Under SGD update, Fpre satisfies:\nFpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
     summary="the update of Pre-LN is at most (10), for any gains",
@@ -140,7 +139,6 @@ _S2_08 = Claim(
         ),
         _with_head("relu", _PRE),
     ),
-    expected=_REFUTED,
     finding=Finding(
         "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains with ReLU, but not for any gains: v_l = w_l = "
         "{gains} gives {update:.2g} against a bound of {bound:.2g}, and faster growth breaks it by any "
@@ -157,7 +155,6 @@ _S2_08 = Claim(
 _S2_13 = Claim(
     id="S2-13",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 3.2, Theorem 3.2, (12)",
     quote="Under SGD update, Fsub satisfies:\nFsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
@@ -227,7 +224,6 @@ _S2_13 = Claim(
         ),
         _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),
-    expected=_REFUTED,
     finding=Finding(
         "Magneto's Theorem 3.2 (Sub-LN): at gains 1, ReLU and LayerNorm exceed the bound from {first} "
         "sublayers on; at uneven gains it fails for every activation and norm",
@@ -244,6 +240,7 @@ _O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
 _RATIO = Values.of(ratio=log(L) / L)
 
 
+@check(Route.MEANFIELD, "the leading orders, one over the other")
 def _ratio_derived(s: Values) -> list[bool | None]:
     from theory.meanfield.growth import update_order
     from theory.meanfield.setting import Setting
@@ -253,6 +250,7 @@ def _ratio_derived(s: Values) -> list[bool | None]:
     return [all(a - b == c for a, b, c in zip(pre, post, printed, strict=True))]
 
 
+@check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", is_direct=True)
 def _ratio_summed(s: Values) -> list[bool | None]:
     logs = [
         second_meanfield.log_update("pre-ln", length) - second_meanfield.log_update("post-ln", length)
@@ -262,6 +260,7 @@ def _ratio_summed(s: Values) -> list[bool | None]:
     return [algebra.settles([a - b for a, b in zip(logs, printed, strict=True)])]
 
 
+@check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40", is_direct=True)
 def _never_more(s: Values) -> list[bool | None]:
     """(v^2 + w^2)/(2 + S_l) summed for Pre-LN, s_l in place of S_l for Post-LN; at gains 1 in closed form."""
     out: list[bool | None] = []
@@ -289,7 +288,6 @@ def _less_measured(s: Values) -> Iterator[tuple[str, Interval, float]]:
 _S2_11 = Claim(
     id="S2-11",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="Wang et al. (2022a) proves that under\nSGD update, the model update of vanilla Post-LN\nFpost\nis\nO(PL\n"
     "l=1 v2\nl+w2\nl)\n.\nFpre\nis much\nsmaller than\nFpost\nwith the same model depth\nL",
@@ -327,14 +325,9 @@ _S2_11 = Claim(
             name="Pre-LN over Post-LN at gains 1",
             statement=_RATIO,
             checks=(
-                check(Route.MEANFIELD, "the leading orders, one over the other", _ratio_derived),
-                check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", _ratio_summed, is_direct=True),
-                check(
-                    Route.PROPERTY,
-                    "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40",
-                    _never_more,
-                    is_direct=True,
-                ),
+                _ratio_derived,
+                _ratio_summed,
+                _never_more,
                 below("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
             ),
             mutants=(
@@ -344,7 +337,6 @@ _S2_11 = Claim(
             ),
         ),
     ),
-    expected=_REFUTED,
     finding=Finding(
         "Post-LN's update is O(sum v^2 + w^2) with ReLU; with GELU at gains 1 it grows as exp({rate:.2g} L)",
         rank=100,
@@ -358,6 +350,12 @@ _S2_11 = Claim(
 _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
 
 
+@check(
+    Route.CITATION,
+    "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
+    "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
+    is_direct=True,
+)
 def _as_admin(s: Growth) -> list[bool | None]:
     """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
     (found,) = [one for one in admin.CLAIMS if one.id == "LI-01"]
@@ -369,6 +367,11 @@ _SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": 
 """Admin's sum over branches of beta_ll^2, the share of a branch in its own sublayer's variance: 1/(l + 1), and 1/2."""
 
 
+@check(
+    Route.NUMERIC,
+    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at 10^2, 10^4, 10^6",
+    is_direct=True,
+)
 def _as_bracket(s: Growth) -> list[bool | None]:
     """Admin's sum over what is printed, and over S2-10's bracket at gains 1: whether both settle."""
     shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
@@ -380,7 +383,6 @@ def _as_bracket(s: Growth) -> list[bool | None]:
 _S2_12 = Claim(
     id="S2-12",
     kind=Kind.REMARK,
-    source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="It is also verified by Liu et al. (2020).",
     summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
@@ -390,20 +392,8 @@ _S2_12 = Claim(
             name="as printed",
             statement=_VERIFIED,
             checks=(
-                check(
-                    Route.CITATION,
-                    "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
-                    "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
-                    _as_admin,
-                    is_direct=True,
-                ),
-                check(
-                    Route.NUMERIC,
-                    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at "
-                    "10^2, 10^4, 10^6",
-                    _as_bracket,
-                    is_direct=True,
-                ),
+                _as_admin,
+                _as_bracket,
                 GROWTH[0],
             ),
             mutants=(

@@ -37,6 +37,7 @@ FloatSide = tuple[tuple[float, ...], tuple[float, ...]]
 _FIRST = Values.of("the cross-attentions are the l from 1 to 3M with l % 3 = {remainder}", remainder=1)
 
 
+@check(Route.PROOF, "its place in the decoder's layer, for layers 1 to 6")
 def _place_by_theory(s: Values) -> list[bool | None]:
     from theory.bounds.update import cross_sublayers
     from theory.stack import ARCHITECTURES
@@ -45,6 +46,7 @@ def _place_by_theory(s: Values) -> list[bool | None]:
     return [cross_sublayers(decoder, S(layer)) % 3 == s["remainder"] for layer in range(1, 7)]
 
 
+@check(Route.CITATION, "the order of sublayers in Figure 2 (b), l from 1", is_direct=True)
 def _place_in_figure(s: Values) -> list[bool | None]:
     """Figure 2 (b): self-attention, then the attention that reads the encoder, then the feed-forward network."""
     names = [name for _ in range(6) for name in second_meanfield.DECODER_LAYER]
@@ -55,8 +57,8 @@ _PLACE = Part(
     name="the cross-attention's index, l % 3 = 1",
     statement=_FIRST,
     checks=(
-        check(Route.PROOF, "its place in the decoder's layer, for layers 1 to 6", _place_by_theory),
-        check(Route.CITATION, "the order of sublayers in Figure 2 (b), l from 1", _place_in_figure, is_direct=True),
+        _place_by_theory,
+        _place_in_figure,
     ),
     mutants=(Mutant(name="the feed-forward network", statement=_FIRST.with_(remainder=0)),),
     misprint=Amendment(
@@ -92,6 +94,11 @@ def _coupling(gamma_squared: Any, layers: int, is_cross_scaled: bool) -> Any:
 _LAYERS = (1, 2, 6, 12, 100, 1000)
 
 
+@check(
+    Route.NUMERIC,
+    "added up for M to 1000; with unscaled cross-attentions it falls to 1/2, while (63) has (log 3M)/3",
+    is_direct=True,
+)
 def _coupling_added_up(s: Values) -> Answers:
     found = {m: _coupling(math.log(3 * m), m, s["which"] == _SCALED) for m in _LAYERS}
     return Answers(
@@ -100,6 +107,7 @@ def _coupling_added_up(s: Values) -> Answers:
     )
 
 
+@check(Route.PROOF, "the derived coupling at these gains, M = 1, 2, 6, 12")
 def _coupling_by_theory(s: Values) -> list[bool | None]:
     """The coupling derived from the decoder's layer, its sums at these gains."""
     from sympy import lambdify
@@ -122,13 +130,8 @@ _OWN_INIT = Part(
     name="the coupling where the initialisation leaves cross-attentions unscaled",
     statement=_WITHIN,
     checks=(
-        check(
-            Route.NUMERIC,
-            "added up for M to 1000; with unscaled cross-attentions it falls to 1/2, while (63) has (log 3M)/3",
-            _coupling_added_up,
-            is_direct=True,
-        ),
-        check(Route.PROOF, "the derived coupling at these gains, M = 1, 2, 6, 12", _coupling_by_theory),
+        _coupling_added_up,
+        _coupling_by_theory,
     ),
     mutants=(
         Mutant(name="half of it", statement=_WITHIN.with_(bound=_WITHIN["bound"] / 2)),
@@ -285,6 +288,7 @@ def _walk(gains: Side, norm_kind: str, *, has_cross: bool) -> tuple[float, float
 _x, _r, _M, _L = (scratch(name, positive=True) for name in ("x", "r", "M", "L"))
 
 
+@check(Route.PROOF, "equal gains v, w on either side, RMSNorm, one token: all N, M >= 1", is_direct=True)
 def _for_all_sizes(s: Values) -> Answers:
     """Equal gains behind RMSNorm: each step a sympy identity or sign; and N = M = 1 in full, in all four gains.
 
@@ -444,7 +448,6 @@ _CELLS = tuple(
 _S2_18 = Claim(
     id="S2-18",
     kind=Kind.RESULT,
-    source="magneto",
     locator=f"{_SECTION}, (14)-(16)",
     quote=_THEOREM,
     summary="the update of an encoder-decoder Magneto is at most the decoder's bound plus a coupling times the "
@@ -456,12 +459,7 @@ _S2_18 = Claim(
         _bound_part(
             "the bound, equal gains, relu, RMSNorm",
             _ANY.with_(gains=_EQUAL),
-            check(
-                Route.PROOF,
-                "equal gains v, w on either side, RMSNorm, one token: all N, M >= 1",
-                _for_all_sizes,
-                is_direct=True,
-            ),
+            _for_all_sizes,
             _MEASURED,
         ),
         _bound_part(
@@ -492,7 +490,6 @@ _S2_18 = Claim(
         ),
         *_CELLS,
     ),
-    expected=_REFUTED,
     finding=Finding(
         "Magneto's Theorem 3.3 (encoder-decoder) fails as its Theorem 3.2 does, and names the "
         "self-attention (l % 3 = 1) where it means the cross-attention (l % 3 = 2)",
@@ -531,7 +528,6 @@ def _added_up() -> Check:
 _S2_19 = claim(
     "S2-19",
     kind=Kind.STEP,
-    source="magneto",
     locator="Section 3.2, Theorem 3.3, (14)",
     quote="Fed Fd+\nLd\nX\nl=1,l%3=1\nv2\ndl\nPLd\nn=1 v2\ndn",
     summary="equal v_d: the cross-attentions' share is 1/3, the coupling (1/3)(1 + H_{3M-1})",

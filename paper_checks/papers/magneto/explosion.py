@@ -565,14 +565,12 @@ def conclusions(id_: str) -> tuple[Part, ...]:
 _S2_17 = Claim(
     id="S2-17",
     kind=Kind.STEP,
-    source="magneto",
     locator="Section 3.2, before (13)",
     quote="When the activation of the\nl\n-th sub-layer explodes, it leads to\nwlwi, i 6=l\n. Equation (13) proves\n"
     "that the model update of MAGNETO is smaller than that of vanilla Pre-LN in this case.",
     summary="where sublayer l explodes, the update of Magneto is smaller than that of Pre-LN",
     uses=("S2-16",),
     parts=conclusions("S2-17"),
-    expected=_REFUTED,
     finding=Finding(
         "Magneto's paper says that its update is smaller than Pre-LN's when a sublayer explodes. One term "
         "of its bound is. The whole bound is not, if it is the first sublayer that explodes. The true "

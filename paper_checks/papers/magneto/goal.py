@@ -107,7 +107,6 @@ def goal(id_: str, source: str, locator: str, quote: str, uses: Sequence[str], *
             *AT_GAMMA,
             *more,
         ),
-        expected=_REFUTED,
         **rest,
     )
 
@@ -172,6 +171,7 @@ def _alternating_update(length: int) -> float:
     return math.exp(second_meanfield.log_sum(logs, squares))
 
 
+@check(Route.NUMERIC, "the update summed, over the order", is_direct=True)
 def _alternating_summed(s: Values) -> Answers:
     found = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
     ratios = [math.log(value / float(s["order"].subs(L, length))) for length, value in found.items()]
@@ -224,6 +224,11 @@ def _alternating_exponent() -> Expr:
     return cancel(excess.LC() / below.LC())
 
 
+@check(
+    Route.MEANFIELD,
+    "two sublayers multiply the gradient by 1 + e/j, e = (1 + pi/(pi - 1))/2: attention, without phi, adds no "
+    "more than telescopes",
+)
 def _alternating_by_theory(s: Values) -> list[bool | None]:
     exponent = _alternating_exponent()
     found = order_key(order_of(L ** (exponent - 1) / log(L)))
@@ -238,13 +243,8 @@ _MODEL = Part(
     name="what is derived, the model: attention over one token and an FFN in turn (relu, LayerNorm)",
     statement=_FLAT_MODEL,
     checks=(
-        check(
-            Route.MEANFIELD,
-            "two sublayers multiply the gradient by 1 + e/j, e = (1 + pi/(pi - 1))/2: attention, without phi, adds no "
-            "more than telescopes",
-            _alternating_by_theory,
-        ),
-        check(Route.NUMERIC, "the update summed, over the order", _alternating_summed, is_direct=True),
+        _alternating_by_theory,
+        _alternating_summed,
     ),
     mutants=(
         Mutant(name="1/log L", statement=_FLAT_MODEL.with_(order=1 / log(L))),
@@ -272,7 +272,6 @@ _TRAINING = "training runs of Magneto and Pre-LN by depth and learning rate"
 _S2_24 = Claim(
     id="S2-24",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Abstract, and Section 1",
     quote="tecture for various tasks and modalities with\nguaranteed training stability.",
     summary="Magneto has guaranteed training stability",
@@ -302,7 +301,6 @@ _S2_24 = Claim(
             f"{_TRAINING}: no bound of the paper says anything of a second step",
         ),
     ),
-    expected=_REFUTED,
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_20, _S2_24)

@@ -38,10 +38,16 @@ _WIDTH = 192
 _Z = 5.0
 
 
+@check(Route.PROOF, "gain^2 * 2/(fan_in + fan_out) at gain v_l and fans d, d", is_direct=True)
 def _xavier(s: Values) -> list[bool | None]:
     return [same(s["variance"], _v**2 * 2 / (s["fan_in"] + s["fan_out"]))]
 
 
+@check(
+    Route.MEASURED,
+    "torch's xavier_normal_ of gain 1/2, 1, 3 at d = 192: second moment and kurtosis within 5 standard errors",
+    is_direct=True,
+)
 def _drawn(s: Values) -> list[bool | None]:
     """Second moment and kurtosis within five standard errors of the printed ones, of torch's own draws."""
     out: list[bool | None] = []
@@ -66,6 +72,7 @@ def _moments(gain: float, fan_in: int, fan_out: int) -> tuple[float, float]:
     return float(second), float(weight.pow(4).mean() / second**2)
 
 
+@check(Route.MEANFIELD, "the branch's second moment in the stack: fan_in Var(W2) E h^2 = v_l^2 E h^2")
 def _in_stack(s: Values) -> list[bool | None]:
     """The second moment of W2 h per coordinate is fan_in Var(W2) E h^2; the stack has it as v^2 E h^2."""
     from theory.stack import SUB, BranchMoments, NormKind, transfer
@@ -78,22 +85,14 @@ def _in_stack(s: Values) -> list[bool | None]:
 _S2_06 = claim(
     "S2-06",
     kind=Kind.STEP,
-    source="magneto",
     locator=f"{_INIT}, (9)",
     quote="the i-th row, j-th column entry of Wl,2satisfies that:\nWl,2\nij vN(0,v2\nl\nd)(9)",
     summary="W^{l,2}_ij ~ N(0, v_l^2/d), which is Xavier normal of gain v_l for a square d x d matrix",
     statement=NINE,
     checks=(
-        check(Route.PROOF, "gain^2 * 2/(fan_in + fan_out) at gain v_l and fans d, d", _xavier, is_direct=True),
-        check(
-            Route.MEASURED,
-            "torch's xavier_normal_ of gain 1/2, 1, 3 at d = 192: second moment and kurtosis within 5 standard errors",
-            _drawn,
-            is_direct=True,
-        ),
-        check(
-            Route.MEANFIELD, "the branch's second moment in the stack: fan_in Var(W2) E h^2 = v_l^2 E h^2", _in_stack
-        ),
+        _xavier,
+        _drawn,
+        _in_stack,
     ),
     mutants=(
         *broken(NINE, "variance"),
@@ -114,6 +113,7 @@ _UPDATE = Values.of(
 )
 
 
+@check(Route.PROOF, "|z_label| for every label of 2 to 5 words, z any change of logits", is_direct=True)
 def _norm_is_logit(s: Values) -> list[bool | None]:
     """The Euclidean norm of gamma^T z, a 1 x 1 matrix, is |z_label|: for every label of 2 to 5 words."""
     out: list[bool | None] = []
@@ -126,6 +126,11 @@ def _norm_is_logit(s: Values) -> list[bool | None]:
     return out
 
 
+@check(
+    Route.MEASURED,
+    "real Pre-LN networks, one SGD step on cross-entropy: the printed norm, and the label's logit by itself",
+    is_direct=True,
+)
 def _step_of_network(s: Values) -> list[bool | None]:
     """The printed norm against the label's logit before and after an SGD step of a real network."""
     import numpy as np
@@ -166,24 +171,13 @@ def _logits() -> tuple[tuple[Any, Any], ...]:
 _S2_07 = claim(
     "S2-07",
     kind=Kind.STEP,
-    source="magneto",
     locator=f"{_INIT}, after (9)",
     quote="is the label of\nx\n, which is a one-hot vector\nwith a single entry as 1 and all the others as 0.",
     summary="dF = ||gamma^T (F(x, theta*) - F(x, theta))||, gamma one-hot: how far the label's logit moves",
     statement=_UPDATE,
     checks=(
-        check(
-            Route.PROOF,
-            "|z_label| for every label of 2 to 5 words, z any change of logits",
-            _norm_is_logit,
-            is_direct=True,
-        ),
-        check(
-            Route.MEASURED,
-            "real Pre-LN networks, one SGD step on cross-entropy: the printed norm, and the label's logit by itself",
-            _step_of_network,
-            is_direct=True,
-        ),
+        _norm_is_logit,
+        _step_of_network,
     ),
     mutants=(
         Mutant(name="smoothed labels", statement=_UPDATE.with_(at_label=Rational(9, 10), elsewhere=Rational(1, 30))),
@@ -229,6 +223,12 @@ def _at_scale(activation: str, placement: str, seed: int, which: int, factor: fl
     return float(output.detach()), grad.numpy(), cosine
 
 
+@check(
+    Route.PROPERTY,
+    "real networks of placement sub, F and its gradient by autograd, c from 1/8 to 10. gelu is not "
+    "homogeneous: there F changes",
+    is_direct=True,
+)
 def _by_autograd(s: Values) -> Answers:
     """A search over networks, sublayers and factors."""
     from hypothesis import strategies as st
@@ -252,6 +252,10 @@ def _by_autograd(s: Values) -> Answers:
     )
 
 
+@check(
+    Route.MEANFIELD,
+    "exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
+)
 def _by_mean_field(s: Values) -> list[bool | None]:
     """The sublayer's exact second moments at infinite width, w times c."""
     from theory.meanfield.setting import MOMENT_KINDS
@@ -285,24 +289,13 @@ def _by_mean_field(s: Values) -> list[bool | None]:
 _S2_15 = claim(
     "S2-15",
     kind=Kind.STEP,
-    source="magneto",
     locator=f"{_INIT}, (11)",
     quote="xl=xl1+Wl,2LN(φ(Wl,1LN(xl1))) (11)",
     summary="phi homogeneous: F does not see w_l -> c w_l, and dF/dW^{l,1} is orthogonal to W^{l,1} and goes as 1/c",
     statement=_LAW,
     checks=(
-        check(
-            Route.PROPERTY,
-            "real networks of placement sub, F and its gradient by autograd, c from 1/8 to 10. gelu is not "
-            "homogeneous: there F changes",
-            _by_autograd,
-            is_direct=True,
-        ),
-        check(
-            Route.MEANFIELD,
-            "exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
-            _by_mean_field,
-        ),
+        _by_autograd,
+        _by_mean_field,
     ),
     mutants=(
         Mutant(name="gelu, not homogeneous", statement=_LAW.with_(activation="gelu")),

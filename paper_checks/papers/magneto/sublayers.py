@@ -190,7 +190,6 @@ _FFN = Sublayer(kind="ffn", steps=STEPS["ffn"], has_residual=False)
 _S2_01 = Claim(
     id="S2-01",
     kind=Kind.RESULT,
-    source="magneto",
     locator=f"{_LAYERS}, (1)-(5)",
     quote="MSA(x) = x+WOLN(Attention(Q, K, V )) (2)",
     summary="Sub-LN: a LayerNorm before the input projection and one before the output projection, in MSA and FFN",
@@ -266,6 +265,12 @@ def _role_gains(s: Values) -> dict[str, Expr]:
     return {role: s[name] for name, roles in _ROLES.items() for role in roles}
 
 
+@check(
+    Route.PROPERTY,
+    "the branch without norms, equal tokens, one matrix times 3: gamma where that is of degree 1, 1 where of 0 "
+    "('w is [...]' read as 'w in [...]', else the code would set nothing)",
+    is_direct=True,
+)
 def _by_degree(s: Values) -> list[bool | None]:
     return [algebra.equal(gain, gamma ** _degree(role)) for role, gain in _role_gains(s).items()]
 
@@ -285,6 +290,7 @@ def _degree(role: str) -> int:
     raise ArithmeticError(f"the branch is not homogeneous in {role}: {ratio:.6g}")
 
 
+@check(Route.PROOF, "the roles on the value path of the theory's sublayers, and those beside it")
 def _by_theory_roles(s: Values) -> list[bool | None]:
     from theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
 
@@ -296,14 +302,8 @@ def _by_theory_roles(s: Values) -> list[bool | None]:
 
 
 GAIN_CHECKS = (
-    check(
-        Route.PROPERTY,
-        "the branch without norms, equal tokens, one matrix times 3: gamma where that is of degree 1, 1 where of 0 "
-        "('w is [...]' read as 'w in [...]', else the code would set nothing)",
-        _by_degree,
-        is_direct=True,
-    ),
-    check(Route.PROOF, "the roles on the value path of the theory's sublayers, and those beside it", _by_theory_roles),
+    _by_degree,
+    _by_theory_roles,
     check(
         Route.CITATION,
         f"{_RECORDED}: gamma on fc1, fc2, v and out (their biases too), on top of torch's default for linear layers",
@@ -320,7 +320,6 @@ GAIN_MUTANTS = (
 _S2_02 = Claim(
     id="S2-02",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 2, Figure 2, top left",
     quote=PSEUDO_CODE,
     summary="subln(x) = x + fout(LN(fin(LN(x)))); gain gamma on ffn, v_proj, out_proj, gain 1 on q_proj, k_proj",
@@ -366,7 +365,6 @@ def _norms_that_act(kind: str) -> int:
 _S2_04 = Claim(
     id="S2-04",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 2, below Figure 2, and Figure 2 (b)",
     quote="Besides, there is only one LayerNorm inside the cross-attention for the encoder-decoder architecture\n"
     "and we do not scale the initialized weights of cross-attention.",
@@ -441,6 +439,12 @@ def _put(expr: Expr, values: Mapping[Expr, Any]) -> Any:
     return sum((float(c) * values[letter] if c != 1 else values[letter] for letter, c in found.items()), 0)
 
 
+@check(
+    Route.PROOF,
+    "x^l and x^e of (7) are those of (8) for G the branch, or for G the whole sublayer; symbolic, L up "
+    "to 4. As printed neither: with the branch x^l lacks x^(l-1), with the whole x^e adds it again",
+    is_direct=True,
+)
 def _by_readings(s: Values) -> list[bool | None]:
     """For some reading of G, (8)'s branch or (8)'s whole sublayer, (7) gives the x^l and x^e of (8), L from 1 to 4."""
     start = scratch("X")
@@ -463,6 +467,11 @@ def _by_readings(s: Values) -> list[bool | None]:
     return [any(out)]
 
 
+@check(
+    Route.MEASURED,
+    "(7) with G the branch, in numpy, against the streams of a real Pre-LN stack, L up to 4",
+    is_direct=True,
+)
 def _by_network(s: Values) -> list[bool | None]:
     """The same on a real Pre-LN stack, G its branch: x^L, and x^e behind the final norm."""
     out: list[bool | None] = []
@@ -499,7 +508,6 @@ def _pre_stack(length: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
 _S2_05 = Claim(
     id="S2-05",
     kind=Kind.STEP,
-    source="magneto",
     locator=f"{_INIT}, (6)-(8)",
     quote="xl=Gl(xl1, θel)and x0=x(7)",
     summary="Pre-LN: x^e = LN(x + sum_l G^l(x^(l-1))), x^l = G^l(x^(l-1)); x^l = x^(l-1) + W2 phi(W1 LN(x^(l-1)))",
@@ -518,19 +526,8 @@ _S2_05 = Claim(
             name="(7) with (8)",
             statement=_SEVEN,
             checks=(
-                check(
-                    Route.PROOF,
-                    "x^l and x^e of (7) are those of (8) for G the branch, or for G the whole sublayer; symbolic, L up "
-                    "to 4. As printed neither: with the branch x^l lacks x^(l-1), with the whole x^e adds it again",
-                    _by_readings,
-                    is_direct=True,
-                ),
-                check(
-                    Route.MEASURED,
-                    "(7) with G the branch, in numpy, against the streams of a real Pre-LN stack, L up to 4",
-                    _by_network,
-                    is_direct=True,
-                ),
+                _by_readings,
+                _by_network,
             ),
             mutants=(
                 Mutant(name="x left out", statement=_SEVEN_RIGHT.with_(inside=Sum(_g[l], (l, 1, L)))),
@@ -545,7 +542,6 @@ _S2_05 = Claim(
             expected=Verdict.MISPRINT,
         ),
     ),
-    expected=Verdict.MISPRINT,
     finding=Finding("Magneto's (7) has x^l = G^l(x^(l-1)) where its (8) adds x^(l-1)", rank=220),
 )
 

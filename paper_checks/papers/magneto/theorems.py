@@ -88,6 +88,7 @@ def _gamma_why() -> Sequence[str]:
     return solve_rule("sub", "sgd", "encoder-decoder", with_alternatives=False).why
 
 
+@check(Route.ARITHMETIC, "the source's growing terms set to 1", is_direct=True)
 def _gamma_by_hand(s: Values) -> list[bool | None]:
     """The terms that grow, log L / gamma^2, and (log 3M)(log 2N) / (3 gamma_e^2) through the decoder, set to 1."""
     growing = {
@@ -101,7 +102,7 @@ def _gamma_by_hand(s: Values) -> list[bool | None]:
 
 GAMMA_CHECKS = (
     derived("the derived rule, from the leading order of the sum over sublayers", _gamma_rules, steps=_gamma_why),
-    check(Route.ARITHMETIC, "the source's growing terms set to 1", _gamma_by_hand, is_direct=True),
+    _gamma_by_hand,
 )
 GAMMA_MUTANTS = (
     Mutant(name="no third", statement=GAMMAS.with_(encoder_of_two=sqrt(log(3 * M) * log(2 * N)))),
@@ -285,7 +286,6 @@ def bracket_value(length: int, gamma_squared: mpmath.mpf) -> mpmath.mpf:
 _S2_03 = claim(
     "S2-03",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 2, Figure 2, top right",
     quote="Encoder-only log 2N-\n(e.g., BERT, ViT)\nDecoder-only -log 2M\n(e.g., GPT)\nEncoder-decoder q1\n"
     "3log 3Mlog 2Nlog 3M",
@@ -301,7 +301,6 @@ _PRE = Values.of(bound=PRE_BOUND, degree=-2)
 _S2_09 = claim(
     "S2-09",
     kind=Kind.STEP,
-    source="magneto",
     locator="Section 3.2, Theorem 3.1, (10)",
     quote="Fpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
     summary="bound (10) factorises, B(cv, cw) = c^(-2) B(v, w), B(v, w) = B(w, v)",
@@ -327,7 +326,6 @@ _S2_09 = claim(
 _S2_10 = claim(
     "S2-10",
     kind=Kind.RESULT,
-    source="magneto",
     locator="Section 3.2, after Theorem 3.1",
     quote="with\nvl=wl= 1\n(i.e., standard initialization) for vanilla Pre-LN, we have\nFpre =O(ηd log L)",
     summary="v = w = 1: the bracket of (10) is 2 + 2 H_{L-1} = O(log L)",
@@ -344,7 +342,6 @@ _SUB = Values.of(bound=SUB_BOUND, degree=-2)
 _S2_14 = claim(
     "S2-14",
     kind=Kind.STEP,
-    source="magneto",
     locator="Section 3.2, Theorem 3.2, (12)",
     quote="Fsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
     summary="bound (12) has w_l only in v_l/w_l, as sum(1 + v_l^2/w_l^2) times a function of v; B(cv, cw) = c^(-2) B",
@@ -370,7 +367,6 @@ _S2_14 = claim(
 _S2_21 = claim(
     "S2-21",
     kind=Kind.STEP,
-    source="magneto",
     locator="Section 3.2, Derivation and Implementation, (17); cut from this copy, printed on the slides (S3-13)",
     quote="We then demonstrate that the expected model update of MAG-\nNETO above can be bounded with proper "
     "initialization.",

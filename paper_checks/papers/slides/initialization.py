@@ -85,6 +85,12 @@ _UPDATE = Values.of(update=_length([_READ]))
 """||gamma^T (F(x, theta*) - F(x, theta))||, four classes."""
 
 
+@check(
+    Route.PROOF,
+    "at every one-hot gamma it is |f_y(theta*) - f_y(theta)|, four classes; that gamma, 'the label of "
+    "x', is one-hot stands in the paper alone, and is another gamma than the gain",
+    is_direct=True,
+)
 def _is_label_logit(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for place in range(_CLASSES):
@@ -93,6 +99,7 @@ def _is_label_logit(s: Values) -> list[bool | None]:
     return out
 
 
+@check(Route.PROPERTY, "the same at rational logits, exactly", is_direct=True)
 def _is_label_logit_at_rationals(s: Values) -> list[bool | None]:
     from hypothesis import strategies as st
 
@@ -114,7 +121,6 @@ def _is_label_logit_at_rationals(s: Values) -> list[bool | None]:
 _S3_04 = Claim(
     id="S3-04",
     kind=Kind.STEP,
-    source="slides",
     locator="Magneto: Initialization, Model Update",
     quote=r"**Model Update:**  $\Delta F = \|\gamma^T (F(x, \theta^*) - F(x, \theta))\|$",
     summary="the model update is |gamma^T (F(x, theta*) - F(x, theta))|; the smaller, the more stable the optimisation",
@@ -123,19 +129,8 @@ _S3_04 = Claim(
             name="the definition is the paper's: the change of the label's logit",
             statement=_UPDATE,
             checks=(
-                check(
-                    Route.PROOF,
-                    "at every one-hot gamma it is |f_y(theta*) - f_y(theta)|, four classes; that gamma, 'the label of "
-                    "x', is one-hot stands in the paper alone, and is another gamma than the gain",
-                    _is_label_logit,
-                    is_direct=True,
-                ),
-                check(
-                    Route.PROPERTY,
-                    "the same at rational logits, exactly",
-                    _is_label_logit_at_rationals,
-                    is_direct=True,
-                ),
+                _is_label_logit,
+                _is_label_logit_at_rationals,
             ),
             mutants=(
                 Mutant(name="the change of all logits", statement=Values.of(update=_length(_MOVED))),
@@ -155,7 +150,6 @@ _S3_04 = Claim(
             condition=STABLER_WHERE,
         ),
     ),
-    expected=Verdict.REFUTED,
 )
 
 
@@ -177,7 +171,6 @@ _PRE, _SUB = Values.of(bound=_SLIDE_PRE), Values.of(bound=_SLIDE_SUB)
 _S3_05 = claim(
     "S3-05",
     kind=Kind.STEP,
-    source="slides",
     locator=f"{_THEOREMS}; L is not defined there",
     quote=r"$$\Delta F^{pre} \leq \eta d \left( \frac{\sum_{l=1}^L v_l^2 + w_l^2}{\sum_{n=1}^L v_n^2 w_n^2} + "
     r"\sum_{l=1}^L \sum_{k=2}^L \frac{v_l^2 + w_l^2}{\sum_{n=1}^L v_n^2 w_n^2} \frac{v_k^2 w_k^2}"
@@ -209,6 +202,7 @@ _PAPER = Sublayer(("LN", "W1", "phi", "LN", "W2"))
 _SLIDE = Sublayer(("LN", "W1", "LN", "W2"))
 
 
+@check(Route.MEANFIELD, "the growth of its update against that of the paper's, relu")
 def _same_law(s: Sublayer) -> list[bool | None]:
     """Whether its update grows as that of the paper's sublayer, phi a ReLU; without phi it is the identity's."""
     from theory.meanfield.growth import update_order
@@ -222,7 +216,6 @@ def _same_law(s: Sublayer) -> list[bool | None]:
 _S3_06 = Claim(
     id="S3-06",
     kind=Kind.STEP,
-    source="slides",
     locator=_THEOREMS,
     quote=r"**Theorem 2:** Given an  $N$ -layer Magneto  $F(x, \theta)$ , the  $l$ -th sublayer is formulated as  "
     r"$x^l = x^{l-1} + W^{l,2} LN(W^{l,1} LN(x^{l-1}))$ .",
@@ -248,7 +241,7 @@ _S3_06 = Claim(
                     lambda s: [s.steps == _PAPER.steps],
                     is_direct=True,
                 ),
-                check(Route.MEANFIELD, "the growth of its update against that of the paper's, relu", _same_law),
+                _same_law,
             ),
             mutants=(Mutant(name="no inner norm", statement=Sublayer(("LN", "W1", "W2"))),),
             misprint=Amendment(
@@ -269,7 +262,6 @@ _S3_06 = Claim(
             note="Theorem 2",
         ),
     ),
-    expected=Verdict.MISPRINT,
     finding=Finding(
         "Magneto's slides leave the activation out of Theorem 2's sublayer, and it matters (S3-10)", rank=230
     ),
@@ -283,11 +275,17 @@ _INDEXED = Values.of(W2=v[l] ** 2 / d, W1=w[l] ** 2 / d)
 _SHOWN = 4
 
 
+@check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", is_direct=True)
 def _as_in_paper(s: Values) -> list[bool | None]:
     """(9) for W2; for W1 the same with w."""
     return [same(s["W2"], NINE["variance"]), same(s["W1"], NINE["variance"].xreplace({v: w}))]
 
 
+@check(
+    Route.PROOF,
+    "the letters that they define, sublayers 1 to 4, against those that Theorems 1 and 2 sum over at L = 4",
+    is_direct=True,
+)
 def _letters_of_theorems(s: Values) -> list[bool | None]:
     """The variances of sublayers 1 to 4, times d, are the squares of the letters that the bounds at L = 4 have."""
     given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, _SHOWN + 1)}
@@ -301,20 +299,14 @@ def _letters_of_theorems(s: Values) -> list[bool | None]:
 _S3_07 = claim(
     "S3-07",
     kind=Kind.STEP,
-    source="slides",
     locator="Magneto: Initialization, below Theorem 2",
     quote=r"$W_{ij}^{l,2} \sim N(0, \frac{v^2}{d})$  and  $W_{ij}^{l,1} \sim N(0, \frac{w^2}{d})$",
     summary="W^{l,2}_ij ~ N(0, v^2/d), W^{l,1}_ij ~ N(0, w^2/d)",
     uses=("S2-06",),
     statement=_VARIANCES,
     checks=(
-        check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", _as_in_paper, is_direct=True),
-        check(
-            Route.PROOF,
-            "the letters that they define, sublayers 1 to 4, against those that Theorems 1 and 2 sum over at L = 4",
-            _letters_of_theorems,
-            is_direct=True,
-        ),
+        _as_in_paper,
+        _letters_of_theorems,
     ),
     mutants=(
         Mutant(name="v and w swapped", statement=Values.of(W2=w[l] ** 2 / d, W1=v[l] / d)),
@@ -342,13 +334,11 @@ _S3_08 = term_step(
 _S3_09 = Claim(
     id="S3-09",
     kind=Kind.STEP,
-    source="slides",
     locator="Magneto: Initialization, after the comparison of one term",
     quote="Therefore, Sub-LN has smaller model update than Pre-LN.",
     summary="the update of Sub-LN is smaller than that of Pre-LN",
     uses=("S3-08",),
     parts=conclusions("S3-09"),
-    expected=Verdict.REFUTED,
 )
 
 
@@ -358,12 +348,14 @@ _ORDERS = Values.of(post=N, pre=log(N), sub=log(N))
 _SCHEMES = {"post": "post-ln", "pre": "pre-ln", "sub": "sub-ln"}
 
 
+@check(Route.PROOF, "leading orders of the derived bounds")
 def _orders_derived(s: Values) -> list[bool | None]:
     from theory.bounds.update import derive_bound
 
     return [order_key(derive_bound(_SCHEMES[name]).order) == order_key(order_of(printed, N)) for name, printed in s]
 
 
+@check(Route.NUMERIC, "2L and 2 + 2 H_{L-1} over them", is_direct=True)
 def _orders_summed(s: Values) -> list[bool | None]:
     """The bounds of A5/A10, (10) and (12) at equal gains 1: 2L, and 2 + 2 H_{L-1} twice."""
     brackets = {"post": lambda length: mpmath.mpf(2 * length), "pre": _log_bracket, "sub": _log_bracket}
@@ -389,7 +381,6 @@ _RELU_SUB = (
 _S3_10 = Claim(
     id="S3-10",
     kind=Kind.RESULT,
-    source="slides",
     locator=_BOUNDS,
     quote="Post-LayerNorm\t$\\Theta(N)$\t×\nPre-LayerNorm\t$\\Theta(\\log N)$\t✓\n"
     "<b>Sub-LayerNorm</b>\t$\\Theta(\\log N)$\t×",
@@ -400,8 +391,8 @@ _S3_10 = Claim(
             name="the printed bounds, at gains 1",
             statement=_ORDERS,
             checks=(
-                check(Route.PROOF, "leading orders of the derived bounds", _orders_derived),
-                check(Route.NUMERIC, "2L and 2 + 2 H_{L-1} over them", _orders_summed, is_direct=True),
+                _orders_derived,
+                _orders_summed,
             ),
             mutants=(
                 Mutant(name="Post log N", statement=_ORDERS.with_(post=log(N))),
@@ -474,7 +465,6 @@ _S3_10 = Claim(
         Cell(table="bounds", where=(("scheme", _SCHEMES[name]),), column="order", printed=str(order))
         for name, order in _ORDERS
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "Sub-LN's update grows as L^{relu:.2g}, not as log L, with ReLU and a real LayerNorm: LayerNorm "
         "subtracts ReLU's mean and so divides by too little. With RMSNorm it is log L. With GELU Post-LN "
@@ -601,7 +591,6 @@ def explosion(name: str, s: Values) -> Part:
 _S3_11 = Claim(
     id="S3-11",
     kind=Kind.RESULT,
-    source="slides",
     locator="Magneto: Initialization, table of normalizations",
     quote="Normalization\tThe bound of model update\tActivation explosion\nPost-LayerNorm\t$\\Theta(N)$\t×\n"
     "Pre-LayerNorm\t$\\Theta(\\log N)$\t✓",
@@ -656,7 +645,6 @@ _S3_12 = goal(
 _S3_13 = claim(
     "S3-13",
     kind=Kind.STEP,
-    source="slides",
     locator=_GOAL,
     quote=r"**Derivation:** The term related to the model depth can be bounded as:",
     summary="at v = w = gamma the bracket is O(log L / gamma^2)",
@@ -704,7 +692,6 @@ def _gamma_check(name: str) -> Check:
 _S3_14 = Claim(
     id="S3-14",
     kind=Kind.RESULT,
-    source="slides",
     locator=_GOAL,
     quote=r"We use  $v = w = \gamma = \sqrt{\log L}$  to bound the model update independent of depth.",
     summary="v = w = gamma = sqrt(log L) bounds the model update independent of depth",
@@ -735,7 +722,6 @@ _S3_14 = Claim(
             note="Theorem 2, before gamma is put in",
         ),
     ),
-    expected=Verdict.REFUTED,
 )
 
 CLAIMS: tuple[Claim, ...] = (

@@ -61,6 +61,11 @@ def _norm(stream: list[Any], at: Any) -> tuple[list[Any], Any]:
     return centred, sum(x * x for x in centred) / len(stream) + at
 
 
+@check(
+    Route.PROOF,
+    "three symbolic entries: the centred stream is alpha times the other, and with it its deviation",
+    is_direct=True,
+)
 def _rescaled_exactly(s: Values) -> list[bool | None]:
     """Three entries: the centred stream is alpha times the other, and the variance with eps alpha^2 times."""
     x, f = ([scratch(f"{name}_{i}", real=True) for i in range(3)] for name in "xF")
@@ -70,6 +75,11 @@ def _rescaled_exactly(s: Values) -> list[bool | None]:
     return [*centred, bool(expand(below - alpha**2 * under) == 0)]
 
 
+@check(
+    Route.PROPERTY,
+    "in fractions, 1 to 4 entries, alpha from 10^-6 to 10^8: squares and signs of both sides",
+    is_direct=True,
+)
 def _rescaled_searched(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -92,6 +102,7 @@ def _rescaled_searched(s: Values) -> Answers:
     return Answers(holds=[searched.found is None], num_effective=searched.num_effective)
 
 
+@check(Route.MEASURED, "torch.nn.functional.layer_norm, alpha from 10^-6 to 10^6", is_direct=True)
 def _rescaled_in_torch(s: Values) -> list[bool | None]:
     import torch
 
@@ -106,21 +117,9 @@ def _rescaled_in_torch(s: Values) -> list[bool | None]:
 
 
 _LN_CHECKS = (
-    check(
-        Route.PROOF,
-        "three symbolic entries: the centred stream is alpha times the other, and with it its deviation",
-        _rescaled_exactly,
-        is_direct=True,
-    ),
-    check(
-        Route.PROPERTY,
-        "in fractions, 1 to 4 entries, alpha from 10^-6 to 10^8: squares and signs of both sides",
-        _rescaled_searched,
-        is_direct=True,
-    ),
-    check(
-        Route.MEASURED, "torch.nn.functional.layer_norm, alpha from 10^-6 to 10^6", _rescaled_in_torch, is_direct=True
-    ),
+    _rescaled_exactly,
+    _rescaled_searched,
+    _rescaled_in_torch,
 )
 _WITH_EPS = Values.of(
     "LN_eps(alpha x + F) with eps = {eps} is LN_eps(x + {branch}*F) with eps = {other_eps}, alpha > 0",
@@ -132,7 +131,6 @@ _NO_EPS = _WITH_EPS.with_(eps=0, other_eps=0)
 _S1_11 = Claim(
     id="S1-11",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, first equation",
     quote=r"\text{LN}(\alpha\boldsymbol{x}_l + F(\boldsymbol{x}_l)) = \text{LN}(\boldsymbol{x}_l + "
     r"F(\boldsymbol{x}_l)/\alpha)",
@@ -187,6 +185,11 @@ def _gaps(activation: str) -> tuple[tuple[float, float], ...]:
     return tuple(gaps)
 
 
+@check(
+    Route.NUMERIC,
+    "torch's own function on 8,002 points each, lambda from 2^-16 to 2^16: the largest distance by lambda",
+    is_direct=True,
+)
 def _within(s: Values) -> Answers:
     bound = lambdify(_factor, s["bound"], modules=["math", {"Max": max}])
     gaps = _gaps(s["phi"])
@@ -214,6 +217,10 @@ def _typical(activation: str) -> tuple[tuple[float, float, float], ...]:
     return tuple(rows)
 
 
+@check(
+    Route.MEANFIELD,
+    "x ~ N(0, 1) by quadrature: root mean square of phi(lambda x) - lambda phi(x) by that of lambda phi(x)",
+)
 def _typically_within(s: Values) -> Answers:
     rows = _typical(s["phi"])
     return Answers(
@@ -223,17 +230,8 @@ def _typically_within(s: Values) -> Answers:
 
 
 _HOMOGENEITY = (
-    check(
-        Route.NUMERIC,
-        "torch's own function on 8,002 points each, lambda from 2^-16 to 2^16: the largest distance by lambda",
-        _within,
-        is_direct=True,
-    ),
-    check(
-        Route.MEANFIELD,
-        "x ~ N(0, 1) by quadrature: root mean square of phi(lambda x) - lambda phi(x) by that of lambda phi(x)",
-        _typically_within,
-    ),
+    _within,
+    _typically_within,
 )
 
 
@@ -266,7 +264,6 @@ def _approximate(name: str, word: str) -> Part:
 _S1_12 = Claim(
     id="S1-12",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, after the second equation",
     quote=r"Here, $\phi$ is an activation function, typically ReLU or its variants (Swish, GeLU, etc.), which "
     r"(approximately) satisfy $\phi(\lambda x) = \lambda \phi(x),\forall \lambda > 0$.",
@@ -284,7 +281,6 @@ _S1_12 = Claim(
         _approximate("gelu", "GELU"),
         _approximate("swish", "Swish"),
     ),
-    expected=Verdict.CONDITIONAL,
     finding=Finding(
         "Su: phi(lambda x) = lambda phi(x) is exact for ReLU; for GELU and Swish within {gelu:.2f} and "
         "{swish:.2f} times max(1, lambda)",
@@ -353,7 +349,6 @@ def _pulled_out(name: str) -> Part:
 _S1_13 = Claim(
     id="S1-13",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, third equation",
     quote=r"\text{LN}(\underbrace{\boldsymbol{x}_l + \lambda_1 \lambda_2 \phi(\boldsymbol{x}_l \boldsymbol{U}_1)"
     r"\boldsymbol{U}_2/\alpha}_{\text{denoted as }\boldsymbol{z}_{l+1}})",
@@ -366,6 +361,7 @@ _S1_13 = Claim(
 # ---------------------------------------------------------------- S1-14: derivatives of z
 
 
+@check(Route.PROOF, "the chain rule, J from above", is_direct=True)
 def _ratio_by_product(s: Values) -> list[bool | None]:
     """dL/dlambda_1 over dL/dlambda_2, whatever arrives from above."""
     arriving, unit = scratch("J", real=True), scratch("V", real=True)
@@ -373,6 +369,11 @@ def _ratio_by_product(s: Values) -> list[bool | None]:
     return [algebra.equal((arriving * z.diff(lam1) / (arriving * z.diff(lam2))).cancel(), s["ratio"])]
 
 
+@check(
+    Route.MEASURED,
+    "autograd through relu and LayerNorm (for every W2 it asks u phi'(u) = phi(u): a homogeneous phi)",
+    is_direct=True,
+)
 def _ratio_by_autograd(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for row in derivatives("relu"):
@@ -385,7 +386,6 @@ _RATIO = Values.of(ratio=lam2 / lam1)
 _S1_14 = Claim(
     id="S1-14",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, fourth equation",
     quote=r"\frac{\partial \boldsymbol{z}_{l+1}}{\partial \lambda_1} = \frac{\partial \mathcal{L}}{\partial "
     r"\boldsymbol{x}_{l+1}}\frac{\partial \boldsymbol{x}_{l+1}}{\partial \boldsymbol{z}_{l+1}}\frac{\lambda_2 "
@@ -398,13 +398,8 @@ _S1_14 = Claim(
             name="so lambda_1 dL/dlambda_1 = lambda_2 dL/dlambda_2",
             statement=_RATIO,
             checks=(
-                check(Route.PROOF, "the chain rule, J from above", _ratio_by_product, is_direct=True),
-                check(
-                    Route.MEASURED,
-                    "autograd through relu and LayerNorm (for every W2 it asks u phi'(u) = phi(u): a homogeneous phi)",
-                    _ratio_by_autograd,
-                    is_direct=True,
-                ),
+                _ratio_by_product,
+                _ratio_by_autograd,
             ),
             mutants=(
                 *broken(_RATIO),
@@ -507,7 +502,6 @@ def _order_part(which: int) -> Part:
 _S1_15 = Claim(
     id="S1-15",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, last equation",
     quote=r"$$ \frac{\partial \mathcal{L}}{\partial \lambda_1} = \mathcal{O}\left(\frac{\lambda_2}{\alpha}\right),"
     r"\quad \frac{\partial \mathcal{L}}{\partial \lambda_2} = \mathcal{O}\left(\frac{\lambda_1}{\alpha}\right) $$",
@@ -538,6 +532,12 @@ def _branch_squares() -> Mapping[str, Sequence[Sequence[float]]]:
     return by_kind
 
 
+@check(
+    Route.MEASURED,
+    "torch, U Gaussian and exactly orthogonal, widths 24 and 96: less than half a power of the width; mean "
+    "squares at 96",
+    is_direct=True,
+)
 def _free_of_width(s: Values) -> Answers:
     """log of mean square/order^2 at four times the width, less that at the width, per log 4."""
     order = lambdify(d, s["entry"] ** 2, modules="math")
@@ -550,6 +550,10 @@ def _free_of_width(s: Values) -> Answers:
     return Answers(holds=holds, num_effective=16 * len(holds), numbers=numbers)
 
 
+@check(
+    Route.MEANFIELD,
+    "the mean square of an entry is E phi(z)^2, z ~ N(0, 1): 1/2 for relu, and a number for gelu and swish",
+)
 def _by_second_moments(s: Values) -> Answers:
     """E of an entry's square is E phi(z)^2, whatever the width."""
     from theory.moments import Kind, numeric
@@ -567,25 +571,14 @@ _ENTRY = Values.of(entry=1)
 _S1_16 = claim(
     "S1-16",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, before the last equation",
     quote=r"since $\boldsymbol{U}_1$ and $\boldsymbol{U}_2$ are both close to orthogonal matrices, "
     r"$\phi(\boldsymbol{x}_l \boldsymbol{U}_1)\boldsymbol{U}_2$ is also $\mathcal{O}(1)$.",
     summary="an entry of phi(x U1) U2 is O(1)",
     statement=_ENTRY,
     checks=(
-        check(
-            Route.MEANFIELD,
-            "the mean square of an entry is E phi(z)^2, z ~ N(0, 1): 1/2 for relu, and a number for gelu and swish",
-            _by_second_moments,
-        ),
-        check(
-            Route.MEASURED,
-            "torch, U Gaussian and exactly orthogonal, widths 24 and 96: less than half a power of the width; mean "
-            "squares at 96",
-            _free_of_width,
-            is_direct=True,
-        ),
+        _by_second_moments,
+        _free_of_width,
     ),
     mutants=(
         Mutant(name="the root of d", statement=_ENTRY.with_(entry=sqrt(d))),
@@ -621,7 +614,6 @@ _FINAL = wins_of(
 _S1_47 = Claim(
     id="S1-47",
     kind=Kind.REMARK,
-    source="su",
     locator="Feedforward Gradients, first sentence; results from the slides of Magneto and, at second hand, DeepNet",
     quote="Many experimental results show that although Pre-Norm is easier to train than Post-Norm, Post-Norm often "
     "yields better final results.",
@@ -654,7 +646,6 @@ _S1_47 = Claim(
             "or more: on how many of the tasks Post-Norm's is lower by its interval. The recorded runs end long before",
         ),
     ),
-    expected=Verdict.UNDECIDED,
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_11, _S1_12, _S1_13, _S1_14, _S1_15, _S1_16, _S1_47)

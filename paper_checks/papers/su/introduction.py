@@ -29,7 +29,6 @@ _GPT3_PUBLISHED = _GPT3.with_(low=_LOW, high=_HIGH, words="the published 175 bil
 _S1_42 = Claim(
     id="S1-42",
     kind=Kind.REMARK,
-    source="su",
     locator=_LOCATOR,
     quote="although GPT-3 has hundreds of billions of parameters, it’s only a 96-layer Transformer model",
     summary="GPT-3: 96 layers (of width 12,288) are 1.7 hundred billion parameters",
@@ -66,6 +65,11 @@ _PAIRS = (((96, 12288), (384, 6144), 2048), ((24, 4096), (96, 2048), 512), ((24,
 _NOT_MUCH_LESS = Decimal("0.9")
 
 
+@check(
+    Route.PROOF,
+    "operations over parameters are 2 + n/(3d): 2 whatever N and d, but for scores of attention (n tokens)",
+    is_direct=True,
+)
 def _per_parameter(s: Values) -> list[bool | None]:
     """Operations over parameters go to a number that knows neither N nor d, the context short against the width."""
     ratio = (s["operations"] / s["parameters"]).expand()
@@ -80,6 +84,12 @@ def _counted(layers: int, width: int, tokens: int) -> int:
     return 2 * layers * each
 
 
+@check(
+    Route.NUMERIC,
+    "wide over narrow at equal parameters, multiply-adds counted matrix by matrix: 0.9 or more. The models of "
+    "the article's last paragraph are not of equal size: there the wide one costs 3.8 times as much",
+    is_direct=True,
+)
 def _at_shapes(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers = {}
@@ -99,26 +109,14 @@ def _at_shapes(s: Values) -> Answers:
 _S1_43 = claim(
     "S1-43",
     kind=Kind.REMARK,
-    source="su",
     locator=_LOCATOR,
     quote="a “wide and shallow” model doesn’t necessarily require much less computational power than a “narrow and "
     "deep” one",
     summary="at equal parameters a wide, shallow model need not take much less compute than a narrow, deep one",
     statement=_COST,
     checks=(
-        check(
-            Route.PROOF,
-            "operations over parameters are 2 + n/(3d): 2 whatever N and d, but for scores of attention (n tokens)",
-            _per_parameter,
-            is_direct=True,
-        ),
-        check(
-            Route.NUMERIC,
-            "wide over narrow at equal parameters, multiply-adds counted matrix by matrix: 0.9 or more. The models of "
-            "the article's last paragraph are not of equal size: there the wide one costs 3.8 times as much",
-            _at_shapes,
-            is_direct=True,
-        ),
+        _per_parameter,
+        _at_shapes,
     ),
     mutants=(
         Mutant(name="cost with N^2", statement=_COST.with_(operations=24 * N**2 * d**2)),
@@ -132,7 +130,6 @@ _S1_43 = claim(
 _S1_50 = claim(
     "S1-50",
     kind=Kind.REMARK,
-    source="su",
     locator="title, and second paragraph",
     quote="ultimately succeeding in training a 1000-layer Transformer model",
     summary="DeepNet's 1,000 layers: 500 encoder and 500 decoder layers, 2,500 sublayers",

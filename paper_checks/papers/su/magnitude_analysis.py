@@ -49,6 +49,15 @@ g = scratch("g", positive=True)
 # ---------------------------------------------------------------- S1-06: the scalar
 
 
+@check(
+    Route.PROOF,
+    "a parabola in 1/kappa^2 (by the spectral norm it would be half of the largest and least eigenvalue's sum)",
+    is_direct=True,
+    steps=lambda: (
+        "||A/kappa^2 - I||_F^2 = tr(A^2) x^2 - 2 tr(A) x + n, x = 1/kappa^2",
+        "least at x = tr(A)/tr(A^2), where it is n - tr(A)^2/tr(A^2)",
+    ),
+)
 def _minimiser(s: Values) -> list[bool | None]:
     """||A/kappa^2 - I||_F^2 = t2 x^2 - 2 t1 x + n at x = 1/kappa^2: a parabola that opens upward."""
     x = scratch("x", positive=True)
@@ -72,6 +81,9 @@ def _spectra() -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, values)) for values in spectra)
 
 
+@check(
+    Route.NUMERIC, "the distance itself around the printed kappa, matrices of nine shapes and spectra", is_direct=True
+)
 def _is_least(s: Values) -> list[bool | None]:
     """Whether the distance is less at the printed kappa than at a hundredth more or less, and than far away."""
     square = lambdify((t1, t2, n), s["square"], modules="math")
@@ -89,29 +101,14 @@ _SQUARE = Values.of(square=t2 / t1)
 _S1_06 = claim(
     "S1-06",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, first equation",
     quote=r"$$ \lambda = \mathop{\text{argmin}}_{\kappa > 0} \Vert \boldsymbol{W}\boldsymbol{W}^{\top}/\kappa^2 - "
     r"\boldsymbol{I}\Vert,\quad $$",
     summary="by the Frobenius norm the least is at lambda^2 = tr(A^2)/tr(A), A = W W^T, and it is the only one",
     statement=_SQUARE,
     checks=(
-        check(
-            Route.PROOF,
-            "a parabola in 1/kappa^2 (by the spectral norm it would be half of the largest and least eigenvalue's sum)",
-            _minimiser,
-            is_direct=True,
-            steps=lambda: (
-                "||A/kappa^2 - I||_F^2 = tr(A^2) x^2 - 2 tr(A) x + n, x = 1/kappa^2",
-                "least at x = tr(A)/tr(A^2), where it is n - tr(A)^2/tr(A^2)",
-            ),
-        ),
-        check(
-            Route.NUMERIC,
-            "the distance itself around the printed kappa, matrices of nine shapes and spectra",
-            _is_least,
-            is_direct=True,
-        ),
+        _minimiser,
+        _is_least,
     ),
     mutants=(
         *broken(_SQUARE),
@@ -243,7 +240,6 @@ _GAIN, _MAGNITUDE = Values.of(lam=g), Values.of(lam=c * g)
 _S1_07 = Claim(
     id="S1-07",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, after the first equation",
     quote=r"If $\boldsymbol{W}$ uses Xavier initialization, then $\lambda$ is equivalent to the gain parameter in it, "
     r"meaning that it multiplies an additional $\lambda$ on top of Xavier initialization.",
@@ -278,7 +274,6 @@ _S1_07 = Claim(
             ),
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: the lambda of a Xavier matrix is sqrt(2) times its gain, for every shape, not the gain", rank=180
     ),
@@ -288,6 +283,11 @@ _S1_07 = Claim(
 # ---------------------------------------------------------------- S1-08: how close to orthogonal
 
 
+@check(
+    Route.PROOF,
+    "||W W^T/lambda^2 - I||_F/||I||_F = sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows",
+    is_direct=True,
+)
 def _exact_distance(s: Values) -> Answers:
     one, two = _expected_traces()
     exact = {name: sqrt(value) for name, value in _limits(1 - one**2 / (n * two)).items()}
@@ -305,6 +305,11 @@ def _exact_distance(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, steps=steps, counterexample=None if all_of(holds) else example)
 
 
+@check(
+    Route.MEASURED,
+    "its square, torch.nn.init.xavier_normal_ and xavier_uniform_, widths 32 and 64 taken to the limit",
+    is_direct=True,
+)
 def _sampled_distance(s: Values) -> Answers:
     samples = {name: [pair[1] for pair in pairs] for name, pairs in _samples().items()}
     printed = _limits(s["distance"])
@@ -319,7 +324,6 @@ _DISTANCE = Values.of(distance=0)
 _S1_08 = Claim(
     id="S1-08",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, after the first equation",
     quote="This is because the result of Xavier initialization is already close to an orthogonal matrix",
     summary="a Xavier matrix is close to an orthogonal one, in the distance that defines lambda",
@@ -329,19 +333,8 @@ _S1_08 = Claim(
             name="as printed",
             statement=_DISTANCE,
             checks=(
-                check(
-                    Route.PROOF,
-                    "||W W^T/lambda^2 - I||_F/||I||_F = sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d "
-                    "grows",
-                    _exact_distance,
-                    is_direct=True,
-                ),
-                check(
-                    Route.MEASURED,
-                    "its square, torch.nn.init.xavier_normal_ and xavier_uniform_, widths 32 and 64 taken to the limit",
-                    _sampled_distance,
-                    is_direct=True,
-                ),
+                _exact_distance,
+                _sampled_distance,
             ),
             mutants=(
                 Mutant(name="no closer than zero", statement=_DISTANCE.with_(distance=1)),
@@ -359,7 +352,6 @@ _S1_08 = Claim(
             expected=Verdict.REFUTED,
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: a Xavier matrix is not close to orthogonal: a square one is at relative distance {square:.2g} "
         "at every width, where the zero matrix is at 1",
@@ -375,6 +367,7 @@ inner, norm_gradient = scratch("inner_G_U", real=True), scratch("norm_G", positi
 """<dL/dW, U> and ||dL/dW||."""
 
 
+@check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3", is_direct=True)
 def _chain_rule(s: Values) -> list[bool | None]:
     """A loss of four entries with free coefficients up to degree three, at W = lambda U."""
     w = [scratch(f"w_{i}", real=True) for i in range(4)]
@@ -418,6 +411,7 @@ def _probed(config: ModelConfig, name: str, seeds: Sequence[int] = range(6), num
     return Probed(by_lambda, by_matrix, unit, size.detach())
 
 
+@check(Route.MEASURED, "autograd: every matrix of a real Transformer", is_direct=True)
 def _by_autograd(s: Values) -> list[bool | None]:
     from sims.model import MATRICES, ModelConfig, alternating
 
@@ -436,7 +430,6 @@ _INNER = Values.of(derivative=inner)
 _S1_09 = claim(
     "S1-09",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, second equation",
     quote=r"$$ \frac{\partial \mathcal{L}(\lambda \boldsymbol{U})}{\partial \lambda} = \left\langle\frac{\partial "
     r"\mathcal{L}(\lambda \boldsymbol{U})}{\partial (\lambda \boldsymbol{U})}, \boldsymbol{U}\right\rangle = "
@@ -445,8 +438,8 @@ _S1_09 = claim(
     summary="dL(lambda U)/dlambda = <dL/dW, U>",
     statement=_INNER,
     checks=(
-        check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3", _chain_rule, is_direct=True),
-        check(Route.MEASURED, "autograd: every matrix of a real Transformer", _by_autograd, is_direct=True),
+        _chain_rule,
+        _by_autograd,
     ),
     mutants=(
         *broken(_INNER),
@@ -472,6 +465,12 @@ _PRINTED = Values.of(
 )
 
 
+@check(
+    Route.PROPERTY,
+    "relu stacks of 1 to 4 sublayers, two tokens, norm placements, matrices, gains 1/4 to 4, skips 1 "
+    "to 3: is dL/dlambda 0 where dL/dW is not",
+    is_direct=True,
+)
 def _is_blind_where_said(s: Values) -> Answers:
     """A probe that sees nothing of a gradient that is there, or sees something where the multiple is 0."""
     from hypothesis import strategies as st
@@ -570,6 +569,12 @@ def _at_width(placement: str, gain: float, weight: float, width: int) -> list[An
     return ratios
 
 
+@check(
+    Route.MEASURED,
+    f"one relu FFN sublayer by autograd, {_NUM_DRAWS} draws, widths {_WIDTHS[0]} and {_WIDTHS[1]} "
+    "taken to the limit, as intervals",
+    is_direct=True,
+)
 def _is_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers: dict[str, Any] = {}
@@ -615,6 +620,7 @@ _LEFT = (
 )
 
 
+@check(Route.PROOF, "degree of the derived branch in each matrix")
 def _by_degree(s: Values) -> list[bool | None]:
     """Where the derived branch has no derivative in a matrix's magnitude, the multiple must be 0; else not."""
     from theory.rules.magnitude import Branch
@@ -635,7 +641,6 @@ _HOLDS = _PRINTED.with_(**{"post W1": _POST, "post W2": _POST, "sub W1": 0, "sub
 _S1_10 = Claim(
     id="S1-10",
     kind=Kind.STEP,
-    source="su",
     locator="Magnitude Analysis, last paragraph",
     quote=r"This means that $\frac{\partial \mathcal{L}}{\partial \lambda}$ is proportionally related in magnitude to "
     r"$\frac{\partial \mathcal{L}}{\partial \boldsymbol{W}}$. Therefore, performing a magnitude analysis on "
@@ -648,20 +653,8 @@ _S1_10 = Claim(
             name="of any matrix",
             statement=_PRINTED,
             checks=(
-                check(
-                    Route.PROPERTY,
-                    "relu stacks of 1 to 4 sublayers, two tokens, norm placements, matrices, gains 1/4 to 4, skips 1 "
-                    "to 3: is dL/dlambda 0 where dL/dW is not",
-                    _is_blind_where_said,
-                    is_direct=True,
-                ),
-                check(
-                    Route.MEASURED,
-                    f"one relu FFN sublayer by autograd, {_NUM_DRAWS} draws, widths {_WIDTHS[0]} and {_WIDTHS[1]} "
-                    "taken to the limit, as intervals",
-                    _is_measured,
-                    is_direct=True,
-                ),
+                _is_blind_where_said,
+                _is_measured,
                 check(
                     Route.PROOF,
                     "one relu sublayer at infinite width: what the norm leaves of the branch",
@@ -669,7 +662,7 @@ _S1_10 = Claim(
                     is_direct=True,
                     steps=lambda: _LEFT,
                 ),
-                check(Route.PROOF, "degree of the derived branch in each matrix", _by_degree),
+                _by_degree,
             ),
             mutants=(
                 Mutant(name="W2 for W1", statement=_HOLDS.with_(**{"sub W1": _SUB, "sub W2": 0})),
@@ -694,7 +687,6 @@ _S1_10 = Claim(
             expected=Verdict.REFUTED,
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: dL/dlambda is no probe of dL/dW where a norm makes the loss invariant to the scale of W, as "
         "Sub-LN's W1: it is 0 there",

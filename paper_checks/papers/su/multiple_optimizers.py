@@ -103,6 +103,11 @@ def _adam_step(gradients: Sequence[Fraction]) -> float:
     return -float(m / (1 - _DECAYS[0] ** steps)) / math.sqrt(v / (1 - _DECAYS[1] ** steps))
 
 
+@check(
+    Route.PROPERTY,
+    "gradients of one entry over one to six steps, exact moving averages, beta 0.9 and 0.999",
+    is_direct=True,
+)
 def _adam_searched(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -154,24 +159,17 @@ def _torch_steps(name: str) -> tuple[tuple[tuple[Fraction, ...], float], ...]:
     return tuple(steps)
 
 
+@check(
+    Route.MEASURED, "torch.optim.Adam and AdamW (no weight decay), eps 0: five entries over four steps", is_direct=True
+)
 def _adam_in_torch(s: Values) -> list[bool | None]:
     steps = [pair for name in ("Adam", "AdamW") for pair in _torch_steps(name)]
     return [_agrees(s, step, gradients[-1]) for gradients, step in steps if _allows(s, gradients)]
 
 
 _ADAM_CHECKS = (
-    check(
-        Route.PROPERTY,
-        "gradients of one entry over one to six steps, exact moving averages, beta 0.9 and 0.999",
-        _adam_searched,
-        is_direct=True,
-    ),
-    check(
-        Route.MEASURED,
-        "torch.optim.Adam and AdamW (no weight decay), eps 0: five entries over four steps",
-        _adam_in_torch,
-        is_direct=True,
-    ),
+    _adam_searched,
+    _adam_in_torch,
 )
 _AT_FIRST = Values.of("Delta theta = {entry} at the first step, eps 0", entry=-eta * sign_g, most_steps=1, r=0)
 _EVERY = Values.of("Delta theta is approximately {entry} at every step", entry=-eta * sign_g, most_steps=oo, r=oo)
@@ -185,7 +183,6 @@ _STEADY = Values.of(
 _S1_30 = Claim(
     id="S1-30",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, second paragraph",
     quote=r"For Adam-type optimizers, the update amount at each step is approximately $\Delta\boldsymbol{\theta}=-\eta"
     r"\,\text{sign}(" + _GRAD + r")$",
@@ -215,7 +212,6 @@ _S1_30 = Claim(
             expected=Verdict.CONDITIONAL,
         ),
     ),
-    expected=Verdict.CONDITIONAL,
     finding=Finding(
         "Su: Adam's step is -eta sign(g) at the first step; later one only while the gradient keeps its sign and size",
         rank=270,
@@ -226,7 +222,6 @@ _ADAM = Values.of(change=-eta * l1_g)
 _S1_31 = claim(
     "S1-31",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, second paragraph",
     quote=r"so $\Delta\mathcal{L} \approx -\eta\Vert" + _GRAD + r"\Vert_1$.",
     summary="the step -eta sign(g) changes the loss by -eta ||g||_1 to first order",
@@ -318,6 +313,7 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
     )
 
 
+@check(Route.PROOF, "degrees of the published map, by scaling it symbolically")
 def _degrees_by_map(s: Values) -> list[bool | None]:
     from theory.optimizers import optimizer as published
 
@@ -325,6 +321,7 @@ def _degrees_by_map(s: Values) -> list[bool | None]:
     return [algebra.equal(S(2) ** s["gradient"], S(2) ** lamb.gradient_degree), lamb.parameter_degree == s["parameter"]]
 
 
+@check(Route.NUMERIC, "degrees of the printed map at six entries", is_direct=True)
 def _degrees_by_hand(s: Values) -> list[bool | None]:
     """The printed step at a gradient, then at a parameter, three times as large."""
     step, three = _MAPS["lamb"][0], Integer(3)
@@ -342,7 +339,6 @@ _LAMB_PUBLISHED = Values.of(step=_MAPS["lamb"][0] / sqrt(n), loss=_MAPS["lamb"][
 _S1_34 = Claim(
     id="S1-34",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, third paragraph, and the summary's LAMB row",
     quote=r"For LAMB-type optimizers, the update amount at each step is approximately "
     r"$\Delta\boldsymbol{\theta}=-\eta\Vert\boldsymbol{\theta}\Vert\,\text{sign}(\nabla_{\boldsymbol{\theta}}"
@@ -366,8 +362,8 @@ _S1_34 = Claim(
             name="as magnitudes in N",
             statement=_DEGREES,
             checks=(
-                check(Route.PROOF, "degrees of the published map, by scaling it symbolically", _degrees_by_map),
-                check(Route.NUMERIC, "degrees of the printed map at six entries", _degrees_by_hand, is_direct=True),
+                _degrees_by_map,
+                _degrees_by_hand,
             ),
             mutants=(
                 Mutant(name="Adam's degrees", statement=_DEGREES.with_(parameter=0)),
@@ -379,7 +375,6 @@ _S1_34 = Claim(
         Cell(table="su-optimizers", where=(("optimizer", "lamb"),), column=column, printed=text)
         for column, text in (("update", "-eta*||theta||*sign(g)"), ("loss_change", "-eta*||theta||*||g||_1"))
     ),
-    expected=Verdict.MISPRINT,
     finding=Finding("Su: LAMB's step has ||theta||/sqrt(n) for a matrix of n entries, not ||theta||", rank=80),
 )
 
@@ -424,7 +419,6 @@ _MAP_TEXT = {"sgd": ("-eta*g", "-eta*||g||^2"), "adam": ("-eta*sign(g)", "-eta*|
 _S1_37 = Claim(
     id="S1-37",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, the summary's table",
     quote=r"Optimizer | $\Delta\boldsymbol{\theta}$ | $\Delta\mathcal{L}$ | $\alpha$ | $\lambda$ |",
     summary="the three rows satisfy lambda/alpha = (2N)^(-1/2), lambda/alpha = (2N)^(-1), lambda^2/alpha = (2N)^(-1)",
@@ -452,6 +446,7 @@ _S1_37 = Claim(
 # ---------------------------------------------------------------- S1-36: LAMB
 
 
+@check(Route.PROOF, "||Delta theta||/||theta|| of the published map on a matrix of symbols")
 def _relative_by_map(s: Values) -> list[bool | None]:
     from sympy import Matrix, symbols
 
@@ -485,6 +480,15 @@ def _relative_steps() -> tuple[float, ...]:
     return tuple(ratios)
 
 
+@check(
+    Route.MEASURED,
+    "LAMB as published, with weight decay and eps, norms matrix by matrix: four steps of three DeepNorm "
+    "networks of other alpha and lambda; theta != 0 is needed (the article's own printed step would give eta "
+    "sqrt(n): S1-34). AdaFactor, named beside LAMB, steps by eta max(RMS(theta), eps_2), eps_2 = 10^-3, "
+    "times a direction clipped to a root mean square of at most 1: relative to theta eta at most where "
+    "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
+    is_direct=True,
+)
 def _relative_measured(s: Values) -> list[bool | None]:
     printed = float(s["relative"].subs({eta: 1, n: 256}))
     return [abs(ratio / printed - 1) < ROUNDING for ratio in _relative_steps()]
@@ -494,24 +498,14 @@ _RELATIVE = Values.of(relative=eta)
 _S1_36 = claim(
     "S1-36",
     kind=Kind.RESULT,
-    source="su",
     locator=f"{_SECTION}, third paragraph",
     quote=r"the relative update amount at each step is the same (equal to the learning rate $\eta$), and it will not "
     r"change regardless of how $\alpha, \lambda$ are adjusted.",
     summary="under LAMB the relative update of every matrix is eta, whatever alpha and lambda are",
     statement=_RELATIVE,
     checks=(
-        check(Route.PROOF, "||Delta theta||/||theta|| of the published map on a matrix of symbols", _relative_by_map),
-        check(
-            Route.MEASURED,
-            "LAMB as published, with weight decay and eps, norms matrix by matrix: four steps of three DeepNorm "
-            "networks of other alpha and lambda; theta != 0 is needed (the article's own printed step would give eta "
-            "sqrt(n): S1-34). AdaFactor, named beside LAMB, steps by eta max(RMS(theta), eps_2), eps_2 = 10^-3, "
-            "times a direction clipped to a root mean square of at most 1: relative to theta eta at most where "
-            "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
-            _relative_measured,
-            is_direct=True,
-        ),
+        _relative_by_map,
+        _relative_measured,
     ),
     mutants=(
         *broken(_RELATIVE),
@@ -540,7 +534,6 @@ def _under_adam(scheme: str) -> Part:
 _S1_49 = Claim(
     id="S1-49",
     kind=Kind.RESULT,
-    source="su",
     locator=f"{_SECTION}, first paragraph",
     quote="The original paper states: “We derive on SGD and then verify that it also works reasonably well on Adam,” "
     "but theoretically, they are not completely universal.",
@@ -562,7 +555,6 @@ _S1_49 = Claim(
             expected=Verdict.UNDECIDED,
         ),
     ),
-    expected=Verdict.UNDECIDED,
 )
 
 CLAIMS: tuple[Claim, ...] = (_S1_30, _S1_31, _S1_32, _S1_33, _S1_34, _S1_35, _S1_36, _S1_37, _S1_49)

@@ -32,6 +32,11 @@ def _sublayers_of_architecture() -> dict[str, Expr]:
     return {"count": side.num_sublayers}
 
 
+@check(
+    Route.ARITHMETIC,
+    "self-attentions and FFNs counted in torch.nn.TransformerEncoder of 1, 2 and 3 layers",
+    is_direct=True,
+)
 def _count_modules(s: Values) -> list[bool | None]:
     """torch's own Transformers of 1 to 3 layers: self-attentions and FFNs in them."""
     import torch
@@ -50,7 +55,6 @@ _COUNT = Values.of(count=2 * N)
 _S1_21 = claim(
     "S1-21",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, first paragraph",
     quote=r"a Transformer model with $N$ layers generally means $N$ Self-Attention layers plus $N$ FFN layers, so "
     r"strictly speaking, the number of layers is $2N$.",
@@ -58,12 +62,7 @@ _S1_21 = claim(
     statement=_COUNT,
     checks=(
         derived("sublayers of an encoder of N layers", _sublayers_of_architecture, route=Route.ARITHMETIC),
-        check(
-            Route.ARITHMETIC,
-            "self-attentions and FFNs counted in torch.nn.TransformerEncoder of 1, 2 and 3 layers",
-            _count_modules,
-            is_direct=True,
-        ),
+        _count_modules,
     ),
     mutants=(*broken(_COUNT), Mutant(name="with cross-attention", statement=_COUNT.with_(count=3 * N))),
 )
@@ -114,6 +113,12 @@ def _last_power(sizes: tuple[float, ...]) -> float:
     return math.log2(sizes[-1] / sizes[-2]) / (_EXPONENTS[-1] - _EXPONENTS[-2])
 
 
+@check(
+    Route.MEASURED,
+    "dL/dlambda by autograd through an FFN and an attention sublayer with LayerNorm: the powers of lambda "
+    "and alpha at lambda = 2^-20, at alpha = 2^20",
+    is_direct=True,
+)
 def _probe_slopes(s: Values) -> list[bool | None]:
     """By degrees of the printed order in lambda and in alpha, and of the measured derivative."""
     two = S(2)
@@ -129,7 +134,6 @@ _PROBE = Values.of(gradient=lam / alpha)
 _S1_22 = claim(
     "S1-22",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, first equation",
     quote=r"$$ \frac{\partial \mathcal{L}}{\partial \lambda} = \mathcal{O}\left(\frac{\lambda}{\alpha}\right) $$",
     summary="one lambda for all matrices: every dL/dlambda is O(lambda/alpha)",
@@ -137,13 +141,7 @@ _S1_22 = claim(
     statement=_PROBE,
     checks=(
         derived("the gradient of either matrix of a branch lambda^2/alpha", _magnitude),
-        check(
-            Route.MEASURED,
-            "dL/dlambda by autograd through an FFN and an attention sublayer with LayerNorm: the powers of lambda "
-            "and alpha at lambda = 2^-20, at alpha = 2^20",
-            _probe_slopes,
-            is_direct=True,
-        ),
+        _probe_slopes,
     ),
     mutants=(
         Mutant(name="lambda^2", statement=_PROBE.with_(gradient=lam**2 / alpha)),
@@ -169,7 +167,6 @@ _RATIOS = Values.of(ratio=(4 * N) ** -HALF, other=TWO_N**-HALF)
 _S1_24 = claim(
     "S1-24",
     kind=Kind.REMARK,
-    source="su",
     locator=f"{_SECTION}, first paragraph",
     quote=r"The scaling in the original paper is looser, yielding $\lambda/\alpha = 1/\sqrt{4N}$, which is equivalent "
     "in terms of magnitude.",
@@ -226,7 +223,6 @@ def _alternative(id_: str, select: str, statement: Values, locator: str, quote: 
     return claim(
         id_,
         kind=Kind.RESULT,
-        source="su",
         locator=f"{_SECTION}, {locator}",
         quote=quote,
         summary=summary,
@@ -325,7 +321,6 @@ _RELATIVE = Values.of(low=TWO_N**-HALF, middle=TWO_N**-QUARTER, high=1)
 _S1_28 = claim(
     "S1-28",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, last paragraph",
     quote=r"It maintains the gradient scaled to $(2N)^{-1/2}$ of its original value while making the initial learning "
     "pace slightly slower, but not too slow, implicitly acting as a Warmup.",
@@ -352,7 +347,6 @@ _GRADIENTS = Values.of(symmetric=TWO_N**-HALF, alpha_one=TWO_N**-HALF, lambda_on
 _S1_29 = claim(
     "S1-29",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, last paragraph",
     quote=r"It maintains the gradient scaled to $(2N)^{-1/2}$ of its original value",
     summary="all three solutions scale the gradient to (2N)^(-1/2)",

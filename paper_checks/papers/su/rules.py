@@ -14,7 +14,7 @@ import numpy as np
 from sympy import Expr, Rational, S, log
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, claim, worst
+from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.su.sublayers import measured, shown
 from paper_checks.routes import algebra
@@ -168,7 +168,6 @@ def constraint(id_: str, optimizer: str, text: str, printed: Expr, locator: str,
     return claim(
         id_,
         kind=Kind.STEP,
-        source="su",
         locator=locator,
         quote=quote,
         summary=f"under {optimizer} the number of layers cancels where {text}",
@@ -233,12 +232,10 @@ def solution(
     return Claim(
         id=id_,
         kind=Kind.RESULT,
-        source="su",
         locator=locator,
         quote=quote,
         summary="under {} alpha = {}, lambda = {}".format(optimizer, *TABLE_TEXTS[optimizer]),
         uses=uses,
         parts=parts,
-        expected=worst(part.expected for part in parts),
         **rest,
     )

@@ -53,6 +53,7 @@ _EXPLAIN = "depthlaw explain S1-18"
 _SOFTMAX = Values.of(inside=lam_q * lam_k, outside=lam_v * lam_o / alpha)
 
 
+@check(Route.PROOF, "two tokens of width two, as polynomials, any softmax", is_direct=True)
 def _attention_symbolic(s: Values) -> list[bool | None]:
     """Two tokens, width two: the softmax's argument, and what any softmax P of it multiplies."""
     x, p = scratch_matrix("x", 2, 2), scratch_matrix("P", 2, 2)
@@ -62,6 +63,7 @@ def _attention_symbolic(s: Values) -> list[bool | None]:
     return [bool(entry.expand() == 0) for entry in (*argument, *branch)]
 
 
+@check(Route.MEASURED, "torch, six tokens, powers of two: the same floating-point numbers", is_direct=True)
 def _attention_scaled(s: Values) -> list[bool | None]:
     """Powers of two, as for the FFN: attention with W against attention with U."""
     import torch
@@ -82,7 +84,6 @@ def _attention_scaled(s: Values) -> list[bool | None]:
 _S1_17 = claim(
     "S1-17",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, second equation",
     quote=r"\lambda_v\lambda_o \sigma (\lambda_q\lambda_k\boldsymbol{x}_l \boldsymbol{U}_q\boldsymbol{U}_k^{\top}"
     r"\boldsymbol{x}_l^{\top})\boldsymbol{x}_l\boldsymbol{U}_v\boldsymbol{U}_o/\alpha",
@@ -90,13 +91,8 @@ _S1_17 = claim(
     uses=("S1-06",),
     statement=_SOFTMAX,
     checks=(
-        check(Route.PROOF, "two tokens of width two, as polynomials, any softmax", _attention_symbolic, is_direct=True),
-        check(
-            Route.MEASURED,
-            "torch, six tokens, powers of two: the same floating-point numbers",
-            _attention_scaled,
-            is_direct=True,
-        ),
+        _attention_symbolic,
+        _attention_scaled,
     ),
     mutants=(
         Mutant(name="all outside", statement=_SOFTMAX.with_(inside=1, outside=lam_q * lam_k * lam_v * lam_o / alpha)),
@@ -262,6 +258,11 @@ def _covers(s: Values, regime: str) -> bool:
     return s["regime"] in (regime, EVERY)
 
 
+@check(
+    Route.PROOF,
+    "exact limits: T >> d, where xbar = lambda_q lambda_k u, linear in all four scalars; d >> T, two tokens",
+    is_direct=True,
+)
 def _ratio_exactly(s: Values) -> Answers:
     """T -> oo at fixed d, where xbar is the tilted mean; d -> oo with two tokens."""
     limits: dict[str, Expr] = {}
@@ -297,6 +298,12 @@ def _ratio_exactly(s: Values) -> Answers:
     )
 
 
+@check(
+    Route.MEASURED,
+    "a real layer by autograd, averaged over what arrives; where T >> 1 softmax averages of real tokens, 32 "
+    "queries each: d xbar/d lambda_q and xbar",
+    is_direct=True,
+)
 def _ratio_measured(s: Values) -> Answers:
     """Where the exact limits are far off, as of unscaled logits at T >> e^d, nothing is measured."""
     numbers: dict[str, str] = {}
@@ -342,19 +349,8 @@ def _example(s: Values, numbers: dict[str, str]) -> dict[str, Any]:
 
 
 _ONE_LAYER = (
-    check(
-        Route.PROOF,
-        "exact limits: T >> d, where xbar = lambda_q lambda_k u, linear in all four scalars; d >> T, two tokens",
-        _ratio_exactly,
-        is_direct=True,
-    ),
-    check(
-        Route.MEASURED,
-        "a real layer by autograd, averaged over what arrives; where T >> 1 softmax averages of real tokens, 32 "
-        "queries each: d xbar/d lambda_q and xbar",
-        _ratio_measured,
-        is_direct=True,
-    ),
+    _ratio_exactly,
+    _ratio_measured,
 )
 _SCALED = Values.of(
     "one layer, gain 1, {logits}, {regime}: squares of {measure} from {low} to {high}",
@@ -405,12 +401,23 @@ def _effect(factor: str, regime: str, *, is_scaled: bool) -> float:
     return float(effects[factor]().subs({_s: 1 if is_scaled else 8, _d: 64}))
 
 
+@check(
+    Route.PROOF,
+    "T >> d: softmax and linear weights give one average, u, and one ratio, 1; a common part of the tokens divides "
+    "it. d >> T, two tokens: s^2/(2 + s^2) with linear weights, beside which softmax's ratio goes as 1/s",
+    is_direct=True,
+)
 def _cause_exactly(s: Values) -> list[bool | None]:
     """T >> d: linear weights make the same average of normal tokens as softmax; a common part stays in xbar alone."""
     is_scaled, regimes = s["logits"] == SCALED, (regime for regime in (LONG, WIDE) if _covers(s, regime))
     return [_effect(s["factor"], regime, is_scaled=is_scaled) >= _TEN for regime in regimes]
 
 
+@check(
+    Route.MEASURED,
+    "a real layer by autograd, d = 64: (dL/dlambda_q)^2 over (dL/dlambda_v)^2 with the factor and without",
+    is_direct=True,
+)
 def _cause_measured(s: Values) -> Answers:
     """At T = d where logits are over sqrt(d); at T = 8, d = 64 where not, for T >> e^d is out of reach."""
     is_scaled = s["logits"] == SCALED
@@ -442,19 +449,8 @@ _CAUSE = Values.of(
 )
 _CAUSE_UNSCALED = _CAUSE.with_(logits=UNSCALED)
 _CAUSES = (
-    check(
-        Route.PROOF,
-        "T >> d: softmax and linear weights give one average, u, and one ratio, 1; a common part of the tokens divides "
-        "it. d >> T, two tokens: s^2/(2 + s^2) with linear weights, beside which softmax's ratio goes as 1/s",
-        _cause_exactly,
-        is_direct=True,
-    ),
-    check(
-        Route.MEASURED,
-        "a real layer by autograd, d = 64: (dL/dlambda_q)^2 over (dL/dlambda_v)^2 with the factor and without",
-        _cause_measured,
-        is_direct=True,
-    ),
+    _cause_exactly,
+    _cause_measured,
 )
 
 
@@ -497,6 +493,11 @@ def _allows(s: Values, power: Interval) -> bool | None:
     return power.within(float(s["least"]), float(s["greatest"]))
 
 
+@check(
+    Route.MEASURED,
+    "real Transformers, width 32, 16 tokens, q and k at gain 1: the share at both depths, and its power",
+    is_direct=True,
+)
 def _shares_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers, over = {}, {}
@@ -517,6 +518,11 @@ def _shares_measured(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=example if over else None)
 
 
+@check(
+    Route.PROOF,
+    "gains that shrink: the share's power is that of the gain squared, -1/2 or -1; nothing is said of gain 1",
+    is_direct=True,
+)
 def _shares_by_gains(s: Values) -> list[bool | None]:
     """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
     answers: list[bool | None] = []
@@ -528,6 +534,10 @@ def _shares_by_gains(s: Values) -> list[bool | None]:
     return answers
 
 
+@check(
+    Route.KERNEL,
+    "Transformers at infinite width, 16 tokens, q and k at gain 1, N = 4 to 1,000: the share, and its power",
+)
 def _shares_by_kernel(s: Values) -> Answers:
     if s["logits"] != SCALED:
         raise LookupError("the kernel rung has logits over sqrt(d)")
@@ -549,33 +559,18 @@ def _shares_by_kernel(s: Values) -> Answers:
 
 
 _SHARES = (
-    check(
-        Route.PROOF,
-        "gains that shrink: the share's power is that of the gain squared, -1/2 or -1; nothing is said of gain 1",
-        _shares_by_gains,
-        is_direct=True,
-    ),
-    check(
-        Route.MEASURED,
-        "real Transformers, width 32, 16 tokens, q and k at gain 1: the share at both depths, and its power",
-        _shares_measured,
-        is_direct=True,
-    ),
+    _shares_by_gains,
+    _shares_measured,
 )
 _SHARES_OF_SCALED = (
     *_SHARES,
-    check(
-        Route.KERNEL,
-        "Transformers at infinite width, 16 tokens, q and k at gain 1, N = 4 to 1,000: the share, and its power",
-        _shares_by_kernel,
-    ),
+    _shares_by_kernel,
 )
 _CONSTANT, _SQUARED = {"least": 0, "greatest": 0, "most": 1}, {"least": -2, "greatest": -2, "most": 1}
 
 _S1_18 = Claim(
     id="S1-18",
     kind=Kind.STEP,
-    source="su",
     locator=_SECTION,
     quote=r"Due to the presence of softmax, the gradients of $\lambda_q, \lambda_k$ themselves will be very small and "
     "will not significantly affect the final update amount.",
@@ -683,7 +678,6 @@ _S1_18 = Claim(
             ),
         ),
     ),
-    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: the gradients of lambda_q, lambda_k are not small because of softmax: at logits over sqrt(d) "
         "they are as large as v's in one layer. In stacks at that scale their share does fall, since tokens "
@@ -698,7 +692,6 @@ _S1_18 = Claim(
 _S1_19 = Claim(
     id="S1-19",
     kind=Kind.STEP,
-    source="su",
     locator=f"{_SECTION}, third equation",
     quote=r"\frac{\partial \boldsymbol{z}_{l+1}}{\partial \lambda_v} = \frac{\partial \mathcal{L}}{\partial "
     r"\boldsymbol{x}_{l+1}}\frac{\partial \boldsymbol{x}_{l+1}}{\partial \boldsymbol{z}_{l+1}}\frac{\lambda_o \sigma "
@@ -718,7 +711,6 @@ _BOUNDED = _TENTH.with_(min_cosine=S.Zero, max_tokens=100)
 _S1_20 = Claim(
     id="S1-20",
     kind=Kind.STEP,
-    source="su",
     locator=_SECTION,
     quote="Generally, the vectors before and after averaging will be of the same order of magnitude",
     summary="a softmax average of tokens has their order of magnitude (read: within a factor of ten)",
@@ -749,7 +741,6 @@ _S1_20 = Claim(
             expected=Verdict.CONDITIONAL,
         ),
     ),
-    expected=Verdict.CONDITIONAL,
     finding=Finding(
         "Su: averaging tokens keeps their magnitude where they are correlated, or few of them carry the "
         "weight; T independent ones with equal weights lose a factor sqrt(T)",
