@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import (
-    EXPERIMENTS,
-    SCALES,
-    BadInputError,
-    Json,
-    count,
-    flag,
-    named,
-    one_of,
-    option,
-    refusing,
-    written_file,
-)
-from paper_checks.cli.output import Page, print_json
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, argument, flag, named, option, refusing, whole
+from paper_checks.cli.output import Page, grid, print_json, say
 from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from paper_checks.claims.claim import Evidence
     from paper_checks.experiments.base import Arm, Book, Experiment, Ran
 
@@ -43,31 +30,34 @@ _WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 
 def run(
-    name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
     place: Place,
-    plan: Annotated[bool, flag("--plan", "Say what would be run, and how many seeds decide.")] = False,
-    seeds: Annotated[  # from 1000 on they are the pilot's
-        int | None, option("Instead of what the plan says.", "K", read=count, most=1000)
-    ] = None,
-    scale: Annotated[
-        str, named("small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", SCALES)
-    ] = "small",
-    from_record: Annotated[
-        bool, flag("--from-record", "Begin with the project's own runs, which this Python's data fit.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        option("Also write the runs as JSON Lines, as the project's record is.", "FILE", read=written_file),
-    ] = None,
-    as_json: Json = False,
+    name: str = argument(
+        f"The experiment: {options.EXPERIMENTS}.", "NAME", REQUIRED, complete=options.one_of(options.EXPERIMENTS)
+    ),
+    plan: bool = flag("--plan", "Only say what would be run, and how many seeds decide."),
+    seeds: int | None = whole(  # from 1000 on they are the pilot's
+        "The number of seeds, instead of what the plan says.", "K", most=1000
+    ),
+    scale: str = named(
+        "The size of the runs: small, for two cores, or large, for a GPU (512 wide, 20 times as long, bfloat16).",
+        options.SCALES,
+        "small",
+    ),
+    from_record: bool = flag("--from-record", "Begin with the project's own runs, which this Python's data fit."),
+    export: Path | None = option(
+        "Also write the runs to this file, as JSON Lines, as the project's record is.",
+        "FILE",
+        read=options.written_file,
+    ),
+    as_json: bool = options.JSON,
 ) -> int:
     """Train what decides the claims that only training can decide, and say what it decides.
 
-    stable-rates: the largest learning rate at which each scheme trains, by
-    depth, and whether the update at initialisation predicts it. warmup:
-    translation at 18 layers on either side. thousand-layers: who trains there,
-    and how far. own-row: each optimizer with its own row of the table and with
-    the others'. TRAINING.md has what the project found.
+    stable-rates finds the largest learning rate at which each scheme trains, by
+    depth, and asks whether the update at initialisation predicts it. warmup
+    trains translation at 18 layers on either side. thousand-layers asks who
+    trains there, and how far. own-row trains each optimizer with its own row of
+    Su's table and with the others'. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from paper_checks import experiments
@@ -94,15 +84,15 @@ def run(
 
     with refusing():
         where = choose_device(place.device)
-    said: list[str] = []
+    told: list[str] = []
 
-    def say(text: str) -> None:
-        said.append(text)
-        _say(text)
+    def tell(text: str) -> None:
+        told.append(text)
+        say(text)
 
     with refusing(), kept_runs(path) as kept:
         if from_record:
-            _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
+            say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)
         if plan:
             _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
@@ -117,19 +107,20 @@ def run(
                 at_once=2 * place.num_workers,
                 device=where,
                 device_name=device_name(where),
-                say=say,
+                say=tell,
                 advance=advance,
             )
         say_of_others(kept, (trial.named() for trial in book.trials))
         if export is not None:
-            _say(f"{write_runs(kept, export)} runs written to {export}")
+            say(f"{write_runs(kept, export)} runs written to {export}")
     answer = _answer(experiment, book, ran, path)
     if as_json:
         print_json(answer)
     else:
-        _show(answer, has_plan=not (_is_one_screen() and answer["plan"] in said))
+        is_one_screen = sys.stdout.isatty() and sys.stderr.isatty()
+        _show(answer, has_plan=not (is_one_screen and answer["plan"] in told))
     for line in dict.fromkeys(ran.failed.values()):
-        _say(f"a run failed: {line}")
+        say(f"a run failed: {line}")
     return 1 if ran.failed else 0
 
 
@@ -140,15 +131,6 @@ def _record(name: str, scale: str) -> Path:
     if scale != "small" or not path.exists():
         raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
     return path
-
-
-def _say(text: str) -> None:
-    print(f"depthlaw: {text}", file=sys.stderr)
-
-
-def _is_one_screen() -> bool:
-    """Whether what is said on standard error stands above the answer."""
-    return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 @contextmanager
@@ -174,28 +156,23 @@ def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[st
     from paper_checks.claims.claim import Check, Route, perform
     from paper_checks.routes.questions import QUESTIONS
 
-    def evidence(statement: Any) -> Evidence:
-        check = Check(route=Route.MEASURED, run=lambda one: one.evidence(book), is_direct=True)
-        return perform(check, statement)
+    def answered(statement: Any) -> dict[str, Any]:
+        check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book), is_direct=True)
+        evidence: Evidence = perform(check, statement)
+        return {
+            "statement": statement.text,
+            "answer": _WORDS[evidence.verdict.value],
+            "numbers": dict(evidence.numbers),
+            "how": evidence.detail,
+        }
 
-    questions = []
-    for statement in QUESTIONS[experiment.name]:
-        found = evidence(statement)
-        questions.append(
-            {
-                "statement": statement.text,
-                "answer": _WORDS[found.verdict.value],
-                "numbers": dict(found.numbers),
-                "how": found.detail,
-            }
-        )
     return document(
         experiment=experiment.name,
         question=experiment.question,
         claims=list(experiment.claims),
         plan=_plan_text(experiment, book),
         arms=[_arm(arm, book) for arm in experiment.arms],
-        questions=questions,
+        questions=[answered(statement) for statement in QUESTIONS[experiment.name]],
         runs={
             "done": ran.done,
             "found": len(book) - ran.done,
@@ -218,7 +195,7 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
     results = [result for seed in seeds for result in arm.tried(book, seed).values()]
     num_under_way = sum(len(arm.tried(book, seed)) for seed in there if seed not in seeds)
     updates = [result.looks[0].update["update"] for result in results if result.looks]
-    found: dict[str, Any] = {
+    about: dict[str, Any] = {
         "arm": arm.name,
         "num_seeds": len(seeds),
         "num_runs": len(results),
@@ -227,8 +204,8 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
         "update": updates[0] if updates else None,
     }
     if arm.grid:
-        return found | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
-    return found | {"held_out": [result.held_out for result in results]}
+        return about | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
+    return about | {"held_out": [result.held_out for result in results]}
 
 
 def _is_pilot_done(experiment: Experiment, book: Book) -> bool:
@@ -273,11 +250,9 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
 
 def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     """Arms that are alike but for scheme, optimizer, depth and learning rate."""
-    from collections import Counter
-
     names = ("shape", "d_model", "num_steps", "batch_size", "num_tokens")
-    found = Counter(tuple(vars(arm.trial)[name] for name in names) for arm in arms)
-    return [{"num_arms": number, **dict(zip(names, group, strict=True))} for group, number in found.items()]
+    alike = Counter(tuple(vars(arm.trial)[name] for name in names) for arm in arms)
+    return [{"num_arms": number, **dict(zip(names, group, strict=True))} for group, number in alike.items()]
 
 
 def _num_runs(arms: Sequence[Arm]) -> tuple[int, int]:
@@ -301,21 +276,12 @@ def _number(number: int, what: str) -> str:
 
 
 def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
-    from rich.table import Table
-
     page = Page()
     page.say(answer["question"])
     if has_plan:
         page.say(answer["plan"])
-    table = Table(title=None)
-    for name in ("arm", "seeds", "trained", "what came of it"):
-        table.add_column(name, overflow="fold")
-    for arm in answer["arms"]:
-        trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
-        under_way = f"{_number(arm['num_under_way'], 'run')}, not finished" if arm["num_under_way"] else ""
-        came_of = "; ".join(part for part in (_came_of(arm), under_way) if part)
-        table.add_row(arm["arm"], str(arm["num_seeds"]), trained, came_of)
-    page.show(table)
+    heads = ("arm", "seeds", "trained", "what came of it")
+    page.show(grid(heads, map(_cells, answer["arms"]), heads))
     for question in answer["questions"]:
         page.say(f"{question['answer']:>4}  {question['statement']}")
         for name, value in question["numbers"].items():
@@ -325,17 +291,15 @@ def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
     page.say_where(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.")
 
 
-def _came_of(arm: Mapping[str, Any]) -> str:
-    import math
-
-    if "largest_rates" in arm:
-        rates = [rate for rate in arm["largest_rates"] if rate is not None]
-        none = len(arm["largest_rates"]) - len(rates)
-        said = f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}" if rates else ""
-        return "; ".join(part for part in (said, f"none at {none} seeds" if none else "") if part)
-    return _mean(arm["held_out"])
-
-
-def _mean(losses: Sequence[float | None]) -> str:
-    finite = [loss for loss in losses if loss is not None]
-    return f"held-out loss {sum(finite) / len(finite):.3f}" if finite else ""
+def _cells(arm: Mapping[str, Any]) -> list[str]:
+    came_of = []
+    if rates := [rate for rate in arm.get("largest_rates", ()) if rate is not None]:
+        came_of.append(f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}")
+    if num_none := arm.get("largest_rates", []).count(None):
+        came_of.append(f"none at {num_none} seeds")
+    if losses := [loss for loss in arm.get("held_out", ()) if loss is not None]:
+        came_of.append(f"held-out loss {sum(losses) / len(losses):.3f}")
+    if arm["num_under_way"]:
+        came_of.append(f"{_number(arm['num_under_way'], 'run')}, not finished")
+    trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
+    return [arm["arm"], str(arm["num_seeds"]), trained, "; ".join(came_of)]

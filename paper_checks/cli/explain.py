@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, flag, one_claim
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, argument, flag
 from paper_checks.cli.output import print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
 from paper_checks.system.files import document
@@ -16,11 +15,7 @@ from paper_checks.system.files import document
 if TYPE_CHECKING:
     from paper_checks.verify.findings import Told
 
-EXAMPLES = (
-    "explain S1-34",
-    "explain LI-05 --mutants",
-    "explain DN-07 --json",
-)
+EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --json")
 Found = dict[str, Any]
 Line = tuple[str, str]
 """A text and its style; it is indented by the blanks that it begins with."""
@@ -33,15 +28,18 @@ TOLD = 2
 
 
 def run(
-    claim: Annotated[
-        str | None,
-        typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
-    ] = None,
-    full: Annotated[bool, flag("--full", "Also each statement, number and derivation.")] = False,
-    mutants: Annotated[bool, flag("--mutants", "Also break it on purpose and see red.")] = False,
-    as_json: Json = False,
+    claim: str | None = argument(
+        "The claim's id, such as DN-07; CLAIMS.md lists all.", "ID", complete=options.one_claim
+    ),
+    full: bool = flag("--full", "Also show each statement, number and step of the derivation."),
+    mutants: bool = flag("--mutants", "Also break the claim on purpose, and see that the check says so."),
+    as_json: bool = options.JSON,
 ) -> int:
-    """One claim: the verdict, what was found, what is printed, what holds instead, the counterexample."""
+    """Explain one claim: its verdict, what is printed, what holds instead, and a counterexample to try.
+
+    The claim is checked now, by every route that there is. The exit code is 1
+    where the verdict is not the expected one.
+    """
     if claim is None:
         raise BadInputError(
             "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "

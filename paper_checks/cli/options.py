@@ -1,9 +1,10 @@
-"""What a command line may say: names, numbers and files, and how an option of it is declared.
+"""The options of the command line: the names that they take, how what was typed is read, and how one is declared.
 
-A command is a function whose parameters are its options. Options that several commands share are the fields of a
-dataclass, and a parameter of that type stands for all of them. What is typed is read where it is declared: a command
-gets numbers and paths, and what cannot be read is refused before it begins, in one line that says what, where, and what
-is allowed. Only typer is imported here and by the modules of the commands, so that ``depthlaw --help`` answers at once.
+A command is a function whose parameters are its options, each with an ``option(...)`` where its default value stands.
+Options that several commands share are the fields of a dataclass, and a parameter of that type stands for all of them.
+A command gets numbers and paths: what cannot be read is refused before it begins, in one line that says what, where,
+and what is allowed. Only typer is imported here and by the modules of the commands, so that ``depthlaw --help`` answers
+at once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
 from html import unescape
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -194,24 +195,14 @@ def fraction(text: str, option: str) -> Fraction:
     raise BadInputError(f"{option} must be a number such as 0.25 or 1/4, not {_shown(text)}")
 
 
-def number(text: str, option: str) -> float:
-    return float(fraction(text, option))
-
-
-def between(text: str, option: str, least: float, most: float) -> float:
-    if not least <= (found := fraction(text, option)) <= most:
+def real(text: str, option: str, least: float = -1e300, most: float = 1e300) -> float:
+    if not least <= (number := fraction(text, option)) <= most:
         raise BadInputError(f"{option} lies between {least:g} and {most:g}, not at {text.strip()}")
-    return float(found)
+    return float(number)
 
 
-def positive(text: str, option: str) -> float:
-    if not 0 < (found := fraction(text, option)) < 10**9:
-        raise BadInputError(f"{option} is a positive number below 1e9, not {text.strip()}")
-    return float(found)
-
-
-def some_positive(text: str, option: str) -> list[float]:
-    return [positive(part, option) for part in entries(text)]
+def reals(text: str, option: str, least: float, most: float) -> list[float]:
+    return [real(part, option, least, most) for part in entries(text)]
 
 
 def power_law(text: str, option: str) -> tuple[Fraction, Fraction]:
@@ -333,67 +324,102 @@ def _shown(text: str) -> str:
 
 NETWORK, MORE = "The network", "What is shown, and where it goes"
 """Panels of a ``--help``."""
-Reader = Callable[..., Any]
-"""Reads what was typed after the option that is its second argument: one of the functions above."""
+REQUIRED = inspect.Parameter.empty
+
+
+class Declared(NamedTuple):
+    """What stands as the default value of a command's parameter, or of a field of a dataclass of options.
+
+    info: what typer knows of it. default: the value where it is left out, ``REQUIRED`` where it must not be. name: how
+    the user writes it, where that does not follow from the parameter's name.
+    """
+
+    info: Any
+    default: Any
+    name: str | None = None
 
 
 def option(
     text: str,
     metavar: str,
+    default: Any = None,
+    *,
+    read: Callable[..., Any] | None = None,
     panel: str | None = None,
     complete: Completion | None = None,
-    read: Reader | None = None,
     called: str | None = None,
     **limits: Any,
 ) -> Any:
-    """An option with a value. called: its name, where that is not the field's. limits: what else ``read`` is given."""
+    """An option with a value.
+
+    read: one of the functions above, which gets what was typed, the option's name and ``limits``. called: the option's
+    name, where it is not the parameter's.
+    """
 
     def reading(param: typer.CallbackParam, value: str | None) -> Any:
-        assert read is not None
-        return None if value is None else read(value, param.opts[0], **limits)
+        return None if read is None or value is None else read(value, param.opts[0], **limits)
 
-    callback = None if read is None else reading
-    given = () if called is None else (called,)
-    return typer.Option(
-        *given, help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete, callback=callback
+    info = typer.Option(
+        *([] if called is None else [called]),
+        help=text,
+        metavar=metavar,
+        rich_help_panel=panel,
+        autocompletion=complete,
+        callback=None if read is None else reading,
     )
+    return Declared(info, default, called)
 
 
-def named(text: str, known: str, panel: str | None = None) -> Any:
-    """An option whose value is one of a constant above."""
-    return option(text, "NAME", panel, one_of(known), one_name, known=known)
+def whole(text: str, metavar: str, default: Any = None, **rest: Any) -> Any:
+    """An option whose value is a whole number, up to a million where ``most`` says nothing else."""
+    return option(text, metavar, default, **{"read": count, "most": 10**6, **rest})
 
 
-def flag(name: str, text: str, panel: str | None = None) -> Any:
+def named(text: str, known: str, default: Any = None, **rest: Any) -> Any:
+    """An option whose value is one of a constant above, which the help lists where the text is no sentence."""
+    told = text if text.endswith(".") else f"{text}: {known}."
+    return option(told, "NAME", default, **{"read": one_name, "complete": one_of(known), "known": known, **rest})
+
+
+def flag(name: str, text: str, panel: str | None = None, *, default: bool = False) -> Any:
     """An option without a value."""
-    return typer.Option(name, help=text, rich_help_panel=panel)
+    return Declared(typer.Option(name, help=text, rich_help_panel=panel), default, name)
 
 
-Json = Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.")]
-Optimizer = Annotated[str, named(f"{OPTIMIZERS}.", OPTIMIZERS)]
-Activation = Annotated[str, named(f"{ACTIVATIONS}.", ACTIVATIONS)]
-NormKind = Annotated[str, named(f"{NORM_KINDS}.", NORM_KINDS)]
-Roles = Annotated[bool, flag("--roles", "A line for each role, and a panel of --plot.", MORE)]
-Plot = Annotated[Path | None, option("Draw it, log-log: .png, .svg or .pdf.", "FILE", MORE, read=plot_file)]
+def argument(text: str, metavar: str, default: Any = None, *, complete: Callable[[str], Any]) -> Any:
+    """A value that is given without an option's name."""
+    return Declared(typer.Argument(help=text, metavar=metavar, autocompletion=complete), default)
+
+
+JSON = flag("--json", "Print one JSON document to standard output, and nothing else.")
+OPTIMIZER = named("The optimizer", OPTIMIZERS, REQUIRED)
+ACTIVATION = named("The activation of the FFNs", ACTIVATIONS, "relu")
+NORM_KIND = named("The kind of norm", NORM_KINDS, "layernorm")
+ROLES = flag("--roles", "Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", MORE)
+PLOT = option(
+    "Draw the update against depth, log-log, to a .png, .svg or .pdf file.", "FILE", read=plot_file, panel=MORE
+)
+
+
+def device(panel: str) -> Any:
+    return named("Where it is computed: auto (a GPU where there is one), cpu or cuda.", DEVICES, "auto", panel=panel)
 
 
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command as typer reads it: an option for each field of a parameter whose type is a dataclass, and text for
-    what is read here."""
+    """The command as typer reads it: a parameter whose type is a dataclass becomes an option for each of its fields."""
+    hints = get_type_hints(command)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     plain: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, list[str]]] = {}
-    hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
-        if is_dataclass(kind := hints[name]):
-            inner = get_type_hints(kind, include_extras=True)
-            groups[name] = (kind, [field.name for field in fields(kind)])
-            plain += [_as_text(field.name, inner[field.name], field.default) for field in fields(kind)]
+        if name in groups:
+            types = get_type_hints(groups[name])
+            plain += [_for_typer(field, types[field], getattr(groups[name], field)) for field in _fields(groups[name])]
         else:
-            plain.append(_as_text(name, kind, parameter.default))
+            plain.append(_for_typer(name, hints[name], parameter.default))
 
     @wraps(command)
     def run(**given: Any) -> Any:
-        folded = {name: kind(**{field: given.pop(field) for field in of}) for name, (kind, of) in groups.items()}
+        folded = {name: kind(**{field: given.pop(field) for field in _fields(kind)}) for name, kind in groups.items()}
         return command(**folded, **given)
 
     run.__signature__ = inspect.Signature(plain)  # pyright: ignore[reportAttributeAccessIssue]
@@ -401,22 +427,24 @@ def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _for_typer(name: str, kind: Any, declared: Declared) -> inspect.Parameter:
+    """Typer sees text where what was typed is read here, and a default's text too."""
+    info, default, _ = declared
+    if info.callback is not None:
+        kind = str | None
+        default = default if default in (None, REQUIRED) else str(default)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
 def options_of(kind: type) -> dict[str, str]:
     """How the user writes each field of a dataclass of options."""
-    infos = {name: get_args(hint)[1] for name, hint in get_type_hints(kind, include_extras=True).items()}
-    given = {name: [info.default, *(info.param_decls or ())] for name, info in infos.items()}
-    return {
-        name: next((text for text in texts if isinstance(text, str)), f"--{name.replace('_', '-')}")
-        for name, texts in given.items()
-    }
+    return {name: getattr(kind, name).name or f"--{name.replace('_', '-')}" for name in _fields(kind)}
 
 
-def _as_text(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """Typer sees the text of what is read here, a default's too."""
-    default = inspect.Parameter.empty if default is MISSING else default
-    _, info = get_args(annotation)
-    if info.callback is not None:
-        annotation = Annotated[str | None if default is None else str, info]
-        if default not in (None, inspect.Parameter.empty):
-            default = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def defaults_of(kind: type) -> dict[str, Any]:
+    """What each field of a dataclass of options is where it is left out."""
+    return {name: getattr(kind, name).default for name in _fields(kind)}

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, flag, option
-from paper_checks.cli.output import Tell, print_json, progress, wide_console
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, flag, option
+from paper_checks.cli.output import Page, Tell, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
@@ -27,26 +26,25 @@ MOST_BYTES = 100_000_000
 
 
 def run(
-    out: Annotated[
-        str, option("The folder to write; made if absent, with those above it. Only a report is ever replaced.", "DIR")
-    ],
-    document_file: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="What `depthlaw verify --out FILE` wrote; without it, verifies first.", metavar="FILE"
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, flag("--quick", "Verify with the generated tables; measure nothing, try no mutants. About a minute.")
-    ] = False,
-    as_json: Json = False,
+    out: str = option(
+        "The folder to write, made if absent, with those above it. Only a report is ever replaced.", "DIR", REQUIRED
+    ),
+    document_file: str | None = option(
+        "The document that `depthlaw verify --out FILE` wrote. If left out, the claims are verified first.",
+        "FILE",
+        called="--from",
+    ),
+    quick: bool = flag(
+        "--quick", "Verify with the generated tables; measure nothing and try no mutants. It takes about a minute."
+    ),
+    as_json: bool = options.JSON,
 ) -> int:
-    """A static site of everything that was found: open its index.html, no server and no network needed.
+    """Write a static site of everything that was found. Open its index.html: it needs no server and no network.
 
-    Every printed statement typeset, with its verdict, evidence, derivation,
-    counterexample and figures; the graph of claims; the tables; predicted against
-    measured. Exit 1 where a verdict is not as expected: the site is written all
-    the same, and says so on its first page.
+    The site has every printed statement typeset, with its verdict, evidence,
+    derivation, counterexample and figures; the graph of claims; the tables; and
+    predictions beside measurements. The exit code is 1 where a verdict is not as
+    expected: the site is written all the same, and says so on its first page.
     """
     from paper_checks.report import folder, site
 
@@ -76,7 +74,7 @@ class _Stages:
     def __call__(self, what: str, done: float, total: float) -> None:
         self._shown(what, done, total)
         if what not in self._told and not sys.stderr.isatty():
-            print(f"depthlaw: {what}", file=sys.stderr, flush=True)
+            say(what)
         self._told.add(what)
 
 
@@ -130,9 +128,9 @@ def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
             )
         )
         return
-    console = wide_console()
+    page = Page()
     verdicts = ", ".join(f"{number} {verdict.value}" for verdict, number in found.counts.items() if number)
-    console.print(f"{summary.coverage}: {verdicts}", highlight=False, markup=False)
+    page.say(f"{summary.coverage}: {verdicts}")
     if not summary.as_expected:
-        console.print("Not all as expected; the overview says what.", style="red", highlight=False)
-    console.print(f"{len(pages)} pages; open {index}", highlight=False, markup=False, soft_wrap=True)
+        page.say("Not all as expected; the overview says what.", "red")
+    page.say_where(f"{len(pages)} pages; open {index}")

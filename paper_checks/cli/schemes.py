@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, refusing
-from paper_checks.cli.options import schemes as known_schemes
-from paper_checks.cli.output import Page, print_json
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, argument, refusing
+from paper_checks.cli.output import Page, grid, print_json
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from sympy import Expr
 
     from paper_checks.recipes.recipe import Recipe
     from theory.schemes import Scheme
 
-EXAMPLES = (
-    "schemes deepnorm",
-    "schemes su-adam",
-    "schemes gpt2 --json",
-    "schemes llama-3",
-)
+EXAMPLES = ("schemes deepnorm", "schemes su-adam", "schemes gpt2 --json", "schemes llama-3")
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
 _NORMS = {
     "pre": "before the branch",
@@ -38,21 +32,16 @@ _NORMS = {
 
 
 def run(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="One scheme or recipe, said in words; all by default.",
-            metavar="[NAME]",
-            autocompletion=known_schemes,
-        ),
-    ] = None,
-    as_json: Json = False,
+    name: str | None = argument(
+        "The scheme or recipe to describe; a table of all if left out.", "[NAME]", complete=options.schemes
+    ),
+    as_json: bool = options.JSON,
 ) -> None:
-    """What can be asked about by name: schemes and recipes.
+    """List the schemes and recipes that other commands take by name, or describe one of them.
 
     A scheme says where norms stand, what the residual weight and the init gains
     are, and who published it. A recipe is a published model as it is built and
-    initialised: block, standard deviations, input, with its source.
+    initialised: its block, standard deviations and input, with its source.
     """
     from paper_checks.recipes.catalogue import RECIPES
     from theory.schemes import SCHEMES, nearest, scheme
@@ -67,8 +56,7 @@ def run(
     if as_json:
         print_json(document(schemes=schemes, recipes=recipes))
     elif wanted is None:
-        _show_all(schemes)
-        _show_recipes(recipes)
+        _show_all(schemes, recipes)
     else:
         several = [*map(told, schemes), *map(told_recipe, recipes)]
         print("\n\n".join("\n".join(lines) for lines in several))
@@ -115,13 +103,6 @@ def told_recipe(recipe: dict[str, Any]) -> Iterator[str]:
     yield f"At its own size, {layers} layers of width {recipe['size']['d_model']}, and four times as deep:"
     yield f"  depthlaw predict --recipe {recipe['name']} --optimizer adamw \\"
     yield f"    --layers {layers},{4 * layers} --roles"
-
-
-def _show_recipes(recipes: list[dict[str, Any]]) -> None:
-    """Their names; one by one they are told in words."""
-    page = Page()
-    page.say(f"\nRecipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.")
-    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
 
 
 def entry(scheme: Scheme) -> dict[str, Any]:
@@ -223,21 +204,23 @@ def told(found: dict[str, Any]) -> Iterator[str]:
     yield f"  depthlaw predict --scheme {found['name']} --optimizer adamw --sublayers 8,64,512"
 
 
-def _show_all(found: list[dict[str, Any]]) -> None:
-    """With sources where the terminal is wide enough."""
-    from rich.table import Table
+def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> None:
+    """The schemes in a table, with sources where the terminal is wide enough, and the names of the recipes."""
+    page, heads = Page(), ["scheme", "norms", "what is not 1", "source"]
+    rows = [
+        (scheme["name"], ", ".join(scheme["norms"]) or "none", _differing(scheme), scheme["source"])
+        for scheme in schemes
+    ]
 
-    rows = [(one["name"], ", ".join(one["norms"]) or "none", _differing(one), one["source"]) for one in found]
-    tables = []
-    for heads in (("scheme", "norms", "what is not 1", "source"), ("scheme", "norms", "what is not 1")):
-        tables.append(Table(*heads, box=None, padding=(0, 1)))
-        for row in rows:
-            tables[-1].add_row(*row[: len(heads)])
-    page = Page()
-    page.show_whole(*([table] for table in tables))
+    def table(columns: list[str]) -> Table:
+        return grid(columns, (row[: len(columns)] for row in rows), heads, box=None, padding=(0, 1))
+
+    page.show_whole([table(heads)], [table(heads[:-1])])
     page.say(
         "a: residual weight; b: branch weight; c: input scale; gains: v, out, fc1, fc2.\n"
-        "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.",
+        "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.\n\n"
+        f"Recipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.\n"
+        "`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it."
     )
 
 

@@ -6,10 +6,11 @@ import csv
 import functools
 import io
 import sys
-from typing import Annotated, Any
+from typing import Any
 
-from paper_checks.cli.options import ACTIVATIONS, NORM_KINDS, BadInputError, Json, flag, named, one_table, option
-from paper_checks.cli.output import Page, print_json, progress
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, flag, named, option
+from paper_checks.cli.output import Page, grid, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
@@ -20,26 +21,29 @@ EXAMPLES = (
     "tables --derive --json",
 )
 Table = dict[str, Any]
+_NAMES = ("scheme", "optimizer", "architecture", "side")
+"""Columns of names that people copy: never broken."""
 SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 """One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
 
 
-_NAMES = ("scheme", "optimizer", "architecture", "side")
-"""Columns of names that people copy: never broken."""
-
-
 def run(
-    as_json: Json = False,
-    is_markdown: Annotated[bool, flag("--markdown", "Markdown tables.")] = False,
-    is_latex: Annotated[bool, flag("--latex", "LaTeX tabulars (needs amsmath).")] = False,
-    is_csv: Annotated[bool, flag("--csv", "Comma-separated values.")] = False,
-    derive: Annotated[bool, flag("--derive", "Derive now, whatever was generated before.")] = False,
-    write: Annotated[bool, flag("--write", "Derive, and rewrite the generated file.")] = False,
-    only: Annotated[str | None, option("One table, by id.", "ID", complete=one_table)] = None,
-    activation: Annotated[str, named("What `cross` shows to people.", ACTIVATIONS)] = "relu",
-    norm_kind: Annotated[str, named(f"What `cross` shows to people: {NORM_KINDS}.", NORM_KINDS)] = "layernorm",
+    as_json: bool = options.JSON,
+    is_markdown: bool = flag("--markdown", "Print Markdown tables."),
+    is_latex: bool = flag("--latex", "Print LaTeX tabulars, which need amsmath."),
+    is_csv: bool = flag("--csv", "Print comma-separated values."),
+    derive: bool = flag("--derive", "Derive the tables now, whatever was generated before."),
+    write: bool = flag("--write", "Derive the tables, and rewrite the generated file."),
+    only: str | None = option("Print one table only.", "ID", complete=options.one_table),
+    activation: str = named("The activation that `cross` shows to people", options.ACTIVATIONS, "relu"),
+    norm_kind: str = named("The kind of norm that `cross` shows to people", options.NORM_KINDS, "layernorm"),
 ) -> None:
-    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
+    """Print the theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer.
+
+    su-optimizers, su-prenorm, deepnet, magneto-gamma and bounds are the papers'
+    own tables, derived anew. cross has the leading order in depth of the update
+    of every scheme under every optimizer, activation and kind of norm.
+    """
     from paper_checks.verify import tables_file
 
     if as_json + is_markdown + is_latex + is_csv > 1:
@@ -47,11 +51,11 @@ def run(
     tables = None if derive or write else tables_file.stored()
     if tables is None:
         if not (derive or write):
-            print("depthlaw: theory has changed since the tables were generated; deriving them", file=sys.stderr)
+            say("theory has changed since the tables were generated; deriving them")
         tables = derive_with_progress()
     if write:
         tables_file.write(tables)
-        print(f"depthlaw: wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}", file=sys.stderr)
+        say(f"wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}")
     if only is not None:
         ids = [table["id"] for table in tables]
         if only not in ids:
@@ -156,23 +160,19 @@ def _latex_cell(text: str | None) -> str:
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
     """Tables for people; the long cross table as a matrix of one activation and norm kind."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
 
     page = Page()
     for table in tables:
-        rows = table["rows"]
-        is_cross = table["id"] == "cross"
+        rows, is_cross = table["rows"], table["id"] == "cross"
+        # Six columns in 80: no room for lines between them.
+        style: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": 0, "pad_edge": False} if is_cross else {}
         if is_cross:
             rows = matrix(rows, activation, norm_kind)
-        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
-        if is_cross:  # six columns in 80: no room for lines between them
-            shown.box, shown.padding, shown.pad_edge = SIMPLE_HEAD, (0, 0), False
-        for name in rows[0]:
-            shown.add_column(name, overflow="fold", no_wrap=name in _NAMES)
-        for row in rows:
-            cells = ("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values())
-            shown.add_row(*(_broken(cell) for cell in cells) if is_cross else cells)
-        page.show(shown)
+        cells = (
+            ["" if cell is None else _broken(str(cell).replace("[", r"\[")) for cell in row.values()] for row in rows
+        )
+        heads = list(rows[0])
+        page.show(grid(heads, cells, heads, f"{table['id']}: {table['title']}", _NAMES, **style))
         if is_cross:
             page.say(
                 f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "

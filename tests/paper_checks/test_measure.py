@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +14,7 @@ import pytest
 from paper_checks.pages import plots
 from paper_checks.pages.drawing import Drawing
 from sims import measure as sims_measure
-from tests.command import document, in_a_terminal, refusal, told
+from tests.command import document, refusal, told
 
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
 TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
@@ -199,14 +198,3 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "Wrote " in printed(f"{SMALL} --plot {tmp_path / 'it.svg'}")
     points = [point for curve in drawn[-1].panels[0].curves for point in curve.points]
     assert points == [(row["num_sublayers"], row["measured"], row["low"], row["high"]) for row in answer(SMALL)["rows"]]
-
-
-@pytest.mark.slow
-def test_a_process_in_a_terminal_and_this_one_at_once(tmp_path: Path) -> None:
-    """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
-    command = ["measure", *SMALL.split(), "--record", str(tmp_path / "it.jsonl"), "--json"]
-    here: list[dict[str, Any]] = []
-    output, shown = in_a_terminal(*command, meanwhile=lambda: here.append(json.loads(told(*command))))
-    assert [json.loads(output), json.loads(told(*command))] == 2 * here
-    assert "measuring" in shown
-    assert re.search(r"\d+ %", shown)

@@ -47,9 +47,10 @@ REFUSED = {
     "predict --norm pre --gain 0,0 --optimizer sgd --sublayers 2": "positive C",
     f"predict {STACK} --attention --sublayers 4 --correlation 1.5": "--correlation lies between 0 and 1, not at 1.5",
     f"predict {STACK} --attention --sublayers 4 --loss ce --classes 1": "--classes must be a whole number from 2 to",
-    f"measure {STACK} {KEPT} --learning-rate 1e999": "--learning-rate lies between 1e-09 and 1e+09",
+    f"measure {STACK} {KEPT} --learning-rate 1e999": "--learning-rate lies between 1e-12 and 1e+09",
     f"{TRAIN} --tokens 4097": "--tokens must be a whole number from 1 to 4096, not 4097",
-    f"{TRAIN} --budget 0": "--budget is a positive number",
+    f"{TRAIN} --weight-decay 1e999": "--weight-decay lies between",
+    f"{TRAIN} --budget 0": "--budget lies between 1e-12 and 1e+09, not at 0",
     # what does not go together, in the words of the options
     f"predict {STACK} --sublayers 4 --w 1,2": "2 gains for 4 sublayers",
     "predict --optimizer sgd --sublayers 2": "--scheme NAME and --norm",
