@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing, whole
+from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json
 from paper_checks.cli.predict import Limit, Stack, Transformer, networks
 from paper_checks.system.files import document
@@ -29,15 +29,15 @@ _SHOWN = 5
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: int = whole("The width d_model of the model.", "D", REQUIRED, most=100_000),
-    from_layers: int = whole("The number of layers of the model that you have tuned.", "N", REQUIRED, most=5000),
-    from_decoder_layers: int | None = whole(
+    width: int = option("The width d_model of the model.", REQUIRED, most=100_000),
+    from_layers: int = option("The number of layers of the model that you have tuned.", REQUIRED, most=5000),
+    from_decoder_layers: int | None = option(
         "The number of layers of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.",
-        "M",
         most=options.MOST,
     ),
     code: str | None = option(
-        "Print only Python code to paste, of the remedy with this name, or of the best one: --code best.", "NAME"
+        "Print only Python code to paste, of the remedy with this name, or of the best one: --code best.",
+        metavar="NAME",
     ),
     as_json: bool = options.JSON,
 ) -> None:

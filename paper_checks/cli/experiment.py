@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, argument, flag, named, option, refusing, whole
+from paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
 from paper_checks.cli.output import Page, grid, print_json, say
 from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
@@ -34,21 +34,15 @@ def run(
     name: str = argument(
         f"The experiment: {options.EXPERIMENTS}.", "NAME", REQUIRED, complete=options.one_of(options.EXPERIMENTS)
     ),
-    plan: bool = flag("--plan", "Only say what would be run, and how many seeds decide."),
-    seeds: int | None = whole(  # from 1000 on they are the pilot's
-        "The number of seeds, instead of what the plan says.", "K", most=1000
-    ),
-    scale: str = named(
+    plan: bool = option("Only say what would be run, and how many seeds decide."),
+    seeds: int | None = option("The number of seeds, instead of what the plan says.", most=1000),  # then the pilot's
+    scale: str = option(
         "The size of the runs: small, for two cores, or large, for a GPU (512 wide, 20 times as long, bfloat16).",
-        options.SCALES,
         "small",
+        known=options.SCALES,
     ),
-    from_record: bool = flag("--from-record", "Begin with the project's own runs, which this Python's data fit."),
-    export: Path | None = option(
-        "Also write the runs to this file, as JSON Lines, as the project's record is.",
-        "FILE",
-        read=options.written_file,
-    ),
+    from_record: bool = option("Begin with the project's own runs, which this Python's data fit."),
+    export: Path | None = option("Also write the runs to this file, as JSON Lines, as the project's record is."),
     as_json: bool = options.JSON,
 ) -> int:
     """Train what decides the claims that only training can decide, and say what it decides.

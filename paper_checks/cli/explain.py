@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, argument, flag
+from paper_checks.cli.options import BadInputError, argument, option
 from paper_checks.cli.output import print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
 from paper_checks.system.files import document
@@ -31,8 +31,8 @@ def run(
     claim: str | None = argument(
         "The claim's id, such as DN-07; CLAIMS.md lists all.", "ID", complete=options.one_claim
     ),
-    full: bool = flag("--full", "Also show each statement, number and step of the derivation."),
-    mutants: bool = flag("--mutants", "Also break the claim on purpose, and see that the check says so."),
+    full: bool = option("Also show each statement, number and step of the derivation."),
+    mutants: bool = option("Also break the claim on purpose, and see that the check says so."),
     as_json: bool = options.JSON,
 ) -> int:
     """Explain one claim: its verdict, what is printed, what holds instead, and a counterexample to try.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options, predict
-from paper_checks.cli.options import MORE, NETWORK, BadInputError, flag, named, option, refusing, whole
+from paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json, say
 from paper_checks.cli.predict import Stack, Transformer
 from paper_checks.system.files import document
@@ -32,24 +32,23 @@ EXAMPLES = (
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: int = whole("The width d_model.", "D", 256, panel=NETWORK, most=100_000),
-    seeds: int = whole("The number of independent networks of each depth.", "K", 8, panel=NETWORK),
-    seed: int = whole("The seed of the first of them.", "S", 0, panel=NETWORK, least=0, most=2**31),
+    width: int = option("The width d_model.", 256, NETWORK, most=100_000),
+    seeds: int = option("The number of independent networks of each depth.", 8, NETWORK),
+    seed: int = option("The seed of the first of them.", 0, NETWORK, least=0, most=2**31),
     roles: bool = options.ROLES,
-    by_layer: bool = flag(
-        "--by-layer", "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", MORE
+    by_layer: bool = option(
+        "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", None, MORE
     ),
-    changes: bool = flag(
-        "--changes",
+    changes: bool = option(
         "Also show what the step of each role does to the logit, to the last hidden state and, with --loss ce, to the "
         "label's logit and the loss.",
+        None,
         MORE,
     ),
     learning_rate: float | None = option(
         "Also take the optimizer's real step with this learning rate, and find where linearity ends.",
-        "RATE",
-        read=options.real,
-        panel=MORE,
+        None,
+        MORE,
         least=1e-12,
         most=1e9,
     ),
@@ -57,16 +56,15 @@ def run(
     record: Path | None = option(
         "The file that the measurements are kept in, and taken from where they are there already; "
         "sims/records/local/measure.jsonl if left out.",
-        "FILE",
-        read=options.written_file,
-        panel=MORE,
+        None,
+        MORE,
     ),
-    keeps: bool = flag(
-        "--keep/--no-keep", "Whether measurements are kept where --record is left out.", MORE, default=True
+    keeps: bool = option(
+        "Whether measurements are kept where --record is left out.", True, MORE, called="--keep/--no-keep"
     ),
-    device: str = options.device(MORE),
-    dtype: str = named(
-        "The precision. float32 is faster, and wrong of q and k in deep post-LN", options.DTYPES, "float64", panel=MORE
+    device: str = options.DEVICE,
+    dtype: str = option(
+        "The precision. float32 is faster, and wrong of q and k in deep post-LN", "float64", MORE, known=options.DTYPES
     ),
     as_json: bool = options.JSON,
 ) -> None:

@@ -13,7 +13,6 @@ import contextlib
 import difflib
 import inspect
 import json
-import math
 import os
 import re
 import shlex
@@ -24,7 +23,8 @@ from fractions import Fraction
 from functools import wraps
 from html import unescape
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
@@ -155,14 +155,13 @@ MOST = 10**12
 _MOST_ENTRIES = 10_000
 
 
-def count(text: str, option: str, least: int = 1, most: int = MOST) -> int:
+def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
     """A whole number from ``least`` to ``most``, as 1000 or 1e3."""
     written = re.fullmatch(r"([+-]?[0-9]{1,40})(?:[eE]\+?([0-9]{1,2}))?", text.strip())
-    if written is None:
-        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {_shown(text)}")
-    number = int(written[1]) * 10 ** int(written[2] or 0)
-    if not least <= number <= most:
-        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {number}")
+    number = None if written is None else int(written[1]) * 10 ** int(written[2] or 0)
+    if number is None or not least <= number <= most:
+        shown = _shown(text) if number is None else number
+        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {shown}")
     return number
 
 
@@ -207,20 +206,17 @@ def reals(text: str, option: str, least: float, most: float) -> list[float]:
 
 def power_law(text: str, option: str) -> tuple[Fraction, Fraction]:
     """C,P meaning C L^P, with C positive; a lone C means P = 0."""
-    parts = text.split(",")
-    if len(parts) not in (1, 2):
-        raise BadInputError(f"{option} must be C,P meaning C L^P, such as 1,0.25, not {_shown(text)}")
-    constant = fraction(parts[0], option)
-    power = fraction(parts[1], option) if len(parts) == 2 else Fraction(0)
+    first, _, second = text.partition(",")
+    constant, power = fraction(first, option), fraction(second or "0", option)
     if constant <= 0:
-        raise BadInputError(f"{option} must have a positive C, not {parts[0].strip()}")
+        raise BadInputError(f"{option} must have a positive C, not {first.strip()}")
     if abs(power) > 100 or not Fraction(1, 10**100) < constant < 10**100:
         raise BadInputError(f"{option} is out of range: C within 1e-100 to 1e100, P within -100 to 100")
     return constant, power
 
 
 def gains(text: str, option: str) -> tuple[float, ...]:
-    """Comma- or space-separated gains, or @FILE with them."""
+    """Positive numbers, or @FILE with them."""
     if text.startswith("@"):
         path = Path(text[1:])
         try:
@@ -228,37 +224,27 @@ def gains(text: str, option: str) -> tuple[float, ...]:
         except (OSError, UnicodeDecodeError) as error:
             reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "it is not UTF-8 text"
             raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
-    numbers = []
-    for index, part in enumerate(text.replace(",", " ").split(), start=1):
-        try:
-            gain = float(part)
-        except ValueError:
-            raise BadInputError(f"{option}: entry {index} is {_shown(part)}, not a number") from None
-        if not 0 < gain < math.inf:
-            raise BadInputError(f"{option} of sublayer {index} is {gain}; gains are positive finite numbers")
-        numbers.append(gain)
-    if not numbers:
-        raise BadInputError(f"{option} is empty; one positive number per sublayer is wanted")
-    return tuple(numbers)
+    return tuple(real(part, f"{option}, entry {at},", 1e-300, 1e300) for at, part in enumerate(entries(text), start=1))
 
 
 def one_name(text: str, option: str, known: str) -> str:
     """One of the names that ``known``, a constant above, lists. People write AdamW, ReLU and Post-LN."""
-    if (name := text.lower()) in names(known):
+    if (name := _alone(text, option)) in names(known):
         return name
-    if "," in text:
-        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)}")
     close = difflib.get_close_matches(name, names(known), n=3)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise BadInputError(f"{option} is one of {', '.join(names(known))}, not {_shown(name)}{hint}")
 
 
+def _alone(text: str, option: str) -> str:
+    if "," in text:
+        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)}")
+    return text.lower()
+
+
 def scheme_name(text: str, option: str) -> str:
     """A name that is generated is known without sympy; of another one theory says what is near it."""
-    name = text.lower()
-    if "," in name:
-        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)} (train takes lists)")
-    if name not in schemes():
+    if (name := _alone(text, option)) not in schemes():
         from theory.schemes import scheme
 
         with refusing(option):
@@ -268,10 +254,10 @@ def scheme_name(text: str, option: str) -> str:
 
 def some_names(text: str, option: str) -> list[str]:
     """Names with commas between them."""
-    found = [part.strip().lower() for part in text.split(",")]
-    if not all(found):
+    parts = [part.strip().lower() for part in text.split(",")]
+    if not all(parts):
         raise BadInputError(f"{option} wants names with a comma between them, not {text!r}")
-    return found
+    return parts
 
 
 def file_name(text: str, option: str) -> str:
@@ -325,84 +311,53 @@ def _shown(text: str) -> str:
 NETWORK, MORE = "The network", "What is shown, and where it goes"
 """Panels of a ``--help``."""
 REQUIRED = inspect.Parameter.empty
+_READERS: dict[Any, tuple[Callable[..., Any], str]] = {
+    int: (count, "N"),
+    float: (real, "X"),
+    list[int]: (counts, "LIST"),
+    list[float]: (reals, "LIST"),
+    list[str]: (some_names, "LIST"),
+    tuple[float, ...]: (gains, "LIST"),
+    tuple[Fraction, Fraction]: (power_law, "C,P"),
+    Path: (written_file, "FILE"),
+}
+"""By the type of an option: how its value is read, and what stands for it in ``--help``."""
 
 
-class Declared(NamedTuple):
-    """What stands as the default value of a command's parameter, or of a field of a dataclass of options.
+class Option(NamedTuple):
+    """What stands as the default value of a command's parameter, or of a field of a dataclass of options."""
 
-    info: what typer knows of it. default: the value where it is left out, ``REQUIRED`` where it must not be. name: how
-    the user writes it, where that does not follow from the parameter's name.
-    """
-
-    info: Any
+    text: str
     default: Any
-    name: str | None = None
+    panel: str | None
+    name: str | None
+    about: dict[str, Any]
+    is_argument: bool = False
 
 
-def option(
-    text: str,
-    metavar: str,
-    default: Any = None,
-    *,
-    read: Callable[..., Any] | None = None,
-    panel: str | None = None,
-    complete: Completion | None = None,
-    called: str | None = None,
-    **limits: Any,
-) -> Any:
-    """An option with a value.
+def option(text: str, default: Any = None, panel: str | None = None, *, called: str | None = None, **about: Any) -> Any:
+    """An option; how its value is read follows from the type of its parameter.
 
-    read: one of the functions above, which gets what was typed, the option's name and ``limits``. called: the option's
-    name, where it is not the parameter's.
+    text: its help. default: the value where it is left out, ``REQUIRED`` where it must not be. called: the option's
+    name, where it is not the parameter's. about: ``known``, one of the constants above, which the help lists where the
+    text is no sentence; ``complete``; ``read``, where the type does not say it; ``metavar``; and limits for the reader.
     """
-
-    def reading(param: typer.CallbackParam, value: str | None) -> Any:
-        return None if read is None or value is None else read(value, param.opts[0], **limits)
-
-    info = typer.Option(
-        *([] if called is None else [called]),
-        help=text,
-        metavar=metavar,
-        rich_help_panel=panel,
-        autocompletion=complete,
-        callback=None if read is None else reading,
-    )
-    return Declared(info, default, called)
-
-
-def whole(text: str, metavar: str, default: Any = None, **rest: Any) -> Any:
-    """An option whose value is a whole number, up to a million where ``most`` says nothing else."""
-    return option(text, metavar, default, **{"read": count, "most": 10**6, **rest})
-
-
-def named(text: str, known: str, default: Any = None, **rest: Any) -> Any:
-    """An option whose value is one of a constant above, which the help lists where the text is no sentence."""
-    told = text if text.endswith(".") else f"{text}: {known}."
-    return option(told, "NAME", default, **{"read": one_name, "complete": one_of(known), "known": known, **rest})
-
-
-def flag(name: str, text: str, panel: str | None = None, *, default: bool = False) -> Any:
-    """An option without a value."""
-    return Declared(typer.Option(name, help=text, rich_help_panel=panel), default, name)
+    return Option(text, default, panel, called, about)
 
 
 def argument(text: str, metavar: str, default: Any = None, *, complete: Callable[[str], Any]) -> Any:
     """A value that is given without an option's name."""
-    return Declared(typer.Argument(help=text, metavar=metavar, autocompletion=complete), default)
+    return Option(text, default, None, None, {"metavar": metavar, "complete": complete}, is_argument=True)
 
 
-JSON = flag("--json", "Print one JSON document to standard output, and nothing else.")
-OPTIMIZER = named("The optimizer", OPTIMIZERS, REQUIRED)
-ACTIVATION = named("The activation of the FFNs", ACTIVATIONS, "relu")
-NORM_KIND = named("The kind of norm", NORM_KINDS, "layernorm")
-ROLES = flag("--roles", "Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", MORE)
-PLOT = option(
-    "Draw the update against depth, log-log, to a .png, .svg or .pdf file.", "FILE", read=plot_file, panel=MORE
-)
-
-
-def device(panel: str) -> Any:
-    return named("Where it is computed: auto (a GPU where there is one), cpu or cuda.", DEVICES, "auto", panel=panel)
+SCHEME = {"metavar": "NAME", "read": scheme_name, "complete": schemes}
+JSON = option("Print one JSON document to standard output, and nothing else.", called="--json")
+OPTIMIZER = option("The optimizer", REQUIRED, known=OPTIMIZERS)
+ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
+NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
+DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
+ROLES = option("Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", None, MORE)
+PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, read=plot_file)
 
 
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -431,13 +386,37 @@ def _fields(kind: Any) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _for_typer(name: str, kind: Any, declared: Declared) -> inspect.Parameter:
+def _for_typer(name: str, hint: Any, declared: Option) -> inspect.Parameter:
     """Typer sees text where what was typed is read here, and a default's text too."""
-    info, default, _ = declared
-    if info.callback is not None:
-        kind = str | None
+    text, default, panel, called, about, is_argument = declared
+    kind = get_args(hint)[0] if isinstance(hint, UnionType) else hint
+    limits = {key: value for key, value in about.items() if key not in ("read", "complete", "metavar")}
+    complete, usual = about.get("complete"), (None, None)
+    if "known" in about:
+        usual, complete = (one_name, "NAME"), one_of(about["known"])
+        text = text if text.endswith(".") else f"{text}: {about['known']}."
+    elif not is_argument:
+        usual = _READERS.get(kind, usual)
+    read = about.get("read", usual[0])
+
+    def reading(param: typer.CallbackParam, value: str | None) -> Any:
+        return None if read is None or value is None else read(value, param.opts[0], **limits)
+
+    if read is not None:
+        hint = str | None
         default = default if default in (None, REQUIRED) else str(default)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+    elif kind is bool:
+        called, default = called or f"--{name.replace('_', '-')}", bool(default)
+    make = typer.Argument if is_argument else typer.Option
+    info = make(
+        *([] if called is None else [called]),
+        help=text,
+        metavar=about.get("metavar", usual[1]),
+        rich_help_panel=panel,
+        autocompletion=complete,
+        callback=None if read is None else reading,
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info])
 
 
 def options_of(kind: type) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, flag, named, option, refusing, whole
+from paper_checks.cli.options import BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json
 from paper_checks.system.files import document
 
@@ -50,11 +50,8 @@ _BUILT = Limit(100_000, "a network that is built (predict without --attention ha
 _WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)", MOST_TOKENS)
 ATTENTION = "With --attention"
 BLOCK = "With --attention: blocks that people train"
+Law = tuple[Fraction, Fraction]
 _LAWS = ("residual_weight", "branch_weight", "gain")
-
-
-def _law(what: str) -> Any:
-    return option(f"With --norm: {what}, as C L^P.", "C,P", read=options.power_law)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,34 +59,27 @@ class Stack:
     """Options of a stack of FFNs. A law is (C, P), for C L^P."""
 
     optimizer: str = options.OPTIMIZER
-    sublayers: list[int] | None = option(
-        "The number L of residual sublayers, or several, with commas: 4,8,16.", "LIST", read=options.counts
-    )
+    sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
     scheme: str | None = option(
-        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.",
-        "NAME",
-        read=options.scheme_name,
-        complete=options.schemes,
+        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.", **options.SCHEME
     )
-    activation: str = named(
+    activation: str = option(
         f"The activation of the FFNs: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
-        options.ANY_ACTIVATION,
         "relu",
+        known=options.ANY_ACTIVATION,
     )
     norm_kind: str = options.NORM_KIND
-    w: tuple[float, ...] | None = option(
-        "The init gain of W1 (fc1, or v) in each sublayer: a list, or @FILE with one.", "LIST", read=options.gains
+    w: tuple[float, ...] | None = option("The init gain of W1 (fc1, or v) by sublayer: a list, or @FILE with one.")
+    v: tuple[float, ...] | None = option("The init gain of W2 (fc2, or out) by sublayer: a list, or @FILE with one.")
+    norm: str | None = option(
+        "A scheme of your own, instead of --scheme, by where its norms stand", known=options.PLACEMENTS
     )
-    v: tuple[float, ...] | None = option(
-        "The init gain of W2 (fc2, or out) in each sublayer: a list, or @FILE with one.", "LIST", read=options.gains
-    )
-    norm: str | None = named("A scheme of your own, instead of --scheme, by where its norms stand", options.PLACEMENTS)
-    residual_weight: tuple[Fraction, Fraction] | None = _law("the weight a of the stream in a x + b f(x)")
-    branch_weight: tuple[Fraction, Fraction] | None = _law("the weight b of the branch")
-    gain: tuple[Fraction, Fraction] | None = _law("the init gain of W1 and W2")
+    residual_weight: Law | None = option("With --norm: the weight a of the stream in a x + b f(x), as C L^P.")
+    branch_weight: Law | None = option("With --norm: the weight b of the branch, as C L^P.")
+    gain: Law | None = option("With --norm: the init gain of W1 and W2, as C L^P.")
 
     @property
-    def given_laws(self) -> dict[str, tuple[Fraction, Fraction]]:
+    def given_laws(self) -> dict[str, Law]:
         return {name: law for name in _LAWS if (law := getattr(self, name)) is not None}
 
     def lists(self, lengths: Sequence[int]) -> dict[str, tuple[float, ...]]:
@@ -127,8 +117,7 @@ def recipe_name(text: str, option: str) -> str:
         return recipe(text.lower()).name
 
 
-_SIZE = {"panel": ATTENTION}
-_POSITIVE = {"read": options.real, "panel": BLOCK, "least": 1e-9, "most": 1e9}
+_POSITIVE = {"least": 1e-9, "most": 1e9}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,85 +125,84 @@ class Transformer:
     """Options of a real Transformer, which need --attention. Most are called as the fields of a ``Network`` and of its
     ``Block`` that they become."""
 
-    attention: bool = flag("--attention", "Ask about a Transformer: attention and FFN in turn.", ATTENTION)
-    arch: str | None = named(
-        "The architecture: encoder (if left out), decoder or encoder-decoder.", options.ARCHITECTURES, panel=ATTENTION
+    attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
+    arch: str | None = option(
+        "The architecture: encoder (if left out), decoder or encoder-decoder.",
+        None,
+        ATTENTION,
+        known=options.ARCHITECTURES,
     )
     layers: list[int] | None = option(
         "The number N of layers, or several, instead of --sublayers: 6,12. A layer is attention and FFN.",
-        "LIST",
-        read=options.counts,
-        panel=ATTENTION,
+        None,
+        ATTENTION,
     )
     decoder_layers: list[int] | None = option(
-        "The number of layers of an encoder-decoder's decoder, one for each of --layers.",
-        "LIST",
-        read=options.counts,
-        panel=ATTENTION,
+        "The number of layers of an encoder-decoder's decoder, one for each of --layers.", None, ATTENTION
     )
-    num_heads: int | None = whole(
+    num_heads: int | None = option(
         "The number of attention heads. If left out, measure has 1, and predict infinitely many large ones.",
-        "H",
+        None,
+        ATTENTION,
         called="--heads",
-        **_SIZE,
     )
-    ffn_ratio: int | None = whole("The FFN's width over d_model; 4 if left out.", "R", **_SIZE)
-    num_tokens: int | None = whole(
+    ffn_ratio: int | None = option("The FFN's width over d_model; 4 if left out.", None, ATTENTION)
+    num_tokens: int | None = option(
         "The number of tokens in a sequence; 16 if left out, 8 for a recipe. A prediction changes slowly with it.",
-        "T",
+        None,
+        ATTENTION,
         called="--tokens",
-        **_SIZE,
     )
-    batch_size: int | None = whole("The number of sequences; 1 if left out.", "B", called="--batch", **_SIZE)
+    batch_size: int | None = option("The number of sequences; 1 if left out.", None, ATTENTION, called="--batch")
     correlation: float | None = option(
-        "The correlation of any two input tokens, from 0 (if left out) to 1.",
-        "C",
-        read=options.real,
-        panel=ATTENTION,
-        least=0,
-        most=1,
+        "The correlation of any two input tokens, from 0 (if left out) to 1.", None, ATTENTION, least=0, most=1
     )
-    is_causal: bool = flag("--causal", "Let each token attend to itself and earlier ones only.", ATTENTION)
-    readout: str | None = named(
+    is_causal: bool = option(
+        "Let each token attend to itself and earlier ones only.", None, ATTENTION, called="--causal"
+    )
+    readout: str | None = option(
         "What is read: last (if left out), a logit of the last token, or sum, the sum of a logit of each token.",
-        options.READOUTS,
-        panel=ATTENTION,
+        None,
+        ATTENTION,
+        known=options.READOUTS,
     )
-    loss: str | None = named(
+    loss: str | None = option(
         "What the step makes smaller: logit (if left out), the number that is read, or ce, a cross-entropy.",
-        options.LOSSES,
-        panel=ATTENTION,
+        None,
+        ATTENTION,
+        known=options.LOSSES,
     )
-    num_classes: int | None = whole(
-        "The number of classes of the cross-entropy; 16 if left out.", "C", called="--classes", least=2, **_SIZE
+    num_classes: int | None = option(
+        "The number of classes of the cross-entropy; 16 if left out.", None, ATTENTION, called="--classes", least=2
     )
 
     recipe: str | None = option(
-        "A published model, such as gpt2 or llama-3, instead of --scheme. It brings attention; `depthlaw schemes` "
-        "lists all.",
-        "NAME",
+        "A published model, such as gpt2 or llama-3, instead of --scheme. It has attention; `depthlaw schemes` lists "
+        "all.",
+        None,
+        BLOCK,
+        metavar="NAME",
         read=recipe_name,
-        panel=BLOCK,
         complete=options.recipes,
     )
-    has_qk_norm: bool = flag("--qk-norm", "Normalise queries and keys, head by head.", BLOCK)
-    num_kv_heads: int | None = whole(
-        "The number of heads of keys and values; as many as --heads if left out.", "K", called="--kv-heads", panel=BLOCK
+    has_qk_norm: bool = option("Normalise queries and keys, head by head.", None, BLOCK, called="--qk-norm")
+    num_kv_heads: int | None = option(
+        "The number of heads of keys and values; as many as --heads if left out.", None, BLOCK, called="--kv-heads"
     )
-    has_rotary: bool = flag("--rotary", "Rotate queries and keys by their positions.", BLOCK)
-    is_parallel: bool = flag("--parallel", "Give attention and FFN the same input, side by side.", BLOCK)
-    logit_softcap: float | None = option("Cap the attention's logits: C tanh(logit / C).", "C", **_POSITIVE)
+    has_rotary: bool = option("Rotate queries and keys by their positions.", None, BLOCK, called="--rotary")
+    is_parallel: bool = option("Give attention and FFN the same input.", None, BLOCK, called="--parallel")
+    logit_softcap: float | None = option("Cap the attention's logits: X tanh(logit / X).", None, BLOCK, **_POSITIVE)
     layer_scale: float | None = option(
-        "Put a trained vector on each branch, with entries S at first, instead of the branch weight.", "S", **_POSITIVE
+        "Put a trained vector on each branch, of entries X at first, instead of the weight.", None, BLOCK, **_POSITIVE
     )
     init_std: float | None = option(
-        "The standard deviation of every matrix, instead of Xavier's; gains multiply it.", "S", **_POSITIVE
+        "The standard deviation of every matrix, instead of Xavier's; gains multiply it.", None, BLOCK, **_POSITIVE
     )
     embedding_std: float | None = option(
-        "The standard deviation of an input vector's entries; 1 if left out.", "S", **_POSITIVE
+        "The standard deviation of an input vector's entries; 1 if left out.", None, BLOCK, **_POSITIVE
     )
-    embedding_multiplier: float | None = option("A number that multiplies the input vectors.", "C", **_POSITIVE)
-    is_head_tied: bool = flag("--tied-head", "Let the head have the embedding's entries.", BLOCK)
+    embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
+    is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
 
     @property
     def is_in_layers(self) -> bool:
@@ -387,11 +375,11 @@ def _shape(transformer: Transformer, d_model: int, limit: Limit) -> dict[str, An
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: int | None = whole(
+    width: int | None = option(
         "The width d_model, which sets the size of a head and the shares of the update. The prediction itself is at "
         "infinite width.",
-        "D",
-        panel=ATTENTION,
+        None,
+        ATTENTION,
         most=100_000,
     ),
     roles: bool = options.ROLES,

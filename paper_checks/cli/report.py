@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, flag, option
+from paper_checks.cli.options import REQUIRED, BadInputError, option
 from paper_checks.cli.output import Page, Tell, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
@@ -27,15 +27,17 @@ MOST_BYTES = 100_000_000
 
 def run(
     out: str = option(
-        "The folder to write, made if absent, with those above it. Only a report is ever replaced.", "DIR", REQUIRED
+        "The folder to write, made if absent, with those above it. Only a report is ever replaced.",
+        REQUIRED,
+        metavar="DIR",
     ),
     document_file: str | None = option(
         "The document that `depthlaw verify --out FILE` wrote. If left out, the claims are verified first.",
-        "FILE",
         called="--from",
+        metavar="FILE",
     ),
-    quick: bool = flag(
-        "--quick", "Verify with the generated tables; measure nothing and try no mutants. It takes about a minute."
+    quick: bool = option(
+        "Verify with the generated tables; measure nothing and try no mutants. It takes about a minute."
     ),
     as_json: bool = options.JSON,
 ) -> int:

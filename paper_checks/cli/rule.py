@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, flag, named, refusing, whole
+from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, grid, print_json
 from paper_checks.system.files import document
 
@@ -43,30 +42,30 @@ def ruled_norm(text: str, option: str, known: str) -> str:
     return options.one_name(text, option, known)
 
 
-def _layers(text: str, metavar: str, default: Any = None) -> Any:
-    return whole(text, metavar, default, most=options.MOST)
-
-
 def run(
-    norm: str = named("Where the norms stand", options.NORMS, REQUIRED, read=ruled_norm),
+    norm: str = option("Where the norms stand", REQUIRED, known=options.NORMS, read=ruled_norm),
     optimizer: str = options.OPTIMIZER,
-    arch: str = named("The architecture", options.ARCHITECTURES, REQUIRED),
-    layers: int = _layers("The number of layers: N in formulas, or M of a decoder alone.", "N", REQUIRED),
-    decoder_layers: int | None = _layers("The number M of layers of an encoder-decoder's decoder.", "M"),
-    from_layers: int | None = _layers(
-        "The number of layers of the model that you have tuned, to compare with; an eighth if left out.", "N"
+    arch: str = option("The architecture", REQUIRED, known=options.ARCHITECTURES),
+    layers: int = option("The number of layers: N in formulas, or M of a decoder alone.", REQUIRED, most=options.MOST),
+    decoder_layers: int | None = option(
+        "The number of layers of an encoder-decoder's decoder.", metavar="M", most=options.MOST
     ),
-    from_decoder_layers: int | None = _layers("The number of layers of its decoder, for encoder-decoder.", "M"),
-    select: str | None = named("The member of the family of rules", options.SELECTIONS),
+    from_layers: int | None = option(
+        "The number of layers of the model that you have tuned, to compare with; an eighth if left out.",
+        most=options.MOST,
+    ),
+    from_decoder_layers: int | None = option(
+        "The number of layers of its decoder, for encoder-decoder.", metavar="M", most=options.MOST
+    ),
+    select: str | None = option("The member of the family of rules", known=options.SELECTIONS),
     activation: str = options.ACTIVATION,
     norm_kind: str = options.NORM_KIND,
-    width: int | None = whole(
+    width: int | None = option(
         "The width d_model. Given it, the answer has the share of the update that the other parameters have.",
-        "D",
         most=100_000,
     ),
-    why: bool = flag(
-        "--why", "Also say what each line means, as code for torch, which other ways there are, and each step of why."
+    why: bool = option(
+        "Also say what each line means, as code for torch, which other ways there are, and each step of why."
     ),
     as_json: bool = options.JSON,
 ) -> None:
@@ -118,7 +117,7 @@ def _tuned(given: Sequence[int], from_layers: int | None, from_decoder_layers: i
 
 # ---------------------------------------------------------------- for people
 
-_WIDEST = 110
+_WARNING = "bold yellow"
 XAVIER = "sqrt(2/(fan_in + fan_out))"
 """Standard deviation of a matrix of init gain 1."""
 NOTEBOOK = "notebooks/08_choose_your_rule.ipynb"
@@ -135,23 +134,25 @@ def show(
     for name, side in sides.items():
         page.show(_rule_table(f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers}", answer["select"], side))
     if any(side["init_gain"] for side in sides.values()):
-        text = f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."
-        _lines(page, [text])
+        page.say(f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1.")
     is_warned = others["matrices"] is not None and others["matrices"]["grows"]
-    updates = [_update(side, "" if len(sides) == 1 else f" of the {name}", answer) for name, side in sides.items()]
-    _lines(page, updates, "bold yellow" if is_warned else "none")
-    _lines(page, [_left_open(others)], "none")
-    said = warnings_of(others, is_held=True)
-    warnings = [line for line in answer["warnings"] if line not in said]
+    for name, side in sides.items():
+        of = "" if len(sides) == 1 else f" of the {name}"
+        page.say(_update(side, of, answer), _WARNING if is_warned else None)
+    page.say(_left_open(others))
     if (text := not_asked(others)) is not None:
-        warnings.insert(0, f"{text}.")
-    _lines(page, warnings, "bold yellow")
+        page.say(f"{text}.", _WARNING)
+    said = warnings_of(others, is_held=True)
+    for line in answer["warnings"]:
+        if line not in said:
+            page.say(line, _WARNING)
     if has_why:
         _show_details(page, answer, sides, rule, counts)
         _show_why(page, answer["why"], sides)
     else:
-        ways = [] if len(sides) > 1 else [_other_ways(*sides.values())]
-        _lines(page, [*ways, "--why has each step of the argument. What each way leaves, ranked, as code:"], "none")
+        if len(sides) == 1:
+            page.say(_other_ways(*sides.values()))
+        page.say("--why has each step of the argument. What each way leaves, ranked, as code:")
         page.say_where(f"  {_advise_command(answer)}")
 
 
@@ -226,30 +227,30 @@ def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: R
 
     others = answer["other_roles"]
     network = (answer["activation"], answer["norm_kind"])
-    _lines(page, legend(rule, counts))
+    for line in legend(rule, counts):
+        page.say(line, "dim")
     for name, side in sides.items():
         page.say(f"In torch, {name}:", "bold")
-        behind = "behind the last layer" if (name, len(sides)) == ("encoder", 2) else "before the head"
-        code = snippet(
-            answer["norm"], side, *network, is_causal=name == "decoder", others=others, last_norm=f"one {behind} too"
-        )
-        for line in code:
+        last_norm = f"one {'behind the last layer' if (name, len(sides)) == ('encoder', 2) else 'before the head'} too"
+        is_causal = name == "decoder"
+        for line in snippet(answer["norm"], side, *network, is_causal=is_causal, others=others, last_norm=last_norm):
             page.say_where(f"  {line}")
     if others["not_computed"] is None:
         _show_other_roles(page, others, answer["optimizer"])
-    _lines(page, warnings_of(others, is_held=answer.get("init_gain") is not None), "bold yellow")
-    _lines(page, [f"{line}." for line in answer["start"]], "none")
+    for line in warnings_of(others, is_held=answer.get("init_gain") is not None):
+        page.say(line, _WARNING)
+    for line in answer["start"]:
+        page.say(f"{line}.")
     if rows := answer.get("without_the_rule"):
         page.show(_without_table(rows))
-        text = f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."
+        page.say(f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width).", "dim")
         if answer["init_gain"] is None:
-            text += " This rule is here without its smaller learning rate: all that is left of it is the placement."
-        _lines(page, [text])
+            page.say("This rule is here without its smaller learning rate: all that is left is the placement.", "dim")
     if others["command"] is not None:
         same = f"the scheme {others['scheme']}" if others["scheme"] else "no named scheme, so its power laws are given"
-        _lines(page, [f"This rule is {same}. Role by role, at 16 tokens, or with your own sizes:"], "none")
+        page.say(f"This rule is {same}. Role by role, at 16 tokens, or with your own sizes:")
         page.say_where(f"  {others['command']}")
-    _lines(page, [f"With your own model's sizes, step by step: {NOTEBOOK}"], "none")
+    page.say(f"With your own model's sizes, step by step: {NOTEBOOK}")
 
 
 def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> None:
@@ -257,18 +258,13 @@ def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> Non
     for name, side in sides.items():
         if side["alternatives"]:
             page.show(_alternatives_table(name, side["alternatives"]))
-            _lines(page, ["lr: by the magnitude argument, beside the rate that suits a model where its formula is 1."])
+            page.say("lr: by the magnitude argument, beside the rate that suits a model where its formula is 1.", "dim")
         notes |= {other["name"]: other["note"] for other in side["alternatives"]}
-    _lines(page, [f"{name}: {note}" for name, note in notes.items()])
+    for name, note in notes.items():
+        page.say(f"{name}: {note}", "dim")
     page.say("Why:")
-    _lines(page, [f"{step:3}. {line}" for step, line in enumerate(why, start=1)], "none", indent=5)
-
-
-def _lines(page: Page, lines: Iterable[str], style: str = "dim", indent: int = 2) -> None:
-    """Each within the width, its later lines indented."""
-    for line in lines:
-        for piece in wrap(line, min(page.console.width, _WIDEST), subsequent_indent=" " * indent):
-            page.say_where(piece, style)
+    for step, line in enumerate(why, start=1):
+        page.say(f"{step:3}. {line}")
 
 
 def _rule_table(title: str, select: str, side: Found) -> Table:
@@ -359,14 +355,14 @@ def _show_other_roles(page: Page, others: Found, optimizer: str) -> None:
     )
     if has_width:
         text += f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
-    _lines(page, [text])
+    page.say(text, "dim")
     if others["unmoved"]:
         like = "SGD" if optimizer == "lars" else "Adam"
-        text = (
+        page.say(
             f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is "
-            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
+            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does.",
+            "dim",
         )
-        _lines(page, [text])
 
 
 def _without_table(rows: list[dict[str, Any]]) -> Table:

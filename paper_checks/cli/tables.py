@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, flag, named, option
+from paper_checks.cli.options import BadInputError, option
 from paper_checks.cli.output import Page, grid, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
@@ -29,14 +29,14 @@ SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 
 def run(
     as_json: bool = options.JSON,
-    is_markdown: bool = flag("--markdown", "Print Markdown tables."),
-    is_latex: bool = flag("--latex", "Print LaTeX tabulars, which need amsmath."),
-    is_csv: bool = flag("--csv", "Print comma-separated values."),
-    derive: bool = flag("--derive", "Derive the tables now, whatever was generated before."),
-    write: bool = flag("--write", "Derive the tables, and rewrite the generated file."),
-    only: str | None = option("Print one table only.", "ID", complete=options.one_table),
-    activation: str = named("The activation that `cross` shows to people", options.ACTIVATIONS, "relu"),
-    norm_kind: str = named("The kind of norm that `cross` shows to people", options.NORM_KINDS, "layernorm"),
+    is_markdown: bool = option("Print Markdown tables.", called="--markdown"),
+    is_latex: bool = option("Print LaTeX tabulars, which need amsmath.", called="--latex"),
+    is_csv: bool = option("Print comma-separated values.", called="--csv"),
+    derive: bool = option("Derive the tables now, whatever was generated before."),
+    write: bool = option("Derive the tables, and rewrite the generated file."),
+    only: str | None = option("Print one table only.", metavar="ID", complete=options.one_table),
+    activation: str = option("The activation that `cross` shows to people", "relu", known=options.ACTIVATIONS),
+    norm_kind: str = option("The kind of norm that `cross` shows to people", "layernorm", known=options.NORM_KINDS),
 ) -> None:
     """Print the theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer.
 

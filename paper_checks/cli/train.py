@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, flag, named, option, refusing, whole
+from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
@@ -38,33 +38,19 @@ EXAMPLES = (
 # ---------------------------------------------------------------- where runs are made and kept
 
 
-PLACE = "Where it runs, and what is shown"
-"""A panel of ``--help``."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Options of where runs are made and kept, of `experiment` too."""
 
-    workers: int | None = whole(
-        "The number of runs at once, each on one core; as many as cores if left out.", "N", panel=PLACE, most=4096
+    workers: int | None = option(
+        "The number of runs at once, each on one core; as many as cores if left out.", None, MORE, most=4096
     )
-    scheduler: str | None = option("Run on a Dask cluster instead, at tcp://HOST:PORT.", "ADDRESS", panel=PLACE)
+    scheduler: str | None = option("Run on a Dask cluster instead, at tcp://HOST:PORT.", None, MORE, metavar="ADDRESS")
     budget: float | None = option(
-        "The minutes after which no run begins. The same command goes on later.",
-        "MINUTES",
-        read=options.real,
-        panel=PLACE,
-        least=1e-12,
-        most=1e9,
+        "The minutes after which no run begins. The same command goes on later.", None, MORE, least=1e-12, most=1e9
     )
-    store: Path | None = option(
-        "The file that runs are kept in; one in sims/records/local if left out.",
-        "FILE",
-        read=options.written_file,
-        panel=PLACE,
-    )
-    device: str = options.device(PLACE)
+    store: Path | None = option("The file that runs are kept in; one in sims/records/local if left out.", None, MORE)
+    device: str = options.DEVICE
 
     def check(self) -> None:
         if self.workers is not None and self.scheduler is not None:
@@ -126,7 +112,6 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 
 
 MOST_RUNS = 100_000
-_LAYERS: dict[str, Any] = {"read": options.counts, "most": 10_000}
 _MODEL, _STEPS = "The model and its data", "How it is trained"
 
 
@@ -138,102 +123,75 @@ class Asked:
     """
 
     layers: list[int] = option(
-        "The number N of layers, or several, with commas; of either side for nmt.", "LIST", REQUIRED, **_LAYERS
+        "The number N of layers, or several, with commas; of either side for nmt.", REQUIRED, most=10_000
     )
     learning_rate: list[float] = option(
-        "The learning rate at its peak, or several, with commas: 1e-3,2e-3.",
-        "LIST",
-        REQUIRED,
-        read=options.reals,
-        least=1e-300,
-        most=1e9,
+        "The learning rate at its peak, or several, with commas: 1e-3,2e-3.", REQUIRED, least=1e-300, most=1e9
     )
     scheme: list[str] | None = option(
         "Named schemes, with commas; `depthlaw schemes` lists them. Beside these there is post-ln-init, DeepNet's "
         "control: Post-LN with the matrices of layer l of N divided by N - l + 1.",
-        "LIST",
-        read=options.some_names,
         complete=options.some_of(lambda: [*options.schemes(), options.POST_LN_INIT]),
     )
     recipe: list[str] | None = option(
         "Published models instead of or beside the schemes, with commas. Each has its own activation, norms and FFN "
         "width.",
-        "LIST",
-        read=options.some_names,
         complete=options.some_of(options.recipes),
     )
     optimizer: list[str] = option(
         f"The optimizer, or several, with commas: {options.OPTIMIZERS}.",
-        "LIST",
         "adam",
-        read=options.some_names,
         complete=options.some_of(lambda: options.names(options.OPTIMIZERS)),
     )
-    seeds: int = whole("The number of independent runs of each.", "K", 1)
-    seed: int = whole("The seed of the first of them.", "S", 0, least=0, most=2**31)
-    shape: str = named(
+    seeds: int = option("The number of independent runs of each.", 1)
+    seed: int = option("The seed of the first of them.", 0, least=0, most=2**31)
+    shape: str = option(
         "The task: a language model (gpt, bert), translation by an encoder-decoder (nmt), images of digits (vit, "
         "vit-masked), or synthesised sound (speech).",
-        options.SHAPES,
         "gpt",
-        panel=_MODEL,
+        _MODEL,
+        known=options.SHAPES,
     )
     decoder_layers: list[int] | None = option(
         "The number of layers of nmt's decoder, one for each of --layers; as many if left out.",
-        "LIST",
-        panel=_MODEL,
-        **_LAYERS,
+        None,
+        _MODEL,
+        most=10_000,
     )
-    d_model: int = whole("The width d_model, a multiple of --heads.", "D", 32, panel=_MODEL, called="--width")
-    num_heads: int = whole("The number of attention heads.", "H", 2, panel=_MODEL, called="--heads")
-    ffn_ratio: int = whole("The FFN's width over d_model.", "R", 4, panel=_MODEL)
-    activation: str = named("The activation of the FFNs", options.ANY_ACTIVATION, "gelu", panel=_MODEL)
-    norm_kind: str = named("The kind of norm", options.NORM_KINDS, "layernorm", panel=_MODEL)
-    num_tokens: int = whole(  # sims.training.data has this limit
-        "The number of bytes (or frames) in a sequence, on either side; 4096 at most.",
-        "T",
-        32,
-        panel=_MODEL,
-        called="--tokens",
-        most=4096,
+    d_model: int = option("The width d_model, a multiple of --heads.", 32, _MODEL, called="--width")
+    num_heads: int = option("The number of attention heads.", 2, _MODEL, called="--heads")
+    ffn_ratio: int = option("The FFN's width over d_model.", 4, _MODEL)
+    activation: str = option("The activation of the FFNs", "gelu", _MODEL, known=options.ANY_ACTIVATION)
+    norm_kind: str = option("The kind of norm", "layernorm", _MODEL, known=options.NORM_KINDS)
+    num_tokens: int = option(  # sims.training.data has this limit
+        "The number of bytes (or frames) in a sequence; 4096 at most.", 32, _MODEL, called="--tokens", most=4096
     )
     text: str | None = option(
         "A text of your own for gpt and bert, plain or .gz; Python's own library if left out.",
-        "FILE",
+        None,
+        _MODEL,
+        metavar="FILE",
         read=options.file_name,
-        panel=_MODEL,
     )
     parallel: tuple[str, str] | None = option(
-        "Two files of your own with pairs to translate for nmt, line by line, plain or .gz.", "SRC TGT", panel=_MODEL
+        "Two files of your own with pairs to translate for nmt, line by line, plain or .gz.",
+        None,
+        _MODEL,
+        metavar="SRC TGT",
     )
-    num_steps: int = whole("The number of optimizer steps.", "T", 200, panel=_STEPS, called="--steps")
-    batch_size: int = whole("The number of sequences in a batch.", "B", 16, panel=_STEPS, called="--batch")
-    warmup_steps: int = whole(
-        "The number of first steps in which the learning rate rises to its peak.",
-        "W",
-        0,
-        panel=_STEPS,
-        called="--warmup",
-        least=0,
-        most=10**12,
+    num_steps: int = option("The number of optimizer steps.", 200, _STEPS, called="--steps")
+    batch_size: int = option("The number of sequences in a batch.", 16, _STEPS, called="--batch")
+    warmup_steps: int = option(
+        "The number of first steps, in which the rate rises.", 0, _STEPS, called="--warmup", least=0, most=10**12
     )
-    warmup_from: float = option(
-        "The share of the peak that --warmup starts at.", "C", 0, read=options.real, panel=_STEPS
-    )
-    schedule: str = named("The learning rate after the warmup", options.SCHEDULES, "constant", panel=_STEPS)
-    weight_decay: float = option("The weight decay of matrices and tables.", "C", 0, read=options.real, panel=_STEPS)
-    clip_norm: float | None = option(
-        "The norm that the whole gradient is clipped to.", "C", read=options.real, panel=_STEPS, called="--clip"
-    )
-    precision: str = named("The precision; bfloat16 is mixed", options.PRECISIONS, "float32", panel=_STEPS)
-    evaluate_every: int = whole("The steps from one held-out loss to the next.", "E", 50, panel=_STEPS)
+    warmup_from: float = option("The share of the peak that --warmup starts at.", 0, _STEPS)
+    schedule: str = option("The learning rate after the warmup", "constant", _STEPS, known=options.SCHEDULES)
+    weight_decay: float = option("The weight decay of matrices and tables.", 0, _STEPS)
+    clip_norm: float | None = option("The norm that the whole gradient is clipped to.", None, _STEPS, called="--clip")
+    precision: str = option("The precision; bfloat16 is mixed", "float32", _STEPS, known=options.PRECISIONS)
+    evaluate_every: int = option("The steps from one held-out loss to the next.", 50, _STEPS)
     measure_at: list[int] = option(
-        "The steps after which the update is measured, beside 0: 50,200.",
-        "LIST",
-        0,
-        read=options.counts,
-        panel=_STEPS,
-        least=0,
+        "The steps after which the update is measured, beside 0: 50,200.", 0, _STEPS, least=0
     )
 
 
@@ -305,17 +263,15 @@ _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learn
 def run(
     asked: Asked,
     place: Place,
-    checkpoint_every: int | None = whole(
+    checkpoint_every: int | None = option(
         "The steps after which a run that is under way is kept, too, beside the store. If left out, a run that is "
         "killed begins again.",
-        "STEPS",
-        panel=PLACE,
+        None,
+        MORE,
         most=10**9,
     ),
-    plot: Path | None = option(
-        "Draw the losses to a .png, .svg or .pdf file.", "FILE", read=options.plot_file, panel=PLACE
-    ),
-    as_json: bool = flag("--json", "Print one JSON document to standard output, and nothing else.", PLACE),
+    plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, read=options.plot_file),
+    as_json: bool = options.JSON,
 ) -> int:
     """Train real networks: every scheme with every optimizer, depth, learning rate and seed of the lists.
 

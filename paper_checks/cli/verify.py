@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, argument, flag, option
+from paper_checks.cli.options import BadInputError, argument, option
 from paper_checks.cli.output import grid, print_json, progress, say, wide_console
 from paper_checks.system.files import as_text, write_atomically
 from paper_checks.system.places import RESULTS, ROOT
@@ -33,12 +33,12 @@ def run(
     ids: list[str] | None = argument(
         "The claims to check, such as S1-34 or DN-07; all if left out.", "[ID]...", complete=options.one_claim
     ),
-    source: str | None = option("Check the claims of one source only.", "KEY", complete=options.one_source),
-    quick: bool = flag("--quick", "Use the generated tables, and measure nothing. It takes about a minute."),
-    mutants: bool = flag("--mutants", "Also break each claim on purpose, and see that the check says so."),
-    out: Path | None = option("Also write the JSON document to this file.", "FILE", read=options.written_file),
-    full: bool = flag("--full", "Also print each reason and each cell of the papers' tables beside the derived one."),
-    write_claims: bool = flag("--write-claims", "Rewrite CLAIMS.md, and the list of findings in README.md."),
+    source: str | None = option("Check the claims of one source only.", metavar="KEY", complete=options.one_source),
+    quick: bool = option("Use the generated tables, and measure nothing. It takes about a minute."),
+    mutants: bool = option("Also break each claim on purpose, and see that the check says so."),
+    out: Path | None = option("Also write the JSON document to this file."),
+    full: bool = option("Also print each reason and each cell of the papers' tables beside the derived one."),
+    write_claims: bool = option("Rewrite CLAIMS.md, and the list of findings in README.md."),
     as_json: bool = options.JSON,
 ) -> int:
     """Verify the papers: derive what they print anew, and say of each claim whether it holds.

@@ -20,15 +20,7 @@ from sims import ensemble
 from sims.stats import estimate
 from sims.training import sweep
 from sims.training.outcomes import share
-from tests.paper_checks.train_command import (
-    GRID,
-    ONE,
-    REAL,
-    SMALL,
-    Command,
-    Counted,
-    in_this_process,
-)
+from tests.paper_checks.train_command import GRID, ONE, REAL, SMALL, Command, Counted, in_this_process
 
 
 @pytest.fixture
