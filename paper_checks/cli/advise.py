@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json
-from paper_checks.cli.predict import Limit, Stack, Transformer, networks
+from paper_checks.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ EXAMPLES = (
     "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
     "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best",
 )
-_MOST = Limit(10_000, "a model that is advised on", 256)
 _SHOWN = 5
 """Remedies on the screen; --json has all."""
 
@@ -84,7 +83,7 @@ def _asked(
     if transformer.recipe is None and transformer.arch is None:
         asked = replace(asked, arch="decoder")
     asked, chosen = asked.of_recipe(width)
-    both = networks(stack, asked, chosen or width, _MOST)
+    both = networks(stack, asked, chosen or width, MOST_WALKED, MOST_TOKENS)
     return [replace(network, has_wide_heads=asked.num_heads is None) for network in both]
 
 

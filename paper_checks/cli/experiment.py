@@ -37,9 +37,7 @@ def run(
     plan: bool = option("Only say what would be run, and how many seeds decide."),
     seeds: int | None = option("The number of seeds, instead of what the plan says.", most=1000),  # then the pilot's
     scale: str = option(
-        "The size of the runs: small, for two cores, or large, for a GPU (512 wide, 20 times as long, bfloat16).",
-        "small",
-        known=options.SCALES,
+        "small is for two cores, large for a GPU: 512 wide, 20 times as long, bfloat16.", "small", known=options.SCALES
     ),
     from_record: bool = option("Begin with the project's own runs, which this Python's data fit."),
     export: Path | None = option("Also write the runs to this file, as JSON Lines, as the project's record is."),
@@ -78,12 +76,6 @@ def run(
 
     with refusing():
         where = choose_device(place.device)
-    told: list[str] = []
-
-    def tell(text: str) -> None:
-        told.append(text)
-        say(text)
-
     with refusing(), kept_runs(path) as kept:
         if from_record:
             say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
@@ -101,7 +93,7 @@ def run(
                 at_once=2 * place.num_workers,
                 device=where,
                 device_name=device_name(where),
-                say=tell,
+                say=say,
                 advance=advance,
             )
         say_of_others(kept, (trial.named() for trial in book.trials))
@@ -111,8 +103,7 @@ def run(
     if as_json:
         print_json(answer)
     else:
-        is_one_screen = sys.stdout.isatty() and sys.stderr.isatty()
-        _show(answer, has_plan=not (is_one_screen and answer["plan"] in told))
+        _show(answer)
     for line in dict.fromkeys(ran.failed.values()):
         say(f"a run failed: {line}")
     return 1 if ran.failed else 0
@@ -218,28 +209,27 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     """asked: --seeds."""
     from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
 
-    text, arms = _plan_text(experiment, book), [arm.name for arm in experiment.arms]
+    text, arms, groups = _plan_text(experiment, book), experiment.arms, _groups(experiment.arms)
     is_decided = asked is not None or _is_pilot_done(experiment, book)
     num_seeds = asked or (experiment.plan(book).num_seeds if is_decided else LEAST_SEEDS)
-    groups = _groups(experiment.arms)
-    least, most = _num_runs(experiment.arms)
+    a_seed = list(_num_runs(arms))
     pilot = [len(PILOT_SEEDS) * number for number in _num_runs(experiment.pilot)]
-    total = [num_seeds * number + more for number, more in zip((least, most), pilot, strict=True)]
-    runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": [least, most], "pilot": pilot, "total": total}
+    total = [num_seeds * number + more for number, more in zip(a_seed, pilot, strict=True)]
+    runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": a_seed, "pilot": pilot, "total": total}
+    names = [arm.name for arm in arms]
     if as_json:
-        found = {"plan": text, "arms": arms, "groups": groups, "runs": runs}
-        print_json(document(experiment=experiment.name, question=experiment.question, **found))
+        plan = {"plan": text, "arms": names, "groups": groups, "runs": runs}
+        print_json(document(experiment=experiment.name, question=experiment.question, **plan))
         return
-    print(f"{experiment.question}\n{text}\n{len(arms)} arms:")
-    print("\n".join(f"  {name}" for name in arms))
+    print(experiment.question, text, f"{len(arms)} arms:", *(f"  {name}" for name in names), sep="\n")
     for group in groups:
         print(
             f"{_number(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
             f"steps of {group['batch_size']} x {group['num_tokens']} tokens"
         )
-    print(f"Runs: {_range(least, most)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
-    with_seeds = f"With {_number(num_seeds, 'seed')}{'' if is_decided else ', or more,'}"
-    print(f"{with_seeds} {_range(*total)} in all, with those that are there.")
+    print(f"Runs: {_range(*a_seed)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
+    more = "" if is_decided else ", or more,"
+    print(f"With {_number(num_seeds, 'seed')}{more} {_range(*total)} in all, with those that are there.")
 
 
 def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -269,11 +259,10 @@ def _number(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
+def _show(answer: Mapping[str, Any]) -> None:
     page = Page()
     page.say(answer["question"])
-    if has_plan:
-        page.say(answer["plan"])
+    page.say(answer["plan"])
     heads = ("arm", "seeds", "trained", "what came of it")
     page.show(grid(heads, map(_cells, answer["arms"]), heads))
     for question in answer["questions"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -58,33 +58,30 @@ def run(
         )
     entry = found["claims"][0]
     finding = next(findings([entry]), None)
-    code = 0 if found["summary"]["as_expected"] else 1
     if as_json:
         told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
         print_json(document(claim=entry, tables=found["tables"], summary=found["summary"], finding=told))
-        return code
-    lines = [*answer(entry, finding), *(details(entry, found["tables"]) if full else _more(id_))]
-    _print(lines)
-    return code
+    else:
+        _print(answer(entry, finding))
+        if full:
+            _print(details(entry, found["tables"]))
+        else:
+            _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
+            _print([(f"  depthlaw explain {id_} --full", _COMMAND)])
+    return 0 if found["summary"]["as_expected"] else 1
 
 
-def _print(lines: Sequence[Line]) -> None:
+def _print(lines: Iterable[Line]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
     console = wide_console()
     for line, style in lines:
-        indent = len(line) - len(line.lstrip())
+        text, indent = Text(line.lstrip(), style=style), len(line) - len(line.lstrip())
         if style == _COMMAND:
             console.print(Text(line, style=style), soft_wrap=True)
         else:
-            console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
-
-
-def _more(id_: str) -> Iterator[Line]:
-    yield "", ""
-    yield "In brackets: cases. Each statement, number and step of the derivation:", "dim"
-    yield f"  depthlaw explain {id_} --full", _COMMAND
+            console.print(Padding(text, (0, 0, 0, indent)))
 
 
 # ---------------------------------------------------------------- the answer
@@ -97,31 +94,24 @@ def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
     from paper_checks.report.views import is_scattered
 
     unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
-    yield (
-        f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}",
-        f"bold {Verdict(entry['verdict']).colour}",
-    )
+    headline = f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}"
+    yield headline, f"bold {Verdict(entry['verdict']).colour}"
     if finding is not None:
-        others = [id_ for id_ in finding.ids if id_ != entry["id"]]
-        beside = f" (With {', '.join(others)}.)" if others else ""
-        yield f"{finding.text}.{beside}", ""
+        others = ", ".join(id_ for id_ in finding.ids if id_ != entry["id"])
+        yield f"{finding.text}.{others and f' (With {others}.)'}", ""
     yield "", ""
     is_unread = is_scattered(entry["quote"])
     printed = "Printed, as the PDF's text has it" if is_unread else "Printed"
     yield f"{printed}: {' '.join(entry['quote'].split())}", "italic"
     if is_unread:
-        yield f"Transcribed{_of_part(entry)}: {entry['parts'][0]['statement']}", ""
+        first, *more = entry["parts"]  # of several parts the first is transcribed, and it may say less than the whole
+        yield f"Transcribed{' (' + first['name'] + ')' if more else ''}: {first['statement']}", ""
     yield f"In: {sources()[entry['source']].title}; {entry['locator']}", "dim"
     yield "", ""
     yield from _parts(entry)
     if entry["mutants"]:
-        killed = sum(one["killed"] for one in entry["mutants"])
+        killed = sum(mutant["killed"] for mutant in entry["mutants"])
         yield f"Mutants: {len(entry['mutants'])} tried, {killed} killed.", ""
-
-
-def _of_part(entry: Found) -> str:
-    """Of several parts the first is transcribed, and it may say less than the whole."""
-    return "" if len(entry["parts"]) == 1 else f" ({entry['parts'][0]['name']})"
 
 
 def _parts(entry: Found) -> Iterator[Line]:
@@ -134,16 +124,11 @@ def _parts(entry: Found) -> Iterator[Line]:
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
             yield from _short_example(entry["id"], part["counterexample"], is_told=place < TOLD)
-        for key in _what_holds(part) if place < TOLD else ():
-            if part[key] not in told:
+        # What holds instead, with its grounds; where that is not known, the condition; what would decide it.
+        for key in ("correction" if part["correction"] else "condition", "grounds", "open"):
+            if place < TOLD and part[key] and part[key] not in told:
                 told.add(part[key])
                 yield f"  {_TITLES[key]}: {part[key]}", ""
-
-
-def _what_holds(part: Found) -> Iterator[str]:
-    """What holds instead, with its grounds; where that is not known, the condition; what would decide it."""
-    names = ("correction", "grounds", "open") if part["correction"] else ("condition", "grounds", "open")
-    return (name for name in names if part[name])
 
 
 def _shown_by(part: Found) -> str:

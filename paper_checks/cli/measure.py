@@ -40,13 +40,12 @@ def run(
         "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", None, MORE
     ),
     changes: bool = option(
-        "Also show what the step of each role does to the logit, to the last hidden state and, with --loss ce, to the "
-        "label's logit and the loss.",
+        "Also show what each role's step does to the logit, the last hidden state and, with --loss ce, the loss.",
         None,
         MORE,
     ),
     learning_rate: float | None = option(
-        "Also take the optimizer's real step with this learning rate, and find where linearity ends.",
+        "Also take the real step of this learning rate, and find where linearity ends.",
         None,
         MORE,
         least=1e-12,
@@ -54,10 +53,7 @@ def run(
     ),
     plot: Path | None = options.PLOT,
     record: Path | None = option(
-        "The file that the measurements are kept in, and taken from where they are there already; "
-        "sims/records/local/measure.jsonl if left out.",
-        None,
-        MORE,
+        "The file that measurements are kept in and taken from; one in sims/records/local if left out.", None, MORE
     ),
     keeps: bool = option(
         "Whether measurements are kept where --record is left out.", True, MORE, called="--keep/--no-keep"
@@ -125,6 +121,12 @@ def run(
         show(answer, plot, has_roles=has_roles, is_in_layers=transformer.is_in_layers)
 
 
+def _record_file(given: Path | None) -> Path:
+    from paper_checks.lowering.measuring import LOCAL
+
+    return given or options.local_file(LOCAL, "--record FILE, or --no-keep", "the record")
+
+
 def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
     """Of each network. None where there is no theory of it, and why."""
     from paper_checks.lowering.networks import FFN, NoTheoryError
@@ -140,12 +142,6 @@ def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Predictio
                 predictions.append(None)
                 reason = str(error)
     return predictions, reason
-
-
-def _record_file(given: Path | None) -> Path:
-    from paper_checks.lowering.measuring import LOCAL
-
-    return options.local_file(LOCAL, "--record FILE, or --no-keep", "the record") if given is None else given
 
 
 def _read(path: Path | None, device: str, dtype: str) -> Kept:
@@ -169,10 +165,10 @@ def _measured(
     """One network after the other, with a bar that counts sublayers times seeds."""
     from paper_checks.lowering.measuring import measure
 
-    results = []
     text = "nothing was kept"
     if kept.path is not None:
         text = f"what was finished is in {kept.path}, and the same command goes on from there"
+    measured = []
     with telling(text), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:
 
@@ -180,8 +176,8 @@ def _measured(
                 advance(num_seeds * depth)
 
             with refusing(), _enough_memory(network):
-                results.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
-    return results
+                measured.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
+    return measured
 
 
 @contextmanager
@@ -205,16 +201,24 @@ _SHOWN_LAYERS = 16
 def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in_layers: bool) -> None:
     """has_roles: a line for each role. plot: the figure that was written. is_in_layers: layers N stand beside sublayers
     L, since they were given."""
-    page = Page()
+    page, rows, network = Page(), answer["rows"], answer["network"]
     page.say(title(answer), "bold")
-    if line := predict.rest(answer["network"]):
+    if line := predict.rest(network):
         page.say(line, "dim")
     page.show(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
-    for line in _meaning(answer, has_roles=has_roles):
+    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
+    page.say(f"{predict.update_text(answer)}{scatter}", "dim")
+    if has_roles and (line := predict.others_text(answer["role_units"])):
         page.say(line, "dim")
+    if answer["not_predicted"] is not None:
+        page.say(f"Nothing is predicted: {answer['not_predicted']}.", "dim")
+    else:
+        error = "" if network["arch"] == "ffn" else f" {predict.error_text(rows)}"
+        width = predict.finite_width_text(rows, network["d_model"])
+        page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
     for line in _notes(answer):
         page.say(line)
-    for row in answer["rows"]:
+    for row in rows:
         if "changes" in row:
             _show_changes(page, row, predict.unit_text(answer))
         _show_layers(page, row)
@@ -284,19 +288,6 @@ def _mean(values: Mapping[str, Any], digits: int = 4) -> str:
 # ---------------------------------------------------------------- what the numbers mean
 
 
-def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
-    rows, network = answer["rows"], answer["network"]
-    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
-    yield f"{predict.update_text(answer)}{scatter}"
-    if has_roles and (line := predict.others_text(answer["role_units"])):
-        yield line
-    if answer["not_predicted"] is not None:
-        yield f"Nothing is predicted: {answer['not_predicted']}."
-    else:
-        error = "" if network["arch"] == "ffn" else f" {predict.error_text(rows)}"
-        yield f"predicted: at {answer['holds']}. {predict.finite_width_text(rows, network['d_model'])}{error}"
-
-
 _SCATTERED = 0.8
 """Of log U: from here on 95 % intervals of 8 seeds hold the mean less than 90 % of the time (``sims.stats``)."""
 
@@ -324,7 +315,9 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
                 f"L = {row['num_sublayers']}: {role} is left out. Noise of one unit in the last place changes it by "
                 f"{100 * change:.2g} %: rounding decides it in {answer['dtype']}."
             )
-    if factors := list(_lengthened(rows)):
+    steps = [(row["real_step"]["measured"], row["measured"]) for row in rows if row["real_step"]]
+    factors = [step / update for step, update in steps if step and update and abs(step / update - 1) > 1e-3]
+    if factors:
         low, high = (f"{end(factors):z.3f}" for end in (min, max))
         yield (
             f"Real {answer['optimizer']} changes it {low if low == high else f'{low} to {high}'} times as much: it "
@@ -340,14 +333,6 @@ def _place(first: Mapping[str, Any]) -> str:
     if first["in_pass"] == "update":
         return f"in the update of {first['side']}, sublayer {first['index']}"
     return f"first at x_{first['index']} of the {first['side']}, going {first['in_pass']}"
-
-
-def _lengthened(rows: Sequence[Mapping[str, Any]]) -> Iterator[float]:
-    """Real step over update, where they differ."""
-    for row in rows:
-        step = (row["real_step"] or {}).get("measured")
-        if step and row["measured"] and abs(step / row["measured"] - 1) > 1e-3:
-            yield step / row["measured"]
 
 
 # ---------------------------------------------------------------- what else was asked for

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, option, refusing
@@ -27,6 +27,8 @@ EXAMPLES = (
     "predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg",
     "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
 )
+MOST_WALKED, MOST_BUILT = 10_000, 100_000
+"""Sublayers that --attention goes through one by one, and that networks which are built may have."""
 MOST_TOKENS = 256
 """As ``theory.kernel.setting`` has it, without its imports."""
 _ANY_WIDTH = 64
@@ -37,17 +39,6 @@ NO_ORDER |= {"shown_by": "not derived: the kernel rung is numerical; see exponen
 
 # ---------------------------------------------------------------- which networks are asked about
 
-
-class Limit(NamedTuple):
-    """The most sublayers, and of what; the most tokens, all sequences together."""
-
-    most: int
-    text: str
-    most_tokens: int | None = None
-
-
-_BUILT = Limit(100_000, "a network that is built (predict without --attention has no such limit)")
-_WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)", MOST_TOKENS)
 ATTENTION = "With --attention"
 BLOCK = "With --attention: blocks that people train"
 Law = tuple[Fraction, Fraction]
@@ -64,7 +55,7 @@ class Stack:
         "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.", **options.SCHEME
     )
     activation: str = option(
-        f"The activation of the FFNs: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
+        f"The activation: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
         "relu",
         known=options.ANY_ACTIVATION,
     )
@@ -110,11 +101,11 @@ class Stack:
         return chosen
 
 
-def recipe_name(text: str, option: str) -> str:
+def recipe_named(text: str, option: str) -> Recipe:
     from paper_checks.recipes.catalogue import recipe
 
     with refusing(option):
-        return recipe(text.lower()).name
+        return recipe(text.lower())
 
 
 _POSITIVE = {"least": 1e-9, "most": 1e9}
@@ -127,31 +118,20 @@ class Transformer:
 
     attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
     arch: str | None = option(
-        "The architecture: encoder (if left out), decoder or encoder-decoder.",
-        None,
-        ATTENTION,
-        known=options.ARCHITECTURES,
+        "encoder (if left out), decoder or encoder-decoder.", None, ATTENTION, known=options.ARCHITECTURES
     )
     layers: list[int] | None = option(
-        "The number N of layers, or several, instead of --sublayers: 6,12. A layer is attention and FFN.",
-        None,
-        ATTENTION,
+        "The number N of layers of attention and FFN, or several, instead of --sublayers: 6,12.", None, ATTENTION
     )
     decoder_layers: list[int] | None = option(
         "The number of layers of an encoder-decoder's decoder, one for each of --layers.", None, ATTENTION
     )
     num_heads: int | None = option(
-        "The number of attention heads. If left out, measure has 1, and predict infinitely many large ones.",
-        None,
-        ATTENTION,
-        called="--heads",
+        "The attention heads. If left out, measure has 1, predict infinitely many.", None, ATTENTION, called="--heads"
     )
     ffn_ratio: int | None = option("The FFN's width over d_model; 4 if left out.", None, ATTENTION)
     num_tokens: int | None = option(
-        "The number of tokens in a sequence; 16 if left out, 8 for a recipe. A prediction changes slowly with it.",
-        None,
-        ATTENTION,
-        called="--tokens",
+        "The tokens of a sequence; 16 if left out, 8 for a recipe.", None, ATTENTION, called="--tokens"
     )
     batch_size: int | None = option("The number of sequences; 1 if left out.", None, ATTENTION, called="--batch")
     correlation: float | None = option(
@@ -161,13 +141,13 @@ class Transformer:
         "Let each token attend to itself and earlier ones only.", None, ATTENTION, called="--causal"
     )
     readout: str | None = option(
-        "What is read: last (if left out), a logit of the last token, or sum, the sum of a logit of each token.",
+        "What is read: a logit of the last token (if left out), or the sum of one of each",
         None,
         ATTENTION,
         known=options.READOUTS,
     )
     loss: str | None = option(
-        "What the step makes smaller: logit (if left out), the number that is read, or ce, a cross-entropy.",
+        "What the step lowers: the logit that is read (if left out), or a cross-entropy",
         None,
         ATTENTION,
         known=options.LOSSES,
@@ -176,13 +156,12 @@ class Transformer:
         "The number of classes of the cross-entropy; 16 if left out.", None, ATTENTION, called="--classes", least=2
     )
 
-    recipe: str | None = option(
-        "A published model, such as gpt2 or llama-3, instead of --scheme. It has attention; `depthlaw schemes` lists "
-        "all.",
+    recipe: Any = option(
+        "A published model, such as gpt2 or llama-3, instead of --scheme; `depthlaw schemes` lists all.",
         None,
         BLOCK,
         metavar="NAME",
-        read=recipe_name,
+        read=recipe_named,
         complete=options.recipes,
     )
     has_qk_norm: bool = option("Normalise queries and keys, head by head.", None, BLOCK, called="--qk-norm")
@@ -212,29 +191,20 @@ class Transformer:
     def of_recipe(self, width: int | None) -> tuple[Transformer, int | None]:
         """With what the published model says itself, if one was asked for: it has attention, heads as wide as its own
         or nearly so, and of two stacks equal numbers of layers. width: d_model; its own if None."""
-        if self.recipe is None:
+        if (model := self.recipe) is None:
             return self, width
-        from paper_checks.recipes.catalogue import recipe
         from paper_checks.recipes.recipe import RECIPE_TOKENS
 
-        model = recipe(self.recipe)
         if self.arch not in (None, model.arch):
             raise BadInputError(f"--recipe {model.name} is of {model.arch} kind, not --arch {self.arch}")
-        width = model.size["d_model"] if width is None else width
+        width = width or model.size["d_model"]
         num_heads = self.num_heads or model.heads_at(width)
         if num_heads is None:
             raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
-        has_two = model.arch == "encoder-decoder" and self.decoder_layers is None
-        completed = replace(
-            self,
-            attention=True,
-            arch=model.arch,
-            num_heads=num_heads,
-            decoder_layers=self.layers if has_two else self.decoder_layers,
-            # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
-            num_tokens=self.num_tokens or RECIPE_TOKENS,
-        )
-        return completed, width
+        decoder_layers = self.decoder_layers or (self.layers if model.arch == "encoder-decoder" else None)
+        # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
+        num_tokens, shape = self.num_tokens or RECIPE_TOKENS, {"arch": model.arch, "num_heads": num_heads}
+        return replace(self, attention=True, decoder_layers=decoder_layers, num_tokens=num_tokens, **shape), width
 
     def check_given(self) -> None:
         """Options of a Transformer without --attention are refused."""
@@ -250,13 +220,16 @@ _SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", 
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
 
 
-def networks(stack: Stack, transformer: Transformer, width: int, limit: Limit = _BUILT) -> list[Network]:
-    """One for each length, in the order given. width: d_model."""
+def networks(
+    stack: Stack, transformer: Transformer, width: int, most: int = MOST_BUILT, most_tokens: int | None = None
+) -> list[Network]:
+    """One for each length, in the order given. width: d_model. most: sublayers; most_tokens: of all sequences."""
     transformer.check_given()
-    recipe = _recipe(stack, transformer)
-    depths = _depths(stack, transformer, limit)
+    recipe = transformer.recipe
+    _check_recipe(stack, transformer)
+    depths = _depths(stack, transformer, most)
     lists = stack.lists([depth["num_sublayers"] for depth in depths if "num_sublayers" in depth])
-    shape = _shape(transformer, width, limit) if transformer.attention else {}
+    shape = _shape(transformer, width, most_tokens) if transformer.attention else {}
     scheme = stack.chosen_scheme() if recipe is None else recipe.as_scheme
 
     from paper_checks.lowering.block import Block
@@ -284,20 +257,15 @@ def networks(stack: Stack, transformer: Transformer, width: int, limit: Limit = 
     return asked
 
 
-def _recipe(stack: Stack, transformer: Transformer) -> Recipe | None:
-    """The published model that was asked for, which says itself what most options would."""
-    if transformer.recipe is None:
-        return None
-    from paper_checks.recipes.catalogue import recipe
-
-    usual = {
-        name: value for name, value in options.defaults_of(Stack).items() if name not in ("optimizer", "sublayers")
-    }
-    given = [name for name, value in usual.items() if getattr(stack, name) != value]
+def _check_recipe(stack: Stack, transformer: Transformer) -> None:
+    """A published model says itself what most options would."""
+    usual = options.defaults_of(Stack)
+    given = [
+        name for name, value in vars(stack).items() if name not in ("optimizer", "sublayers") and value != usual[name]
+    ]
     given += [name for name, value in vars(transformer).items() if name in _SAID_BY_RECIPE and value]
-    if given:
+    if transformer.recipe is not None and given:
         raise BadInputError(f"{_CALLED[given[0]]} does not go with --recipe, which says it itself")
-    return recipe(transformer.recipe)
 
 
 def head_of(network: Network, optimizer: str) -> dict[str, Any]:
@@ -317,7 +285,7 @@ def head_of(network: Network, optimizer: str) -> dict[str, Any]:
     }
 
 
-def _depths(stack: Stack, transformer: Transformer, limit: Limit) -> list[dict[str, Any]]:
+def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str, Any]]:
     layers, decoder_layers, sublayers = transformer.layers, transformer.decoder_layers, stack.sublayers
     if transformer.arch == "encoder-decoder":
         if sublayers is not None or layers is None or decoder_layers is None:
@@ -331,7 +299,7 @@ def _depths(stack: Stack, transformer: Transformer, limit: Limit) -> list[dict[s
         if transformer.is_causal:
             raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
         pairs = list(zip(layers, decoder_layers, strict=True))
-        _check_lengths((2 * n + 3 * m for n, m in pairs), "--layers with --decoder-layers", limit)
+        _check_lengths((2 * n + 3 * m for n, m in pairs), "--layers with --decoder-layers", most)
         return [{"num_layers": pair} for pair in pairs]
     if decoder_layers is not None:
         raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
@@ -343,24 +311,27 @@ def _depths(stack: Stack, transformer: Transformer, limit: Limit) -> list[dict[s
         raise BadInputError(
             "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
         )
-    _check_lengths(lengths, given, limit)
+    _check_lengths(lengths, given, most)
     return [{"num_sublayers": length} for length in lengths]
 
 
-def _check_lengths(lengths: Iterable[int], option: str, limit: Limit) -> None:
-    if (longest := max(lengths)) > limit.most:
-        raise BadInputError(f"{option} asks for {longest} sublayers: at most {limit.most} has {limit.text}")
+def _check_lengths(lengths: Iterable[int], option: str, most: int) -> None:
+    if (longest := max(lengths)) > most:
+        raise BadInputError(
+            f"{option} asks for {longest} sublayers: at most {most} are computed (predict without --attention has no "
+            "such limit)"
+        )
 
 
-def _shape(transformer: Transformer, d_model: int, limit: Limit) -> dict[str, Any]:
+def _shape(transformer: Transformer, d_model: int, most_tokens: int | None) -> dict[str, Any]:
     """Of a ``Network``, what was given; the rest has its defaults."""
     if d_model % (num_heads := transformer.num_heads or 1):
         raise BadInputError(f"--width {d_model} is not a multiple of --heads {num_heads}")
     num_tokens, batch_size = transformer.num_tokens or 16, transformer.batch_size or 1
-    if limit.most_tokens is not None and num_tokens * batch_size > limit.most_tokens:
+    if most_tokens is not None and num_tokens * batch_size > most_tokens:
         raise BadInputError(
             f"--tokens {num_tokens} times --batch {batch_size} is {num_tokens * batch_size}: a prediction takes at "
-            f"most {limit.most_tokens} tokens in all; with --readout last it changes slowly with their number: compare "
+            f"most {most_tokens} tokens in all; with --readout last it changes slowly with their number: compare "
             "--tokens 4 and --tokens 16"
         )
     if transformer.num_classes is not None and transformer.loss != "ce":
@@ -376,8 +347,7 @@ def run(
     stack: Stack,
     transformer: Transformer,
     width: int | None = option(
-        "The width d_model, which sets the size of a head and the shares of the update. The prediction itself is at "
-        "infinite width.",
+        "The width d_model, for the size of a head and the shares of the update; else infinite.",
         None,
         ATTENTION,
         most=100_000,
@@ -454,7 +424,7 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None) 
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
     asked = [
         replace(network, has_wide_heads=has_wide_heads)
-        for network in networks(stack, transformer, width or _ANY_WIDTH, _WALKED)
+        for network in networks(stack, transformer, width or _ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
     with counted("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
         predictions = [network.theory(stack.optimizer, advance) for network in asked]

@@ -26,15 +26,9 @@ MOST_BYTES = 100_000_000
 
 
 def run(
-    out: str = option(
-        "The folder to write, made if absent, with those above it. Only a report is ever replaced.",
-        REQUIRED,
-        metavar="DIR",
-    ),
+    out: str = option("The folder to write, made if absent. Only a report is ever replaced.", REQUIRED, metavar="DIR"),
     document_file: str | None = option(
-        "The document that `depthlaw verify --out FILE` wrote. If left out, the claims are verified first.",
-        called="--from",
-        metavar="FILE",
+        "What `depthlaw verify --out FILE` wrote; if left out, verify first.", called="--from", metavar="FILE"
     ),
     quick: bool = option(
         "Verify with the generated tables; measure nothing and try no mutants. It takes about a minute."

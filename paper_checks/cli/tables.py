@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import sys
 from typing import Any
 
 from paper_checks.cli import options
@@ -52,7 +51,8 @@ def run(
     if tables is None:
         if not (derive or write):
             say("theory has changed since the tables were generated; deriving them")
-        tables = derive_with_progress()
+        with telling("nothing was written"), progress() as tell:
+            tables = tables_file.derive(functools.partial(tell, "deriving the tables"))
     if write:
         tables_file.write(tables)
         say(f"wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}")
@@ -64,31 +64,22 @@ def run(
     if as_json:
         print_json(document(tables=tables))
     elif is_markdown:
-        sys.stdout.write("\n".join(markdown(table) for table in tables))
+        print(*map(markdown, tables), sep="\n", end="")
     elif is_latex:
-        sys.stdout.write("\n".join([packages(tables), *(latex(table) for table in tables)]))
+        print(packages(tables), *map(latex, tables), sep="\n", end="")
     elif is_csv:
-        sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
+        print(*(comma_separated(table, with_id=only is None) for table in tables), sep="\n", end="")
     else:
         show(tables, activation, norm_kind)
 
 
-def derive_with_progress() -> list[Table]:
-    """Derive all tables, with a bar on standard error where a person looks at it."""
-    from paper_checks.verify import tables_file
-
-    with telling("nothing was written"), progress() as tell:
-        return tables_file.derive(functools.partial(tell, "deriving the tables"))
-
-
 def markdown(table: Table) -> str:
     columns = list(table["rows"][0])
-    lines = [f"**{table['id']}**: {table['title']}", "", "| " + " | ".join(columns) + " |"]
-    lines.append("|" + " --- |" * len(columns))
+    rows = [columns, ["---"] * len(columns)]
     for row in table["rows"]:
-        cells = ("" if row[name] is None else f"`{str(row[name]).replace('|', chr(92) + '|')}`" for name in columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(["" if cell is None else f"`{str(cell).replace('|', chr(92) + '|')}`" for cell in row.values()])
+    lines = (f"| {' | '.join(row)} |\n" for row in rows)
+    return f"**{table['id']}**: {table['title']}\n\n{''.join(lines)}"
 
 
 def comma_separated(table: Table, *, with_id: bool) -> str:

@@ -134,8 +134,7 @@ class Asked:
         complete=options.some_of(lambda: [*options.schemes(), options.POST_LN_INIT]),
     )
     recipe: list[str] | None = option(
-        "Published models instead of or beside the schemes, with commas. Each has its own activation, norms and FFN "
-        "width.",
+        "Published models, with commas. Each has its own activation, norms and FFN width.",
         complete=options.some_of(options.recipes),
     )
     optimizer: list[str] = option(
@@ -153,10 +152,7 @@ class Asked:
         known=options.SHAPES,
     )
     decoder_layers: list[int] | None = option(
-        "The number of layers of nmt's decoder, one for each of --layers; as many if left out.",
-        None,
-        _MODEL,
-        most=10_000,
+        "The layers of nmt's decoder, one for each of --layers; as many if left out.", None, _MODEL, most=10_000
     )
     d_model: int = option("The width d_model, a multiple of --heads.", 32, _MODEL, called="--width")
     num_heads: int = option("The number of attention heads.", 2, _MODEL, called="--heads")
@@ -167,17 +163,10 @@ class Asked:
         "The number of bytes (or frames) in a sequence; 4096 at most.", 32, _MODEL, called="--tokens", most=4096
     )
     text: str | None = option(
-        "A text of your own for gpt and bert, plain or .gz; Python's own library if left out.",
-        None,
-        _MODEL,
-        metavar="FILE",
-        read=options.file_name,
+        "A text of your own, plain or .gz, for gpt and bert.", None, _MODEL, metavar="FILE", read=options.file_name
     )
     parallel: tuple[str, str] | None = option(
-        "Two files of your own with pairs to translate for nmt, line by line, plain or .gz.",
-        None,
-        _MODEL,
-        metavar="SRC TGT",
+        "Two texts of your own, line by line, plain or .gz, for nmt.", None, _MODEL, metavar="SRC TGT"
     )
     num_steps: int = option("The number of optimizer steps.", 200, _STEPS, called="--steps")
     batch_size: int = option("The number of sequences in a batch.", 16, _STEPS, called="--batch")
@@ -264,11 +253,7 @@ def run(
     asked: Asked,
     place: Place,
     checkpoint_every: int | None = option(
-        "The steps after which a run that is under way is kept, too, beside the store. If left out, a run that is "
-        "killed begins again.",
-        None,
-        MORE,
-        most=10**9,
+        "Also keep a run that is under way, every so many steps, so that a killed one goes on.", None, MORE, most=10**9
     ),
     plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, read=options.plot_file),
     as_json: bool = options.JSON,
@@ -370,7 +355,12 @@ def show(answer: Mapping[str, Any], plot: Path | None) -> None:
     if any(step["update"] for row in rows for step in row["updates"]):
         page.show(_updates(answer))
         page.say(_UPDATES, "dim")
-    page.say(_runs(answer["sweep"]))
+    sweep = answer["sweep"]
+    page.say(f"Runs: {sweep['done']} done now, {sweep['found']} found.")
+    if sweep["failed"]:
+        page.say(f"Failed: {len(sweep['failed'])}, which the same command tries again.")
+    if sweep["left"]:
+        page.say(f"Left when the budget was spent: {sweep['left']}; the same command goes on with them.")
     page.wrote(plot)
     page.say_where(f"Kept in {answer['store']}.", "dim")
 
@@ -390,14 +380,11 @@ def rest(config: Mapping[str, Any], schemes: Iterable[str]) -> str:
     """What the title does not say. A recipe has an FFN width, an activation and norms of its own."""
     from paper_checks.lowering.trials import OF_RECIPE
 
-    parts = [f"{config['num_heads']} heads", config["precision"]]
+    parts = [f"{config['num_heads']} heads"]
     if not all(name.startswith(OF_RECIPE) for name in schemes):
-        parts[1:1] = [f"FFN {config['ffn_ratio']} d_model", config["activation"], config["norm_kind"]]
-    schedule = config["schedule"]
-    if config["warmup_steps"]:
-        start = f" from {config['warmup_from']:g}" if config["warmup_from"] else ""
-        schedule = f"warmup of {config['warmup_steps']} steps{start}, then {schedule}"
-    parts.append(f"learning rate: {schedule}")
+        parts += [f"FFN {config['ffn_ratio']} d_model", config["activation"], config["norm_kind"]]
+    warmup = f"warmup of {config['warmup_steps']} steps from {config['warmup_from']:g}, then "
+    parts += [config["precision"], f"learning rate: {warmup if config['warmup_steps'] else ''}{config['schedule']}"]
     parts += [f"weight decay {config['weight_decay']:g}"] if config["weight_decay"] else []
     parts += [] if config["clip_norm"] is None else [f"gradient clipped at {config['clip_norm']:g}"]
     return "; ".join(parts)
@@ -474,12 +461,3 @@ def _meaning(answer: Mapping[str, Any]) -> str:
         f"loss is not finite, or stands above the held-out loss at the start for {patience} steps running (the first "
         f"{patience} not counted), or the held-out loss ends above it. stuck: neither."
     )
-
-
-def _runs(sweep: Mapping[str, Any]) -> str:
-    text = f"Runs: {sweep['done']} done now, {sweep['found']} found."
-    if sweep["failed"]:
-        text += f" Failed: {len(sweep['failed'])}, which the same command tries again."
-    if sweep["left"]:
-        text += f" Left when the budget was spent: {sweep['left']}; the same command goes on with them."
-    return text

@@ -84,19 +84,19 @@ def test_exponents() -> None:
     assert exponent["low"] < exponent["measured"] < exponent["high"]
 
 
-def test_units_of_roles() -> None:
-    """What is measured is in ``predict``'s units: the predictions lie in the intervals."""
-    for options, roles in (
+@pytest.mark.parametrize(
+    ("options", "roles"),
+    [
         ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
         ("--scheme rezero --optimizer adam --sublayers 4 --attention", ["branch_weight", "embedding", "head"]),
         ("--scheme pre-ln --optimizer lamb --sublayers 1 --attention", ["norm_gain", "embedding", "head", "q", "out"]),
         ("--scheme pre-ln --optimizer sgd --sublayers 1 --attention", ["bias", "norm_gain", "norm_bias", "embedding"]),
-    ):
-        tokens = " --tokens 4 --heads 2" if "attention" in options else ""
-        found = answer(f"{options}{tokens} --width 64 --seeds 16")
-        for role in roles:
-            one = found["rows"][0]["by_role"][role]
-            assert one["ratio_low"] < 1 < one["ratio_high"]
+    ],
+)
+def test_predictions_of_every_role_lie_in_the_intervals(options: str, roles: list[str]) -> None:
+    tokens = " --tokens 4 --heads 2" if "attention" in options else ""
+    found = answer(f"{options}{tokens} --width 64 --seeds 16")["rows"][0]["by_role"]
+    assert all(found[role]["ratio_low"] < 1 < found[role]["ratio_high"] for role in roles)
 
 
 def test_units() -> None:
@@ -137,6 +137,7 @@ READ = {
     ],
     "--scheme pre-ln --optimizer adam --attention --arch encoder-decoder --layers 1 --decoder-layers 2 --width 8 "
     "--heads 2 --seeds 2 --tokens 3 --loss ce --by-layer": ["the loss by", "1-2", "x_7: behind the final norm"],
+    "--scheme pre-ln --optimizer sgd --sublayers 1 --width 8 --seeds 2 --by-layer": ["n ┃ ffn"],
     "--scheme gpt2 --optimizer lamb --sublayers 2 --width 8 --seeds 2 --changes --learning-rate 0.01": [
         "a real step of learning rate 0.01",
         "Linear, to a tenth",
@@ -153,6 +154,7 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf\b", found)
+    assert not re.search("│ 1 │ +- │", found), "a sublayer's update is the sum of its matrices'"
 
 
 def test_what_rounding_decides_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:

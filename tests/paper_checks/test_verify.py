@@ -69,7 +69,7 @@ def test_all_claims_are_as_expected(whole: dict[str, Any]) -> None:
     assert summary["cells"]["faults"] == []
 
 
-@pytest.mark.parametrize("id_", ["S1-23", "S1-34", "S3-06", "DN-07"])
+@pytest.mark.parametrize("id_", ["S1-23", "S1-34"])
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_expected_is_strict_in_both_directions(id_: str, verdict: Verdict) -> None:
     found = entry(id_)
@@ -185,12 +185,6 @@ def test_a_stale_file_is_exit_1_where_the_tables_were_derived(file: str) -> None
 
 
 # ---------------------------------------------------------------- the command
-
-
-def test_a_quick_look_has_less_evidence(whole: dict[str, Any]) -> None:
-    quick = [once.quick_claim(id_) for id_ in claims()]
-    assert engine.exit_code(assembled(quick)) == 0
-    assert sum(len(found["evidence"]) for found in quick) < sum(len(found["evidence"]) for found in whole["claims"])
 
 
 def test_some_claims_as_json(tmp_path: Path) -> None:
