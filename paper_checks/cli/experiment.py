@@ -54,7 +54,6 @@ def run(
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from paper_checks import experiments
 
-    place.check()
     with refusing():
         experiment = experiments.experiment(name, scale)
     path = place.store_file(f"{name}-{scale}.sqlite")

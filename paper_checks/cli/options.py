@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
@@ -183,6 +183,11 @@ def counts(text: str, option: str, least: int = 1, most: int = MOST) -> list[int
     return [count(part, option, least, most) for part in parts]
 
 
+def check_pairs(layers: Sequence[Any], decoder_layers: Sequence[Any]) -> None:
+    if len(decoder_layers) != len(layers):
+        raise BadInputError(f"--layers has {len(layers)} entries and --decoder-layers {len(decoder_layers)}: pair them")
+
+
 def fraction(text: str, option: str) -> Fraction:
     """A decimal or a ratio, read exactly: 0.25, 1/4, -1/2."""
     decimal = r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?"
@@ -308,7 +313,7 @@ def _shown(text: str) -> str:
 
 # ---------------------------------------------------------------- declaring an option
 
-NETWORK, MORE = "The network", "What is shown, and where it goes"
+NETWORK, MORE = "The network", "How it is computed, shown and kept"
 """Panels of a ``--help``."""
 REQUIRED = inspect.Parameter.empty
 _READERS: dict[Any, tuple[Callable[..., Any], str]] = {
@@ -363,7 +368,7 @@ PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf f
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command as typer reads it: a parameter whose type is a dataclass becomes an option for each of its fields."""
     hints = get_type_hints(command)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     plain: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:

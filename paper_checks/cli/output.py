@@ -84,9 +84,7 @@ def grid(
 
     table = Table(title=title, title_justify="left", **style)
     for head in heads:
-        table.add_column(
-            head, justify="left" if head in texts else "right", overflow="fold", no_wrap=head in unbroken or None
-        )
+        table.add_column(head, justify="left" if head in texts else "right", overflow="fold", no_wrap=head in unbroken)
     for row in rows:
         if row is None:
             table.add_section()

@@ -5,7 +5,7 @@ Which networks are asked about, and what is said of their numbers, is the same f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -108,7 +108,7 @@ def recipe_named(text: str, option: str) -> Recipe:
         return recipe(text.lower())
 
 
-_POSITIVE = {"least": 1e-9, "most": 1e9}
+_POSITIVE: dict[str, Any] = {"least": 1e-9, "most": 1e9}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,37 +290,29 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
     if transformer.arch == "encoder-decoder":
         if sublayers is not None or layers is None or decoder_layers is None:
             raise BadInputError("an encoder-decoder wants --layers and --decoder-layers, and no --sublayers")
-        if len(layers) != len(decoder_layers):
-            raise BadInputError(
-                f"--layers has {len(layers)} entries and --decoder-layers {len(decoder_layers)}: pair them"
-            )
+        options.check_pairs(layers, decoder_layers)
         if stack.w is not None or stack.v is not None:
             raise BadInputError("--w and --v belong to one stack: an encoder-decoder has two")
         if transformer.is_causal:
             raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
-        pairs = list(zip(layers, decoder_layers, strict=True))
-        _check_lengths((2 * n + 3 * m for n, m in pairs), "--layers with --decoder-layers", most)
-        return [{"num_layers": pair} for pair in pairs]
-    if decoder_layers is not None:
-        raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
-    if layers is not None and sublayers is None:
-        lengths, given = [2 * n for n in layers], "--layers"
-    elif sublayers is not None and layers is None:
-        lengths, given = sublayers, "--sublayers"
+        depths: list[dict[str, Any]] = [{"num_layers": pair} for pair in zip(layers, decoder_layers, strict=True)]
+        lengths, given = [2 * n + 3 * m for n, m in zip(layers, decoder_layers, strict=True)], "--layers"
     else:
-        raise BadInputError(
-            "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
-        )
-    _check_lengths(lengths, given, most)
-    return [{"num_sublayers": length} for length in lengths]
-
-
-def _check_lengths(lengths: Iterable[int], option: str, most: int) -> None:
-    if (longest := max(lengths)) > most:
-        raise BadInputError(
-            f"{option} asks for {longest} sublayers: at most {most} are computed (predict without --attention has no "
-            "such limit)"
-        )
+        if decoder_layers is not None:
+            raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
+        if layers is not None and sublayers is None:
+            lengths, given = [2 * n for n in layers], "--layers"
+        elif sublayers is not None and layers is None:
+            lengths, given = sublayers, "--sublayers"
+        else:
+            raise BadInputError(
+                "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
+            )
+        depths = [{"num_sublayers": length} for length in lengths]
+    if max(lengths) > most:
+        text = f"at most {most} are computed (predict without --attention has no such limit)"
+        raise BadInputError(f"{given} asks for {max(lengths)} sublayers: {text}")
+    return depths
 
 
 def _shape(transformer: Transformer, d_model: int, most_tokens: int | None) -> dict[str, Any]:

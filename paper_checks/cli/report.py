@@ -53,12 +53,19 @@ def run(
     read = None if document_file is None else _read(Path(document_file))
     with telling(f"{target} is as it was" if target.exists() else "nothing was written"), progress() as shown:
         tell = _Stages(shown)
-        found = read or _verified(quick, tell)
+        if read is None:
+            from paper_checks.papers.registry import claims
+            from paper_checks.report.model import parse
+            from paper_checks.verify.document import verify
+
+            ids, is_full = list(claims()), not quick
+            tell("checking claims", 0, len(ids))
+            read = parse(verify(ids, derive=is_full, with_mutants=is_full, quick=quick, progress=tell))
         tell("writing pages", 0, 1)
         with _refusing("--out"):
-            pages = site.write(found, target, tell)
-    _tell(found, pages, as_json=as_json)
-    return 0 if found.summary.as_expected else 1
+            pages = site.write(read, target, tell)
+    _tell(read, pages, as_json=as_json)
+    return 0 if read.summary.as_expected else 1
 
 
 class _Stages:
@@ -100,33 +107,17 @@ def _read(path: Path) -> Document:
         raise BadInputError(f"--from: {path}: {error}") from error
 
 
-def _verified(quick: bool, tell: Tell) -> Document:
-    """All claims, as ``depthlaw verify`` checks them; mutants and tables too where it is not quick."""
-    from paper_checks.papers.registry import claims
-    from paper_checks.report.model import parse
-    from paper_checks.verify.document import verify
-
-    is_full = not quick
-    tell("checking claims", 0, len(claims()))
-    return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=tell))
-
-
 def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
     summary, index = found.summary, pages[0]
+    verdicts = {verdict.value: number for verdict, number in found.counts.items()}
     if as_json:
-        print_json(
-            document(
-                out=str(index.parent),
-                pages=len(pages),
-                claims=len(found.claims),
-                verdicts={verdict.value: number for verdict, number in found.counts.items()},
-                as_expected=summary.as_expected,
-            )
-        )
+        about = {"pages": len(pages), "claims": len(found.claims), "verdicts": verdicts}
+        print_json(document(out=str(index.parent), **about, as_expected=summary.as_expected))
         return
     page = Page()
-    verdicts = ", ".join(f"{number} {verdict.value}" for verdict, number in found.counts.items() if number)
-    page.say(f"{summary.coverage}: {verdicts}")
+    page.say(
+        f"{summary.coverage}: {', '.join(f'{number} {verdict}' for verdict, number in verdicts.items() if number)}"
+    )
     if not summary.as_expected:
         page.say("Not all as expected; the overview says what.", "red")
     page.say_where(f"{len(pages)} pages; open {index}")

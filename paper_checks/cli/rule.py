@@ -222,7 +222,6 @@ def _left_open(others: Found) -> str:
 
 def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int]) -> None:
     """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
-    from paper_checks.lowering.rule_document import warnings_of
     from paper_checks.lowering.rule_snippet import snippet
 
     others = answer["other_roles"]
@@ -237,8 +236,6 @@ def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: R
             page.say_where(f"  {line}")
     if others["not_computed"] is None:
         _show_other_roles(page, others, answer["optimizer"])
-    for line in warnings_of(others, is_held=answer.get("init_gain") is not None):
-        page.say(line, _WARNING)
     for line in answer["start"]:
         page.say(f"{line}.")
     if rows := answer.get("without_the_rule"):
@@ -304,16 +301,13 @@ def legend(rule: Rule, counts: Mapping[str, int]) -> list[str]:
         f"{side.num_layers}: layers of the {side.name}, here {counts[str(side.num_layers)]}" for side in rule.sides
     ]
     gain = "none: at gain 1" if chosen.gain is None else "lambda"
+    others = " --select takes another member of the family." if rule.norm != "sub" else ""
     return [
         "; ".join(letters) + ".",
         f"residual weight alpha, branch weight b: {WHERE[rule.norm]}.",
-        f"init gain ({gain}): times Xavier's standard deviation {XAVIER}, as torch.nn.init.xavier_normal_(W, gain) has "
-        "it; q, k and v each by itself. Biases 0, norm gains 1.",
-        f"selection {rule.select}: {chosen.member.note}."
-        + (" --select takes another member of the family." if rule.norm != "sub" else ""),
+        f"init gain ({gain}): as torch.nn.init.xavier_normal_(W, gain) has it; q, k and v each by itself.",
+        f"selection {rule.select}: {chosen.member.note}.{others}",
         "learning-rate multiplier: of these matrices, beside the rate that suits a shallow model.",
-        "update: what a first step of these matrices changes the output by, per unit learning rate, by the "
-        "magnitude argument; 1: the same at any depth.",
         "relative update: |Delta theta|/|theta| of a matrix per unit learning rate, over that of a network with "
         f"alpha = lambda = 1; here {chosen.formula['relative_update_order']}.",
         "Weight decay and later steps: nothing is said of them; the rule is of a first step, without decay.",

@@ -52,7 +52,7 @@ class Place:
     store: Path | None = option("The file that runs are kept in; one in sims/records/local if left out.", None, MORE)
     device: str = options.DEVICE
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
             raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
 
@@ -206,8 +206,7 @@ def trials_of(asked: Asked) -> list[Trial]:
     if asked.recipe and own:
         raise BadInputError(f"--{own[0].replace('_', '-')} does not go with --recipe, which says it itself")
     decoders = asked.decoder_layers or [None] * len(asked.layers)
-    if len(decoders) != len(asked.layers):
-        raise BadInputError(f"--layers has {len(asked.layers)} entries and --decoder-layers {len(decoders)}: pair them")
+    options.check_pairs(asked.layers, decoders)
     seeds, depths = range(asked.seed, asked.seed + asked.seeds), zip(asked.layers, decoders, strict=True)
     axes: list[list[Any]] = [
         list(dict.fromkeys(axis)) for axis in (seeds, schemes, asked.optimizer, depths, asked.learning_rate)
@@ -234,15 +233,6 @@ def trials_of(asked: Asked) -> list[Trial]:
     ]
 
 
-@contextmanager
-def _by_option() -> Iterator[None]:
-    """A refusal that names fields, with the options in their place."""
-    try:
-        yield
-    except ValueError as error:
-        raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
-
-
 # ---------------------------------------------------------------- the command
 
 _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
@@ -267,11 +257,13 @@ def run(
     """
     # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
     # which is not one that diverged.
-    place.check()
     kept_in = place.store_file("training.sqlite")
-    with refusing(), _by_option():
-        trials = trials_of(asked)
-        configs = {trial: trial.named() for trial in trials}
+    with refusing():
+        try:
+            trials = trials_of(asked)
+            configs = {trial: trial.named() for trial in trials}
+        except ValueError as error:  # which names fields: the user knows the options in their place
+            raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
     if plot is not None:
         from paper_checks.pages.loss_plots import check_place, check_size
 

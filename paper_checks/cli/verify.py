@@ -64,10 +64,10 @@ def run(
         found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=tell)
         text = as_text(found)
     if out is not None:
-        _write(out, text, "--out")
+        write_atomically(out, text)
     if write_claims:
-        _write(CLAIMS_FILE, claims_markdown(found), "--write-claims")
-        _write(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found), "--write-claims")
+        write_atomically(CLAIMS_FILE, claims_markdown(found))
+        write_atomically(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found))
     if as_json:
         print_json(found)
     else:
@@ -118,13 +118,6 @@ def ranges(ids: Sequence[str]) -> str:
 def _near(name: str, allowed: list[str]) -> str:
     close = get_close_matches(name, allowed, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise BadInputError(f"{option}: cannot write {path}: {error.strerror}") from error
 
 
 # ---------------------------------------------------------------- for people
