@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,10 @@ def _parts(entry: Found) -> Iterator[Line]:
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
-            yield from _short_example(entry["id"], part["counterexample"], is_told=place < TOLD)
+            example, own = part["counterexample"], f"depthlaw explain {entry['id']}"
+            yield f"  claimed {example['printed']}; found {example['found']}", "red"
+            if place < TOLD:
+                yield from _seen(f"{own} --full" if example["command"] == own else example["command"])
         # What holds instead, with its grounds; where that is not known, the condition; what would decide it.
         for key in ("correction" if part["correction"] else "condition", "grounds", "open"):
             if place < TOLD and part[key] and part[key] not in told:
@@ -145,15 +148,11 @@ def _shown_by(part: Found) -> str:
     return "; ".join(texts)
 
 
-def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> Iterator[Line]:
+def _seen(command: str) -> Iterator[Line]:
     from paper_checks.verify.document import seen_by
 
-    yield f"  claimed {example['printed']}; found {example['found']}", "red"
-    own = f"depthlaw explain {id_}"
-    if is_told:
-        command = f"{own} --full" if example["command"] == own else example["command"]
-        yield f"  {seen_by(command)}:", "bold"
-        yield f"    {command}", _COMMAND
+    yield f"  {seen_by(command)}:", "bold"
+    yield f"    {command}", _COMMAND
 
 
 # ---------------------------------------------------------------- the details
@@ -200,13 +199,10 @@ def _said(value: Any) -> str:
 
 
 def _example(example: Found) -> Iterator[Line]:
-    from paper_checks.verify.document import seen_by
-
     yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
     for name, value in example.items():
         if name == "rows":
             yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
         elif name not in ("printed", "found", "command"):
             yield f"    {name} = {_said(value)}", ""
-    yield f"    {seen_by(example['command'])}:", ""
-    yield f"      {example['command']}", _COMMAND
+    yield from _seen(example["command"])

@@ -74,7 +74,10 @@ def run(
     """
     # Everything that can be wrong with the input is said before anything is measured.
     chosen = range(seed, seed + seeds)
-    kept_in = _record_file(record) if keeps or record else None
+    if record is None and keeps:
+        from paper_checks.lowering import measuring
+
+        record = options.local_file(measuring.LOCAL, "--record FILE, or --no-keep", "the record")
     transformer, _ = transformer.of_recipe(width)
     asked = predict.networks(stack, transformer, width)
 
@@ -84,7 +87,7 @@ def run(
 
     with refusing():
         where = choose_device(device)
-        kept = _read(kept_in, where, dtype)
+        kept = _read(record, where, dtype)
         extras = Extras(by_layer, changes, learning_rate)
         check_memory(asked, stack.optimizer, kept, extras)  # before the prediction, which may take minutes
     predictions, reason = _predicted(asked, stack.optimizer)
@@ -119,12 +122,6 @@ def run(
     else:
         has_roles = roles or transformer.attention or not any(row["measured"] for row in rows)
         show(answer, plot, has_roles=has_roles, is_in_layers=transformer.is_in_layers)
-
-
-def _record_file(given: Path | None) -> Path:
-    from paper_checks.lowering.measuring import LOCAL
-
-    return given or options.local_file(LOCAL, "--record FILE, or --no-keep", "the record")
 
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
