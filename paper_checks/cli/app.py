@@ -117,7 +117,10 @@ class Group(TyperGroup):
 app = typer.Typer(
     name="depthlaw",
     help="Derives, verifies and audits the depth laws of Transformers: how far a model moves in one optimizer step "
-    "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.",
+    "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.\n\n"
+    "A sublayer f, attention or FFN, turns the stream x into a x + b f(x): a is the residual weight and b the branch "
+    "weight. An init gain multiplies Xavier's standard deviation of a matrix. The update is what one optimizer step "
+    "changes the output by. A scheme says what these are at each depth; a recipe is a published model as it is built.",
     cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import print_json, progress, wide_console
+from paper_checks.cli.output import Page, print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
 from paper_checks.system.files import document
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --json")
 Found = dict[str, Any]
 Line = tuple[str, str]
-"""A text and its style; it is indented by the blanks that it begins with."""
+"""A text and its style."""
 
 _TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
 _COMMAND = "bold cyan"
@@ -53,35 +53,28 @@ def run(
         from paper_checks.verify.findings import findings
 
         (id_,) = chosen_ids([claim], None)
-        found = verify(
+        checked = verify(
             [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: tell(doing, done, total)
         )
-    entry = found["claims"][0]
+    entry = checked["claims"][0]
     finding = next(findings([entry]), None)
     if as_json:
         told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
-        print_json(document(claim=entry, tables=found["tables"], summary=found["summary"], finding=told))
+        print_json(document(claim=entry, tables=checked["tables"], summary=checked["summary"], finding=told))
     else:
         _print(answer(entry, finding))
         if full:
-            _print(details(entry, found["tables"]))
+            _print(details(entry, checked["tables"]))
         else:
             _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
             _print([(f"  depthlaw explain {id_} --full", _COMMAND)])
-    return 0 if found["summary"]["as_expected"] else 1
+    return 0 if checked["summary"]["as_expected"] else 1
 
 
 def _print(lines: Iterable[Line]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console = wide_console()
+    page = Page(wide_console())
     for line, style in lines:
-        text, indent = Text(line.lstrip(), style=style), len(line) - len(line.lstrip())
-        if style == _COMMAND:
-            console.print(Text(line, style=style), soft_wrap=True)
-        else:
-            console.print(Padding(text, (0, 0, 0, indent)))
+        (page.say_where if style == _COMMAND else page.say)(line, style)
 
 
 # ---------------------------------------------------------------- the answer
@@ -185,8 +178,8 @@ def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
             yield f"  {item['route']}, {of}: {item['verdict']} ({cases}). {item['detail']}", ""
             yield from ((f"    {name} = {_said(value)}", "dim") for name, value in item["numbers"].items())
             yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
-    for found in entry["mutants"] or ():
-        yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
+    for mutant in entry["mutants"] or ():
+        yield f"mutant {mutant['part']}, {mutant['name']}: {'killed' if mutant['killed'] else 'SURVIVED'}", "dim"
     for row in rows:
         yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
 

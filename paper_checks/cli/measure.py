@@ -60,7 +60,10 @@ def run(
     ),
     device: str = options.DEVICE,
     dtype: str = option(
-        "The precision. float32 is faster, and wrong of q and k in deep post-LN", "float64", MORE, known=options.DTYPES
+        "float64, or float32, which is faster and wrong of q and k in deep post-LN.",
+        "float64",
+        MORE,
+        known=options.DTYPES,
     ),
     as_json: bool = options.JSON,
 ) -> None:

@@ -121,9 +121,9 @@ def one_claim(incomplete: str) -> list[tuple[str, str]]:
     except OSError:
         return []
     row = r"^\| ([A-Z]+[0-9]*-[0-9]+) \| .*? \| (.*) \| \*\*([A-Z]+)\*\* \|$"
-    found = re.findall(row, page, re.MULTILINE)
+    rows = re.findall(row, page, re.MULTILINE)
     plain = str.maketrans("[]", "()", "\\")  # rich reads brackets as its markup, and would break what is longer
-    return [(id_, f"{verdict}: {unescape(text).translate(plain)}"[:60]) for id_, text, verdict in found]
+    return [(id_, f"{verdict}: {unescape(text).translate(plain)}"[:60]) for id_, text, verdict in rows]
 
 
 # ---------------------------------------------------------------- reading what was typed

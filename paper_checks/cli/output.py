@@ -38,10 +38,10 @@ def say(text: str) -> None:
 class Page:
     """Standard output for people: lines and tables, as wide as the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
 
-        self.console = Console()
+        self.console = console or Console()
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line of text, broken at the width between words."""

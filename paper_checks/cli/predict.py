@@ -118,7 +118,10 @@ class Transformer:
 
     attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
     arch: str | None = option(
-        "encoder (if left out), decoder or encoder-decoder.", None, ATTENTION, known=options.ARCHITECTURES
+        "The kind: encoder (if left out), decoder (causal) or encoder-decoder.",
+        None,
+        ATTENTION,
+        known=options.ARCHITECTURES,
     )
     layers: list[int] | None = option(
         "The number N of layers of attention and FFN, or several, instead of --sublayers: 6,12.", None, ATTENTION

@@ -107,11 +107,11 @@ def _read(path: Path) -> Document:
         raise BadInputError(f"--from: {path}: {error}") from error
 
 
-def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
-    summary, index = found.summary, pages[0]
-    verdicts = {verdict.value: number for verdict, number in found.counts.items()}
+def _tell(report: Document, pages: list[Path], *, as_json: bool) -> None:
+    summary, index = report.summary, pages[0]
+    verdicts = {verdict.value: number for verdict, number in report.counts.items()}
     if as_json:
-        about = {"pages": len(pages), "claims": len(found.claims), "verdicts": verdicts}
+        about = {"pages": len(pages), "claims": len(report.claims), "verdicts": verdicts}
         print_json(document(out=str(index.parent), **about, as_expected=summary.as_expected))
         return
     page = Page()

@@ -26,24 +26,12 @@ EXAMPLES = (
 Found = Mapping[str, Any]
 
 
-def ruled_norm(text: str, option: str, known: str) -> str:
-    """A placement that a rule is derived for; of another one that theory knows it is said what tells how it grows."""
-    if (placement := text.lower().removesuffix("-ln")) in {*options.names(options.PLACEMENTS)} - {
-        *options.names(known)
-    }:
-        from paper_checks.lowering.rule_roles import plain_scheme
-        from theory.stack import PLACEMENTS
-
-        raise BadInputError(
-            f"{option} must be one of {', '.join(options.names(known))}, not {text!r}: no rule is derived for it; how "
-            "its update grows, and which learning rates undo that, says `depthlaw predict --scheme "
-            f"{plain_scheme(PLACEMENTS[placement])} --optimizer NAME --attention --layers 6,48 --roles`"
-        )
-    return options.one_name(text, option, known)
-
-
 def run(
-    norm: str = option("Where the norms stand", REQUIRED, known=options.NORMS, read=ruled_norm),
+    norm: str = option(
+        "Where the norms stand: post (behind the sum), pre (before the branch) or sub (before it and within it).",
+        REQUIRED,
+        known=options.NORMS,
+    ),
     optimizer: str = options.OPTIMIZER,
     arch: str = option("The architecture", REQUIRED, known=options.ARCHITECTURES),
     layers: int = option("The number of layers: N in formulas, or M of a decoder alone.", REQUIRED, most=options.MOST),
@@ -57,7 +45,7 @@ def run(
     from_decoder_layers: int | None = option(
         "The number of layers of its decoder, for encoder-decoder.", metavar="M", most=options.MOST
     ),
-    select: str | None = option("The member of the family of rules", known=options.SELECTIONS),
+    select: str | None = option("The rule to take where several keep the update the same", known=options.SELECTIONS),
     activation: str = options.ACTIVATION,
     norm_kind: str = options.NORM_KIND,
     width: int | None = option(

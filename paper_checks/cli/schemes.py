@@ -57,15 +57,17 @@ def run(
     elif wanted is None:
         _show_all(schemes, recipes)
     else:
-        page = Page()
-        for kind, facts in (
-            *(("scheme", told(each)) for each in schemes),
-            *(("recipe", told_recipe(each)) for each in recipes),
-        ):
-            page.show(grid(("", ""), facts, ("", ""), show_header=False, box=None))
-            depths = "--sublayers 8,64,512" if kind == "scheme" else "--layers 8,32 --roles"
-            page.say("How its update grows with depth:")
-            page.say_where(f"  depthlaw predict --{kind} {wanted} --optimizer adamw {depths}")
+        for facts in map(told, schemes):
+            _show(facts, f"--scheme {wanted} --optimizer adamw --sublayers 8,64,512")
+        for facts in map(told_recipe, recipes):
+            _show(facts, f"--recipe {wanted} --optimizer adamw --layers 8,32 --roles")
+
+
+def _show(facts: Iterator[tuple[str, str]], question: str) -> None:
+    page = Page()
+    page.show(grid(("", ""), facts, ("", ""), show_header=False, box=None))
+    page.say("How its update grows with depth:")
+    page.say_where(f"  depthlaw predict {question}")
 
 
 def recipe_entry(recipe: Recipe) -> dict[str, Any]:
@@ -220,10 +222,10 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
     )
 
 
-def _differing(one: dict[str, Any]) -> str:
+def _differing(scheme: dict[str, Any]) -> str:
     """Its weights and gains that are not 1."""
-    parts = [f"{letter} = {one[name]}" for name, letter in _WEIGHTS.items() if one[name] != "1"]
-    gains = {role: gain for role, gain in one["gains"].items() if gain != "1"}
+    parts = [f"{letter} = {scheme[name]}" for name, letter in _WEIGHTS.items() if scheme[name] != "1"]
+    gains = {role: gain for role, gain in scheme["gains"].items() if gain != "1"}
     for gain in dict.fromkeys(gains.values()):
         roles = [role for role in gains if gains[role] == gain]
         parts.append(f"{'gains' if len(roles) == 4 else ', '.join(roles)} = {gain}")

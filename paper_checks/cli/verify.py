@@ -34,7 +34,7 @@ def run(
         "The claims to check, such as S1-34 or DN-07; all if left out.", "[ID]...", complete=options.one_claim
     ),
     source: str | None = option("Check the claims of one source only.", metavar="KEY", complete=options.one_source),
-    quick: bool = option("Use the generated tables, and measure nothing. It takes about a minute."),
+    quick: bool = option("Use the generated tables, and measure nothing: of all claims about a minute."),
     mutants: bool = option("Also break each claim on purpose, and see that the check says so."),
     out: Path | None = option("Also write the JSON document to this file."),
     full: bool = option("Also print each reason and each cell of the papers' tables beside the derived one."),
@@ -61,20 +61,20 @@ def run(
         say(f"{len(chosen)} claims, each broken on purpose too, and every table: minutes")
     with telling("nothing was written"), progress() as tell:
         is_short = quick and not write_claims
-        found = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=tell)
-        text = as_text(found)
+        document = verify(chosen, derive=is_full, with_mutants=mutants or is_full, quick=is_short, progress=tell)
+        text = as_text(document)
     if out is not None:
         write_atomically(out, text)
     if write_claims:
-        write_atomically(CLAIMS_FILE, claims_markdown(found))
-        write_atomically(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), found))
+        write_atomically(CLAIMS_FILE, claims_markdown(document))
+        write_atomically(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), document))
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
-        show(found, out, is_whole=is_whole, is_full=full or not is_whole)
+        show(document, out, is_whole=is_whole, is_full=full or not is_whole)
     if write_claims:
         say(f"wrote {CLAIMS_FILE.name} and the findings in {README_FILE.name}")
-    return exit_code(found)
+    return exit_code(document)
 
 
 def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:

@@ -30,7 +30,7 @@ REFUSED = {
     f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, swiglu, geglu",
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
-    "rule --norm peri --optimizer adam --arch encoder --layers 4": "`depthlaw predict --scheme peri-ln --optimizer",
+    "rule --norm peri --optimizer adam --arch encoder --layers 4": "--norm is one of post, pre, sub, not 'peri'",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-layers 4": "two depths are compared",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-decoder-layers 4": "--arch encoder-decoder with",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",

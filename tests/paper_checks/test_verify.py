@@ -235,15 +235,13 @@ def test_all_claims_are_a_screen_as_the_readme_shows_it(
     assert [line for line in lines if line in wanted] == wanted
 
 
-def test_an_unexpected_verdict_is_shown_and_exit_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unexpected_verdict_is_shown_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     found = entry("S1-23")
     found["expected"] = found["parts"][0]["expected"] = "CONDITIONAL"
     monkeypatch.setattr(engine, "verify", lambda *_, **__: assembled([found]))
-    code = command.run(["S1-23"], source=None, quick=True, mutants=False, out=None, as_json=False)
-    shown = " ".join(capsys.readouterr().out.split())
-    assert code == 1
+    result = depthlaw("verify", "S1-23", "--quick")
+    shown = " ".join(result.stdout.split())
+    assert result.returncode == 1
     assert "as printed: CONFIRMED, expected CONDITIONAL" in shown and "Not as expected: see above; " in shown
 
 
