@@ -52,6 +52,7 @@ SHAPES = "gpt, bert, nmt, vit, vit-masked or speech"
 SCHEDULES = "constant, linear, cosine or inverse-sqrt"
 EXPERIMENTS = "stable-rates, warmup, thousand-layers or own-row"
 SCALES = "small or large"
+FIGURES = (".png", ".svg", ".pdf")
 POST_LN_INIT = "post-ln-init"
 """A scheme of ``depthlaw train`` alone: DeepNet's control."""
 
@@ -271,18 +272,11 @@ def file_name(text: str, option: str) -> str:
     return text
 
 
-def written_file(text: str, option: str) -> Path:
-    """A file that can be written."""
+def written_file(text: str, option: str, suffixes: tuple[str, ...] = ("",)) -> Path:
+    """A file that can be written, and whose name ends in one of these."""
+    if not text.lower().endswith(suffixes):
+        raise BadInputError(f"{option} wants a file that ends in {', '.join(suffixes)}, not {text!r}")
     return writable(Path(file_name(text, option)), option)
-
-
-def plot_file(text: str, option: str) -> Path:
-    """Where a figure can be written."""
-    from paper_checks.pages.drawing import SUFFIXES
-
-    if Path(text).suffix.lower() not in SUFFIXES:
-        raise BadInputError(f"{option} wants a file that ends in {', '.join(SUFFIXES)}, not {text!r}")
-    return writable(Path(text), option)
 
 
 def writable(path: Path, option: str) -> Path:
@@ -355,14 +349,19 @@ def argument(text: str, metavar: str, default: Any = None, *, complete: Callable
     return Option(text, default, None, None, {"metavar": metavar, "complete": complete}, is_argument=True)
 
 
-SCHEME = {"metavar": "NAME", "read": scheme_name, "complete": schemes}
+SCHEME = option(
+    "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.",
+    metavar="NAME",
+    read=scheme_name,
+    complete=schemes,
+)
 JSON = option("Print one JSON document to standard output, and nothing else.", called="--json")
 OPTIMIZER = option("The optimizer", REQUIRED, known=OPTIMIZERS)
 ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
 NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
 DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
 ROLES = option("Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", None, MORE)
-PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, read=plot_file)
+PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, suffixes=FIGURES)
 
 
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:

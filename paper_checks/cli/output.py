@@ -35,6 +35,13 @@ def say(text: str) -> None:
 # ---------------------------------------------------------------- for people
 
 
+def escape(text: str) -> str:
+    """Text whose brackets are no markup of rich."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
 class Page:
     """Standard output for people: lines and tables, as wide as the terminal."""
 

@@ -51,9 +51,7 @@ class Stack:
 
     optimizer: str = options.OPTIMIZER
     sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
-    scheme: str | None = option(
-        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.", **options.SCHEME
-    )
+    scheme: str | None = options.SCHEME
     activation: str = option(
         f"The activation: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
         "relu",

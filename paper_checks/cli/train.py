@@ -245,7 +245,7 @@ def run(
     checkpoint_every: int | None = option(
         "Also keep a run that is under way, every so many steps, so that a killed one goes on.", None, MORE, most=10**9
     ),
-    plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, read=options.plot_file),
+    plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES),
     as_json: bool = options.JSON,
 ) -> int:
     """Train real networks: every scheme with every optimizer, depth, learning rate and seed of the lists.

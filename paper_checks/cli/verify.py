@@ -11,7 +11,7 @@ from typing import Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import grid, print_json, progress, say, wide_console
+from paper_checks.cli.output import escape, grid, print_json, progress, say, wide_console
 from paper_checks.system.files import as_text, write_atomically
 from paper_checks.system.places import RESULTS, ROOT
 from paper_checks.system.stopping import telling
@@ -128,8 +128,6 @@ def show(document: Found, target: Path | None, *, is_whole: bool, is_full: bool)
 
     is_full: also the claims that are not confirmed, with the reason, and the printed cells beside the derived ones.
     """
-    from rich.markup import escape
-
     from paper_checks.pages.claims import results_line
     from paper_checks.verify.document import why_unexpected
 
@@ -172,8 +170,6 @@ def _in_colour(verdict: str, number: int | None = None) -> str:
 
 def _findings(document: Found) -> Any:
     """The first few, with the verdicts of this run; below them how many more there are."""
-    from rich.markup import escape
-
     from paper_checks.claims.claim import Verdict
     from paper_checks.pages.claims import told
     from paper_checks.verify.findings import FIRST
@@ -196,8 +192,6 @@ def _findings(document: Found) -> Any:
 
 
 def _others(entries: Sequence[Found]) -> Any:
-    from rich.markup import escape
-
     from paper_checks.verify.document import reason
 
     heads = ("claim", "verdict", "why")
@@ -211,8 +205,6 @@ def _others(entries: Sequence[Found]) -> Any:
 
 def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
     """What stands around the verdicts: mutants, cells, the generated file."""
-    from rich.markup import escape
-
     mutants, cells, tables = summary["mutants"], summary["cells"], summary["tables"]
     if mutants is not None:
         yield f"Mutants: {mutants['tried']} tried, {mutants['killed']} killed."
@@ -228,8 +220,6 @@ def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
 
 def _cells(rows: Sequence[Found]) -> Any:
     """Table by table."""
-    from rich.markup import escape
-
     from paper_checks.pages.claims import merged
 
     heads = ("table", "row", "column", "printed", "derived", "", "claim")

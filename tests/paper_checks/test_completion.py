@@ -19,6 +19,7 @@ from paper_checks.claims.sources import sources
 from paper_checks.cli import app, options
 from paper_checks.experiments.scale import SCALES
 from paper_checks.lowering import trials
+from paper_checks.pages.drawing import SUFFIXES
 from paper_checks.papers.registry import claims
 from sims import measure as sims_measure
 from sims.model import ACTIVATIONS as BUILT
@@ -114,7 +115,7 @@ def test_names_are_those_of_theory_and_sims() -> None:
     for text, names in known.items():
         assert sorted(options.names(text)) == sorted(names), text
     assert set(options.names(options.SELECTIONS)) < set(SELECTIONS)  # the others are alternatives, not selections
-    assert options.schemes() == list(SCHEMES)
+    assert options.schemes() == list(SCHEMES) and options.FIGURES == SUFFIXES
     assert [id_ for id_, _ in options.one_claim("")] == list(claims())
     assert options.one_source("") == list(sources())
 
