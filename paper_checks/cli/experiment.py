@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
-from paper_checks.cli.output import Page, grid, print_json, say
+from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
 from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
 
@@ -82,7 +80,7 @@ def run(
         if plan:
             _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
             return 0
-        with _counted() as advance:
+        with counted("training", None) as advance:  # how many runs there will be hangs on what they give
             book, ran = base.run(
                 experiment,
                 kept,
@@ -115,22 +113,6 @@ def _record(name: str, scale: str) -> Path:
     if scale != "small" or not path.exists():
         raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
     return path
-
-
-@contextmanager
-def _counted() -> Iterator[Callable[[int], None]]:
-    """Runs so far, where somebody looks: how many there will be hangs on what they give."""
-    from rich.console import Console
-
-    console, done = Console(file=sys.stderr), 0
-
-    def advance(number: int) -> None:
-        nonlocal done
-        done += number
-        status.update(f"{done} runs")
-
-    with console.status("0 runs") as status:
-        yield advance
 
 
 # ---------------------------------------------------------------- what it came to
@@ -223,12 +205,12 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     print(experiment.question, text, f"{len(arms)} arms:", *(f"  {name}" for name in names), sep="\n")
     for group in groups:
         print(
-            f"{_number(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
+            f"{number_of(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
             f"steps of {group['batch_size']} x {group['num_tokens']} tokens"
         )
     print(f"Runs: {_range(*a_seed)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
     more = "" if is_decided else ", or more,"
-    print(f"With {_number(num_seeds, 'seed')}{more} {_range(*total)} in all, with those that are there.")
+    print(f"With {number_of(num_seeds, 'seed')}{more} {_range(*total)} in all, with those that are there.")
 
 
 def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -254,10 +236,6 @@ def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _show(answer: Mapping[str, Any]) -> None:
     page = Page()
     page.say(answer["question"])
@@ -270,7 +248,7 @@ def _show(answer: Mapping[str, Any]) -> None:
             page.say(f"        {name}: {value}")
     runs = answer["runs"]
     rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
-    page.say_where(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.")
+    page.say_where(f"{number_of(runs['done'], 'run')} made, {runs['found']} found in {answer['store']}; {rest}.")
 
 
 def _cells(arm: Mapping[str, Any]) -> list[str]:
@@ -282,6 +260,6 @@ def _cells(arm: Mapping[str, Any]) -> list[str]:
     if losses := [loss for loss in arm.get("held_out", ()) if loss is not None]:
         came_of.append(f"held-out loss {sum(losses) / len(losses):.3f}")
     if arm["num_under_way"]:
-        came_of.append(f"{_number(arm['num_under_way'], 'run')}, not finished")
+        came_of.append(f"{number_of(arm['num_under_way'], 'run')}, not finished")
     trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
     return [arm["arm"], str(arm["num_seeds"]), trained, "; ".join(came_of)]

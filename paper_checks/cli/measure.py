@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options, predict
 from paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, print_json, say
+from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
 from paper_checks.cli.predict import Stack, Transformer
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
@@ -231,8 +231,7 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
 
 def title(answer: Mapping[str, Any]) -> str:
     """Of the table and of the plot."""
-    seeds = "1 seed" if answer["seeds"] == 1 else f"{answer['seeds']} seeds"
-    return f"{predict.title(answer)}, d_model {answer['network']['d_model']}, {seeds}"
+    return f"{predict.title(answer)}, d_model {answer['network']['d_model']}, {number_of(answer['seeds'], 'seed')}"
 
 
 def exponent_text(exponent: Mapping[str, Any]) -> str:

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 _ENDLESS = 10_000
 """Columns, more than any table has."""
 _PIPED_WIDTH = 120
-Tell = Callable[[str, float, float], None]
+Tell = Callable[[str, float, float | None], None]
 """Told what is being done, how much of it is done, and of how much."""
 
 
 def print_json(answer: dict[str, Any]) -> None:
     sys.stdout.write(as_text(answer))
+
+
+def number_of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def say(text: str) -> None:
@@ -131,7 +135,7 @@ def progress(*, is_alive: bool = False) -> Iterator[Tell]:
         disable=not sys.stderr.isatty(),
     ) as bars:
 
-        def tell(doing: str, done: float, total: float) -> None:
+        def tell(doing: str, done: float, total: float | None) -> None:
             if doing not in tasks:
                 tasks[doing] = bars.add_task(doing, total=total)
             bars.update(tasks[doing], completed=done, total=total, refresh=True)
@@ -140,15 +144,15 @@ def progress(*, is_alive: bool = False) -> Iterator[Tell]:
 
 
 @contextmanager
-def counted(doing: str, total: float) -> Iterator[Callable[[float], None]]:
-    """One bar, unless there is nothing to do. Yields what advances it."""
+def counted(doing: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """One bar, unless there is nothing to do. total: None where it is not known. Yields what advances it."""
     done = 0.0
     with progress(is_alive=True) as tell:
 
         def advance(more: float) -> None:
             nonlocal done
             done += more
-            if total:
+            if total != 0:
                 tell(doing, done, total)
 
         advance(0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, print_json, say
+from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
@@ -361,10 +361,9 @@ def title(answer: Mapping[str, Any]) -> str:
     """Of the table and of the plot."""
     config, rows = answer["config"], answer["rows"]
     schemes, optimizers = (", ".join(dict.fromkeys(row[name] for row in rows)) for name in ("scheme", "optimizer"))
-    seeds = "1 seed" if len(answer["seeds"]) == 1 else f"{len(answer['seeds'])} seeds"
     return (
         f"{schemes} under {optimizers}: {config['shape']}, d_model {config['d_model']}, {config['num_steps']} steps of "
-        f"{config['batch_size']} x {config['num_tokens']} tokens, {seeds}"
+        f"{config['batch_size']} x {config['num_tokens']} tokens, {number_of(len(answer['seeds']), 'seed')}"
     )
 
 
