@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -102,31 +98,3 @@ def refusal(*arguments: str | Path, code: int = 2) -> str:
     (line,) = result.stderr.splitlines()
     assert line.startswith("depthlaw: ")
     return line
-
-
-# ---------------------------------------------------------------- a process of its own
-
-
-def in_a_terminal(*arguments: str | Path, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, str]:
-    """The installed command with its standard error in a terminal: its standard output, and what the terminal saw."""
-    controller, terminal = pty.openpty()
-    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}  # without a TERM no bar can be drawn
-    command = [DEPTHLAW, *arguments]
-    with ThreadPoolExecutor(1) as reader:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, text=True, env=settings)
-        os.close(terminal)
-        shown = reader.submit(_read_whole, controller)
-        meanwhile()
-        output, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, shown.result()
-    return output, shown.result()
-
-
-def _read_whole(controller: int) -> str:
-    """Until nobody has the terminal any more. One that is not read holds its writers up."""
-    seen = b""
-    with suppress(OSError):
-        while part := os.read(controller, 65536):
-            seen += part
-    os.close(controller)
-    return seen.decode(errors="replace")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli.options import BadInputError, Json, count, option, refusing
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json
-from paper_checks.cli.predict import Limit, Stack, Transformer, networks
+from paper_checks.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ EXAMPLES = (
     "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
     "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best",
 )
-_MOST = Limit(10_000, "a model that is advised on", 256)
 _SHOWN = 5
 """Remedies on the screen; --json has all."""
 
@@ -28,23 +28,25 @@ _SHOWN = 5
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: Annotated[int, option("d_model.", "D", read=count, most=100_000)],
-    from_layers: Annotated[int, option("Layers of the model that is tuned.", "N", read=count, most=5000)],
-    from_decoder_layers: Annotated[
-        int | None,
-        option("Of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.", "M", read=count),
-    ] = None,
-    code: Annotated[
-        str | None, option("Python to paste, and nothing else: of the remedy of that name, or of the best.", "NAME")
-    ] = None,
-    as_json: Json = False,
+    width: int = option("The width d_model of the model.", REQUIRED, most=100_000),
+    from_layers: int = option("The number of layers of the model that you have tuned.", REQUIRED, most=5000),
+    from_decoder_layers: int | None = option(
+        "The number of layers of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.",
+        most=options.MOST,
+    ),
+    code: str | None = option(
+        "Print only Python code to paste, of the remedy with this name, or of the best one: --code best.",
+        metavar="NAME",
+    ),
+    as_json: bool = options.JSON,
 ) -> None:
-    """What to change when a model is made deeper: init, branch weight, learning rates; best first, as code.
+    """Say what to change when you make a model deeper: init, branch weight, learning rates; the best first, as code.
 
-    First how the update of each role that matters grows from --from-layers to
-    --layers by itself, then the remedies, ranked: by what they leave of that
-    growth in the worst role, and by what else they change. Each keeps the tuned
-    model as it is, where it does not say otherwise.
+    You have tuned a model of --from-layers layers and want one of --layers. The
+    answer says first how much further one step moves the deeper model if you
+    change nothing, role by role. Then it ranks the remedies, by how much of that
+    growth they leave in the worst role, and by what else they change. A remedy
+    leaves the tuned model as it is, unless it says otherwise.
     """
     shallow, deep = _asked(stack, transformer, width, from_layers, from_decoder_layers)
 
@@ -81,8 +83,8 @@ def _asked(
     if transformer.recipe is None and transformer.arch is None:
         asked = replace(asked, arch="decoder")
     asked, chosen = asked.of_recipe(width)
-    found = networks(stack, asked, chosen or width, _MOST)
-    return [replace(network, has_wide_heads=asked.heads is None) for network in found]
+    both = networks(stack, asked, chosen or width, MOST_WALKED, MOST_TOKENS)
+    return [replace(network, has_wide_heads=asked.num_heads is None) for network in both]
 
 
 def _named(advice: Advice, name: str) -> Remedy:
@@ -96,6 +98,12 @@ def _named(advice: Advice, name: str) -> Remedy:
 
 # ---------------------------------------------------------------- for people
 
+_LEGEND = (
+    "leaves: the update of the worst role that matters, over the tuned model's. relative: a step of a matrix over "
+    "the matrix, beside the tuned model's, where it moves furthest. branches: what all of them put into the stream "
+    "at the start; below 10 % the model starts as the identity. runs: of this project's training record."
+)
+
 
 def _show(page: Page, advice: Advice) -> None:
     from paper_checks.lowering.advice import MATTERS, layers_text
@@ -105,19 +113,19 @@ def _show(page: Page, advice: Advice) -> None:
     title = f"{advice.deep.scheme.name} under {advice.optimizer}, d_model {advice.deep.d_model}: {few} to {many} layers"
 
     def line(role: str) -> list[str]:
-        factor, exponent = f"x {advice.factors[role]:.3g}", f"{advice.exponents[role]:z.2f}"
-        return [role, factor, exponent, "" if role == "update" else percent(advice.shares[role])]
+        share = "" if role == "update" else percent(advice.shares[role])
+        return [role, f"x {advice.factors[role]:.3g}", f"{advice.exponents[role]:z.2f}", share]
 
-    rows = [line(role) for role in ("update", *advice.matters)]
-    page.show(grid(["role", "update", "exponent", "share"], [rows[0], None, *rows[1:]], texts=["role"], title=title))
-    others = ", ".join(_others(advice)) or "none"
+    rows = [line("update"), None, *map(line, advice.matters)]
+    page.show(grid(["role", "update", "exponent", "share"], rows, texts=["role"], title=title))
+    small = [role for role in advice.factors if role not in ("update", *advice.matters)]
+    others = ", ".join(f"{role} x {advice.factors[role]:.3g}" for role in small) or "none"
     page.say(f"As it is. Roles below {percent(MATTERS)} of the update, which matter little: {others}.", "dim")
     rest = (remedy for remedy in advice.remedies[_SHOWN:] if remedy.name == "nothing")
     shown = [*advice.remedies[:_SHOWN], *rest]
     heads = ["remedy", "leaves", "in", "relative", "branches", "runs"]
-    page.show(grid(heads, [_cells(remedy) for remedy in shown], texts=["remedy", "in"], title="Remedies, best first"))
-    for text in _legend():
-        page.say(text, "dim")
+    page.show(grid(heads, map(_cells, shown), texts=["remedy", "in"], title="Remedies, best first"))
+    page.say(_LEGEND, "dim")
     for remedy in shown[:3]:
         page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
     for remark in advice.remarks:
@@ -128,22 +136,7 @@ def _show(page: Page, advice: Advice) -> None:
         page.say("Nothing is needed: the update is held as it is.", "bold")
 
 
-def _others(advice: Advice) -> Iterator[str]:
-    for role, factor in advice.factors.items():
-        if role != "update" and role not in advice.matters:
-            yield f"{role} x {factor:.3g}"
-
-
 def _cells(remedy: Remedy) -> list[str]:
-    runs = "none" if remedy.record is None else f"{remedy.record['num_runs']}"
-    role = remedy.worst_role
-    branches = f"{100 * remedy.branches:.0f} %"
-    return [remedy.name, f"x {remedy.leaves[role]:.3g}", role, f"x {remedy.relative:.3g}", branches, runs]
-
-
-def _legend() -> Iterator[str]:
-    yield (
-        "leaves: the update of the worst role that matters, over the tuned model's. relative: a step of a matrix over "
-        "the matrix, beside the tuned model's, where it moves furthest. branches: what all of them put into the stream "
-        "at the start; below 10 % the model starts as the identity. runs: of this project's training record."
-    )
+    role, runs = remedy.worst_role, "none" if remedy.record is None else f"{remedy.record['num_runs']}"
+    growth = f"x {remedy.leaves[role]:.3g}"
+    return [remedy.name, growth, role, f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %", runs]

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import typer
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from paper_checks.cli import advise, experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
 from paper_checks.cli.options import BadInputError, unfolded
+from paper_checks.cli.output import say
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 ClickError = next(
@@ -28,6 +28,8 @@ ClickError = next(
 )
 
 _REFUSED = 2
+_WIDTH = 80
+"""Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
     "What to use, and how it grows": (advise, rule, predict, tables, schemes),
     "On real networks": (measure, train, experiment),
@@ -36,18 +38,11 @@ _COMMANDS = {
 """The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""
 
 
-def _name_of(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
-
-
-EXAMPLES = {_name_of(module): module.EXAMPLES for modules in _COMMANDS.values() for module in modules}
+EXAMPLES = {module.__name__.rpartition(".")[2]: module.EXAMPLES for modules in _COMMANDS.values() for module in modules}
 """By command, without ``depthlaw`` before each, quick ones first: tests read them all and run the quick."""
 
 
 # ---------------------------------------------------------------- examples, below each --help
-
-_WIDTH = 80
-"""Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 
 
 def folded(command: str, indent: str = "  ") -> str:
@@ -58,31 +53,28 @@ def folded(command: str, indent: str = "  ") -> str:
       depthlaw predict --scheme deepnorm --optimizer adam --attention \
           --layers 6,12 --plot it.svg
     """
-    lines = [""]
+    lines: list[str] = []
     for part in re.split(r" (?=--)", command):
-        joined = f"{lines[-1]} {part}".strip() if len(lines) == 1 else f"{lines[-1]} {part}"
-        if lines[-1] and len(f"{indent}{joined} \\") > _WIDTH:
-            lines.append(f"    {part}")
+        if lines and len(f"{indent}{lines[-1]} {part} \\") <= _WIDTH:
+            lines[-1] += f" {part}"
         else:
-            lines[-1] = joined
+            lines.append(f"    {part}" if lines else part)
     return indent + f" \\\n{indent}".join(lines)
 
 
-def epilog(command: str) -> str:
-    """What stands below the options of a command."""
-    return "\n".join(["Examples:", *(folded(f"depthlaw {example}") for example in EXAMPLES[command])])
-
-
-FIRST = "\n".join(
-    [
-        "Begin with:",
-        *(folded(f"depthlaw {EXAMPLES[command][0]}") for command in ("advise", "rule", "predict", "measure")),
-        "  depthlaw explain S1-34",
-        "So that TAB completes names of schemes, optimizers, claims ... in a new shell:",
-        "  depthlaw --install-completion",
-    ]
-)
-"""Below the list of commands."""
+def _below(command: str | None) -> str:
+    """What stands below the options of a command, or below the list of commands."""
+    if command in EXAMPLES:
+        return "\n".join(["Examples:", *(folded(f"depthlaw {example}") for example in EXAMPLES[command])])
+    first = [*(EXAMPLES[name][0] for name in ("advise", "rule", "predict", "measure")), "explain S1-34"]
+    return "\n".join(
+        [
+            "Begin with:",
+            *(folded(f"depthlaw {example}") for example in first),
+            "So that TAB completes names of schemes, optimizers, claims ... in a new shell:",
+            "  depthlaw --install-completion",
+        ]
+    )
 
 
 def advised(message: str, arguments: Sequence[str]) -> str:
@@ -98,11 +90,10 @@ def advised(message: str, arguments: Sequence[str]) -> str:
             "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
             "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
         )
-    said = message.rstrip(".")
     if "unexpected extra argument" in message and options:
-        return f"{said}; a list is written with commas, such as 4,8,16"
+        return f"{message.rstrip('.')}; a list is written with commas, such as 4,8,16"
     if message.startswith("Missing option") and command in EXAMPLES:
-        return f"{said}; for example: depthlaw {EXAMPLES[command][0]}"
+        return f"{message.rstrip('.')}; for example: depthlaw {EXAMPLES[command][0]}"
     return message
 
 
@@ -110,19 +101,15 @@ def advised(message: str, arguments: Sequence[str]) -> str:
 
 
 class Command(TyperCommand):
-    """With its examples at the end of its help."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
-        formatter.write(f"\n{epilog(str(self.name))}\n")
+        formatter.write(f"\n{_below(self.name)}\n")
 
 
 class Group(TyperGroup):
-    """With what to begin with at the end of its help."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
-        formatter.write(f"\n{FIRST}\n")
+        formatter.write(f"\n{_below(None)}\n")
 
 
 # ---------------------------------------------------------------- the app
@@ -130,7 +117,10 @@ class Group(TyperGroup):
 app = typer.Typer(
     name="depthlaw",
     help="Derives, verifies and audits the depth laws of Transformers: how far a model moves in one optimizer step "
-    "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.",
+    "as it gets deeper, and which residual weight, init gain and learning rate keep that from growing.\n\n"
+    "A sublayer f, attention or FFN, turns the stream x into a x + b f(x): a is the residual weight and b the branch "
+    "weight. An init gain multiplies Xavier's standard deviation of a matrix. The update is what one optimizer step "
+    "changes the output by. A scheme says what these are at each depth; a recipe is a published model as it is built.",
     cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -138,7 +128,8 @@ app = typer.Typer(
 
 for _panel, _modules in _COMMANDS.items():
     for _module in _modules:
-        app.command(_name_of(_module), cls=Command, rich_help_panel=_panel)(unfolded(_module.run))
+        _name = _module.__name__.rpartition(".")[2]
+        app.command(_name, cls=Command, rich_help_panel=_panel)(unfolded(_module.run))
 
 
 def main() -> None:
@@ -188,6 +179,5 @@ def _drop_output() -> None:
 
 
 def _refuse(message: str, code: int = _REFUSED) -> int:
-    line = " ".join(message.split())
-    print(f"depthlaw: {line}", file=sys.stderr)
+    say(" ".join(message.split()))
     return code

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import (
-    EXPERIMENTS,
-    SCALES,
-    BadInputError,
-    Json,
-    count,
-    flag,
-    named,
-    one_of,
-    option,
-    refusing,
-    written_file,
-)
-from paper_checks.cli.output import Page, print_json
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
+from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
 from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from paper_checks.claims.claim import Evidence
     from paper_checks.experiments.base import Arm, Book, Experiment, Ran
 
@@ -43,36 +28,30 @@ _WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 
 def run(
-    name: Annotated[str, typer.Argument(help=f"{EXPERIMENTS}.", metavar="NAME", autocompletion=one_of(EXPERIMENTS))],
     place: Place,
-    plan: Annotated[bool, flag("--plan", "Say what would be run, and how many seeds decide.")] = False,
-    seeds: Annotated[  # from 1000 on they are the pilot's
-        int | None, option("Instead of what the plan says.", "K", read=count, most=1000)
-    ] = None,
-    scale: Annotated[
-        str, named("small: two cores. large: 512 wide, 20 times as long, bfloat16, a GPU.", SCALES)
-    ] = "small",
-    from_record: Annotated[
-        bool, flag("--from-record", "Begin with the project's own runs, which this Python's data fit.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        option("Also write the runs as JSON Lines, as the project's record is.", "FILE", read=written_file),
-    ] = None,
-    as_json: Json = False,
+    name: str = argument(
+        f"The experiment: {options.EXPERIMENTS}.", "NAME", REQUIRED, complete=options.one_of(options.EXPERIMENTS)
+    ),
+    plan: bool = option("Only say what would be run, and how many seeds decide."),
+    seeds: int | None = option("The number of seeds, instead of what the plan says.", most=1000),  # then the pilot's
+    scale: str = option(
+        "small is for two cores, large for a GPU: 512 wide, 20 times as long, bfloat16.", "small", known=options.SCALES
+    ),
+    from_record: bool = option("Begin with the project's own runs, which this Python's data fit."),
+    export: Path | None = option("Also write the runs to this file, as JSON Lines, as the project's record is."),
+    as_json: bool = options.JSON,
 ) -> int:
     """Train what decides the claims that only training can decide, and say what it decides.
 
-    stable-rates: the largest learning rate at which each scheme trains, by
-    depth, and whether the update at initialisation predicts it. warmup:
-    translation at 18 layers on either side. thousand-layers: who trains there,
-    and how far. own-row: each optimizer with its own row of the table and with
-    the others'. TRAINING.md has what the project found.
+    stable-rates finds the largest learning rate at which each scheme trains, by
+    depth, and asks whether the update at initialisation predicts it. warmup
+    trains translation at 18 layers on either side. thousand-layers asks who
+    trains there, and how far. own-row trains each optimizer with its own row of
+    Su's table and with the others'. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from paper_checks import experiments
 
-    place.check()
     with refusing():
         experiment = experiments.experiment(name, scale)
     path = place.store_file(f"{name}-{scale}.sqlite")
@@ -94,20 +73,14 @@ def run(
 
     with refusing():
         where = choose_device(place.device)
-    said: list[str] = []
-
-    def say(text: str) -> None:
-        said.append(text)
-        _say(text)
-
     with refusing(), kept_runs(path) as kept:
         if from_record:
-            _say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
+            say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)
         if plan:
             _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
             return 0
-        with _counted() as advance:
+        with counted("training", None) as advance:  # how many runs there will be hangs on what they give
             book, ran = base.run(
                 experiment,
                 kept,
@@ -122,14 +95,14 @@ def run(
             )
         say_of_others(kept, (trial.named() for trial in book.trials))
         if export is not None:
-            _say(f"{write_runs(kept, export)} runs written to {export}")
+            say(f"{write_runs(kept, export)} runs written to {export}")
     answer = _answer(experiment, book, ran, path)
     if as_json:
         print_json(answer)
     else:
-        _show(answer, has_plan=not (_is_one_screen() and answer["plan"] in said))
+        _show(answer)
     for line in dict.fromkeys(ran.failed.values()):
-        _say(f"a run failed: {line}")
+        say(f"a run failed: {line}")
     return 1 if ran.failed else 0
 
 
@@ -142,31 +115,6 @@ def _record(name: str, scale: str) -> Path:
     return path
 
 
-def _say(text: str) -> None:
-    print(f"depthlaw: {text}", file=sys.stderr)
-
-
-def _is_one_screen() -> bool:
-    """Whether what is said on standard error stands above the answer."""
-    return sys.stdout.isatty() and sys.stderr.isatty()
-
-
-@contextmanager
-def _counted() -> Iterator[Callable[[int], None]]:
-    """Runs so far, where somebody looks: how many there will be hangs on what they give."""
-    from rich.console import Console
-
-    console, done = Console(file=sys.stderr), 0
-
-    def advance(number: int) -> None:
-        nonlocal done
-        done += number
-        status.update(f"{done} runs")
-
-    with console.status("0 runs") as status:
-        yield advance
-
-
 # ---------------------------------------------------------------- what it came to
 
 
@@ -174,28 +122,23 @@ def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[st
     from paper_checks.claims.claim import Check, Route, perform
     from paper_checks.routes.questions import QUESTIONS
 
-    def evidence(statement: Any) -> Evidence:
-        check = Check(route=Route.MEASURED, run=lambda one: one.evidence(book), is_direct=True)
-        return perform(check, statement)
+    def answered(statement: Any) -> dict[str, Any]:
+        check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book), is_direct=True)
+        evidence: Evidence = perform(check, statement)
+        return {
+            "statement": statement.text,
+            "answer": _WORDS[evidence.verdict.value],
+            "numbers": dict(evidence.numbers),
+            "how": evidence.detail,
+        }
 
-    questions = []
-    for statement in QUESTIONS[experiment.name]:
-        found = evidence(statement)
-        questions.append(
-            {
-                "statement": statement.text,
-                "answer": _WORDS[found.verdict.value],
-                "numbers": dict(found.numbers),
-                "how": found.detail,
-            }
-        )
     return document(
         experiment=experiment.name,
         question=experiment.question,
         claims=list(experiment.claims),
         plan=_plan_text(experiment, book),
         arms=[_arm(arm, book) for arm in experiment.arms],
-        questions=questions,
+        questions=[answered(statement) for statement in QUESTIONS[experiment.name]],
         runs={
             "done": ran.done,
             "found": len(book) - ran.done,
@@ -218,7 +161,7 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
     results = [result for seed in seeds for result in arm.tried(book, seed).values()]
     num_under_way = sum(len(arm.tried(book, seed)) for seed in there if seed not in seeds)
     updates = [result.looks[0].update["update"] for result in results if result.looks]
-    found: dict[str, Any] = {
+    about: dict[str, Any] = {
         "arm": arm.name,
         "num_seeds": len(seeds),
         "num_runs": len(results),
@@ -227,8 +170,8 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
         "update": updates[0] if updates else None,
     }
     if arm.grid:
-        return found | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
-    return found | {"held_out": [result.held_out for result in results]}
+        return about | {"largest_rates": [arm.edge(book, seed).rate for seed in seeds]}
+    return about | {"held_out": [result.held_out for result in results]}
 
 
 def _is_pilot_done(experiment: Experiment, book: Book) -> bool:
@@ -247,37 +190,34 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     """asked: --seeds."""
     from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
 
-    text, arms = _plan_text(experiment, book), [arm.name for arm in experiment.arms]
+    text, arms, groups = _plan_text(experiment, book), experiment.arms, _groups(experiment.arms)
     is_decided = asked is not None or _is_pilot_done(experiment, book)
     num_seeds = asked or (experiment.plan(book).num_seeds if is_decided else LEAST_SEEDS)
-    groups = _groups(experiment.arms)
-    least, most = _num_runs(experiment.arms)
+    a_seed = list(_num_runs(arms))
     pilot = [len(PILOT_SEEDS) * number for number in _num_runs(experiment.pilot)]
-    total = [num_seeds * number + more for number, more in zip((least, most), pilot, strict=True)]
-    runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": [least, most], "pilot": pilot, "total": total}
+    total = [num_seeds * number + more for number, more in zip(a_seed, pilot, strict=True)]
+    runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": a_seed, "pilot": pilot, "total": total}
+    names = [arm.name for arm in arms]
     if as_json:
-        found = {"plan": text, "arms": arms, "groups": groups, "runs": runs}
-        print_json(document(experiment=experiment.name, question=experiment.question, **found))
+        plan = {"plan": text, "arms": names, "groups": groups, "runs": runs}
+        print_json(document(experiment=experiment.name, question=experiment.question, **plan))
         return
-    print(f"{experiment.question}\n{text}\n{len(arms)} arms:")
-    print("\n".join(f"  {name}" for name in arms))
+    print(experiment.question, text, f"{len(arms)} arms:", *(f"  {name}" for name in names), sep="\n")
     for group in groups:
         print(
-            f"{_number(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
+            f"{number_of(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "
             f"steps of {group['batch_size']} x {group['num_tokens']} tokens"
         )
-    print(f"Runs: {_range(least, most)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
-    with_seeds = f"With {_number(num_seeds, 'seed')}{'' if is_decided else ', or more,'}"
-    print(f"{with_seeds} {_range(*total)} in all, with those that are there.")
+    print(f"Runs: {_range(*a_seed)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
+    more = "" if is_decided else ", or more,"
+    print(f"With {number_of(num_seeds, 'seed')}{more} {_range(*total)} in all, with those that are there.")
 
 
 def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     """Arms that are alike but for scheme, optimizer, depth and learning rate."""
-    from collections import Counter
-
     names = ("shape", "d_model", "num_steps", "batch_size", "num_tokens")
-    found = Counter(tuple(vars(arm.trial)[name] for name in names) for arm in arms)
-    return [{"num_arms": number, **dict(zip(names, group, strict=True))} for group, number in found.items()]
+    alike = Counter(tuple(vars(arm.trial)[name] for name in names) for arm in arms)
+    return [{"num_arms": number, **dict(zip(names, group, strict=True))} for group, number in alike.items()]
 
 
 def _num_runs(arms: Sequence[Arm]) -> tuple[int, int]:
@@ -296,46 +236,30 @@ def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _show(answer: Mapping[str, Any], *, has_plan: bool) -> None:
-    from rich.table import Table
-
+def _show(answer: Mapping[str, Any]) -> None:
     page = Page()
     page.say(answer["question"])
-    if has_plan:
-        page.say(answer["plan"])
-    table = Table(title=None)
-    for name in ("arm", "seeds", "trained", "what came of it"):
-        table.add_column(name, overflow="fold")
-    for arm in answer["arms"]:
-        trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
-        under_way = f"{_number(arm['num_under_way'], 'run')}, not finished" if arm["num_under_way"] else ""
-        came_of = "; ".join(part for part in (_came_of(arm), under_way) if part)
-        table.add_row(arm["arm"], str(arm["num_seeds"]), trained, came_of)
-    page.show(table)
+    page.say(answer["plan"])
+    heads = ("arm", "seeds", "trained", "what came of it")
+    page.show(grid(heads, map(_cells, answer["arms"]), heads))
     for question in answer["questions"]:
         page.say(f"{question['answer']:>4}  {question['statement']}")
         for name, value in question["numbers"].items():
             page.say(f"        {name}: {value}")
     runs = answer["runs"]
     rest = "finished" if runs["is_finished"] else "not finished: the same command goes on"
-    page.say_where(f"{runs['done']} runs made, {runs['found']} found in {answer['store']}; {rest}.")
+    page.say_where(f"{number_of(runs['done'], 'run')} made, {runs['found']} found in {answer['store']}; {rest}.")
 
 
-def _came_of(arm: Mapping[str, Any]) -> str:
-    import math
-
-    if "largest_rates" in arm:
-        rates = [rate for rate in arm["largest_rates"] if rate is not None]
-        none = len(arm["largest_rates"]) - len(rates)
-        said = f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}" if rates else ""
-        return "; ".join(part for part in (said, f"none at {none} seeds" if none else "") if part)
-    return _mean(arm["held_out"])
-
-
-def _mean(losses: Sequence[float | None]) -> str:
-    finite = [loss for loss in losses if loss is not None]
-    return f"held-out loss {sum(finite) / len(finite):.3f}" if finite else ""
+def _cells(arm: Mapping[str, Any]) -> list[str]:
+    came_of = []
+    if rates := [rate for rate in arm.get("largest_rates", ()) if rate is not None]:
+        came_of.append(f"largest rates 2^{math.log2(min(rates)):g} to 2^{math.log2(max(rates)):g}")
+    if num_none := arm.get("largest_rates", []).count(None):
+        came_of.append(f"none at {num_none} seeds")
+    if losses := [loss for loss in arm.get("held_out", ()) if loss is not None]:
+        came_of.append(f"held-out loss {sum(losses) / len(losses):.3f}")
+    if arm["num_under_way"]:
+        came_of.append(f"{number_of(arm['num_under_way'], 'run')}, not finished")
+    trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"
+    return [arm["arm"], str(arm["num_seeds"]), trained, "; ".join(came_of)]

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, flag, one_claim
-from paper_checks.cli.output import print_json, progress, wide_console
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, argument, option
+from paper_checks.cli.output import Page, print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from paper_checks.verify.findings import Told
 
-EXAMPLES = (
-    "explain S1-34",
-    "explain LI-05 --mutants",
-    "explain DN-07 --json",
-)
+EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --json")
 Found = dict[str, Any]
 Line = tuple[str, str]
-"""A text and its style; it is indented by the blanks that it begins with."""
+"""A text and its style."""
 
 _TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
 _COMMAND = "bold cyan"
@@ -33,15 +28,18 @@ TOLD = 2
 
 
 def run(
-    claim: Annotated[
-        str | None,
-        typer.Argument(help="Its id, such as DN-07; CLAIMS.md lists them all.", metavar="ID", autocompletion=one_claim),
-    ] = None,
-    full: Annotated[bool, flag("--full", "Also each statement, number and derivation.")] = False,
-    mutants: Annotated[bool, flag("--mutants", "Also break it on purpose and see red.")] = False,
-    as_json: Json = False,
+    claim: str | None = argument(
+        "The claim's id, such as DN-07; CLAIMS.md lists all.", "ID", complete=options.one_claim
+    ),
+    full: bool = option("Also show each statement, number and step of the derivation."),
+    mutants: bool = option("Also break the claim on purpose, and see that the check says so."),
+    as_json: bool = options.JSON,
 ) -> int:
-    """One claim: the verdict, what was found, what is printed, what holds instead, the counterexample."""
+    """Explain one claim: its verdict, what is printed, what holds instead, and a counterexample to try.
+
+    The claim is checked now, by every route that there is. The exit code is 1
+    where the verdict is not the expected one.
+    """
     if claim is None:
         raise BadInputError(
             "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "
@@ -55,38 +53,28 @@ def run(
         from paper_checks.verify.findings import findings
 
         (id_,) = chosen_ids([claim], None)
-        found = verify(
+        checked = verify(
             [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: tell(doing, done, total)
         )
-    entry = found["claims"][0]
+    entry = checked["claims"][0]
     finding = next(findings([entry]), None)
-    code = 0 if found["summary"]["as_expected"] else 1
     if as_json:
         told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
-        print_json(document(claim=entry, tables=found["tables"], summary=found["summary"], finding=told))
-        return code
-    lines = [*answer(entry, finding), *(details(entry, found["tables"]) if full else _more(id_))]
-    _print(lines)
-    return code
-
-
-def _print(lines: Sequence[Line]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console = wide_console()
-    for line, style in lines:
-        indent = len(line) - len(line.lstrip())
-        if style == _COMMAND:
-            console.print(Text(line, style=style), soft_wrap=True)
+        print_json(document(claim=entry, tables=checked["tables"], summary=checked["summary"], finding=told))
+    else:
+        _print(answer(entry, finding))
+        if full:
+            _print(details(entry, checked["tables"]))
         else:
-            console.print(Padding(Text(line.lstrip(), style=style), (0, 0, 0, indent)))
+            _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
+            _print([(f"  depthlaw explain {id_} --full", _COMMAND)])
+    return 0 if checked["summary"]["as_expected"] else 1
 
 
-def _more(id_: str) -> Iterator[Line]:
-    yield "", ""
-    yield "In brackets: cases. Each statement, number and step of the derivation:", "dim"
-    yield f"  depthlaw explain {id_} --full", _COMMAND
+def _print(lines: Iterable[Line]) -> None:
+    page = Page(wide_console())
+    for line, style in lines:
+        (page.say_where if style == _COMMAND else page.say)(line, style)
 
 
 # ---------------------------------------------------------------- the answer
@@ -99,31 +87,24 @@ def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
     from paper_checks.report.views import is_scattered
 
     unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
-    yield (
-        f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}",
-        f"bold {Verdict(entry['verdict']).colour}",
-    )
+    headline = f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}"
+    yield headline, f"bold {Verdict(entry['verdict']).colour}"
     if finding is not None:
-        others = [id_ for id_ in finding.ids if id_ != entry["id"]]
-        beside = f" (With {', '.join(others)}.)" if others else ""
-        yield f"{finding.text}.{beside}", ""
+        others = ", ".join(id_ for id_ in finding.ids if id_ != entry["id"])
+        yield f"{finding.text}.{others and f' (With {others}.)'}", ""
     yield "", ""
     is_unread = is_scattered(entry["quote"])
     printed = "Printed, as the PDF's text has it" if is_unread else "Printed"
     yield f"{printed}: {' '.join(entry['quote'].split())}", "italic"
     if is_unread:
-        yield f"Transcribed{_of_part(entry)}: {entry['parts'][0]['statement']}", ""
+        first, *more = entry["parts"]  # of several parts the first is transcribed, and it may say less than the whole
+        yield f"Transcribed{' (' + first['name'] + ')' if more else ''}: {first['statement']}", ""
     yield f"In: {sources()[entry['source']].title}; {entry['locator']}", "dim"
     yield "", ""
     yield from _parts(entry)
     if entry["mutants"]:
-        killed = sum(one["killed"] for one in entry["mutants"])
+        killed = sum(mutant["killed"] for mutant in entry["mutants"])
         yield f"Mutants: {len(entry['mutants'])} tried, {killed} killed.", ""
-
-
-def _of_part(entry: Found) -> str:
-    """Of several parts the first is transcribed, and it may say less than the whole."""
-    return "" if len(entry["parts"]) == 1 else f" ({entry['parts'][0]['name']})"
 
 
 def _parts(entry: Found) -> Iterator[Line]:
@@ -135,17 +116,15 @@ def _parts(entry: Found) -> Iterator[Line]:
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
-            yield from _short_example(entry["id"], part["counterexample"], is_told=place < TOLD)
-        for key in _what_holds(part) if place < TOLD else ():
-            if part[key] not in told:
+            example, own = part["counterexample"], f"depthlaw explain {entry['id']}"
+            yield f"  claimed {example['printed']}; found {example['found']}", "red"
+            if place < TOLD:
+                yield from _seen(f"{own} --full" if example["command"] == own else example["command"])
+        # What holds instead, with its grounds; where that is not known, the condition; what would decide it.
+        for key in ("correction" if part["correction"] else "condition", "grounds", "open"):
+            if place < TOLD and part[key] and part[key] not in told:
                 told.add(part[key])
                 yield f"  {_TITLES[key]}: {part[key]}", ""
-
-
-def _what_holds(part: Found) -> Iterator[str]:
-    """What holds instead, with its grounds; where that is not known, the condition; what would decide it."""
-    names = ("correction", "grounds", "open") if part["correction"] else ("condition", "grounds", "open")
-    return (name for name in names if part[name])
 
 
 def _shown_by(part: Found) -> str:
@@ -162,15 +141,11 @@ def _shown_by(part: Found) -> str:
     return "; ".join(texts)
 
 
-def _short_example(id_: str, example: Mapping[str, Any], *, is_told: bool) -> Iterator[Line]:
+def _seen(command: str) -> Iterator[Line]:
     from paper_checks.verify.document import seen_by
 
-    yield f"  claimed {example['printed']}; found {example['found']}", "red"
-    own = f"depthlaw explain {id_}"
-    if is_told:
-        command = f"{own} --full" if example["command"] == own else example["command"]
-        yield f"  {seen_by(command)}:", "bold"
-        yield f"    {command}", _COMMAND
+    yield f"  {seen_by(command)}:", "bold"
+    yield f"    {command}", _COMMAND
 
 
 # ---------------------------------------------------------------- the details
@@ -203,8 +178,8 @@ def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
             yield f"  {item['route']}, {of}: {item['verdict']} ({cases}). {item['detail']}", ""
             yield from ((f"    {name} = {_said(value)}", "dim") for name, value in item["numbers"].items())
             yield from ((f"    {i}. {step}", "dim") for i, step in enumerate(item["steps"], start=1))
-    for found in entry["mutants"] or ():
-        yield f"mutant {found['part']}, {found['name']}: {'killed' if found['killed'] else 'SURVIVED'}", "dim"
+    for mutant in entry["mutants"] or ():
+        yield f"mutant {mutant['part']}, {mutant['name']}: {'killed' if mutant['killed'] else 'SURVIVED'}", "dim"
     for row in rows:
         yield f"table {row['table']}, {row['column']}: printed {row['printed']}, derived {row['derived']}", "dim"
 
@@ -217,13 +192,10 @@ def _said(value: Any) -> str:
 
 
 def _example(example: Found) -> Iterator[Line]:
-    from paper_checks.verify.document import seen_by
-
     yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
     for name, value in example.items():
         if name == "rows":
             yield from ((f"    {', '.join(f'{k} {v}' for k, v in row.items())}", "") for row in value)
         elif name not in ("printed", "found", "command"):
             yield f"    {name} = {_said(value)}", ""
-    yield f"    {seen_by(example['command'])}:", ""
-    yield f"      {example['command']}", _COMMAND
+    yield from _seen(example["command"])

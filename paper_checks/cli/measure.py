@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import (
-    DEVICES,
-    DTYPES,
-    MORE,
-    NETWORK,
-    BadInputError,
-    Json,
-    Plot,
-    Roles,
-    between,
-    count,
-    flag,
-    local_file,
-    named,
-    option,
-    refusing,
-    written_file,
-)
-from paper_checks.cli.output import Page, counted, grid, print_json
-from paper_checks.cli.predict import (
-    ROLES_OF_KINDS,
-    Stack,
-    Transformer,
-    admin_text,
-    depth_cells,
-    depth_columns,
-    error_text,
-    finite_width_text,
-    in_common,
-    networks,
-    others_text,
-    rest,
-    unit_text,
-    update_text,
-)
-from paper_checks.cli.predict import title as title_of_prediction
+from paper_checks.cli import options, predict
+from paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
+from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
+from paper_checks.cli.predict import Stack, Transformer
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from paper_checks.lowering.measuring import Extras, Kept
     from paper_checks.lowering.networks import Network
-    from sims.records.record import Found
+    from sims.records.record import Found as Measurement
     from theory.meanfield.setting import Prediction
 
 EXAMPLES = (
@@ -67,101 +32,86 @@ EXAMPLES = (
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: Annotated[int, option("d_model.", "D", NETWORK, read=count, most=100_000)] = 256,
-    seeds: Annotated[int, option("Independent networks of each depth.", "K", NETWORK, read=count, most=1_000_000)] = 8,
-    seed: Annotated[int, option("The first one's seed.", "S", NETWORK, read=count, least=0, most=2**31)] = 0,
-    roles: Roles = False,
-    by_layer: Annotated[
-        bool,
-        flag("--by-layer", "The stream and its gradient at each x_l, and each sublayer's part of the update.", MORE),
-    ] = False,
-    changes: Annotated[
-        bool,
-        flag(
-            "--changes",
-            "What the step of each role does to the logit, the last hidden state and, with --loss ce, the label's "
-            "logit and the loss.",
-            MORE,
-        ),
-    ] = False,
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "Also take the optimizer's real step of this size, and find where linearity ends.",
-            "RATE",
-            MORE,
-            read=between,
-            least=1e-9,
-            most=1e9,
-        ),
-    ] = None,
-    plot: Plot = None,
-    record: Annotated[
-        Path | None,
-        option(
-            "Keep it there, and go on from it; sims/records/local/measure.jsonl if left out.",
-            "FILE",
-            MORE,
-            read=written_file,
-        ),
-    ] = None,
-    keeps: Annotated[
-        bool,
-        typer.Option("--keep/--no-keep", help="Whether to keep it where --record is left out.", rich_help_panel=MORE),
-    ] = True,
-    device: Annotated[str, named("auto (a GPU where there is one), cpu or cuda.", DEVICES, MORE)] = "auto",
-    dtype: Annotated[
-        str, named("float64, or float32, which is faster and wrong of q and k in deep post-LN.", DTYPES, MORE)
-    ] = "float64",
-    as_json: Json = False,
+    width: int = option("The width d_model.", 256, NETWORK, most=100_000),
+    seeds: int = option("The number of independent networks of each depth.", 8, NETWORK),
+    seed: int = option("The seed of the first of them.", 0, NETWORK, least=0, most=2**31),
+    roles: bool = options.ROLES,
+    by_layer: bool = option(
+        "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", None, MORE
+    ),
+    changes: bool = option(
+        "Also show what each role's step does to the logit, the last hidden state and, with --loss ce, the loss.",
+        None,
+        MORE,
+    ),
+    learning_rate: float | None = option(
+        "Also take the real step of this learning rate, and find where linearity ends.",
+        None,
+        MORE,
+        least=1e-12,
+        most=1e9,
+    ),
+    plot: Path | None = options.PLOT,
+    record: Path | None = option(
+        "The file that measurements are kept in and taken from; one in sims/records/local if left out.", None, MORE
+    ),
+    keeps: bool = option(
+        "Whether measurements are kept where --record is left out.", True, MORE, called="--keep/--no-keep"
+    ),
+    device: str = options.DEVICE,
+    dtype: str = option(
+        "float64, or float32, which is faster and wrong of q and k in deep post-LN.",
+        "float64",
+        MORE,
+        known=options.DTYPES,
+    ),
+    as_json: bool = options.JSON,
 ) -> None:
-    """Real networks: their update in one optimizer step, exact to first order, beside what `predict` says of it.
+    """Measure the update: build real networks, take one optimizer step, and put it beside what `predict` says.
 
-    Independent networks of each depth, measured by autograd: the mean, its
-    95 % interval, its ratio to the prediction, and the exponent in L of both.
-    What was measured before with the same sources is taken from the record, so
-    a run that was stopped goes on where it was.
+    Each depth has --seeds independent networks, measured by autograd, exact to
+    first order in the learning rate. The answer has the mean of their updates
+    with its 95 % interval, its ratio to the prediction, and the exponent of the
+    depth, measured and predicted. Measurements are kept in a record: the same
+    command does not repeat them, and one that was stopped goes on.
     """
     # Everything that can be wrong with the input is said before anything is measured.
     chosen = range(seed, seed + seeds)
-    kept_in = _record_file(record) if keeps or record else None
+    if record is None and keeps:
+        from paper_checks.lowering import measuring
+
+        record = options.local_file(measuring.LOCAL, "--record FILE, or --no-keep", "the record")
     transformer, _ = transformer.of_recipe(width)
-    asked = networks(stack, transformer, width)
+    asked = predict.networks(stack, transformer, width)
 
     from paper_checks.lowering.measured_rows import exponent, row
     from paper_checks.lowering.measuring import Extras, check_memory
     from sims.measure import choose_device, device_name
-    from sims.optim import NORMALISATION
 
     with refusing():
         where = choose_device(device)
-        kept = _read(kept_in, where, dtype)
-    extras = Extras(by_layer, changes, learning_rate)
-    with refusing():  # before the prediction, which may take minutes
-        check_memory(asked, stack.optimizer, kept, extras)
+        kept = _read(record, where, dtype)
+        extras = Extras(by_layer, changes, learning_rate)
+        check_memory(asked, stack.optimizer, kept, extras)  # before the prediction, which may take minutes
     predictions, reason = _predicted(asked, stack.optimizer)
     measured = _measured(asked, stack.optimizer, chosen, kept, extras)
     rows = [
-        row(network, stack.optimizer, prediction, one)
-        for network, prediction, one in zip(asked, predictions, measured, strict=True)
+        row(network, stack.optimizer, prediction, measurement)
+        for network, prediction, measurement in zip(asked, predictions, measured, strict=True)
     ]
+    roles_there = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
     answer = document(
-        scheme=asked[0].scheme.name,
-        optimizer=stack.optimizer,
-        activation=asked[0].activation,
-        norm_kind=asked[0].norm_kind,
-        network=in_common(asked[0], stack.optimizer),
-        unit=NORMALISATION[stack.optimizer]._asdict(),
+        **predict.head_of(asked[0], stack.optimizer),
         learning_rate=learning_rate,
         seeds=seeds,
         seed=seed,
         device=device_name(where),
         dtype=dtype,
         rows=rows,
-        role_units=_role_units(asked[0], stack.optimizer, rows),
+        role_units={role: asked[0].role_power(stack.optimizer, role) for role in roles_there},
         not_predicted=reason,
-        holds=next((one.holds for one in predictions if one is not None), None),
-        exponent=exponent(rows, [one.values.get("update", ()) for one in measured]),
+        holds=next((prediction.holds for prediction in predictions if prediction is not None), None),
+        exponent=exponent(rows, [measurement.values.get("update", ()) for measurement in measured]),
         record=None if kept.path is None else str(kept.path),
     )
     if plot is not None:
@@ -173,7 +123,7 @@ def run(
     if as_json:
         print_json(answer)
     else:
-        has_roles = roles or transformer.attention or not any(one["measured"] for one in rows)
+        has_roles = roles or transformer.attention or not any(row["measured"] for row in rows)
         show(answer, plot, has_roles=has_roles, is_in_layers=transformer.is_in_layers)
 
 
@@ -194,18 +144,6 @@ def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Predictio
     return predictions, reason
 
 
-def _role_units(network: Network, optimizer: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """By role, predicted or measured, the power of d_model that it is multiplied by."""
-    roles = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
-    return {role: network.role_power(optimizer, role) for role in roles}
-
-
-def _record_file(given: Path | None) -> Path:
-    from paper_checks.lowering.measuring import LOCAL
-
-    return local_file(LOCAL, "--record FILE, or --no-keep", "the record") if given is None else given
-
-
 def _read(path: Path | None, device: str, dtype: str) -> Kept:
     """What the record warns of is said in a line."""
     from paper_checks.lowering.measuring import Kept
@@ -213,8 +151,8 @@ def _read(path: Path | None, device: str, dtype: str) -> Kept:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kept = Kept(path, device, dtype)
-    for one in caught:
-        print(f"depthlaw: {one.message}", file=sys.stderr)
+    for warning in caught:
+        say(str(warning.message))
     return kept
 
 
@@ -223,40 +161,36 @@ def _read(path: Path | None, device: str, dtype: str) -> Kept:
 
 def _measured(
     asked: Sequence[Network], optimizer: str, seeds: Sequence[int], kept: Kept, extras: Extras
-) -> list[Found]:
+) -> list[Measurement]:
     """One network after the other, with a bar that counts sublayers times seeds."""
     from paper_checks.lowering.measuring import measure
 
-    results = []
     text = "nothing was kept"
     if kept.path is not None:
         text = f"what was finished is in {kept.path}, and the same command goes on from there"
+    measured = []
     with telling(text), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:
+
+            def by_depth(num_seeds: float, depth: int = network.depth) -> None:
+                advance(num_seeds * depth)
+
             with refusing(), _enough_memory(network):
-
-                def by_depth(num_seeds: float, depth: int = network.depth) -> None:
-                    advance(num_seeds * depth)
-
-                results.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
-    return results
+                measured.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
+    return measured
 
 
 @contextmanager
 def _enough_memory(network: Network) -> Iterator[None]:
     """What an allocator refuses in the middle of a run is refused in one line."""
-    import torch
-
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError
         text = str(error)
         if isinstance(error, RuntimeError) and "memory" not in text.lower():
             raise
         size = f"{network.depth} sublayers, d_model {network.d_model}"
-        raise BadInputError(
-            f"out of memory at {size}: {text.splitlines()[0] if text else 'no more is there'}"
-        ) from error
+        raise BadInputError(f"out of memory at {size}: {(text or 'no more is there').splitlines()[0]}") from error
 
 
 # ---------------------------------------------------------------- for people
@@ -267,17 +201,26 @@ _SHOWN_LAYERS = 16
 def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in_layers: bool) -> None:
     """has_roles: a line for each role. plot: the figure that was written. is_in_layers: layers N stand beside sublayers
     L, since they were given."""
-    page = Page()
+    page, rows, network = Page(), answer["rows"], answer["network"]
     page.say(title(answer), "bold")
-    if line := rest(answer["network"]):
+    if line := predict.rest(network):
         page.say(line, "dim")
     page.show(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
-    for line in _meaning(answer, has_roles=has_roles):
+    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
+    page.say(f"{predict.update_text(answer)}{scatter}", "dim")
+    if has_roles and (line := predict.others_text(answer["role_units"])):
         page.say(line, "dim")
+    if answer["not_predicted"] is not None:
+        page.say(f"Nothing is predicted: {answer['not_predicted']}.", "dim")
+    else:
+        error = "" if network["arch"] == "ffn" else f" {predict.error_text(rows)}"
+        width = predict.finite_width_text(rows, network["d_model"])
+        page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
     for line in _notes(answer):
         page.say(line)
-    for row in answer["rows"]:
-        _show_changes(page, row, unit_text(answer))
+    for row in rows:
+        if "changes" in row:
+            _show_changes(page, row, predict.unit_text(answer))
         _show_layers(page, row)
         if "finite" in row:
             page.say(_finite(row, answer["learning_rate"]))
@@ -288,78 +231,60 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
 
 def title(answer: Mapping[str, Any]) -> str:
     """Of the table and of the plot."""
-    seeds = "1 seed" if answer["seeds"] == 1 else f"{answer['seeds']} seeds"
-    return f"{title_of_prediction(answer)}, d_model {answer['network']['d_model']}, {seeds}"
+    return f"{predict.title(answer)}, d_model {answer['network']['d_model']}, {number_of(answer['seeds'], 'seed')}"
 
 
-def exponent_text(found: Mapping[str, Any]) -> str:
+def exponent_text(exponent: Mapping[str, Any]) -> str:
     """Empty where there is none."""
-    if found["measured"] is None:
+    if exponent["measured"] is None:
         return ""
-    text = f"exponent in L: measured {found['measured']:z.3f}"
-    if found["low"] is not None:
-        text += f" [{found['low']:z.3f}, {found['high']:z.3f}]"
-    if found["predicted"] is not None:
-        text += f", predicted over the same L {found['predicted']:z.3f}"
-    return text if not found["left_out"] else f"{text}, without L = {', '.join(found['left_out'])}"
+    text = f"exponent in L: measured {exponent['measured']:z.3f}"
+    if exponent["low"] is not None:
+        text += f" [{exponent['low']:z.3f}, {exponent['high']:z.3f}]"
+    if exponent["predicted"] is not None:
+        text += f", predicted over the same L {exponent['predicted']:z.3f}"
+    return text if not exponent["left_out"] else f"{text}, without L = {', '.join(exponent['left_out'])}"
 
 
 def _table(answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) -> Any:
     rows = answer["rows"]
-    depth = depth_columns(rows, is_in_layers=is_in_layers)
-    numbers = ["predicted", "measured", "ratio"] if any(row["update"] is not None for row in rows) else ["measured"]
+    depths = [predict.depth_cells(row, is_in_layers=is_in_layers) for row in rows]
+    is_predicted = any(row["update"] is not None for row in rows)
 
     def lines() -> Iterator[list[str] | None]:
-        for row in rows:
+        for depth, row in zip(depths, rows, strict=True):
             if has_roles:
                 yield None
-            first = depth_cells(row, depth)
+            first = list(depth.values())
             for role, values in [("update", row), *(row["by_role"].items() if has_roles else ())]:
-                yield [*first, role, *(_cells(values)[name] for name in numbers)]
+                measured = "none" if values["measured"] is None else _mean(values)
+                predicted = "-" if values["update"] is None else f"{values['update']:.4g}"
+                yield [*first, role, *([predicted, measured, _ratio(values)] if is_predicted else [measured])]
                 first = [""] * len(depth)
 
-    return grid([*depth, "role", *numbers], lines(), texts=["role"])
+    numbers = ["predicted", "measured", "ratio"] if is_predicted else ["measured"]
+    return grid([*depths[0], "role", *numbers], lines(), texts=["role"])
 
 
-def _cells(one: Mapping[str, Any]) -> dict[str, str]:
-    ratio = "-"
-    if one["measured"] is not None and one["ratio"] is not None:
-        ends = (one["ratio_low"], one["ratio_high"])
-        interval = "" if None in ends else rf" \[{_decimals(ends[0])}, {_decimals(ends[1])}]"
-        ratio = _decimals(one["ratio"]) + interval
-    return {
-        "predicted": "-" if one["update"] is None else f"{one['update']:.4g}",
-        "measured": "none" if one["measured"] is None else _mean(one),
-        "ratio": ratio,
-    }
+def _ratio(values: Mapping[str, Any]) -> str:
+    if values["measured"] is None or values["ratio"] is None:
+        return "-"
+    ratio, low, high = (
+        # Three decimals of a number near 1, as ratios mostly are.
+        "" if number is None else f"{number:.3f}" if 0.01 <= abs(number) < 1000 else f"{number:.2g}"
+        for number in (values["ratio"], values["ratio_low"], values["ratio_high"])
+    )
+    return rf"{ratio} \[{low}, {high}]" if low and high else ratio
 
 
-def _decimals(number: float) -> str:
-    """Three of a number near 1, as ratios mostly are."""
-    return f"{number:.3f}" if 0.01 <= abs(number) < 1000 else f"{number:.2g}"
-
-
-def _mean(one: Mapping[str, Any], digits: int = 4) -> str:
-    if one["measured"] is None:
+def _mean(values: Mapping[str, Any], digits: int = 4) -> str:
+    if values["measured"] is None:
         return "diverged"
-    error = one["standard_error"]
-    return f"{one['measured']:.{digits}g}" + (f" ± {error:.1g}" if error else "")
+    error = values["standard_error"]
+    return f"{values['measured']:.{digits}g}" + (f" ± {error:.1g}" if error else "")
 
 
 # ---------------------------------------------------------------- what the numbers mean
-
-
-def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
-    rows, network = answer["rows"], answer["network"]
-    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
-    yield f"{update_text(answer)}{scatter}"
-    if has_roles and (line := others_text(answer["role_units"])):
-        yield line
-    if answer["not_predicted"] is not None:
-        yield f"Nothing is predicted: {answer['not_predicted']}."
-    else:
-        error = "" if network["arch"] == "ffn" else f" {error_text(rows)}"
-        yield f"predicted: at {answer['holds']}. {finite_width_text(rows, network['d_model'])}{error}"
 
 
 _SCATTERED = 0.8
@@ -367,127 +292,104 @@ _SCATTERED = 0.8
 
 
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
-    found, rows = answer["exponent"], answer["rows"]
-    if text := exponent_text(found):
+    exponent, rows = answer["exponent"], answer["rows"]
+    if text := exponent_text(exponent):
         yield f"{text[0].upper()}{text[1:]}."
     elif len(rows) > 1:
-        yield f"No exponent: {found['reason']}."
-    wide = [str(one["num_sublayers"]) for one in rows if (one["log_scatter"] or 0) >= _SCATTERED]
-    if wide:
+        yield f"No exponent: {exponent['reason']}."
+    if wide := [str(row["num_sublayers"]) for row in rows if (row["log_scatter"] or 0) >= _SCATTERED]:
         yield (
             f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
             "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
         )
-    if line := admin_text(answer):
+    if line := predict.admin_text(answer):
         yield line
-    for one in rows:
-        depth = one["num_sublayers"]
-        if one["diverged"]:
-            count = f"{len(one['diverged'])} of {one['num_seeds']} seeds diverged"
-            yield f"L = {depth}: {count}; {_place(one['diverged'][0])}."
-        for role, change in one["unreliable"].items():
+    for row in rows:
+        if row["diverged"]:
+            first = row["diverged"][0]
+            count = f"{len(row['diverged'])} of {row['num_seeds']} seeds diverged"
+            yield f"L = {row['num_sublayers']}: {count}; seed {first['seed']} {_place(first)}."
+        for role, change in row["unreliable"].items():
             yield (
-                f"L = {depth}: {role} is left out. Noise of one unit in the last place changes it by "
+                f"L = {row['num_sublayers']}: {role} is left out. Noise of one unit in the last place changes it by "
                 f"{100 * change:.2g} %: rounding decides it in {answer['dtype']}."
             )
-    if factors := list(_lengthened(rows)):
+    steps = [(row["real_step"]["measured"], row["measured"]) for row in rows if row["real_step"]]
+    factors = [step / update for step, update in steps if step and update and abs(step / update - 1) > 1e-3]
+    if factors:
+        low, high = (f"{end(factors):z.3f}" for end in (min, max))
         yield (
-            f"Real {answer['optimizer']} changes it {_range(factors)} times as much: it divides its step by the root "
-            f"of the number of nonzero entries of a gradient, and the definition of update by that of all entries; "
-            f"{answer['activation']} leaves zeros."
+            f"Real {answer['optimizer']} changes it {low if low == high else f'{low} to {high}'} times as much: it "
+            "divides its step by the root of the number of nonzero entries of a gradient, and the definition of update "
+            f"by that of all entries; {answer['activation']} leaves zeros."
         )
 
 
-def _place(one: Mapping[str, Any]) -> str:
+def _place(first: Mapping[str, Any]) -> str:
     """Where a seed stopped being finite."""
-    if one["in_pass"] == "step":
-        return f"seed {one['seed']} after the real step"
-    if one["in_pass"] == "update":
-        return f"seed {one['seed']} in the update of {one['side']}, sublayer {one['index']}"
-    way = {"forward": "going forward", "backward": "going backward"}[one["in_pass"]]
-    return f"seed {one['seed']} first at x_{one['index']} of the {one['side']}, {way}"
-
-
-def _lengthened(rows: Sequence[Mapping[str, Any]]) -> Iterator[float]:
-    """Real step over update, where they differ."""
-    for one in rows:
-        step = (one["real_step"] or {}).get("measured")
-        if step and one["measured"] and abs(step / one["measured"] - 1) > 1e-3:
-            yield step / one["measured"]
-
-
-def _range(numbers: Sequence[float]) -> str:
-    low, high = (f"{end(numbers):z.3f}" for end in (min, max))
-    return low if low == high else f"{low} to {high}"
+    if first["in_pass"] == "step":
+        return "after the real step"
+    if first["in_pass"] == "update":
+        return f"in the update of {first['side']}, sublayer {first['index']}"
+    return f"first at x_{first['index']} of the {first['side']}, going {first['in_pass']}"
 
 
 # ---------------------------------------------------------------- what else was asked for
 
 
-def _finite(one: Mapping[str, Any], rate: float) -> str:
-    numbers = {name: _mean(value) for name, value in one["finite"].items()}
+def _finite(row: Mapping[str, Any], rate: float) -> str:
+    numbers = {name: _mean(value) for name, value in row["finite"].items()}
     first = numbers.pop("first_order")
     numbers["loss" if "loss" in numbers else "logit"] += f" (to first order {first})"
     moved = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
     return (
-        f"L = {one['num_sublayers']}: a real step of learning rate {rate:g}, of all that trains, changes {moved}. "
-        f"Linear, to a tenth, up to a learning rate of {_mean(one['linear_up_to'])}."
+        f"L = {row['num_sublayers']}: a real step of learning rate {rate:g}, of all that trains, changes {moved}. "
+        f"Linear, to a tenth, up to a learning rate of {_mean(row['linear_up_to'])}."
     )
 
 
-def _show_changes(page: Page, one: Mapping[str, Any], unit: str) -> None:
-    if "changes" not in one:
-        return
+def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
     page.say(
-        f"L = {one['num_sublayers']}: what a step of each role alone changes, per unit learning rate, divided by "
+        f"L = {row['num_sublayers']}: what a step of each role alone changes, per unit learning rate, divided by "
         f"{unit}; hidden: root mean square"
     )
-    readings = one["changes"]
+    readings = row["changes"]
     heads = ["role", *(reading.replace("_", " ") for reading in readings)]
     roles = next(iter(readings.values()))
     page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
 
 
-def _show_layers(page: Page, one: Mapping[str, Any]) -> None:
-    for side, streams in one.get("streams", {}).items():
-        names = list(dict.fromkeys(name for stream in streams.values() for name in stream))
-        columns = {name.replace("_", " "): {at: found.get(name) for at, found in streams.items()} for name in names}
-        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > _sublayers(one, side) else ""
-        _show_columns(page, f"L = {one['num_sublayers']}: x_l of the {side}{last}", "l", columns)
-    if parts := _by_kind(one.get("updates_by_layer", {})):
-        order = ", the encoder's first" if "num_layers" in one else ""
-        heading = f"L = {one['num_sublayers']}: update of the n-th sublayer of a kind{order}"
+def _show_layers(page: Page, row: Mapping[str, Any]) -> None:
+    for side, streams in row.get("streams", {}).items():
+        names = dict.fromkeys(name for stream in streams.values() for name in stream)
+        columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
+        of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
+        num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
+        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > num_sublayers else ""
+        _show_columns(page, f"L = {row['num_sublayers']}: x_l of the {side}{last}", "l", columns)
+    if parts := _by_kind(row.get("updates_by_layer", {})):
+        order = ", the encoder's first" if "num_layers" in row else ""
+        heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"
         _show_columns(page, heading, "n", parts)
 
 
-def _sublayers(one: Mapping[str, Any], side: str) -> int:
-    """Of one side."""
-    if "num_layers" not in one:
-        return one["num_sublayers"]
-    return 2 * one["num_layers"] if side == "encoder" else 3 * one["num_decoder_layers"]
-
-
 def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
-    """The matrices of a sublayer together, by kind and number. None where one of them is missing."""
-    found: dict[str, dict[str, float | None]] = {}
-    for kind, roles in ROLES_OF_KINDS.items():
+    """The matrices of a sublayer together, by kind and number. None where one of them is missing; fc3 is of gated FFNs
+    alone."""
+    sums: dict[str, dict[str, float | None]] = {}
+    for kind, roles in predict.ROLES_OF_KINDS.items():
         present = [by_role[role] for role in roles if role in by_role]
+        num_wanted = sum(role in by_role or role != "fc3" for role in roles)
         for number in dict.fromkeys(number for values in present for number in values):
-            parts = [values.get(number) for values in present]
-            known = [part for part in parts if part is not None]
-            found.setdefault(kind, {})[number] = sum(known) if len(known) == len(roles) else None
-    return found
+            known = [part for values in present if (part := values.get(number)) is not None]
+            sums.setdefault(kind, {})[number] = sum(known) if len(known) == num_wanted else None
+    return sums
 
 
 def _show_columns(page: Page, heading: str, first: str, columns: Mapping[str, Mapping[str, float | None]]) -> None:
     """Few enough lines to read, evenly, and the last."""
     lines = list(dict.fromkeys(line for values in columns.values() for line in values))
     shown = dict.fromkeys([*lines[:: -(-len(lines) // _SHOWN_LAYERS)], lines[-1]])
-    cells = {line: [column.get(line) for column in columns.values()] for line in shown}
+    values = ((line, [column.get(line) for column in columns.values()]) for line in shown)
     page.say(heading)
-    page.show(
-        grid(
-            [first, *columns],
-            ([line, *("-" if x is None else f"{x:.4g}" for x in values)] for line, values in cells.items()),
-        )
-    )
+    page.show(grid([first, *columns], ([line, *("-" if x is None else f"{x:.4g}" for x in xs)] for line, xs in values)))

@@ -1,9 +1,10 @@
-"""What a command line may say: names, numbers and files, and how an option of it is declared.
+"""The options of the command line: the names that they take, how what was typed is read, and how one is declared.
 
-A command is a function whose parameters are its options. Options that several commands share are the fields of a
-dataclass, and a parameter of that type stands for all of them. What is typed is read where it is declared: a command
-gets numbers and paths, and what cannot be read is refused before it begins, in one line that says what, where, and what
-is allowed. Only typer is imported here and by the modules of the commands, so that ``depthlaw --help`` answers at once.
+A command is a function whose parameters are its options, each with an ``option(...)`` where its default value stands.
+Options that several commands share are the fields of a dataclass, and a parameter of that type stands for all of them.
+A command gets numbers and paths: what cannot be read is refused before it begins, in one line that says what, where,
+and what is allowed. Only typer is imported here and by the modules of the commands, so that ``depthlaw --help`` answers
+at once.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ import contextlib
 import difflib
 import inspect
 import json
-import math
 import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
 from html import unescape
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
@@ -51,6 +52,7 @@ SHAPES = "gpt, bert, nmt, vit, vit-masked or speech"
 SCHEDULES = "constant, linear, cosine or inverse-sqrt"
 EXPERIMENTS = "stable-rates, warmup, thousand-layers or own-row"
 SCALES = "small or large"
+FIGURES = (".png", ".svg", ".pdf")
 POST_LN_INIT = "post-ln-init"
 """A scheme of ``depthlaw train`` alone: DeepNet's control."""
 
@@ -120,9 +122,9 @@ def one_claim(incomplete: str) -> list[tuple[str, str]]:
     except OSError:
         return []
     row = r"^\| ([A-Z]+[0-9]*-[0-9]+) \| .*? \| (.*) \| \*\*([A-Z]+)\*\* \|$"
-    found = re.findall(row, page, re.MULTILINE)
+    rows = re.findall(row, page, re.MULTILINE)
     plain = str.maketrans("[]", "()", "\\")  # rich reads brackets as its markup, and would break what is longer
-    return [(id_, f"{verdict}: {unescape(text).translate(plain)}"[:60]) for id_, text, verdict in found]
+    return [(id_, f"{verdict}: {unescape(text).translate(plain)}"[:60]) for id_, text, verdict in rows]
 
 
 # ---------------------------------------------------------------- reading what was typed
@@ -154,14 +156,13 @@ MOST = 10**12
 _MOST_ENTRIES = 10_000
 
 
-def count(text: str, option: str, least: int = 1, most: int = MOST) -> int:
+def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
     """A whole number from ``least`` to ``most``, as 1000 or 1e3."""
     written = re.fullmatch(r"([+-]?[0-9]{1,40})(?:[eE]\+?([0-9]{1,2}))?", text.strip())
-    if written is None:
-        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {_shown(text)}")
-    number = int(written[1]) * 10 ** int(written[2] or 0)
-    if not least <= number <= most:
-        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {number}")
+    number = None if written is None else int(written[1]) * 10 ** int(written[2] or 0)
+    if number is None or not least <= number <= most:
+        shown = _shown(text) if number is None else number
+        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {shown}")
     return number
 
 
@@ -183,6 +184,11 @@ def counts(text: str, option: str, least: int = 1, most: int = MOST) -> list[int
     return [count(part, option, least, most) for part in parts]
 
 
+def check_pairs(layers: Sequence[Any], decoder_layers: Sequence[Any]) -> None:
+    if len(decoder_layers) != len(layers):
+        raise BadInputError(f"--layers has {len(layers)} entries and --decoder-layers {len(decoder_layers)}: pair them")
+
+
 def fraction(text: str, option: str) -> Fraction:
     """A decimal or a ratio, read exactly: 0.25, 1/4, -1/2."""
     decimal = r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?"
@@ -194,42 +200,29 @@ def fraction(text: str, option: str) -> Fraction:
     raise BadInputError(f"{option} must be a number such as 0.25 or 1/4, not {_shown(text)}")
 
 
-def number(text: str, option: str) -> float:
-    return float(fraction(text, option))
-
-
-def between(text: str, option: str, least: float, most: float) -> float:
-    if not least <= (found := fraction(text, option)) <= most:
+def real(text: str, option: str, least: float = -1e300, most: float = 1e300) -> float:
+    if not least <= (number := fraction(text, option)) <= most:
         raise BadInputError(f"{option} lies between {least:g} and {most:g}, not at {text.strip()}")
-    return float(found)
+    return float(number)
 
 
-def positive(text: str, option: str) -> float:
-    if not 0 < (found := fraction(text, option)) < 10**9:
-        raise BadInputError(f"{option} is a positive number below 1e9, not {text.strip()}")
-    return float(found)
-
-
-def some_positive(text: str, option: str) -> list[float]:
-    return [positive(part, option) for part in entries(text)]
+def reals(text: str, option: str, least: float, most: float) -> list[float]:
+    return [real(part, option, least, most) for part in entries(text)]
 
 
 def power_law(text: str, option: str) -> tuple[Fraction, Fraction]:
     """C,P meaning C L^P, with C positive; a lone C means P = 0."""
-    parts = text.split(",")
-    if len(parts) not in (1, 2):
-        raise BadInputError(f"{option} must be C,P meaning C L^P, such as 1,0.25, not {_shown(text)}")
-    constant = fraction(parts[0], option)
-    power = fraction(parts[1], option) if len(parts) == 2 else Fraction(0)
+    first, _, second = text.partition(",")
+    constant, power = fraction(first, option), fraction(second or "0", option)
     if constant <= 0:
-        raise BadInputError(f"{option} must have a positive C, not {parts[0].strip()}")
+        raise BadInputError(f"{option} must have a positive C, not {first.strip()}")
     if abs(power) > 100 or not Fraction(1, 10**100) < constant < 10**100:
         raise BadInputError(f"{option} is out of range: C within 1e-100 to 1e100, P within -100 to 100")
     return constant, power
 
 
 def gains(text: str, option: str) -> tuple[float, ...]:
-    """Comma- or space-separated gains, or @FILE with them."""
+    """Positive numbers, or @FILE with them."""
     if text.startswith("@"):
         path = Path(text[1:])
         try:
@@ -237,37 +230,27 @@ def gains(text: str, option: str) -> tuple[float, ...]:
         except (OSError, UnicodeDecodeError) as error:
             reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "it is not UTF-8 text"
             raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
-    numbers = []
-    for index, part in enumerate(text.replace(",", " ").split(), start=1):
-        try:
-            gain = float(part)
-        except ValueError:
-            raise BadInputError(f"{option}: entry {index} is {_shown(part)}, not a number") from None
-        if not 0 < gain < math.inf:
-            raise BadInputError(f"{option} of sublayer {index} is {gain}; gains are positive finite numbers")
-        numbers.append(gain)
-    if not numbers:
-        raise BadInputError(f"{option} is empty; one positive number per sublayer is wanted")
-    return tuple(numbers)
+    return tuple(real(part, f"{option}, entry {at},", 1e-300, 1e300) for at, part in enumerate(entries(text), start=1))
 
 
 def one_name(text: str, option: str, known: str) -> str:
     """One of the names that ``known``, a constant above, lists. People write AdamW, ReLU and Post-LN."""
-    if (name := text.lower()) in names(known):
+    if (name := _alone(text, option)) in names(known):
         return name
-    if "," in text:
-        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)}")
     close = difflib.get_close_matches(name, names(known), n=3)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise BadInputError(f"{option} is one of {', '.join(names(known))}, not {_shown(name)}{hint}")
 
 
+def _alone(text: str, option: str) -> str:
+    if "," in text:
+        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)}")
+    return text.lower()
+
+
 def scheme_name(text: str, option: str) -> str:
     """A name that is generated is known without sympy; of another one theory says what is near it."""
-    name = text.lower()
-    if "," in name:
-        raise BadInputError(f"{option} takes one name here, and not a list such as {_shown(text)} (train takes lists)")
-    if name not in schemes():
+    if (name := _alone(text, option)) not in schemes():
         from theory.schemes import scheme
 
         with refusing(option):
@@ -277,10 +260,10 @@ def scheme_name(text: str, option: str) -> str:
 
 def some_names(text: str, option: str) -> list[str]:
     """Names with commas between them."""
-    found = [part.strip().lower() for part in text.split(",")]
-    if not all(found):
+    parts = [part.strip().lower() for part in text.split(",")]
+    if not all(parts):
         raise BadInputError(f"{option} wants names with a comma between them, not {text!r}")
-    return found
+    return parts
 
 
 def file_name(text: str, option: str) -> str:
@@ -289,18 +272,11 @@ def file_name(text: str, option: str) -> str:
     return text
 
 
-def written_file(text: str, option: str) -> Path:
-    """A file that can be written."""
+def written_file(text: str, option: str, suffixes: tuple[str, ...] = ("",)) -> Path:
+    """A file that can be written, and whose name ends in one of these."""
+    if not text.lower().endswith(suffixes):
+        raise BadInputError(f"{option} wants a file that ends in {', '.join(suffixes)}, not {text!r}")
     return writable(Path(file_name(text, option)), option)
-
-
-def plot_file(text: str, option: str) -> Path:
-    """Where a figure can be written."""
-    from paper_checks.pages.drawing import SUFFIXES
-
-    if Path(text).suffix.lower() not in SUFFIXES:
-        raise BadInputError(f"{option} wants a file that ends in {', '.join(SUFFIXES)}, not {text!r}")
-    return writable(Path(text), option)
 
 
 def writable(path: Path, option: str) -> Path:
@@ -331,69 +307,78 @@ def _shown(text: str) -> str:
 
 # ---------------------------------------------------------------- declaring an option
 
-NETWORK, MORE = "The network", "What is shown, and where it goes"
+NETWORK, MORE = "The network", "How it is computed, shown and kept"
 """Panels of a ``--help``."""
-Reader = Callable[..., Any]
-"""Reads what was typed after the option that is its second argument: one of the functions above."""
+REQUIRED = inspect.Parameter.empty
+_READERS: dict[Any, tuple[Callable[..., Any], str]] = {
+    int: (count, "N"),
+    float: (real, "X"),
+    list[int]: (counts, "LIST"),
+    list[float]: (reals, "LIST"),
+    list[str]: (some_names, "LIST"),
+    tuple[float, ...]: (gains, "LIST"),
+    tuple[Fraction, Fraction]: (power_law, "C,P"),
+    Path: (written_file, "FILE"),
+}
+"""By the type of an option: how its value is read, and what stands for it in ``--help``."""
 
 
-def option(
-    text: str,
-    metavar: str,
-    panel: str | None = None,
-    complete: Completion | None = None,
-    read: Reader | None = None,
-    called: str | None = None,
-    **limits: Any,
-) -> Any:
-    """An option with a value. called: its name, where that is not the field's. limits: what else ``read`` is given."""
+class Option(NamedTuple):
+    """What stands as the default value of a command's parameter, or of a field of a dataclass of options."""
 
-    def reading(param: typer.CallbackParam, value: str | None) -> Any:
-        assert read is not None
-        return None if value is None else read(value, param.opts[0], **limits)
-
-    callback = None if read is None else reading
-    given = () if called is None else (called,)
-    return typer.Option(
-        *given, help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete, callback=callback
-    )
+    text: str
+    default: Any
+    panel: str | None
+    name: str | None
+    about: dict[str, Any]
+    is_argument: bool = False
 
 
-def named(text: str, known: str, panel: str | None = None) -> Any:
-    """An option whose value is one of a constant above."""
-    return option(text, "NAME", panel, one_of(known), one_name, known=known)
+def option(text: str, default: Any = None, panel: str | None = None, *, called: str | None = None, **about: Any) -> Any:
+    """An option; how its value is read follows from the type of its parameter.
+
+    text: its help. default: the value where it is left out, ``REQUIRED`` where it must not be. called: the option's
+    name, where it is not the parameter's. about: ``known``, one of the constants above, which the help lists where the
+    text is no sentence; ``complete``; ``read``, where the type does not say it; ``metavar``; and limits for the reader.
+    """
+    return Option(text, default, panel, called, about)
 
 
-def flag(name: str, text: str, panel: str | None = None) -> Any:
-    """An option without a value."""
-    return typer.Option(name, help=text, rich_help_panel=panel)
+def argument(text: str, metavar: str, default: Any = None, *, complete: Callable[[str], Any]) -> Any:
+    """A value that is given without an option's name."""
+    return Option(text, default, None, None, {"metavar": metavar, "complete": complete}, is_argument=True)
 
 
-Json = Annotated[bool, flag("--json", "One JSON document on standard output, nothing else.")]
-Optimizer = Annotated[str, named(f"{OPTIMIZERS}.", OPTIMIZERS)]
-Activation = Annotated[str, named(f"{ACTIVATIONS}.", ACTIVATIONS)]
-NormKind = Annotated[str, named(f"{NORM_KINDS}.", NORM_KINDS)]
-Roles = Annotated[bool, flag("--roles", "A line for each role, and a panel of --plot.", MORE)]
-Plot = Annotated[Path | None, option("Draw it, log-log: .png, .svg or .pdf.", "FILE", MORE, read=plot_file)]
+SCHEME = option(
+    "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all.",
+    metavar="NAME",
+    read=scheme_name,
+    complete=schemes,
+)
+JSON = option("Print one JSON document to standard output, and nothing else.", called="--json")
+OPTIMIZER = option("The optimizer", REQUIRED, known=OPTIMIZERS)
+ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
+NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
+DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
+ROLES = option("Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", None, MORE)
+PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, suffixes=FIGURES)
 
 
 def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command as typer reads it: an option for each field of a parameter whose type is a dataclass, and text for
-    what is read here."""
+    """The command as typer reads it: a parameter whose type is a dataclass becomes an option for each of its fields."""
+    hints = get_type_hints(command)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     plain: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, list[str]]] = {}
-    hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
-        if is_dataclass(kind := hints[name]):
-            inner = get_type_hints(kind, include_extras=True)
-            groups[name] = (kind, [field.name for field in fields(kind)])
-            plain += [_as_text(field.name, inner[field.name], field.default) for field in fields(kind)]
+        if name in groups:
+            types = get_type_hints(groups[name])
+            plain += [_for_typer(field, types[field], getattr(groups[name], field)) for field in _fields(groups[name])]
         else:
-            plain.append(_as_text(name, kind, parameter.default))
+            plain.append(_for_typer(name, hints[name], parameter.default))
 
     @wraps(command)
     def run(**given: Any) -> Any:
-        folded = {name: kind(**{field: given.pop(field) for field in of}) for name, (kind, of) in groups.items()}
+        folded = {name: kind(**{field: given.pop(field) for field in _fields(kind)}) for name, kind in groups.items()}
         return command(**folded, **given)
 
     run.__signature__ = inspect.Signature(plain)  # pyright: ignore[reportAttributeAccessIssue]
@@ -401,22 +386,48 @@ def unfolded(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _for_typer(name: str, hint: Any, declared: Option) -> inspect.Parameter:
+    """Typer sees text where what was typed is read here, and a default's text too."""
+    text, default, panel, called, about, is_argument = declared
+    kind = get_args(hint)[0] if isinstance(hint, UnionType) else hint
+    limits = {key: value for key, value in about.items() if key not in ("read", "complete", "metavar")}
+    complete, usual = about.get("complete"), (None, None)
+    if "known" in about:
+        usual, complete = (one_name, "NAME"), one_of(about["known"])
+        text = text if text.endswith(".") else f"{text}: {about['known']}."
+    elif not is_argument:
+        usual = _READERS.get(kind, usual)
+    read = about.get("read", usual[0])
+
+    def reading(param: typer.CallbackParam, value: str | None) -> Any:
+        return None if read is None or value is None else read(value, param.opts[0], **limits)
+
+    if read is not None:
+        hint = str | None
+        default = default if default in (None, REQUIRED) else str(default)
+    elif kind is bool:
+        called, default = called or f"--{name.replace('_', '-')}", bool(default)
+    make = typer.Argument if is_argument else typer.Option
+    info = make(
+        *([] if called is None else [called]),
+        help=text,
+        metavar=about.get("metavar", usual[1]),
+        rich_help_panel=panel,
+        autocompletion=complete,
+        callback=None if read is None else reading,
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info])
+
+
 def options_of(kind: type) -> dict[str, str]:
     """How the user writes each field of a dataclass of options."""
-    infos = {name: get_args(hint)[1] for name, hint in get_type_hints(kind, include_extras=True).items()}
-    given = {name: [info.default, *(info.param_decls or ())] for name, info in infos.items()}
-    return {
-        name: next((text for text in texts if isinstance(text, str)), f"--{name.replace('_', '-')}")
-        for name, texts in given.items()
-    }
+    return {name: getattr(kind, name).name or f"--{name.replace('_', '-')}" for name in _fields(kind)}
 
 
-def _as_text(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """Typer sees the text of what is read here, a default's too."""
-    default = inspect.Parameter.empty if default is MISSING else default
-    _, info = get_args(annotation)
-    if info.callback is not None:
-        annotation = Annotated[str | None if default is None else str, info]
-        if default not in (None, inspect.Parameter.empty):
-            default = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def defaults_of(kind: type) -> dict[str, Any]:
+    """What each field of a dataclass of options is where it is left out."""
+    return {name: getattr(kind, name).default for name in _fields(kind)}

@@ -19,15 +19,31 @@ if TYPE_CHECKING:
 _ENDLESS = 10_000
 """Columns, more than any table has."""
 _PIPED_WIDTH = 120
-Tell = Callable[[str, float, float], None]
+Tell = Callable[[str, float, float | None], None]
 """Told what is being done, how much of it is done, and of how much."""
 
 
-def print_json(found: dict[str, Any]) -> None:
-    sys.stdout.write(as_text(found))
+def print_json(answer: dict[str, Any]) -> None:
+    sys.stdout.write(as_text(answer))
+
+
+def number_of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    print(f"depthlaw: {text}", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- for people
+
+
+def escape(text: str) -> str:
+    """Text whose brackets are no markup of rich."""
+    from rich.markup import escape
+
+    return escape(text)
 
 
 class Page:
@@ -36,7 +52,7 @@ class Page:
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
 
-        self.console = Console() if console is None else console
+        self.console = console or Console()
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line of text, broken at the width between words."""
@@ -53,35 +69,33 @@ class Page:
     def show(self, table: Any) -> None:
         self.console.print(table)
 
-    def fits(self, *ways: Sequence[Table]) -> bool:
-        """Whether one of these ways fits."""
-        return min(map(self._width, ways)) <= self.console.width
-
     def show_whole(self, *ways: Sequence[Table]) -> None:
         """Tables in the first of these ways that fits, or the last one. No number and no name is cut: where that does
         not fit either, the terminal breaks its lines."""
-        width = self.console.width
-        chosen = next((way for way in ways if self._width(way) <= width), ways[-1])
-        self.console.width = max(width, self._width(chosen))
-        for table in chosen:
+        endless, width = self.console.options.update(max_width=_ENDLESS), self.console.width
+        widths = [max(self.console.measure(table, options=endless).maximum for table in way) for way in ways]
+        chosen = next((index for index, needed in enumerate(widths) if needed <= width), len(ways) - 1)
+        self.console.width = max(width, widths[chosen])
+        for table in ways[chosen]:
             self.show(table)
         self.console.width = width
 
-    def _width(self, tables: Sequence[Table]) -> int:
-        endless = self.console.options.update(max_width=_ENDLESS)
-        return max(self.console.measure(table, options=endless).maximum for table in tables)
-
 
 def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[str] | None], texts: Collection[str] = (), title: str | None = None
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str] | None],
+    texts: Collection[str] = (),
+    title: str | None = None,
+    unbroken: Collection[str] = (),
+    **style: Any,
 ) -> Table:
     """A table. Where a row is None stands a line; numbers, which every column has that is not of ``texts``, stand to
-    the right."""
+    the right; cells of ``unbroken`` columns are never broken. style: what else rich knows of a table."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", **style)
     for head in heads:
-        table.add_column(head, justify="left" if head in texts else "right")
+        table.add_column(head, justify="left" if head in texts else "right", overflow="fold", no_wrap=head in unbroken)
     for row in rows:
         if row is None:
             table.add_section()
@@ -95,7 +109,7 @@ def wide_console() -> Console:
     from rich.console import Console
 
     is_fixed = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if is_fixed else _PIPED_WIDTH)
+    return Console(width=None if is_fixed else _PIPED_WIDTH, highlight=False)
 
 
 # ---------------------------------------------------------------- progress
@@ -109,46 +123,37 @@ def progress(*, is_alive: bool = False) -> Iterator[Tell]:
     workers.
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import Progress, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn("{task.percentage:>3.0f} %"))
-    console, is_hidden = Console(stderr=True), not sys.stderr.isatty()
     tasks: dict[str, Any] = {}
     with Progress(
-        *(*columns, TimeElapsedColumn(), TimeRemainingColumn()),
-        console=console,
+        *Progress.get_default_columns(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
         transient=True,
         auto_refresh=is_alive,
-        disable=is_hidden,
-    ) as shown:
+        disable=not sys.stderr.isatty(),
+    ) as bars:
 
-        def tell(doing: str, done: float, total: float) -> None:
+        def tell(doing: str, done: float, total: float | None) -> None:
             if doing not in tasks:
-                tasks[doing] = shown.add_task(doing, total=total)
-            shown.update(tasks[doing], completed=done, total=total, refresh=True)
+                tasks[doing] = bars.add_task(doing, total=total)
+            bars.update(tasks[doing], completed=done, total=total, refresh=True)
 
         yield tell
 
 
 @contextmanager
-def counted(doing: str, total: float) -> Iterator[Callable[[float], None]]:
-    """One bar, unless there is nothing to do. Yields what advances it."""
+def counted(doing: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """One bar, unless there is nothing to do. total: None where it is not known. Yields what advances it."""
     done = 0.0
     with progress(is_alive=True) as tell:
-        if total:
-            tell(doing, 0, total)
 
         def advance(more: float) -> None:
             nonlocal done
             done += more
-            if total:
+            if total != 0:
                 tell(doing, done, total)
 
+        advance(0)
         yield advance

@@ -5,47 +5,20 @@ Which networks are asked about, and what is said of their numbers, is the same f
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli.options import (
-    ACTIVATIONS,
-    ANY_ACTIVATION,
-    ARCHITECTURES,
-    GATED,
-    LOSSES,
-    PLACEMENTS,
-    READOUTS,
-    BadInputError,
-    Json,
-    NormKind,
-    Optimizer,
-    Plot,
-    Roles,
-    between,
-    count,
-    counts,
-    flag,
-    gains,
-    named,
-    names,
-    option,
-    power_law,
-    recipes,
-    refusing,
-    scheme_name,
-    schemes,
-)
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, option, refusing
 from paper_checks.cli.output import Page, counted, grid, print_json
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from paper_checks.lowering.networks import Network
     from paper_checks.recipes.recipe import Recipe
-    from theory.meanfield.setting import Prediction
     from theory.schemes import Scheme
 
 EXAMPLES = (
@@ -54,68 +27,53 @@ EXAMPLES = (
     "predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg",
     "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
 )
+MOST_WALKED, MOST_BUILT = 10_000, 100_000
+"""Sublayers that --attention goes through one by one, and that networks which are built may have."""
 MOST_TOKENS = 256
 """As ``theory.kernel.setting`` has it, without its imports."""
 _ANY_WIDTH = 64
 """Without --width only ratios to it are read."""
-_ORDER = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
-NO_ORDER = dict.fromkeys(_ORDER) | {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
+NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
+NO_ORDER |= {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
 
 
 # ---------------------------------------------------------------- which networks are asked about
 
-
-class Limit(NamedTuple):
-    """The most sublayers, and of what; the most tokens, all sequences together."""
-
-    most: int
-    text: str
-    most_tokens: int | None = None
-
-
-_BUILT = Limit(100_000, "a network that is built (predict without --attention has no such limit)")
-_WALKED = Limit(10_000, "--attention, which goes through them one by one (predict without it does not)", MOST_TOKENS)
 ATTENTION = "With --attention"
 BLOCK = "With --attention: blocks that people train"
+Law = tuple[Fraction, Fraction]
 _LAWS = ("residual_weight", "branch_weight", "gain")
-
-
-def _law(letters: str) -> Any:
-    return option(f"With --norm: {letters} = C L^P.", "C,P", read=power_law)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Options of an FFN-only stack. A law is (C, P), for C L^P."""
+    """Options of a stack of FFNs. A law is (C, P), for C L^P."""
 
-    optimizer: Optimizer
-    sublayers: Annotated[
-        list[int] | None, option("Residual sublayers L, comma-separated: 4,8,16.", "LIST", read=counts)
-    ] = None
-    scheme: Annotated[
-        str | None,
-        option("A named scheme; `depthlaw schemes` lists them.", "NAME", complete=schemes, read=scheme_name),
-    ] = None
-    activation: Annotated[str, named(f"{ACTIVATIONS}; with --attention {GATED}, too.", ANY_ACTIVATION)] = "relu"
-    norm_kind: NormKind = "layernorm"
-    w: Annotated[tuple[float, ...] | None, option("Gains of W1 by sublayer: a list, or @FILE.", "LIST", read=gains)] = (
-        None
+    optimizer: str = options.OPTIMIZER
+    sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
+    scheme: str | None = options.SCHEME
+    activation: str = option(
+        f"The activation: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
+        "relu",
+        known=options.ANY_ACTIVATION,
     )
-    v: Annotated[tuple[float, ...] | None, option("Gains of W2 by sublayer: a list, or @FILE.", "LIST", read=gains)] = (
-        None
+    norm_kind: str = options.NORM_KIND
+    w: tuple[float, ...] | None = option("The init gain of W1 (fc1, or v) by sublayer: a list, or @FILE with one.")
+    v: tuple[float, ...] | None = option("The init gain of W2 (fc2, or out) by sublayer: a list, or @FILE with one.")
+    norm: str | None = option(
+        "A scheme of your own, instead of --scheme, by where its norms stand", known=options.PLACEMENTS
     )
-    norm: Annotated[str | None, named(f"A scheme of one's own: {PLACEMENTS}.", PLACEMENTS)] = None
-    residual_weight: Annotated[tuple[Fraction, Fraction] | None, _law("a")] = None
-    branch_weight: Annotated[tuple[Fraction, Fraction] | None, _law("b")] = None
-    gain: Annotated[tuple[Fraction, Fraction] | None, _law("the gains w = v")] = None
+    residual_weight: Law | None = option("With --norm: the weight a of the stream in a x + b f(x), as C L^P.")
+    branch_weight: Law | None = option("With --norm: the weight b of the branch, as C L^P.")
+    gain: Law | None = option("With --norm: the init gain of W1 and W2, as C L^P.")
 
     @property
-    def given_laws(self) -> dict[str, tuple[Fraction, Fraction]]:
+    def given_laws(self) -> dict[str, Law]:
         return {name: law for name in _LAWS if (law := getattr(self, name)) is not None}
 
     def lists(self, lengths: Sequence[int]) -> dict[str, tuple[float, ...]]:
         """--w and --v, where they are given; lengths: L of each network."""
-        given = {name: numbers for name, numbers in (("w", self.w), ("v", self.v)) if numbers is not None}
+        given = {name: numbers for name in ("w", "v") if (numbers := getattr(self, name)) is not None}
         if given and len(lengths) != 1:
             raise BadInputError(f"--w and --v need exactly one --sublayers, not {len(lengths)}")
         for name, numbers in given.items():
@@ -133,94 +91,98 @@ class Stack:
         from theory.schemes import custom_scheme, scheme
 
         with refusing("--norm" if self.scheme is None else "--scheme"):
-            if self.scheme is not None:
-                chosen = scheme(self.scheme)
-                if chosen.stack.norm_function and self.norm_kind != Stack.norm_kind:
-                    raise BadInputError(f"--norm-kind does not go with {chosen.name}, which has no norm")
-                return chosen
-            return custom_scheme(str(self.norm), **self.given_laws)
+            if self.scheme is None:
+                return custom_scheme(str(self.norm), **self.given_laws)
+            chosen = scheme(self.scheme)
+        if chosen.stack.norm_function and self.norm_kind != "layernorm":
+            raise BadInputError(f"--norm-kind does not go with {chosen.name}, which has no norm")
+        return chosen
 
 
-def _size(text: str, metavar: str, least: int = 1) -> Any:
-    return option(text, metavar, ATTENTION, read=count, least=least, most=1_000_000)
-
-
-def _positive(text: str, metavar: str) -> Any:
-    return option(text, metavar, BLOCK, read=between, least=1e-9, most=1e9)
-
-
-def recipe_name(text: str, option: str) -> str:
+def recipe_named(text: str, option: str) -> Recipe:
     from paper_checks.recipes.catalogue import recipe
 
     with refusing(option):
-        return recipe(text.lower()).name
+        return recipe(text.lower())
+
+
+_POSITIVE: dict[str, Any] = {"least": 1e-9, "most": 1e9}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """Options of a real Transformer; they need --attention."""
+    """Options of a real Transformer, which need --attention. Most are called as the fields of a ``Network`` and of its
+    ``Block`` that they become."""
 
-    attention: Annotated[bool, flag("--attention", "A Transformer: attention and FFN in turn.", ATTENTION)] = False
-    arch: Annotated[
-        str | None,
-        named("encoder (if left out), decoder (causal) or encoder-decoder.", ARCHITECTURES, ATTENTION),
-    ] = None
-    layers: Annotated[
-        list[int] | None,
-        option("Layers N of two sublayers each, instead of --sublayers: 6,12.", "LIST", ATTENTION, read=counts),
-    ] = None
-    decoder_layers: Annotated[
-        list[int] | None,
-        option("Layers M of an encoder-decoder's decoder, one for each of --layers.", "LIST", ATTENTION, read=counts),
-    ] = None
-    heads: Annotated[
-        int | None, _size("Attention heads; left out, measure has 1 and predict infinitely many large ones.", "H")
-    ] = None
-    ffn_ratio: Annotated[int | None, _size("FFN width over d_model; 4 if left out.", "R")] = None
-    tokens: Annotated[
-        int | None,
-        _size("Tokens of a sequence; 16 if left out, 8 of a recipe. A prediction changes slowly with them.", "T"),
-    ] = None
-    batch: Annotated[int | None, _size("Sequences of the batch; 1 if left out.", "B")] = None
-    correlation: Annotated[
-        float | None,
-        option("Of any two input tokens; 0 if left out, 1 at most.", "C", ATTENTION, read=between, least=0, most=1),
-    ] = None
-    causal: Annotated[bool, flag("--causal", "Each token attends to earlier ones only.", ATTENTION)] = False
-    readout: Annotated[
-        str | None,
-        named("last (if left out): a logit of the last token. sum: of each token one, summed.", READOUTS, ATTENTION),
-    ] = None
-    loss: Annotated[
-        str | None,
-        named("What the step makes smaller: logit (if left out), or ce, a cross-entropy.", LOSSES, ATTENTION),
-    ] = None
-    classes: Annotated[int | None, _size("Classes of the cross-entropy; 16 if left out.", "C", least=2)] = None
+    attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
+    arch: str | None = option(
+        "The kind: encoder (if left out), decoder (causal) or encoder-decoder.",
+        None,
+        ATTENTION,
+        known=options.ARCHITECTURES,
+    )
+    layers: list[int] | None = option(
+        "The number N of layers of attention and FFN, or several, instead of --sublayers: 6,12.", None, ATTENTION
+    )
+    decoder_layers: list[int] | None = option(
+        "The number of layers of an encoder-decoder's decoder, one for each of --layers.", None, ATTENTION
+    )
+    num_heads: int | None = option(
+        "The attention heads. If left out, measure has 1, predict infinitely many.", None, ATTENTION, called="--heads"
+    )
+    ffn_ratio: int | None = option("The FFN's width over d_model; 4 if left out.", None, ATTENTION)
+    num_tokens: int | None = option(
+        "The tokens of a sequence; 16 if left out, 8 for a recipe.", None, ATTENTION, called="--tokens"
+    )
+    batch_size: int | None = option("The number of sequences; 1 if left out.", None, ATTENTION, called="--batch")
+    correlation: float | None = option(
+        "The correlation of any two input tokens, from 0 (if left out) to 1.", None, ATTENTION, least=0, most=1
+    )
+    is_causal: bool = option(
+        "Let each token attend to itself and earlier ones only.", None, ATTENTION, called="--causal"
+    )
+    readout: str | None = option(
+        "What is read: a logit of the last token (if left out), or the sum of one of each",
+        None,
+        ATTENTION,
+        known=options.READOUTS,
+    )
+    loss: str | None = option(
+        "What the step lowers: the logit that is read (if left out), or a cross-entropy",
+        None,
+        ATTENTION,
+        known=options.LOSSES,
+    )
+    num_classes: int | None = option(
+        "The number of classes of the cross-entropy; 16 if left out.", None, ATTENTION, called="--classes", least=2
+    )
 
-    recipe: Annotated[
-        str | None,
-        option(
-            "A published model instead of --scheme, with attention; see `depthlaw schemes`.",
-            "NAME",
-            BLOCK,
-            recipes,
-            recipe_name,
-        ),
-    ] = None
-    qk_norm: Annotated[bool, flag("--qk-norm", "Norms of queries and keys, head by head.", BLOCK)] = False
-    kv_heads: Annotated[int | None, _size("Heads of keys and values; as many as --heads if left out.", "K")] = None
-    rotary: Annotated[bool, flag("--rotary", "Rotary positions.", BLOCK)] = False
-    parallel: Annotated[bool, flag("--parallel", "Attention and FFN side by side, of one input.", BLOCK)] = False
-    logit_softcap: Annotated[float | None, _positive("Logits capped: C tanh(logit / C).", "C")] = None
-    layer_scale: Annotated[
-        float | None, _positive("A trained vector on each branch, S at first, in place of the branch weight.", "S")
-    ] = None
-    init_std: Annotated[
-        float | None, _positive("Standard deviation of every matrix, instead of Xavier's; gains multiply it.", "S")
-    ] = None
-    embedding_std: Annotated[float | None, _positive("Of an entry of the input vectors; 1 if left out.", "S")] = None
-    embedding_multiplier: Annotated[float | None, _positive("What input vectors are multiplied by.", "C")] = None
-    tied_head: Annotated[bool, flag("--tied-head", "The head has the embedding's entries.", BLOCK)] = False
+    recipe: Any = option(
+        "A published model, such as gpt2 or llama-3, instead of --scheme; `depthlaw schemes` lists all.",
+        None,
+        BLOCK,
+        metavar="NAME",
+        read=recipe_named,
+        complete=options.recipes,
+    )
+    has_qk_norm: bool = option("Normalise queries and keys, head by head.", None, BLOCK, called="--qk-norm")
+    num_kv_heads: int | None = option(
+        "The number of heads of keys and values; as many as --heads if left out.", None, BLOCK, called="--kv-heads"
+    )
+    has_rotary: bool = option("Rotate queries and keys by their positions.", None, BLOCK, called="--rotary")
+    is_parallel: bool = option("Give attention and FFN the same input.", None, BLOCK, called="--parallel")
+    logit_softcap: float | None = option("Cap the attention's logits: X tanh(logit / X).", None, BLOCK, **_POSITIVE)
+    layer_scale: float | None = option(
+        "Put a trained vector on each branch, of entries X at first, instead of the weight.", None, BLOCK, **_POSITIVE
+    )
+    init_std: float | None = option(
+        "The standard deviation of every matrix, instead of Xavier's; gains multiply it.", None, BLOCK, **_POSITIVE
+    )
+    embedding_std: float | None = option(
+        "The standard deviation of an input vector's entries; 1 if left out.", None, BLOCK, **_POSITIVE
+    )
+    embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
+    is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
 
     @property
     def is_in_layers(self) -> bool:
@@ -230,84 +192,55 @@ class Transformer:
     def of_recipe(self, width: int | None) -> tuple[Transformer, int | None]:
         """With what the published model says itself, if one was asked for: it has attention, heads as wide as its own
         or nearly so, and of two stacks equal numbers of layers. width: d_model; its own if None."""
-        if self.recipe is None:
+        if (model := self.recipe) is None:
             return self, width
-        from paper_checks.recipes.catalogue import recipe
         from paper_checks.recipes.recipe import RECIPE_TOKENS
 
-        model = recipe(self.recipe)
         if self.arch not in (None, model.arch):
             raise BadInputError(f"--recipe {model.name} is of {model.arch} kind, not --arch {self.arch}")
-        width = model.size["d_model"] if width is None else width
-        heads = model.heads_at(width) if self.heads is None else self.heads
-        if heads is None:
+        width = width or model.size["d_model"]
+        num_heads = self.num_heads or model.heads_at(width)
+        if num_heads is None:
             raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
-        has_two = model.arch == "encoder-decoder" and self.decoder_layers is None
-        decoder_layers = self.layers if has_two else self.decoder_layers
+        decoder_layers = self.decoder_layers or (self.layers if model.arch == "encoder-decoder" else None)
         # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
-        tokens = RECIPE_TOKENS if self.tokens is None else self.tokens
-        own = {
-            "arch": model.arch,
-            "heads": heads,
-            "decoder_layers": decoder_layers,
-            "tokens": tokens,
-            "attention": True,
-        }
-        return replace(self, **own), width
+        num_tokens, shape = self.num_tokens or RECIPE_TOKENS, {"arch": model.arch, "num_heads": num_heads}
+        return replace(self, attention=True, decoder_layers=decoder_layers, num_tokens=num_tokens, **shape), width
 
     def check_given(self) -> None:
         """Options of a Transformer without --attention are refused."""
         given = [name for name, value in vars(self).items() if value is not None and value is not False]
         if given and not self.attention:
-            raise BadInputError(
-                f"--{given[0].replace('_', '-')} needs --attention: without it the stack has FFNs alone"
-            )
+            raise BadInputError(f"{_CALLED[given[0]]} needs --attention: without it the stack has FFNs alone")
 
 
-_BLOCK_FIELDS = {
-    "qk_norm": "has_qk_norm",
-    "kv_heads": "num_kv_heads",
-    "rotary": "has_rotary",
-    "parallel": "is_parallel",
-    "logit_softcap": "logit_softcap",
-    "layer_scale": "layer_scale",
-    "init_std": "init_std",
-    "embedding_std": "embedding_std",
-    "embedding_multiplier": "embedding_multiplier",
-    "tied_head": "is_head_tied",
-}
-"""Of a ``Block``, by the option of a Transformer that sets it."""
-_FIELDS = {
-    "arch": "arch",
-    "heads": "num_heads",
-    "ffn_ratio": "ffn_ratio",
-    "tokens": "num_tokens",
-    "batch": "batch_size",
-    "correlation": "correlation",
-    "readout": "readout",
-    "loss": "loss",
-    "classes": "num_classes",
-}
-"""Of a ``Network``, by the option of a Transformer that sets it."""
+_CALLED = options.options_of(Stack) | options.options_of(Transformer)
+_SHAPE = ("arch", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss", "num_classes")
+"""Fields of a ``Network`` that are options of the same name."""
+_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", "layers", "decoder_layers", "recipe"}
+_SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
 
 
-def networks(stack: Stack, transformer: Transformer, width: int, limit: Limit = _BUILT) -> list[Network]:
-    """One for each length, in the order given. width: d_model."""
+def networks(
+    stack: Stack, transformer: Transformer, width: int, most: int = MOST_BUILT, most_tokens: int | None = None
+) -> list[Network]:
+    """One for each length, in the order given. width: d_model. most: sublayers; most_tokens: of all sequences."""
     transformer.check_given()
-    recipe = _recipe(stack, transformer)
-    depths = _depths(stack, transformer, limit)
+    recipe = transformer.recipe
+    _check_recipe(stack, transformer)
+    depths = _depths(stack, transformer, most)
     lists = stack.lists([depth["num_sublayers"] for depth in depths if "num_sublayers" in depth])
-    shape = _shape(transformer, width, limit) if transformer.attention else {}
+    shape = _shape(transformer, width, most_tokens) if transformer.attention else {}
     scheme = stack.chosen_scheme() if recipe is None else recipe.as_scheme
 
     from paper_checks.lowering.block import Block
     from paper_checks.lowering.networks import Network
 
     with refusing():
-        options = {field: value for name, field in _BLOCK_FIELDS.items() if (value := getattr(transformer, name))}
+        given = {field.name: value for field in fields(Block) if (value := getattr(transformer, field.name))}
         asked = [
             Network(
-                block=Block(**options),
+                block=Block(**given),
                 recipe=recipe,
                 scheme=scheme,
                 laws={name: f"{constant},{power}" for name, (constant, power) in stack.given_laws.items()},
@@ -325,79 +258,79 @@ def networks(stack: Stack, transformer: Transformer, width: int, limit: Limit = 
     return asked
 
 
-def _recipe(stack: Stack, transformer: Transformer) -> Recipe | None:
-    """The published model that was asked for, which says itself what most options would."""
-    if transformer.recipe is None:
-        return None
-    from paper_checks.recipes.catalogue import recipe
-
-    found = recipe(transformer.recipe)
-    of_scheme = ("scheme", "norm", "w", "v", *_LAWS)
-    given = [name for name in of_scheme if getattr(stack, name) is not None]
-    given += [name for name in ("activation", "norm_kind") if getattr(stack, name) != getattr(Stack, name)]
-    given += [name for name in ("ffn_ratio", "causal", *_BLOCK_FIELDS) if getattr(transformer, name)]
-    if given:
-        raise BadInputError(f"--{given[0].replace('_', '-')} does not go with --recipe, which says it itself")
-    return found
+def _check_recipe(stack: Stack, transformer: Transformer) -> None:
+    """A published model says itself what most options would."""
+    usual = options.defaults_of(Stack)
+    given = [
+        name for name, value in vars(stack).items() if name not in ("optimizer", "sublayers") and value != usual[name]
+    ]
+    given += [name for name, value in vars(transformer).items() if name in _SAID_BY_RECIPE and value]
+    if transformer.recipe is not None and given:
+        raise BadInputError(f"{_CALLED[given[0]]} does not go with --recipe, which says it itself")
 
 
-def in_common(network: Network, optimizer: str) -> dict[str, Any]:
-    """What a network has in common with those of other depths, named."""
-    of_one_depth = ("num_sublayers", "num_layers", "numbers")
-    return {name: value for name, value in network.named(optimizer).items() if name not in of_one_depth}
+def head_of(network: Network, optimizer: str) -> dict[str, Any]:
+    """The head of a document: what a network has in common with those of other depths."""
+    from sims.optim import NORMALISATION
+
+    common = network.named(optimizer)
+    for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
+        common.pop(of_one_depth, None)
+    return {
+        "scheme": network.scheme.name,
+        "optimizer": optimizer,
+        "activation": network.activation,
+        "norm_kind": network.norm_kind,
+        "network": common,
+        "unit": NORMALISATION[optimizer]._asdict(),
+    }
 
 
-def _depths(stack: Stack, transformer: Transformer, limit: Limit) -> list[dict[str, Any]]:
+def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str, Any]]:
     layers, decoder_layers, sublayers = transformer.layers, transformer.decoder_layers, stack.sublayers
     if transformer.arch == "encoder-decoder":
         if sublayers is not None or layers is None or decoder_layers is None:
             raise BadInputError("an encoder-decoder wants --layers and --decoder-layers, and no --sublayers")
-        if len(layers) != len(decoder_layers):
-            raise BadInputError(
-                f"--layers has {len(layers)} entries and --decoder-layers {len(decoder_layers)}: pair them"
-            )
+        options.check_pairs(layers, decoder_layers)
         if stack.w is not None or stack.v is not None:
             raise BadInputError("--w and --v belong to one stack: an encoder-decoder has two")
-        if transformer.causal:
+        if transformer.is_causal:
             raise BadInputError("--causal belongs to one stack: of an encoder-decoder, the decoder is causal as it is")
-        pairs = list(zip(layers, decoder_layers, strict=True))
-        _check_lengths((2 * n + 3 * m for n, m in pairs), "--layers with --decoder-layers", limit)
-        return [{"num_layers": pair} for pair in pairs]
-    if decoder_layers is not None:
-        raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
-    if layers is not None and sublayers is None:
-        lengths, given = [2 * n for n in layers], "--layers"
-    elif sublayers is not None and layers is None:
-        lengths, given = sublayers, "--sublayers"
+        depths: list[dict[str, Any]] = [{"num_layers": pair} for pair in zip(layers, decoder_layers, strict=True)]
+        lengths, given = [2 * n + 3 * m for n, m in zip(layers, decoder_layers, strict=True)], "--layers"
     else:
-        raise BadInputError(
-            "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
-        )
-    _check_lengths(lengths, given, limit)
-    return [{"num_sublayers": length} for length in lengths]
+        if decoder_layers is not None:
+            raise BadInputError("--decoder-layers belongs to --arch encoder-decoder")
+        if layers is not None and sublayers is None:
+            lengths, given = [2 * n for n in layers], "--layers"
+        elif sublayers is not None and layers is None:
+            lengths, given = sublayers, "--sublayers"
+        else:
+            raise BadInputError(
+                "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
+            )
+        depths = [{"num_sublayers": length} for length in lengths]
+    if max(lengths) > most:
+        text = f"at most {most} are computed (predict without --attention has no such limit)"
+        raise BadInputError(f"{given} asks for {max(lengths)} sublayers: {text}")
+    return depths
 
 
-def _check_lengths(lengths: Iterable[int], option: str, limit: Limit) -> None:
-    for length in lengths:
-        if length > limit.most:
-            raise BadInputError(f"{option} asks for {length} sublayers: at most {limit.most} has {limit.text}")
-
-
-def _shape(transformer: Transformer, d_model: int, limit: Limit) -> dict[str, Any]:
+def _shape(transformer: Transformer, d_model: int, most_tokens: int | None) -> dict[str, Any]:
     """Of a ``Network``, what was given; the rest has its defaults."""
-    if d_model % (num_heads := transformer.heads or 1):
+    if d_model % (num_heads := transformer.num_heads or 1):
         raise BadInputError(f"--width {d_model} is not a multiple of --heads {num_heads}")
-    num_tokens, batch_size = transformer.tokens or 16, transformer.batch or 1
-    if limit.most_tokens is not None and num_tokens * batch_size > limit.most_tokens:
+    num_tokens, batch_size = transformer.num_tokens or 16, transformer.batch_size or 1
+    if most_tokens is not None and num_tokens * batch_size > most_tokens:
         raise BadInputError(
             f"--tokens {num_tokens} times --batch {batch_size} is {num_tokens * batch_size}: a prediction takes at "
-            f"most {limit.most_tokens} tokens in all; with --readout last it changes slowly with their number: compare "
+            f"most {most_tokens} tokens in all; with --readout last it changes slowly with their number: compare "
             "--tokens 4 and --tokens 16"
         )
-    if transformer.classes is not None and transformer.loss != "ce":
+    if transformer.num_classes is not None and transformer.loss != "ce":
         raise BadInputError("--classes belongs to --loss ce: a logit has none")
-    given = {field: value for name, field in _FIELDS.items() if (value := getattr(transformer, name)) is not None}
-    return {"arch": "encoder", **given, "is_causal": transformer.causal or transformer.arch == "decoder"}
+    given = {name: value for name in _SHAPE if (value := getattr(transformer, name)) is not None}
+    return {"arch": "encoder", **given, "is_causal": transformer.is_causal or transformer.arch == "decoder"}
 
 
 # ---------------------------------------------------------------- the command
@@ -406,26 +339,25 @@ def _shape(transformer: Transformer, d_model: int, limit: Limit) -> dict[str, An
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: Annotated[
-        int | None,
-        option(
-            "d_model, for the size of a head; the prediction is at infinite width.",
-            "D",
-            ATTENTION,
-            read=count,
-            most=100_000,
-        ),
-    ] = None,
-    roles: Roles = False,
-    plot: Plot = None,
-    as_json: Json = False,
+    width: int | None = option(
+        "The width d_model, for the size of a head and the shares of the update; else infinite.",
+        None,
+        ATTENTION,
+        most=100_000,
+    ),
+    roles: bool = options.ROLES,
+    plot: Path | None = options.PLOT,
+    as_json: bool = options.JSON,
 ) -> None:
-    """The update in one optimizer step, at infinite width and with no fitted constant.
+    """Predict the update: how far one optimizer step moves a network, at infinite width, without a fitted constant.
 
-    Without --attention the network is that of the theorems, an FFN-only stack
-    with one input: exact at any depth, and its leading order in L. With it, a
-    real Transformer by role (q, k, v, out, fc1, fc2, biases, norms, embedding,
-    head): how each grows with depth, and what learning rate would undo it.
+    Without --attention the network is that of the papers' theorems: a stack of
+    FFNs with one input. The prediction is exact at any depth, and its leading
+    order in the number L of sublayers is derived with it.
+
+    With --attention the network is a Transformer. The prediction is by role (q,
+    k, v, out, fc1, fc2, biases, norms, embedding, head), and --roles shows how
+    each role's update grows with depth and which learning rate undoes that.
     """
     # Everything that can be checked is checked before sympy is imported.
     transformer, width = transformer.of_recipe(width)
@@ -454,8 +386,10 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lists = stack.lists(stack.sublayers)
-    if stack.activation in names(GATED):
-        raise BadInputError(f"--activation {stack.activation}, a gated FFN, needs --attention (allowed: {ACTIVATIONS})")
+    if stack.activation not in options.names(options.ACTIVATIONS):
+        raise BadInputError(
+            f"--activation {stack.activation}, a gated FFN, needs --attention (allowed: {options.ACTIVATIONS})"
+        )
     chosen = stack.chosen_scheme()
 
     from paper_checks.lowering.predicted_rows import leading_order, predicted_row
@@ -478,44 +412,33 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
 
 def _of_transformers(stack: Stack, transformer: Transformer, width: int | None) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
-    if transformer.heads is not None and width is None:
+    has_wide_heads = transformer.num_heads is None
+    if not has_wide_heads and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
     asked = [
-        replace(network, has_wide_heads=transformer.heads is None)
-        for network in networks(stack, transformer, width or _ANY_WIDTH, _WALKED)
+        replace(network, has_wide_heads=has_wide_heads)
+        for network in networks(stack, transformer, width or _ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
     with counted("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
         predictions = [network.theory(stack.optimizer, advance) for network in asked]
-    return _document(stack, asked, predictions, has_width=width is not None)
 
-
-def _document(
-    stack: Stack, asked: Sequence[Network], predictions: Sequence[Prediction], *, has_width: bool
-) -> dict[str, Any]:
     from paper_checks.lowering.predicted_rows import are_power_laws, exponents, lr_multipliers, predicted_row, shares
-    from sims.optim import NORMALISATION
 
-    first = asked[0]
-    infinite = ({} if has_width else {"d_model": None}) | ({"num_heads": None} if first.has_wide_heads else {})
+    first, head = asked[0], head_of(asked[0], stack.optimizer)
+    head["network"] |= ({"d_model": None} if width is None else {}) | ({"num_heads": None} if has_wide_heads else {})
     rows = [
         {**network.lengths, **predicted_row(prediction)} for network, prediction in zip(asked, predictions, strict=True)
     ]
-    roles = dict.fromkeys(role for row in rows for role in row["roles"])
-    units = {role: first.role_power(stack.optimizer, role) for role in roles}
+    units = {role: first.role_power(stack.optimizer, role) for row in rows for role in row["roles"]}
     return document(
-        scheme=first.scheme.name,
-        optimizer=stack.optimizer,
-        activation=first.activation,
-        norm_kind=first.norm_kind,
-        network=in_common(first, stack.optimizer) | infinite,
-        unit=NORMALISATION[stack.optimizer]._asdict(),
+        **head,
         rows=rows,
         leading_order=NO_ORDER,
         exponents=exponents(rows),
         is_power_law=are_power_laws(rows),
         lr_multiplier=lr_multipliers(rows),
         role_units=units,
-        shares=shares(rows, units, first.d_model) if has_width else {},
+        shares={} if width is None else shares(rows, units, width),
         holds=predictions[0].holds,
     )
 
@@ -540,33 +463,21 @@ def title(answer: Mapping[str, Any]) -> str:
 
 def rest(network: Mapping[str, Any]) -> str:
     """What the title does not say: a scheme of one's own, heads, tokens, ..."""
-    # Of an encoder-decoder one side is causal and the other is not, as always.
-    left_out = {*_IN_TITLE, *(["is_causal"] if network["arch"] == "encoder-decoder" else [])}
-    said = {name: value for name, value in network.items() if name not in left_out and value is not None}
-    words = {name: name.removeprefix("is_").removeprefix("num_").replace("_", " ") for name in said}
-    return "; ".join(f"{words[name]} {_plain(value)}" for name, value in said.items())
+    texts = []
+    for name, value in network.items():
+        if name not in _IN_TITLE and value is not None and value is not False:
+            word = name.removeprefix("is_").removeprefix("has_").removeprefix("num_").replace("_", " ")
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            texts.append(word if value is True else f"{word} {shown}")
+    return "; ".join(texts)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def depth_columns(rows: Sequence[Mapping[str, Any]], *, is_in_layers: bool) -> list[str]:
-    """Layers stand beside sublayers where they were given."""
-    return ["layers", "L"] if is_in_layers or "num_layers" in rows[0] else ["L"]
-
-
-def depth_cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
-    return [layers_of(row) if name == "layers" else str(row["num_sublayers"]) for name in columns]
-
-
-def layers_of(row: Mapping[str, Any]) -> str:
-    """Of a row of one stack, given as layers of two sublayers each, or of an encoder-decoder."""
+def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]:
+    """The depth by column: layers stand beside sublayers L where they were given."""
+    depth = {"L": str(row["num_sublayers"])}
     if "num_layers" in row:
-        return f"{row['num_layers']}-{row['num_decoder_layers']}"
-    return str(row["num_sublayers"] // 2)
+        return {"layers": f"{row['num_layers']}-{row['num_decoder_layers']}"} | depth
+    return {"layers": str(row["num_sublayers"] // 2)} | depth if is_in_layers else depth
 
 
 def update_text(answer: Mapping[str, Any]) -> str:
@@ -577,8 +488,8 @@ def update_text(answer: Mapping[str, Any]) -> str:
     elif answer["network"].get("readout") == "sum":
         objective = "the sum of a logit of each token"
     return (
-        f"L: residual sublayers. update: what a first step of the branch matrices changes {objective} by, to first "
-        f"order, per unit learning rate, divided by {unit_text(answer)}."
+        f"L: residual sublayers; N: layers. update: what a first step of the branch matrices changes {objective} "
+        f"by, to first order, per unit learning rate, divided by {unit_text(answer)}."
     )
 
 
@@ -681,145 +592,91 @@ def order_text(cells: Mapping[str, Any], letter: str) -> str:
     """One line for people: 2 * log(L), 0.74 * L**(1/(-1 + pi)), 0 (the update vanishes at init)."""
     if cells["power"] is None:
         return "0 (vanishes at init)" if cells["coefficient"] == "0" else "not decided"
-    front = cells["coefficient"]
-    if front is not None and front != "1" and (" + " in front or " - " in front):
-        front = f"({front})"
-    factors = [] if front in (None, "1") else [front]
+    front = cells["coefficient"] or "1"
+    factors = [f"({front})" if " + " in front or " - " in front else front]
     for name, base in (("power", letter), ("log_power", f"log({letter})"), ("loglog_power", f"log(log({letter}))")):
         exponent = cells[name]
+        is_number = exponent.replace(".", "").isdigit()
         if exponent not in ("0", "oo"):
-            power = exponent if exponent.replace(".", "").isdigit() else f"({exponent})"
-            factors.append(base if exponent == "1" else f"{base}**{power}")
-    if cells["growth"] is not None:
-        factors.append(cells["growth"])
-    return " * ".join(factors) or "1"
+            factors.append(base if exponent == "1" else f"{base}**{exponent if is_number else f'({exponent})'}")
+    factors.append(cells["growth"] or "1")
+    return " * ".join(factor for factor in factors if factor != "1") or "1"
 
 
 # ---------------------------------------------------------------- Transformers, for people
 
-_SHOWN_DEPTHS = 4
-"""In a terminal that is too narrow for all."""
+_COLUMNS = 4
+"""Of a table of roles in a terminal that is too narrow for all of them."""
 _BENDS = "bends"
-Column = tuple[str, Callable[[str], str]]
-"""Its head, and the cell of a role."""
 
 
 def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) -> None:
-    """is_in_layers: depths are shown as layers N, as they were given, and not as sublayers L."""
+    """is_in_layers: depths are shown as layers N, as they were given, beside sublayers L."""
+    rows = answer["rows"]
+    depths = [depth_cells(row, is_in_layers=is_in_layers) for row in rows]
     page.say(title(answer), "bold")
     page.say(rest(answer["network"]), "dim")
-    hidden = 0
     if has_roles:
-        hidden = _show_roles(page, answer, is_in_layers=is_in_layers)
+        heads = [f"N = {depth['layers']}" if "layers" in depth else f"L = {depth['L']}" for depth in depths]
+        _show_roles(page, answer, heads)
     else:
-        page.show_whole([_updates(answer["rows"], is_in_layers=is_in_layers)])
-    if is_in_layers:
-        page.say("N: layers of two sublayers each, L = 2 N.", "dim")
-    for line in _meaning(answer, hidden, has_roles=has_roles):
+        lines = ([*depth.values(), _number(row["update"], 6)] for depth, row in zip(depths, rows, strict=True))
+        page.show_whole([grid([*depths[0], "update"], lines)])
+    for line in _meaning(answer, has_roles=has_roles):
         page.say(line, "dim")
-    if not has_roles and (exponent := answer["exponents"]["update"]) is not None:
-        bends = answer["is_power_law"]["update"] is False
-        ending = ", but no power law: it bends, and the exponent with it." if bends else "."
-        page.say(f"Exponent in {'N' if is_in_layers else 'L'}, over these: {_exponent(exponent)}{ending}")
+    if not has_roles and answer["exponents"]["update"] is not None:
+        page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
     if line := admin_text(answer):
         page.say(line)
 
 
-def _updates(rows: Sequence[Mapping[str, Any]], *, is_in_layers: bool) -> Any:
-    depth = depth_columns(rows, is_in_layers=is_in_layers)
-    return grid([*depth[:-1], "sublayers", "update"], ([*depth_cells(r, depth), _number(r["update"], 6)] for r in rows))
+def _show_roles(page: Page, answer: Mapping[str, Any], depths: Sequence[str]) -> None:
+    """A line for each role and a column for each depth, then what all depths say of it. In a terminal that is too
+    narrow for one table: several of a few columns each."""
+    from paper_checks.lowering.predicted_rows import by_role, percent
 
-
-def _show_roles(page: Page, answer: Mapping[str, Any], *, is_in_layers: bool) -> int:
-    """A line for each role, in one table; or in two, the updates at each depth and what they say together.
-
-    Every depth, where the terminal is wide enough or nobody looks at one; else a few of them. Returns how many are not
-    shown.
-    """
-    together = _together(answer)
-
-    def ways(shown: Sequence[int]) -> list[list[Any]]:
-        by_depth = _by_depth(answer, shown, is_in_layers=is_in_layers)
-        whole = [_roles_table(answer, [*by_depth, *together])]
-        return [whole, [_roles_table(answer, by_depth), _roles_table(answer, together)]] if together else [whole]
-
-    every = range(len(answer["rows"]))
-    few = _evenly(len(every), _SHOWN_DEPTHS)
-    if sys.stdout.isatty() and not page.fits(*ways(every)):
-        page.show_whole(*ways(few))
-        return len(every) - len(few)
-    page.show_whole(*ways(every))
-    return 0
-
-
-def _roles_table(answer: Mapping[str, Any], columns: Sequence[Column]) -> Any:
-    from paper_checks.lowering.predicted_rows import by_role
-
-    update, *roles = ([role, *(cell(role) for _, cell in columns)] for role in by_role(answer["rows"]))
-    return grid(["role", *(name for name, _ in columns)], [update, None, *roles], texts=["role"])
-
-
-def _by_depth(answer: Mapping[str, Any], shown: Iterable[int], *, is_in_layers: bool) -> list[Column]:
-    """The update of each role in the rows that are shown."""
-    from paper_checks.lowering.predicted_rows import by_role
-
-    rows = answer["rows"]
-    values = by_role(rows)
-
-    def column(index: int) -> Column:
-        row = rows[index]
-        depth = f"N = {layers_of(row)}" if is_in_layers else f"L = {row['num_sublayers']}"
-        return layers_of(row) if "num_layers" in row else depth, lambda role: _number(values[role][index], 4)
-
-    return [column(index) for index in shown]
-
-
-def _together(answer: Mapping[str, Any]) -> list[Column]:
-    """What all depths say of a role."""
-    from paper_checks.lowering.predicted_rows import percent
-
-    columns: list[Column] = []
-    if len(answer["rows"]) > 1:
-        columns += [
-            ("exponent", lambda role: _fitted(answer, role)),
-            ("lr ×", lambda role: _number(answer["lr_multiplier"].get(role, [None])[-1], 3)),
-        ]
+    values = by_role(answer["rows"])
+    columns: dict[str, Callable[[str], str]] = {
+        depth: lambda role, at=at: _number(values[role][at], 4) for at, depth in enumerate(depths)
+    }
+    if len(depths) > 1:
+        columns["exponent"] = lambda role: _exponent(answer, role)
+        columns["lr ×"] = lambda role: _number(answer["lr_multiplier"].get(role, [None])[-1], 3)
     if answer["shares"]:
-        columns.append(("share", lambda role: "" if role == "update" else percent(answer["shares"][role][-1])))
-    return columns
+        columns["share"] = lambda role: "" if role == "update" else percent(answer["shares"][role][-1])
 
+    def table(heads: Sequence[str]) -> Any:
+        update, *roles = ([role, *(columns[head](role) for head in heads)] for role in values)
+        return grid(["role", *heads], [update, None, *roles], texts=["role"])
 
-def _fitted(answer: Mapping[str, Any], role: str) -> str:
-    return _BENDS if answer["is_power_law"][role] is False else _exponent(answer["exponents"][role])
-
-
-def _evenly(num: int, most: int) -> list[int]:
-    """Indices below ``num``, the first and the last among them."""
-    if num <= most:
-        return list(range(num))
-    return [round(index * (num - 1) / (most - 1)) for index in range(most)]
+    heads = list(columns)
+    page.show_whole([table(heads)], [table(heads[at : at + _COLUMNS]) for at in range(0, len(heads), _COLUMNS)])
 
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def _exponent(value: float | None) -> str:
-    """Rounding leaves -1e-17 of what is flat."""
-    return "-" if value is None else f"{value:z.3f}"
+def _exponent(answer: Mapping[str, Any], role: str) -> str:
+    if answer["is_power_law"][role] is False:
+        return _BENDS
+    value = answer["exponents"][role]
+    return "-" if value is None else f"{value:z.3f}"  # rounding leaves -1e-17 of what is flat
 
 
-def _meaning(answer: Mapping[str, Any], hidden: int, *, has_roles: bool) -> Iterator[str]:
-    """hidden: how many depths are not shown."""
+def _meaning(answer: Mapping[str, Any], *, has_roles: bool) -> Iterator[str]:
     rows, width = answer["rows"], answer["network"]["d_model"]
+    roles = list(answer["is_power_law"]) if has_roles else ["update"]
     yield update_text(answer)
     if has_roles:
-        yield from _meaning_of_roles(answer, hidden)
+        yield from _meaning_of_roles(answer)
+    if any(_exponent(answer, role) == _BENDS for role in roles):
+        yield f"{_BENDS}: no power law over these depths, which is off by a fifth or more at one of them."
     correction = "" if width is None else f" {finite_width_text(rows, width)}"
     yield f"Holds at {answer['holds']}.{correction} {error_text(rows)}"
 
 
-def _meaning_of_roles(answer: Mapping[str, Any], hidden: int) -> Iterator[str]:
+def _meaning_of_roles(answer: Mapping[str, Any]) -> Iterator[str]:
     if line := others_text(answer["role_units"]):
         yield line
     if answer["optimizer"] == "muon":
@@ -833,16 +690,10 @@ def _meaning_of_roles(answer: Mapping[str, Any], hidden: int) -> Iterator[str]:
             "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
             "leave it is safe. What else does (branch weights, another init), ranked: depthlaw advise."
         )
-    if any(_fitted(answer, role) == _BENDS for role in answer["is_power_law"]):
-        yield f"{_BENDS}: no power law over these depths, which is off by a fifth or more at one of them."
-    if len(answer["rows"]) == 1:
-        yield "Of two depths and more, how each role grows and what learning rate would undo it: --layers 8,24."
     if answer["shares"]:
         yield (
             f"share: of the role beside the matrices' update, at d_model {answer['network']['d_model']} and the last "
             "depth, powers of the width undone: where it is small, its learning rate does not matter."
         )
-    if hidden:
-        yield f"{hidden} more depths are in a wider terminal, in --json and --plot."
-    if not answer["shares"]:
+    else:
         yield "Add --width D for each role's share of the update at that width."

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, flag, option
-from paper_checks.cli.output import Tell, print_json, progress, wide_console
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, option
+from paper_checks.cli.output import Page, Tell, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
@@ -27,26 +26,21 @@ MOST_BYTES = 100_000_000
 
 
 def run(
-    out: Annotated[
-        str, option("The folder to write; made if absent, with those above it. Only a report is ever replaced.", "DIR")
-    ],
-    document_file: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="What `depthlaw verify --out FILE` wrote; without it, verifies first.", metavar="FILE"
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, flag("--quick", "Verify with the generated tables; measure nothing, try no mutants. About a minute.")
-    ] = False,
-    as_json: Json = False,
+    out: str = option("The folder to write, made if absent. Only a report is ever replaced.", REQUIRED, metavar="DIR"),
+    document_file: str | None = option(
+        "What `depthlaw verify --out FILE` wrote; if left out, verify first.", called="--from", metavar="FILE"
+    ),
+    quick: bool = option(
+        "Verify with the generated tables; measure nothing and try no mutants. It takes about a minute."
+    ),
+    as_json: bool = options.JSON,
 ) -> int:
-    """A static site of everything that was found: open its index.html, no server and no network needed.
+    """Write a static site of everything that was found. Open its index.html: it needs no server and no network.
 
-    Every printed statement typeset, with its verdict, evidence, derivation,
-    counterexample and figures; the graph of claims; the tables; predicted against
-    measured. Exit 1 where a verdict is not as expected: the site is written all
-    the same, and says so on its first page.
+    The site has every printed statement typeset, with its verdict, evidence,
+    derivation, counterexample and figures; the graph of claims; the tables; and
+    predictions beside measurements. The exit code is 1 where a verdict is not as
+    expected: the site is written all the same, and says so on its first page.
     """
     from paper_checks.report import folder, site
 
@@ -59,12 +53,19 @@ def run(
     read = None if document_file is None else _read(Path(document_file))
     with telling(f"{target} is as it was" if target.exists() else "nothing was written"), progress() as shown:
         tell = _Stages(shown)
-        found = read or _verified(quick, tell)
+        if read is None:
+            from paper_checks.papers.registry import claims
+            from paper_checks.report.model import parse
+            from paper_checks.verify.document import verify
+
+            ids, is_full = list(claims()), not quick
+            tell("checking claims", 0, len(ids))
+            read = parse(verify(ids, derive=is_full, with_mutants=is_full, quick=quick, progress=tell))
         tell("writing pages", 0, 1)
         with _refusing("--out"):
-            pages = site.write(found, target, tell)
-    _tell(found, pages, as_json=as_json)
-    return 0 if found.summary.as_expected else 1
+            pages = site.write(read, target, tell)
+    _tell(read, pages, as_json=as_json)
+    return 0 if read.summary.as_expected else 1
 
 
 class _Stages:
@@ -76,7 +77,7 @@ class _Stages:
     def __call__(self, what: str, done: float, total: float) -> None:
         self._shown(what, done, total)
         if what not in self._told and not sys.stderr.isatty():
-            print(f"depthlaw: {what}", file=sys.stderr, flush=True)
+            say(what)
         self._told.add(what)
 
 
@@ -106,33 +107,17 @@ def _read(path: Path) -> Document:
         raise BadInputError(f"--from: {path}: {error}") from error
 
 
-def _verified(quick: bool, tell: Tell) -> Document:
-    """All claims, as ``depthlaw verify`` checks them; mutants and tables too where it is not quick."""
-    from paper_checks.papers.registry import claims
-    from paper_checks.report.model import parse
-    from paper_checks.verify.document import verify
-
-    is_full = not quick
-    tell("checking claims", 0, len(claims()))
-    return parse(verify(list(claims()), derive=is_full, with_mutants=is_full, quick=quick, progress=tell))
-
-
-def _tell(found: Document, pages: list[Path], *, as_json: bool) -> None:
-    summary, index = found.summary, pages[0]
+def _tell(report: Document, pages: list[Path], *, as_json: bool) -> None:
+    summary, index = report.summary, pages[0]
+    verdicts = {verdict.value: number for verdict, number in report.counts.items()}
     if as_json:
-        print_json(
-            document(
-                out=str(index.parent),
-                pages=len(pages),
-                claims=len(found.claims),
-                verdicts={verdict.value: number for verdict, number in found.counts.items()},
-                as_expected=summary.as_expected,
-            )
-        )
+        about = {"pages": len(pages), "claims": len(report.claims), "verdicts": verdicts}
+        print_json(document(out=str(index.parent), **about, as_expected=summary.as_expected))
         return
-    console = wide_console()
-    verdicts = ", ".join(f"{number} {verdict.value}" for verdict, number in found.counts.items() if number)
-    console.print(f"{summary.coverage}: {verdicts}", highlight=False, markup=False)
+    page = Page()
+    page.say(
+        f"{summary.coverage}: {', '.join(f'{number} {verdict}' for verdict, number in verdicts.items() if number)}"
+    )
     if not summary.as_expected:
-        console.print("Not all as expected; the overview says what.", style="red", highlight=False)
-    console.print(f"{len(pages)} pages; open {index}", highlight=False, markup=False, soft_wrap=True)
+        page.say("Not all as expected; the overview says what.", "red")
+    page.say_where(f"{len(pages)} pages; open {index}")

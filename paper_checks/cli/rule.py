@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli.options import (
-    ARCHITECTURES,
-    NORMS,
-    PLACEMENTS,
-    SELECTIONS,
-    Activation,
-    BadInputError,
-    Json,
-    NormKind,
-    Optimizer,
-    count,
-    flag,
-    named,
-    names,
-    one_name,
-    one_of,
-    option,
-    refusing,
-)
+from paper_checks.cli import options
+from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, grid, print_json
 from paper_checks.system.files import document
 
@@ -44,48 +26,44 @@ EXAMPLES = (
 Found = Mapping[str, Any]
 
 
-def ruled_norm(text: str, option: str) -> str:
-    """A placement that a rule is derived for; of another one that theory knows it is said what tells how it grows."""
-    if (placement := text.lower().removesuffix("-ln")) in set(names(PLACEMENTS)) - set(names(NORMS)):
-        from paper_checks.lowering.rule_roles import plain_scheme
-        from theory.stack import PLACEMENTS as placements
-
-        raise BadInputError(
-            f"{option} must be one of {', '.join(names(NORMS))}, not {text!r}: no rule is derived for it; how its "
-            "update grows, and which learning rates undo that, says `depthlaw predict --scheme "
-            f"{plain_scheme(placements[placement])} --optimizer NAME --attention --layers 6,48 --roles`"
-        )
-    return one_name(text, option, NORMS)
-
-
 def run(
-    norm: Annotated[str, option(f"Where the norms stand: {NORMS}.", "NAME", complete=one_of(NORMS), read=ruled_norm)],
-    optimizer: Optimizer,
-    arch: Annotated[str, named(f"{ARCHITECTURES}.", ARCHITECTURES)],
-    layers: Annotated[
-        int, option("Layers (blocks) of an encoder, N in formulas; of a decoder alone, M there.", "N", read=count)
-    ],
-    decoder_layers: Annotated[
-        int | None, option("Layers M of the decoder, for encoder-decoder.", "M", read=count)
-    ] = None,
-    from_layers: Annotated[
-        int | None,
-        option("Layers of the model that is tuned, to compare with; an eighth if left out.", "N", read=count),
-    ] = None,
-    from_decoder_layers: Annotated[int | None, option("Of its decoder, for encoder-decoder.", "M", read=count)] = None,
-    select: Annotated[str | None, named(f"Member of the family: {SELECTIONS}.", SELECTIONS)] = None,
-    activation: Activation = "relu",
-    norm_kind: NormKind = "layernorm",
-    width: Annotated[
-        int | None,
-        option("d_model: what share of the update the other parameters have at it.", "D", read=count, most=100_000),
-    ] = None,
-    why: Annotated[
-        bool, flag("--why", "Also what each line means, lines for torch, other ways, and every step of the argument.")
-    ] = False,
-    as_json: Json = False,
+    norm: str = option(
+        "Where the norms stand: post (behind the sum), pre (before the branch) or sub (before it and within it).",
+        REQUIRED,
+        known=options.NORMS,
+    ),
+    optimizer: str = options.OPTIMIZER,
+    arch: str = option("The architecture", REQUIRED, known=options.ARCHITECTURES),
+    layers: int = option("The number of layers: N in formulas, or M of a decoder alone.", REQUIRED, most=options.MOST),
+    decoder_layers: int | None = option(
+        "The number of layers of an encoder-decoder's decoder.", metavar="M", most=options.MOST
+    ),
+    from_layers: int | None = option(
+        "The number of layers of the model that you have tuned, to compare with; an eighth if left out.",
+        most=options.MOST,
+    ),
+    from_decoder_layers: int | None = option(
+        "The number of layers of its decoder, for encoder-decoder.", metavar="M", most=options.MOST
+    ),
+    select: str | None = option("The rule to take where several keep the update the same", known=options.SELECTIONS),
+    activation: str = options.ACTIVATION,
+    norm_kind: str = options.NORM_KIND,
+    width: int | None = option(
+        "The width d_model. Given it, the answer has the share of the update that the other parameters have.",
+        most=100_000,
+    ),
+    why: bool = option(
+        "Also say what each line means, as code for torch, which other ways there are, and each step of why."
+    ),
+    as_json: bool = options.JSON,
 ) -> None:
-    """Which residual weight, init gain and learning rate to use, what that leaves open, and with --why why."""
+    """Derive the rule: which residual weight, init gain and learning rate to use, and what they leave open.
+
+    A rule keeps the update of the matrices the same at any depth: how far one
+    optimizer step moves the output. It says nothing of biases, norms, embedding
+    and head; the answer says how their updates grow from --from-layers to
+    --layers and which learning rates undo that. --why shows the derivation.
+    """
     # Everything that can be checked is, before sympy is imported.
     if (arch == "encoder-decoder") != (decoder_layers is not None):
         if decoder_layers is None:
@@ -127,73 +105,68 @@ def _tuned(given: Sequence[int], from_layers: int | None, from_decoder_layers: i
 
 # ---------------------------------------------------------------- for people
 
-_WIDEST = 110
+_WARNING = "bold yellow"
 XAVIER = "sqrt(2/(fan_in + fan_out))"
 """Standard deviation of a matrix of init gain 1."""
 NOTEBOOK = "notebooks/08_choose_your_rule.ipynb"
 
 
 def show(
-    answer: Found,
-    sides: Mapping[str, Found],
-    rule: Rule,
-    counts: Mapping[str, int],
-    *,
-    has_why: bool = False,
+    answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
     from paper_checks.lowering.rule_document import not_asked, warnings_of
 
-    page = Page()
-    others = answer["other_roles"]
-    said = warnings_of(others, is_held=True)
+    page, others = Page(), answer["other_roles"]
+    layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
     for name, side in sides.items():
-        layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
-        title = f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers}"
-        page.show(_rule_table(title, answer["select"], side))
+        page.show(_rule_table(f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers}", answer["select"], side))
     if any(side["init_gain"] for side in sides.values()):
-        text = f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1."
-        _lines(page, [text])
+        page.say(f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1.")
     is_warned = others["matrices"] is not None and others["matrices"]["grows"]
     for name, side in sides.items():
-        text = _update(side, "" if len(sides) == 1 else f" of the {name}", answer)
-        _lines(page, [text], style="bold yellow" if is_warned else "none")
-    _lines(page, _left_open(others), style="none")
+        of = "" if len(sides) == 1 else f" of the {name}"
+        page.say(_update(side, of, answer), _WARNING if is_warned else None)
+    page.say(_left_open(others))
     if (text := not_asked(others)) is not None:
-        _lines(page, [f"{text}."], style="bold yellow")
-    _lines(page, [line for line in answer["warnings"] if line not in said], style="bold yellow")
+        page.say(f"{text}.", _WARNING)
+    said = warnings_of(others, is_held=True)
+    for line in answer["warnings"]:
+        if line not in said:
+            page.say(line, _WARNING)
     if has_why:
         _show_details(page, answer, sides, rule, counts)
         _show_why(page, answer["why"], sides)
     else:
-        ways = [] if len(sides) > 1 else [_other_ways(*sides.values())]
-        _lines(page, [*ways, "--why has each step of the argument. What each way leaves, ranked, as code:"], "none")
+        if len(sides) == 1:
+            page.say(_other_ways(*sides.values()))
+        page.say("--why has each step of the argument. What each way leaves, ranked, as code:")
         page.say_where(f"  {_advise_command(answer)}")
 
 
 def _other_ways(side: Found) -> str:
     """The alternatives that people use."""
-    parts: dict[str, str] = {}
+    words = {"alpha": "residual_weight", "lambda": "init_gain", "b": "branch_weight", "lr x": "lr_multiplier"}
+    ways: dict[str, str] = {}
     for other in side["alternatives"]:
         formula, name = other["formula"], other["known_as"]
         if other["name"] == "learning-rate":
-            parts["learning-rate"] = f"a learning rate x {formula['lr_multiplier']}"
+            ways["learning-rate"] = f"a learning rate x {formula['lr_multiplier']}"
         elif name is not None and name != side["known_as"]:
-            letters = {"alpha": "residual_weight", "lambda": "init_gain", "b": "branch_weight", "lr x": "lr_multiplier"}
-            law = ", ".join(f"{letter} {formula[key]}" for letter, key in letters.items() if formula[key] != "1")
-            parts.setdefault(name, f"{name}'s law ({law})")
-    return f"Other ways that people use: {', '.join(parts.values())}."
+            law = ", ".join(f"{word} {formula[key]}" for word, key in words.items() if formula[key] != "1")
+            ways.setdefault(name, f"{name}'s law ({law})")
+    return f"Other ways that people use: {', '.join(ways.values())}."
 
 
 def _advise_command(answer: Found) -> str:
     """The question that ``advise`` answers, of a plain model with these norms."""
-    layers, others = answer["other_roles"]["asked"], answer["other_roles"]
-    tuned = others["layers"][0] if others["layers"] else None
-    asked, before = ((one if isinstance(one, list) else [one]) for one in (layers, tuned or "N"))
+    others = answer["other_roles"]
+    tuned, asked = others["layers"][0] if others["layers"] else "N", others["asked"]
+    before, after = (depth if isinstance(depth, list) else [depth] for depth in (tuned, asked))
     words = ["depthlaw advise --scheme", f"{answer['norm']}-ln", "--optimizer", answer["optimizer"]]
-    words += ["--arch", answer["architecture"], "--from-layers", str(before[0]), "--layers", str(asked[0])]
-    if len(asked) > 1:
-        words += ["--from-decoder-layers", str(before[-1]), "--decoder-layers", str(asked[1])]
+    words += ["--arch", answer["architecture"], "--from-layers", f"{before[0]}", "--layers", f"{after[0]}"]
+    if len(after) > 1:
+        words += ["--from-decoder-layers", f"{before[-1]}", "--decoder-layers", f"{after[1]}"]
     words += ["--width", str(others["d_model"] or "D")]
     words += ["--activation", answer["activation"]] if answer["activation"] != "relu" else []
     words += ["--norm-kind", answer["norm_kind"]] if answer["norm_kind"] != "layernorm" else []
@@ -216,76 +189,67 @@ def _update(side: Found, of: str, answer: Found) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _left_open(others: Found) -> list[str]:
-    """The parameters outside the rule whose update grows, in a line."""
+def _left_open(others: Found) -> str:
+    """The parameters outside the rule whose update grows."""
     from paper_checks.lowering.rule_document import share_text
 
-    if others["not_computed"] is not None:
-        return [f"{others['not_computed'][0].upper()}{others['not_computed'][1:]}."]
-    growing = {role: one for role, one in others["roles"].items() if one["grows"]}
-    if not growing:
-        return ["Left open: nothing; the update of no other parameter grows with depth."]
+    if (reason := others["not_computed"]) is not None:
+        return f"{reason[0].upper()}{reason[1:]}."
+    growths = {role: growth for role, growth in others["roles"].items() if growth["grows"]}
+    if not growths:
+        return "Left open: nothing; the update of no other parameter grows with depth."
     few, many = _span(others)
-    shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
-    rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
+    shown = ", ".join(f"{role} x {growth['growth']:.3g}{share_text(growth)}" for role, growth in growths.items())
+    rates = ", ".join(f"{growth['lr_multiplier']:.3g}" for growth in growths.values())
     weight = "" if others["d_model"] is not None else " --width D says how much they matter."
-    return [
+    return (
         f"Left open: the update of {shown} from {few} to {many} layers. Learning rates of their own, x {rates}, undo "
-        f"it.{weight}",
-    ]
+        f"it.{weight}"
+    )
 
 
-def _show_details(
-    page: Page,
-    answer: Found,
-    sides: Mapping[str, Found],
-    rule: Rule,
-    counts: Mapping[str, int],
-) -> None:
+def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int]) -> None:
     """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
-    from paper_checks.lowering.rule_document import warnings_of
     from paper_checks.lowering.rule_snippet import snippet
 
     others = answer["other_roles"]
     network = (answer["activation"], answer["norm_kind"])
+    for line in legend(rule, counts):
+        page.say(line, "dim")
     for name, side in sides.items():
-        _lines(page, legend(rule, name, counts))
         page.say(f"In torch, {name}:", "bold")
-        behind = "behind the last layer" if (name, len(sides)) == ("encoder", 2) else "before the head"
-        code = snippet(
-            answer["norm"], side, *network, is_causal=name == "decoder", others=others, last_norm=f"one {behind} too"
-        )
-        for line in code:
+        last_norm = f"one {'behind the last layer' if (name, len(sides)) == ('encoder', 2) else 'before the head'} too"
+        is_causal = name == "decoder"
+        for line in snippet(answer["norm"], side, *network, is_causal=is_causal, others=others, last_norm=last_norm):
             page.say_where(f"  {line}")
-    _other_roles(page, others, answer["optimizer"])
-    _lines(page, warnings_of(others, is_held=answer.get("init_gain") is not None), style="bold yellow")
-    _lines(page, [f"{line}." for line in answer["start"]], style="none")
+    if others["not_computed"] is None:
+        _show_other_roles(page, others, answer["optimizer"])
+    for line in answer["start"]:
+        page.say(f"{line}.")
     if rows := answer.get("without_the_rule"):
         page.show(_without_table(rows))
-        text = f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width)."
+        page.say(f"Exact second moments of an FFN stack ({', '.join(network)}, infinite width).", "dim")
         if answer["init_gain"] is None:
-            text += " This rule is here without its smaller learning rate: all that is left of it is the placement."
-        _lines(page, [text])
-    _pointers(page, others)
+            page.say("This rule is here without its smaller learning rate: all that is left is the placement.", "dim")
+    if others["command"] is not None:
+        same = f"the scheme {others['scheme']}" if others["scheme"] else "no named scheme, so its power laws are given"
+        page.say(f"This rule is {same}. Role by role, at 16 tokens, or with your own sizes:")
+        page.say_where(f"  {others['command']}")
+    page.say(f"With your own model's sizes, step by step: {NOTEBOOK}")
 
 
 def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> None:
+    notes: dict[str, str] = {}
     for name, side in sides.items():
         if side["alternatives"]:
             page.show(_alternatives_table(name, side["alternatives"]))
-            _lines(page, ["lr: by the magnitude argument, beside the rate that suits a model where its formula is 1."])
-    notes = {other["name"]: other["note"] for side in sides.values() for other in side["alternatives"]}
-    _lines(page, [f"{name}: {note}" for name, note in notes.items()])
+            page.say("lr: by the magnitude argument, beside the rate that suits a model where its formula is 1.", "dim")
+        notes |= {other["name"]: other["note"] for other in side["alternatives"]}
+    for name, note in notes.items():
+        page.say(f"{name}: {note}", "dim")
     page.say("Why:")
     for step, line in enumerate(why, start=1):
-        _lines(page, [f"{step:3}. {line}"], style="none", indent=5)
-
-
-def _lines(page: Page, lines: Iterable[str], style: str = "dim", indent: int = 2) -> None:
-    """Each within the width, its later lines indented."""
-    for line in lines:
-        for piece in wrap(line, min(page.console.width, _WIDEST), subsequent_indent=" " * indent):
-            page.say_where(piece, style)
+        page.say(f"{step:3}. {line}")
 
 
 def _rule_table(title: str, select: str, side: Found) -> Table:
@@ -300,12 +264,12 @@ def _rule_table(title: str, select: str, side: Found) -> Table:
         rows.append((f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1"))
     rows += [] if gains else [("init gain", "none", "none helps; use the rate")]
     if rate := side["rate_left"]:
+        multipliers = f"{rate['multiplier']:.3g}"
         of = rate["formula"] if rate["layers"] is None else "{1} layers beside {0}".format(*_span(rate))
-        rows.append(("learning-rate multiplier", f"{rate['multiplier']:.3g}", of))
     else:
         multipliers = ", ".join(f"{m:.6g}" for m in set(side["lr_multiplier"].values()))
-        rows.append(("learning-rate multiplier", multipliers, formula["lr_multiplier"]))
-    return grid(heads, rows, heads, f"{title} ({select})")
+        of = formula["lr_multiplier"]
+    return grid(heads, [*rows, ("learning-rate multiplier", multipliers, of)], heads, f"{title} ({select})")
 
 
 def _span(compared: Found) -> tuple[str, str]:
@@ -316,25 +280,22 @@ def _span(compared: Found) -> tuple[str, str]:
     return few, many
 
 
-def legend(rule: Rule, name: str, counts: Mapping[str, int]) -> list[str]:
-    """What the words of the table mean, a line each; once, of the first side."""
+def legend(rule: Rule, counts: Mapping[str, int]) -> list[str]:
+    """What the words of the table mean, a line each, of the first side."""
     from theory.rules.solve import NORMS as WHERE
 
-    chosen = rule.side(name)
-    if chosen is not rule.sides[0]:
-        return []
-    letters = [f"{one.num_layers}: layers of the {one.name}, here {counts[str(one.num_layers)]}" for one in rule.sides]
+    chosen, *_ = rule.sides
+    letters = [
+        f"{side.num_layers}: layers of the {side.name}, here {counts[str(side.num_layers)]}" for side in rule.sides
+    ]
     gain = "none: at gain 1" if chosen.gain is None else "lambda"
+    others = " --select takes another member of the family." if rule.norm != "sub" else ""
     return [
         "; ".join(letters) + ".",
         f"residual weight alpha, branch weight b: {WHERE[rule.norm]}.",
-        f"init gain ({gain}): times Xavier's standard deviation {XAVIER}, as torch.nn.init.xavier_normal_(W, gain) has "
-        "it; q, k and v each by itself. Biases 0, norm gains 1.",
-        f"selection {rule.select}: {chosen.member.note}."
-        + (" --select takes another member of the family." if rule.norm != "sub" else ""),
+        f"init gain ({gain}): as torch.nn.init.xavier_normal_(W, gain) has it; q, k and v each by itself.",
+        f"selection {rule.select}: {chosen.member.note}.{others}",
         "learning-rate multiplier: of these matrices, beside the rate that suits a shallow model.",
-        "update: what a first step of these matrices changes the output by, per unit learning rate, by the "
-        "magnitude argument; 1: the same at any depth.",
         "relative update: |Delta theta|/|theta| of a matrix per unit learning rate, over that of a network with "
         f"alpha = lambda = 1; here {chosen.formula['relative_update_order']}.",
         "Weight decay and later steps: nothing is said of them; the rule is of a first step, without decay.",
@@ -346,58 +307,44 @@ def legend(rule: Rule, name: str, counts: Mapping[str, int]) -> list[str]:
 
 def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
     heads = ("alternative", "residual", "branch", "gain", "lr")
+    columns = ("residual_weight", "branch_weight", "init_gain", "lr_multiplier")
+    rows = (
+        [other["name"], *("none" if other[column] is None else f"{other[column]:.4g}" for column in columns)]
+        for other in alternatives
+    )
+    return grid(heads, rows, heads, f"Other ways to hold it, {name}")
 
-    def line(other: Found) -> list[str]:
-        gain = "none" if other["init_gain"] is None else f"{other['init_gain']:.4g}"
-        numbers = (f"{other[name]:.4g}" for name in ("residual_weight", "branch_weight"))
-        return [other["name"], *numbers, gain, f"{other['lr_multiplier']:.4g}"]
 
-    return grid(heads, map(line, alternatives), heads, f"Other ways to hold it, {name}")
-
-
-def _other_roles(page: Page, others: Found, optimizer: str) -> None:
+def _show_other_roles(page: Page, others: Found, optimizer: str) -> None:
     from paper_checks.lowering.predicted_rows import percent
 
-    if others["not_computed"] is not None:
-        return
     few, many = _span(others)
-    heads = ["role", "update", "exponent", "lr x", *(["share"] if others["d_model"] is not None else [])]
-
-    def line(role: str, one: Found) -> list[str]:
-        share = "" if one.get("share") is None else percent(one["share"])
-        cells = [role, f"x {one['growth']:.3g}", f"{one['exponent']:z.2f}", f"{one['lr_multiplier']:.3g}", share]
-        return cells[: len(heads)]
-
-    rows = {"the rule's matrices": others["matrices"], **others["roles"]}
-    shown = (line(role, one) for role, one in rows.items() if one is not None)
-    page.show(grid(heads, shown, heads, f"What the rule leaves open, from {few} to {many} layers"))
-    _lines(page, _notes(others, optimizer))
-
-
-def _notes(others: Found, optimizer: str) -> Iterator[str]:
-    """What the table of the other roles does not say itself."""
-    few, many = _span(others)
-    share = f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
-    yield (
+    has_width = others["d_model"] is not None
+    heads = ["role", "update", "exponent", "lr x", *(["share"] if has_width else [])]
+    rows = [
+        [
+            *(role, f"x {growth['growth']:.3g}", f"{growth['exponent']:z.2f}", f"{growth['lr_multiplier']:.3g}"),
+            *(["" if growth.get("share") is None else percent(growth["share"])] if has_width else []),
+        ]
+        for role, growth in {"the rule's matrices": others["matrices"], **others["roles"]}.items()
+        if growth is not None
+    ]
+    page.show(grid(heads, rows, heads, f"What the rule leaves open, from {few} to {many} layers"))
+    text = (
         f"lr x: what undoes it, beside the rate that suits {few} layers. Predicted for this rule: {others['network']}; "
         f"quasi-random error {others['error']:.1%} at most. With more tokens biases and the embedding can grow more "
-        "slowly, by more than that error." + ("" if others["d_model"] is None else share)
+        "slowly, by more than that error."
     )
+    if has_width:
+        text += f" share: beside the matrices' update at d_model {others['d_model']}, {many} layers."
+    page.say(text, "dim")
     if others["unmoved"]:
         like = "SGD" if optimizer == "lars" else "Adam"
-        yield (
+        page.say(
             f"{', '.join(others['unmoved'])}: left out. As published {optimizer.upper()} moves no parameter that is "
-            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does."
+            f"zero, so biases at 0 stay there; implementations whose trust ratio is 1 there move them as {like} does.",
+            "dim",
         )
-
-
-def _pointers(page: Page, others: Found) -> None:
-    """Where to go on."""
-    if others["command"] is not None:
-        same = f"the scheme {others['scheme']}" if others["scheme"] else "no named scheme, so its power laws are given"
-        _lines(page, [f"This rule is {same}. Role by role, at 16 tokens, or with your own sizes:"], style="none")
-        page.say_where(f"  {others['command']}")
-    _lines(page, [f"With your own model's sizes, step by step: {NOTEBOOK}"], style="none")
 
 
 def _without_table(rows: list[dict[str, Any]]) -> Table:

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from paper_checks.cli.options import BadInputError, Json, refusing
-from paper_checks.cli.options import schemes as known_schemes
-from paper_checks.cli.output import Page, print_json
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, argument, refusing
+from paper_checks.cli.output import Page, grid, print_json
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from sympy import Expr
 
     from paper_checks.recipes.recipe import Recipe
     from theory.schemes import Scheme
 
-EXAMPLES = (
-    "schemes deepnorm",
-    "schemes su-adam",
-    "schemes gpt2 --json",
-    "schemes llama-3",
-)
+EXAMPLES = ("schemes deepnorm", "schemes su-adam", "schemes gpt2 --json", "schemes llama-3")
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
 _NORMS = {
     "pre": "before the branch",
@@ -38,21 +31,16 @@ _NORMS = {
 
 
 def run(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="One scheme or recipe, said in words; all by default.",
-            metavar="[NAME]",
-            autocompletion=known_schemes,
-        ),
-    ] = None,
-    as_json: Json = False,
+    name: str | None = argument(
+        "The scheme or recipe to describe; a table of all if left out.", "[NAME]", complete=options.schemes
+    ),
+    as_json: bool = options.JSON,
 ) -> None:
-    """What can be asked about by name: schemes and recipes.
+    """List the schemes and recipes that other commands take by name, or describe one of them.
 
     A scheme says where norms stand, what the residual weight and the init gains
     are, and who published it. A recipe is a published model as it is built and
-    initialised: block, standard deviations, input, with its source.
+    initialised: its block, standard deviations and input, with its source.
     """
     from paper_checks.recipes.catalogue import RECIPES
     from theory.schemes import SCHEMES, nearest, scheme
@@ -67,11 +55,19 @@ def run(
     if as_json:
         print_json(document(schemes=schemes, recipes=recipes))
     elif wanted is None:
-        _show_all(schemes)
-        _show_recipes(recipes)
+        _show_all(schemes, recipes)
     else:
-        several = [*map(told, schemes), *map(told_recipe, recipes)]
-        print("\n\n".join("\n".join(lines) for lines in several))
+        for facts in map(told, schemes):
+            _show(facts, f"--scheme {wanted} --optimizer adamw --sublayers 8,64,512")
+        for facts in map(told_recipe, recipes):
+            _show(facts, f"--recipe {wanted} --optimizer adamw --layers 8,32 --roles")
+
+
+def _show(facts: Iterator[tuple[str, str]], question: str) -> None:
+    page = Page()
+    page.show(grid(("", ""), facts, ("", ""), show_header=False, box=None))
+    page.say("How its update grows with depth:")
+    page.say_where(f"  depthlaw predict {question}")
 
 
 def recipe_entry(recipe: Recipe) -> dict[str, Any]:
@@ -94,34 +90,27 @@ def recipe_entry(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def told_recipe(recipe: dict[str, Any]) -> Iterator[str]:
-    """One recipe in words, a line for each fact."""
-    yield from wrap(f"{recipe['name']}: {recipe['says']}.", 79, subsequent_indent="  ")
-    yield from wrap(f"  source:          {recipe['source']}", 79, subsequent_indent=" " * 19)
+def told_recipe(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """One recipe in words: facts, each with its name."""
+    yield "recipe", f"{recipe['name']}: {recipe['says']}."
+    yield "source", recipe["source"]
     for norms in recipe["norms"]:
         places = "; ".join(f"{kind}: {', '.join(norms[kind]) or 'none'}" for kind in ("attention", "ffn"))
         where = "" if norms["up_to"] == "1" else f" (up to {norms['up_to']} of the layers)"
-        yield f"  {recipe['norm_kind'] + ':':<16} {places}{where}"
-    yield f"  activation:      {recipe['activation']}, hidden width F = {recipe['hidden']}"
-    for law in dict.fromkeys(recipe["std"].values()):
-        roles = ", ".join(role for role, value in recipe["std"].items() if value == law)
-        yield f"  std:             {law} of {roles}"
-    yield f"  input:           std {recipe['embedding_std']}, times {recipe['embedding_multiplier']}"
+        yield recipe["norm_kind"], f"{places}{where}"
+    yield "activation", f"{recipe['activation']}, hidden width F = {recipe['hidden']}"
+    yield from _by_value("std", recipe["std"], "of")
+    yield "input", f"std {recipe['embedding_std']}, times {recipe['embedding_multiplier']}"
     for name in ("residual_weight", "branch_weight", "input_scale", "layer_scale"):
         if recipe[name] not in (None, "1"):
-            yield f"  {name.replace('_', ' ') + ':':<16} {recipe[name]}"
-    yield "N layers, of which l is one; d: d_model, F: hidden width, K: head size, H heads."
-    layers = recipe["size"]["num_layers"]
-    yield f"At its own size, {layers} layers of width {recipe['size']['d_model']}, and four times as deep:"
-    yield f"  depthlaw predict --recipe {recipe['name']} --optimizer adamw \\"
-    yield f"    --layers {layers},{4 * layers} --roles"
+            yield name.replace("_", " "), recipe[name]
+    yield "own size", f"{recipe['size']['num_layers']} layers of width {recipe['size']['d_model']}"
+    yield "letters", "N layers, of which l is one; d: d_model, F: hidden width, K: head size, H heads"
 
 
-def _show_recipes(recipes: list[dict[str, Any]]) -> None:
-    """Their names; one by one they are told in words."""
-    page = Page()
-    page.say(f"\nRecipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.")
-    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
+def _by_value(what: str, by_role: dict[str, str], of: str) -> Iterator[tuple[str, str]]:
+    for value in dict.fromkeys(by_role.values()):
+        yield what, f"{value} {of} {', '.join(role for role, other in by_role.items() if other == value)}"
 
 
 def entry(scheme: Scheme) -> dict[str, Any]:
@@ -181,70 +170,62 @@ def _form(scheme: Scheme) -> str:
 _FUNCTIONS = {"dyt": "tanh(x/2)", "derf": "erf(x/2)"}
 
 
-def _told_norms(names: list[str], of: str) -> Iterator[str]:
-    for where in [_NORMS[name] for name in names] or ["none"]:
-        yield f"  {of + ':':<16} {where}"
-
-
-def told(found: dict[str, Any]) -> Iterator[str]:
-    """One scheme in words, a line for each fact."""
+def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """One scheme in words: facts, each with its name."""
     from theory.kernel.setting import PLACES
     from theory.optimizers import OPTIMIZERS
 
-    yield f"{found['name']}, from {found['source']}"
-    form, *second = found["form"].split(", y_l")
-    yield f"  one sublayer:    {form}"
-    yield from (f"                   y_l{text}" for text in second)
-    yield from _told_norms(found["norms"], "norm")
-    if found["norms_of_ffns"] is not None:
-        yield from _told_norms(found["norms_of_ffns"], "of FFNs")
-    if found["norms_of_early_layers"] is not None:
-        yield from _told_norms(found["norms_of_early_layers"], f"first {found['early_share']}")
-    if found["norm_function"]:
-        yield f"  norm function:   {_FUNCTIONS[found['norm_function']]} of each entry, in every norm's place"
-    if {"inner", "branch"} <= PLACES.get(found["name"], set()):
-        yield "                   (in an attention behind the branch, not within it)"
+    yield "scheme", f"{scheme['name']}, from {scheme['source']}"
+    yield "one sublayer", scheme["form"]
+    early = f"norm, first {scheme['early_share']}"
+    for what, key in (("norm", "norms"), ("norm of FFNs", "norms_of_ffns"), (early, "norms_of_early_layers")):
+        if scheme[key] is not None:
+            yield from ((what, _NORMS[place]) for place in scheme[key])
+            if not scheme[key]:
+                yield what, "none"
+    if scheme["norm_function"]:
+        yield "norm function", f"{_FUNCTIONS[scheme['norm_function']]} of each entry, in every norm's place"
+    if {"inner", "branch"} <= PLACES.get(scheme["name"], set()):
+        yield "", "(in an attention behind the branch, not within it)"
     for name, letter in _WEIGHTS.items():
-        trained = ", a trained parameter" if name == "branch_weight" and found["trains_branch_weight"] else ""
-        yield f"  {name.replace('_', ' ') + ':':<16} {letter} = {found[name]}{trained}"
-    for gain in dict.fromkeys(found["gains"].values()):
-        roles = ", ".join(role for role, value in found["gains"].items() if value == gain)
-        yield f"  init gain:       {gain} on {roles}"
-    if found["sign_lr_multiplier"] != "1":
-        signs = ", ".join(name for name, one in OPTIMIZERS.items() if one.is_sign_type)
-        yield f"  learning rate:   x {found['sign_lr_multiplier']} under {signs}"
-    if found["min_sublayers"] > 1:
-        yield f"  defined from:    {found['min_sublayers']} sublayers on"
-    yield (
-        "L is the number of sublayers, two to a layer, and l counts them. W1 and W2 are\n"
-        "fc1 and fc2 of an FFN, v and out of an attention. A weight that the form leaves\n"
-        "out is 1. How the update of this scheme grows with depth:"
+        trained = ", a trained parameter" if name == "branch_weight" and scheme["trains_branch_weight"] else ""
+        yield name.replace("_", " "), f"{letter} = {scheme[name]}{trained}"
+    yield from _by_value("init gain", scheme["gains"], "on")
+    if scheme["sign_lr_multiplier"] != "1":
+        signs = ", ".join(name for name, optimizer in OPTIMIZERS.items() if optimizer.is_sign_type)
+        yield "learning rate", f"x {scheme['sign_lr_multiplier']} under {signs}"
+    if scheme["min_sublayers"] > 1:
+        yield "defined from", f"{scheme['min_sublayers']} sublayers on"
+    text = (
+        "L sublayers, two to a layer, of which l is one. W1 and W2: fc1 and fc2 of an FFN, v and out of an attention. "
     )
-    yield f"  depthlaw predict --scheme {found['name']} --optimizer adamw --sublayers 8,64,512"
+    yield "letters", f"{text}A weight that the form leaves out is 1."
 
 
-def _show_all(found: list[dict[str, Any]]) -> None:
-    """With sources where the terminal is wide enough."""
-    from rich.table import Table
+def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> None:
+    """The schemes in a table, with sources where the terminal is wide enough, and the names of the recipes."""
+    page, heads = Page(), ["scheme", "norms", "what is not 1", "source"]
+    rows = [
+        (scheme["name"], ", ".join(scheme["norms"]) or "none", _differing(scheme), scheme["source"])
+        for scheme in schemes
+    ]
 
-    rows = [(one["name"], ", ".join(one["norms"]) or "none", _differing(one), one["source"]) for one in found]
-    tables = []
-    for heads in (("scheme", "norms", "what is not 1", "source"), ("scheme", "norms", "what is not 1")):
-        tables.append(Table(*heads, box=None, padding=(0, 1)))
-        for row in rows:
-            tables[-1].add_row(*row[: len(heads)])
-    page = Page()
-    page.show_whole(*([table] for table in tables))
+    def table(columns: list[str]) -> Table:
+        return grid(columns, (row[: len(columns)] for row in rows), heads, box=None, padding=(0, 1))
+
+    page.show_whole([table(heads)], [table(heads[:-1])])
     page.say(
         "a: residual weight; b: branch weight; c: input scale; gains: v, out, fc1, fc2.\n"
-        "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.",
+        "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.\n\n"
+        f"Recipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.\n"
+        "`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it."
     )
 
 
-def _differing(one: dict[str, Any]) -> str:
+def _differing(scheme: dict[str, Any]) -> str:
     """Its weights and gains that are not 1."""
-    parts = [f"{letter} = {one[name]}" for name, letter in _WEIGHTS.items() if one[name] != "1"]
-    gains = {role: gain for role, gain in one["gains"].items() if gain != "1"}
+    parts = [f"{letter} = {scheme[name]}" for name, letter in _WEIGHTS.items() if scheme[name] != "1"]
+    gains = {role: gain for role, gain in scheme["gains"].items() if gain != "1"}
     for gain in dict.fromkeys(gains.values()):
         roles = [role for role in gains if gains[role] == gain]
         parts.append(f"{'gains' if len(roles) == 4 else ', '.join(roles)} = {gain}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import sys
-from typing import Annotated, Any
+from typing import Any
 
-from paper_checks.cli.options import ACTIVATIONS, NORM_KINDS, BadInputError, Json, flag, named, one_table, option
-from paper_checks.cli.output import Page, print_json, progress
+from paper_checks.cli import options
+from paper_checks.cli.options import BadInputError, option
+from paper_checks.cli.output import Page, grid, print_json, progress, say
 from paper_checks.system.files import document
 from paper_checks.system.stopping import telling
 
@@ -20,26 +20,29 @@ EXAMPLES = (
     "tables --derive --json",
 )
 Table = dict[str, Any]
+_NAMES = ("scheme", "optimizer", "architecture", "side")
+"""Columns of names that people copy: never broken."""
 SHOWN_OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 """One of each kind that differs; the others' rows equal one of these (but for depth-muP's multiplier)."""
 
 
-_NAMES = ("scheme", "optimizer", "architecture", "side")
-"""Columns of names that people copy: never broken."""
-
-
 def run(
-    as_json: Json = False,
-    is_markdown: Annotated[bool, flag("--markdown", "Markdown tables.")] = False,
-    is_latex: Annotated[bool, flag("--latex", "LaTeX tabulars (needs amsmath).")] = False,
-    is_csv: Annotated[bool, flag("--csv", "Comma-separated values.")] = False,
-    derive: Annotated[bool, flag("--derive", "Derive now, whatever was generated before.")] = False,
-    write: Annotated[bool, flag("--write", "Derive, and rewrite the generated file.")] = False,
-    only: Annotated[str | None, option("One table, by id.", "ID", complete=one_table)] = None,
-    activation: Annotated[str, named("What `cross` shows to people.", ACTIVATIONS)] = "relu",
-    norm_kind: Annotated[str, named(f"What `cross` shows to people: {NORM_KINDS}.", NORM_KINDS)] = "layernorm",
+    as_json: bool = options.JSON,
+    is_markdown: bool = option("Print Markdown tables.", called="--markdown"),
+    is_latex: bool = option("Print LaTeX tabulars, which need amsmath.", called="--latex"),
+    is_csv: bool = option("Print comma-separated values.", called="--csv"),
+    derive: bool = option("Derive the tables now, whatever was generated before."),
+    write: bool = option("Derive the tables, and rewrite the generated file."),
+    only: str | None = option("Print one table only.", metavar="ID", complete=options.one_table),
+    activation: str = option("The activation that `cross` shows to people", "relu", known=options.ACTIVATIONS),
+    norm_kind: str = option("The kind of norm that `cross` shows to people", "layernorm", known=options.NORM_KINDS),
 ) -> None:
-    """The theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer."""
+    """Print the theory's tables: rules by optimizer and architecture, bounds, and every scheme under every optimizer.
+
+    su-optimizers, su-prenorm, deepnet, magneto-gamma and bounds are the papers'
+    own tables, derived anew. cross has the leading order in depth of the update
+    of every scheme under every optimizer, activation and kind of norm.
+    """
     from paper_checks.verify import tables_file
 
     if as_json + is_markdown + is_latex + is_csv > 1:
@@ -47,11 +50,12 @@ def run(
     tables = None if derive or write else tables_file.stored()
     if tables is None:
         if not (derive or write):
-            print("depthlaw: theory has changed since the tables were generated; deriving them", file=sys.stderr)
-        tables = derive_with_progress()
+            say("theory has changed since the tables were generated; deriving them")
+        with telling("nothing was written"), progress() as tell:
+            tables = tables_file.derive(functools.partial(tell, "deriving the tables"))
     if write:
         tables_file.write(tables)
-        print(f"depthlaw: wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}", file=sys.stderr)
+        say(f"wrote {tables_file.FILE.relative_to(tables_file.ROOT.parent)}")
     if only is not None:
         ids = [table["id"] for table in tables]
         if only not in ids:
@@ -60,31 +64,22 @@ def run(
     if as_json:
         print_json(document(tables=tables))
     elif is_markdown:
-        sys.stdout.write("\n".join(markdown(table) for table in tables))
+        print(*map(markdown, tables), sep="\n", end="")
     elif is_latex:
-        sys.stdout.write("\n".join([packages(tables), *(latex(table) for table in tables)]))
+        print(packages(tables), *map(latex, tables), sep="\n", end="")
     elif is_csv:
-        sys.stdout.write("\n".join(comma_separated(table, with_id=only is None) for table in tables))
+        print(*(comma_separated(table, with_id=only is None) for table in tables), sep="\n", end="")
     else:
         show(tables, activation, norm_kind)
 
 
-def derive_with_progress() -> list[Table]:
-    """Derive all tables, with a bar on standard error where a person looks at it."""
-    from paper_checks.verify import tables_file
-
-    with telling("nothing was written"), progress() as tell:
-        return tables_file.derive(functools.partial(tell, "deriving the tables"))
-
-
 def markdown(table: Table) -> str:
     columns = list(table["rows"][0])
-    lines = [f"**{table['id']}**: {table['title']}", "", "| " + " | ".join(columns) + " |"]
-    lines.append("|" + " --- |" * len(columns))
+    rows = [columns, ["---"] * len(columns)]
     for row in table["rows"]:
-        cells = ("" if row[name] is None else f"`{str(row[name]).replace('|', chr(92) + '|')}`" for name in columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(["" if cell is None else f"`{str(cell).replace('|', chr(92) + '|')}`" for cell in row.values()])
+    lines = (f"| {' | '.join(row)} |\n" for row in rows)
+    return f"**{table['id']}**: {table['title']}\n\n{''.join(lines)}"
 
 
 def comma_separated(table: Table, *, with_id: bool) -> str:
@@ -156,23 +151,19 @@ def _latex_cell(text: str | None) -> str:
 def show(tables: list[Table], activation: str, norm_kind: str) -> None:
     """Tables for people; the long cross table as a matrix of one activation and norm kind."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
 
     page = Page()
     for table in tables:
-        rows = table["rows"]
-        is_cross = table["id"] == "cross"
+        rows, is_cross = table["rows"], table["id"] == "cross"
+        # Six columns in 80: no room for lines between them.
+        style: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": 0, "pad_edge": False} if is_cross else {}
         if is_cross:
             rows = matrix(rows, activation, norm_kind)
-        shown = RichTable(title=f"{table['id']}: {table['title']}", title_justify="left", show_lines=False)
-        if is_cross:  # six columns in 80: no room for lines between them
-            shown.box, shown.padding, shown.pad_edge = SIMPLE_HEAD, (0, 0), False
-        for name in rows[0]:
-            shown.add_column(name, overflow="fold", no_wrap=name in _NAMES)
-        for row in rows:
-            cells = ("" if cell is None else str(cell).replace("[", r"\[") for cell in row.values())
-            shown.add_row(*(_broken(cell) for cell in cells) if is_cross else cells)
-        page.show(shown)
+        cells = (
+            ["" if cell is None else _broken(str(cell).replace("[", r"\[")) for cell in row.values()] for row in rows
+        )
+        heads = list(rows[0])
+        page.show(grid(heads, cells, heads, f"{table['id']}: {table['title']}", _NAMES, **style))
         if is_cross:
             page.say(
                 f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from paper_checks.routes.printed_tables import side_by_side
 from paper_checks.verify.document import small_tables
 from tests import once
 from tests.command import depthlaw, document, told
-from tests.paper_checks.train_command import in_this_process
 from theory.optimizers import OPTIMIZERS
 from theory.schemes import SCHEMES
 
@@ -77,7 +77,7 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
-    monkeypatch.setattr("sims.training.sweep.pool", in_this_process)
+    monkeypatch.setattr("sims.training.sweep.pool", lambda num_workers: ThreadPoolExecutor(1))
     monkeypatch.setattr("paper_checks.verify.document.check", checked)
     assert program in ("depthlaw", ".venv/bin/depthlaw")
     result = depthlaw(*arguments, COLUMNS="100")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,10 +19,18 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 
-@pytest.fixture(scope="module")
-def whole() -> dict[str, Any]:
+@pytest.fixture(scope="session")
+def reported() -> dict[str, Any]:
     """The document of all claims as they are expected; of those that are checked in truth, their evidence."""
-    return _reported()
+    from tests.paper_checks.report_pages import SOME, as_expected
+
+    return once.once("report/document", lambda: as_expected(and_checked=SOME))
+
+
+@pytest.fixture(scope="module")
+def whole(reported: dict[str, Any]) -> dict[str, Any]:
+    """The same, for one module, which may change it."""
+    return deepcopy(reported)
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +39,6 @@ def some() -> dict[str, Any]:
     from tests.paper_checks.report_pages import SOME, checked, document_of
 
     return document_of([checked(id_) for id_ in SOME])
-
-
-@pytest.fixture(scope="session")
-def reported() -> dict[str, Any]:
-    return _reported()
-
-
-def _reported() -> dict[str, Any]:
-    from tests.paper_checks.report_pages import SOME, as_expected
-
-    return once.once("report/document", lambda: as_expected(and_checked=SOME))
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from paper_checks.claims.sources import sources
 from paper_checks.cli import app, options
 from paper_checks.experiments.scale import SCALES
 from paper_checks.lowering import trials
+from paper_checks.pages.drawing import SUFFIXES
 from paper_checks.papers.registry import claims
 from sims import measure as sims_measure
 from sims.model import ACTIVATIONS as BUILT
@@ -87,11 +88,8 @@ assert time.process_time() < 10 * typer_alone, (time.process_time(), typer_alone
 
 
 def test_zsh_is_told_what_a_claim_says() -> None:
-    printed = told(_DEPTHLAW_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="depthlaw explain S")
-    lines = [line for line in printed.splitlines() if line.strip() != "))'"]
-    wanted = [(id_, one.expected.value) for id_, one in claims().items() if id_.startswith("S")]
-    assert len(lines) == len(wanted)
-    assert all(f'"{id_}":"{verdict}\\\\: ' in line for line, (id_, verdict) in zip(lines, wanted, strict=True))
+    printed = told(_DEPTHLAW_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="depthlaw explain DN-07")
+    assert f'"DN-07":"{claims()["DN-07"].expected.value}\\\\: ' in printed
 
 
 # ---------------------------------------------------------------- names, in step with what knows them
@@ -117,7 +115,7 @@ def test_names_are_those_of_theory_and_sims() -> None:
     for text, names in known.items():
         assert sorted(options.names(text)) == sorted(names), text
     assert set(options.names(options.SELECTIONS)) < set(SELECTIONS)  # the others are alternatives, not selections
-    assert options.schemes() == list(SCHEMES)
+    assert options.schemes() == list(SCHEMES) and options.FIGURES == SUFFIXES
     assert [id_ for id_, _ in options.one_claim("")] == list(claims())
     assert options.one_source("") == list(sources())
 

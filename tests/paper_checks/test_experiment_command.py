@@ -154,22 +154,6 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- runs
 
 
-def test_no_run_is_made_twice(deep: Command, made: Made) -> None:
-    """Each once; the same command again none; more seeds what is new; a budget that is spent none."""
-    spent = deep.answer("--seeds 1 --budget 1e-9")
-    assert not made.keys and spent["runs"] == {"done": 0, "found": 0, "failed": {}, "is_finished": False}
-    first = deep.answer("--seeds 1")
-    assert first["runs"]["is_finished"] and first["runs"]["done"] == len(made.keys) == len(set(made.keys))
-    assert len(deep.book()) == len(made.keys) == sum(arm["num_runs"] for arm in first["arms"])
-    again = deep.answer("--seeds 1")
-    assert again["runs"] == {"done": 0, "found": len(made.keys), "failed": {}, "is_finished": True}
-    assert {**again, "runs": 0} == {**first, "runs": 0}
-    before = len(made.keys)
-    more = deep.answer("--seeds 2")
-    assert more["runs"] == {"done": len(made.keys) - before, "found": before, "failed": {}, "is_finished": True}
-    assert all(arm["num_seeds"] == 2 for arm in more["arms"]) and len(set(made.keys)) == len(made.keys)
-
-
 def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made: Made) -> None:
     made.broken = lambda trial: (trial.scheme, trial.num_layers) == ("pre-ln", 24)
     result = deep("--seeds 1 --json", code=1)

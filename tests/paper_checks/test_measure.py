@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,7 +14,7 @@ import pytest
 from paper_checks.pages import plots
 from paper_checks.pages.drawing import Drawing
 from sims import measure as sims_measure
-from tests.command import document, in_a_terminal, refusal, told
+from tests.command import document, refusal, told
 
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
 TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
@@ -85,19 +84,19 @@ def test_exponents() -> None:
     assert exponent["low"] < exponent["measured"] < exponent["high"]
 
 
-def test_units_of_roles() -> None:
-    """What is measured is in ``predict``'s units: the predictions lie in the intervals."""
-    for options, roles in (
+@pytest.mark.parametrize(
+    ("options", "roles"),
+    [
         ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
         ("--scheme rezero --optimizer adam --sublayers 4 --attention", ["branch_weight", "embedding", "head"]),
         ("--scheme pre-ln --optimizer lamb --sublayers 1 --attention", ["norm_gain", "embedding", "head", "q", "out"]),
         ("--scheme pre-ln --optimizer sgd --sublayers 1 --attention", ["bias", "norm_gain", "norm_bias", "embedding"]),
-    ):
-        tokens = " --tokens 4 --heads 2" if "attention" in options else ""
-        found = answer(f"{options}{tokens} --width 64 --seeds 16")
-        for role in roles:
-            one = found["rows"][0]["by_role"][role]
-            assert one["ratio_low"] < 1 < one["ratio_high"]
+    ],
+)
+def test_predictions_of_every_role_lie_in_the_intervals(options: str, roles: list[str]) -> None:
+    tokens = " --tokens 4 --heads 2" if "attention" in options else ""
+    found = answer(f"{options}{tokens} --width 64 --seeds 16")["rows"][0]["by_role"]
+    assert all(found[role]["ratio_low"] < 1 < found[role]["ratio_high"] for role in roles)
 
 
 def test_units() -> None:
@@ -138,6 +137,7 @@ READ = {
     ],
     "--scheme pre-ln --optimizer adam --attention --arch encoder-decoder --layers 1 --decoder-layers 2 --width 8 "
     "--heads 2 --seeds 2 --tokens 3 --loss ce --by-layer": ["the loss by", "1-2", "x_7: behind the final norm"],
+    "--scheme pre-ln --optimizer sgd --sublayers 1 --width 8 --seeds 2 --by-layer": ["n ┃ ffn"],
     "--scheme gpt2 --optimizer lamb --sublayers 2 --width 8 --seeds 2 --changes --learning-rate 0.01": [
         "a real step of learning rate 0.01",
         "Linear, to a tenth",
@@ -154,6 +154,7 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf\b", found)
+    assert not re.search("│ 1 │ +- │", found), "a sublayer's update is the sum of its matrices'"
 
 
 def test_what_rounding_decides_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,14 +200,3 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "Wrote " in printed(f"{SMALL} --plot {tmp_path / 'it.svg'}")
     points = [point for curve in drawn[-1].panels[0].curves for point in curve.points]
     assert points == [(row["num_sublayers"], row["measured"], row["low"], row["high"]) for row in answer(SMALL)["rows"]]
-
-
-@pytest.mark.slow
-def test_a_process_in_a_terminal_and_this_one_at_once(tmp_path: Path) -> None:
-    """One record, whoever writes it; a terminal sees progress, and standard output nothing but the document."""
-    command = ["measure", *SMALL.split(), "--record", str(tmp_path / "it.jsonl"), "--json"]
-    here: list[dict[str, Any]] = []
-    output, shown = in_a_terminal(*command, meanwhile=lambda: here.append(json.loads(told(*command))))
-    assert [json.loads(output), json.loads(told(*command))] == 2 * here
-    assert "measuring" in shown
-    assert re.search(r"\d+ %", shown)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks.cli import predict as command
-from paper_checks.cli.predict import NO_ORDER
+from paper_checks.cli.predict import MOST_TOKENS, NO_ORDER
 from paper_checks.lowering import kernel_network, predicted_rows
 from paper_checks.lowering.lower import lower_transformer
 from paper_checks.pages import plots
@@ -62,6 +61,7 @@ def test_shape() -> None:
         assert set(row["error"]) == {"update", *row["roles"]}
         assert math.log10(row["update"]) == pytest.approx(row["log10_update"])
     assert found["unit"] == NORMALISATION["adam"]._asdict()
+    assert MOST_TOKENS == setting.MOST_TOKENS, "the command's limit is that of theory"
 
 
 def test_rows() -> None:
@@ -93,21 +93,14 @@ def test_both_sides() -> None:
         assert {"cross_q", "cross_out"} <= set(row["roles"])
 
 
-class Terminal(StringIO):
-    """In this process: test_stopping.py has a terminal of its own."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
     asked = ["predict", *SEVERAL.split(), "--width", "40", "--json"]  # not asked before, so there is something to do
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.command.StringIO", Terminal)
+        patch.setattr("tests.command.StringIO", type("Terminal", (StringIO,), {"isatty": lambda _: True}))
         seen = depthlaw(*asked, TERM="xterm", COLUMNS="80")
     assert json.loads(seen.stdout) == json.loads(told(*asked))
     assert "predicting" in seen.stderr
-    assert re.search(r"\d+ %", seen.stderr)
+    assert re.search(r"\d+ ?%", seen.stderr)
 
 
 # ---------------------------------------------------------------- every option counts
@@ -167,8 +160,8 @@ def test_shares_are_of_the_update_at_that_width() -> None:
 READ = {
     f"{ONE} --roles": ["one logit by", "Not in update: bias,", "Shown times d_model: bias, norm_gain, norm_bias"],
     f"{SEVERAL} --width 8 --roles": ["share: of the role", "%", "lr ×", "Shown times d_model^0.5: head."],
-    f"{IN_LAYERS} --roles": ["N = 1", "N = 4", "N: layers of two sublayers each, L = 2 N."],
-    IN_LAYERS: ["layers", "│ 4 │ 8 │", "N: layers of two sublayers each", "Exponent in N, over these:"],
+    f"{IN_LAYERS} --roles": ["N = 1", "N = 4"],
+    IN_LAYERS: ["layers", "│ 4 │ 8 │", "L: residual sublayers; N: layers.", "Exponent of the depth:"],
     f"{BOTH_SIDES} --roles": ["encoder-decoder", "1-1", "2-1", "cross_out"],
     "--scheme admin --optimizer sgd --sublayers 2 --attention --tokens 3 --loss ce": ["the loss by", "equal tokens"],
 }
@@ -182,23 +175,14 @@ def test_people_read_in_80_columns(options: str) -> None:
     for words in READ[options]:
         assert words in in_one_line
     assert not re.search(r"nan|None|\binf\b", found)
-    # A depth is counted as it was given, and shares are shown or it is said how.
-    assert ("N = " in found or "Exponent in N" in found or "L = 2 N" in found) == ("layers 1,4" in options)
     assert ("Add --width D for each role's share" in in_one_line) == ("--roles" in options and "--width" not in options)
 
 
-def shown_depths(text: str) -> list[str]:
-    return re.findall(r"L = (\d+)", text.partition("│ update")[0])
-
-
-def test_every_depth_is_shown_where_there_is_room_and_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = f"{ONE.replace('--sublayers 2', '--sublayers 1,2,3,4,5,6')} --roles"
-    every = ["1", "2", "3", "4", "5", "6"]
-    assert shown_depths(printed(asked, columns=40)) == every
-    monkeypatch.setattr("tests.command.StringIO", Terminal)
-    narrow, wide = (depthlaw("predict", *asked.split(), TERM="xterm", COLUMNS=width).stdout for width in ("60", "120"))
-    assert shown_depths(wide) == every and "more depths" not in wide
-    assert shown_depths(narrow) == ["1", "3", "4", "6"] and "2 more depths are in a wider terminal" in narrow
+@pytest.mark.parametrize(("columns", "num_tables"), [(60, 2), (120, 1)])
+def test_every_depth_is_shown_in_as_many_tables_as_are_needed(columns: int, num_tables: int) -> None:
+    shown = printed(f"{ONE.replace('--sublayers 2', '--sublayers 1,2,3,4,5,6')} --roles", columns)
+    assert re.findall(r"L = (\d+)", shown)[:6] == ["1", "2", "3", "4", "5", "6"]
+    assert shown.count("│ update ") == num_tables and max(map(len, shown.splitlines())) <= columns
 
 
 BENDING = "--norm post --gain 3 --optimizer sgd --activation tanh --sublayers 2,4,8,16 --attention --tokens 2 --roles"
@@ -229,10 +213,6 @@ def test_an_order_is_short_and_in_the_document_in_full(options: str) -> None:
     cells = answer(f"--scheme {options} --sublayers 4,8")["leading_order"]
     is_rounded = any(len(cells[name] or "") > 20 for name in ("coefficient", "power", "growth"))
     assert ("Rounded: --json has it in full." in text) == is_rounded == ("gelu" in options)
-
-
-def test_limits_are_those_of_theory() -> None:
-    assert command.MOST_TOKENS == setting.MOST_TOKENS
 
 
 # ---------------------------------------------------------------- figures

@@ -30,7 +30,7 @@ REFUSED = {
     f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, swiglu, geglu",
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
-    "rule --norm peri --optimizer adam --arch encoder --layers 4": "`depthlaw predict --scheme peri-ln --optimizer",
+    "rule --norm peri --optimizer adam --arch encoder --layers 4": "--norm is one of post, pre, sub, not 'peri'",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-layers 4": "two depths are compared",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-decoder-layers 4": "--arch encoder-decoder with",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",
@@ -47,10 +47,13 @@ REFUSED = {
     "predict --norm pre --gain 0,0 --optimizer sgd --sublayers 2": "positive C",
     f"predict {STACK} --attention --sublayers 4 --correlation 1.5": "--correlation lies between 0 and 1, not at 1.5",
     f"predict {STACK} --attention --sublayers 4 --loss ce --classes 1": "--classes must be a whole number from 2 to",
-    f"measure {STACK} {KEPT} --learning-rate 1e999": "--learning-rate lies between 1e-09 and 1e+09",
+    f"measure {STACK} {KEPT} --learning-rate 1e999": "--learning-rate lies between 1e-12 and 1e+09",
     f"{TRAIN} --tokens 4097": "--tokens must be a whole number from 1 to 4096, not 4097",
-    f"{TRAIN} --budget 0": "--budget is a positive number",
+    f"{TRAIN} --weight-decay 1e999": "--weight-decay lies between",
+    f"{TRAIN} --budget 0": "--budget lies between 1e-12 and 1e+09, not at 0",
     # what does not go together, in the words of the options
+    "predict --recipe gpt2 --optimizer adam --layers 2 --rotary": "--rotary does not go with --recipe",
+    "predict --recipe gpt2 --optimizer adam --layers 2 --gain 1": "--gain does not go with --recipe",
     f"predict {STACK} --sublayers 4 --w 1,2": "2 gains for 4 sublayers",
     "predict --optimizer sgd --sublayers 2": "--scheme NAME and --norm",
     f"predict {STACK} --norm pre --sublayers 2": "give one of",
@@ -61,10 +64,10 @@ REFUSED = {
     f"predict {STACK} --attention --sublayers 4 --heads 3 --width 10": "--width 10 is not a multiple of --heads 3",
     f"predict {STACK} --attention --sublayers 4 --tokens 129 --batch 2": "--batch 2 is 258: a prediction takes at most "
     "256",
-    f"predict {STACK} --attention --sublayers 10001": "at most 10000 has --attention",
+    f"predict {STACK} --attention --sublayers 10001": "at most 10000 are computed",
     f"predict {BOTH} --sublayers 4": "wants --layers and --decoder-layers",
     f"predict {BOTH} --layers 2 --decoder-layers 2 --causal": "the decoder is causal as it is",
-    f"measure {STACK} --no-keep --sublayers 1000000000000": "at most 100000",
+    f"measure {STACK} --no-keep --sublayers 1000000000000": "at most 100000 are computed",
     "rule --norm post": "for example: depthlaw rule --norm post --optimizer",
     "rule --scheme deepnorm": "--norm post --select deepnet",
     "rule --scheme=su-adam --optimizer adam --arch encoder --layers 4": "`depthlaw predict --scheme NAME`",
@@ -127,6 +130,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GARBAGE", "DIARY.png"):
         (folder / name).write_text("garbage\n", encoding="utf-8")
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("paper_checks.lowering.advice.TRAINING_RECORDS", tmp_path)  # first: its import has the real one
     monkeypatch.setattr(places, "RECORDS", tmp_path)
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -153,7 +157,15 @@ def test_refused_in_one_line(line: str, here: Path) -> None:
     assert not (here / "a").exists()
 
 
-LATER = ("did you mean deepnorm", "not defined below", "10^270", "prints no", "tokens that are 0, or beyond the floats")
+LATER = (
+    "--rotary does not go with --recipe",
+    "--gain does not go with --recipe",
+    "did you mean deepnorm",
+    "not defined below",
+    "10^270",
+    "prints no",
+    "tokens that are 0, or beyond the floats",
+)
 
 
 def test_refusals_wait_for_no_import() -> None:
@@ -176,17 +188,10 @@ for line in {lines!r}:
     assert len(result.stderr.splitlines()) == len(lines) > 20
 
 
-def test_the_installed_command_answers_and_refuses() -> None:
-    """As a process, whose standard output has the document and nothing else."""
-    asked, wrong = "tables --only deepnet", f"predict {STACK} --sublayers 0"
-    answered, refused = (
-        subprocess.run([DEPTHLAW, *one.split(), "--json"], capture_output=True, text=True, check=False, timeout=200)
-        for one in (asked, wrong)
-    )
-    assert (answered.returncode, answered.stderr) == (0, "")
-    assert json.loads(answered.stdout) == document(*asked.split())
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == refusal(*wrong.split()) + "\n"
+def test_the_installed_command_answers_as_a_process() -> None:
+    asked = "tables --only deepnet"
+    answered = subprocess.run([DEPTHLAW, *asked.split(), "--json"], capture_output=True, text=True, check=True)
+    assert (json.loads(answered.stdout), answered.stderr) == (document(*asked.split()), "")
 
 
 def test_an_answer_that_cannot_be_written_is_one_line() -> None:

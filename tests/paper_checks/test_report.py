@@ -12,7 +12,6 @@ import pytest
 from markupsafe import Markup, escape
 
 from paper_checks.claims.claim import Verdict
-from paper_checks.cli import report as command
 from paper_checks.experiments.kernel_laws import law
 from paper_checks.pages import why_figure
 from paper_checks.papers.registry import claims
@@ -237,7 +236,7 @@ def _with_claim(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_refusals_before_anything_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_verified", lambda *_: pytest.fail("verified before looking"))
+    monkeypatch.setattr(engine, "verify", lambda *_, **__: pytest.fail("verified before looking"))
     (tmp_path / "file").touch()
     for name in ("full", "here"):
         (tmp_path / name).mkdir()

@@ -1,10 +1,13 @@
-"""What ``depthlaw rule`` says beside the rule: held against ``depthlaw predict``, torch and what sims build."""
+"""What ``depthlaw rule`` says: held against ``depthlaw predict``, torch and what sims build, and how it looks."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from paper_checks import experiments
 from paper_checks.lowering import rule_document as command
@@ -21,8 +24,10 @@ from paper_checks.lowering.rule_roles import (
     role_growth,
     trained_under,
 )
+from paper_checks.lowering.rule_snippet import snippet
 from paper_checks.pages.transformers.growth import FLAT as FLAT_IN_TRANSFORMERS
 from paper_checks.pages.transformers.growth import MATTERS
+from sims.model import ModelConfig, Transformer, alternating
 from tests.command import document, options, told
 from theory.rules.check import rule_scheme
 from theory.rules.solve import solve_rule
@@ -42,6 +47,11 @@ def answer(norm: str, optimizer: str, arch: str, layers: int, **more: object) ->
     return document("rule", *options(norm=norm, optimizer=optimizer, arch=arch, layers=layers, **more))
 
 
+def printed(norm: str, optimizer: str, arch: str, layers: int, *, why: bool = False, columns: int = 80) -> str:
+    asked = options(norm=norm, optimizer=optimizer, arch=arch, layers=layers)
+    return told("rule", *asked, *(["--why"] if why else []), COLUMNS=str(columns))
+
+
 # --- what the other parameters do
 
 
@@ -53,11 +63,8 @@ CASES = [
     *(
         pytest.param(*case, ALL, marks=pytest.mark.slow)
         for case in (
-            ("post", "adam", "encoder"),
             ("post", "sgd", "decoder"),
-            ("pre", "adamw", "decoder"),
             ("pre", "muon", "encoder"),
-            ("sub", "sgd", "encoder"),
         )
     ),
 ]
@@ -84,10 +91,9 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
 
 
-def test_what_is_not_computed_is_said_and_not_warned_of() -> None:
-    others = command.other_roles(solve_rule("post", "adam"), {"N": 1})
-    assert "one layer" in others["not_computed"]
-    assert command.warnings_of(others, is_held=True) == []
+def test_limits_are_those_of_the_generated_page() -> None:
+    assert (command.MATTERS, FLAT) == (MATTERS, FLAT_IN_TRANSFORMERS)
+    assert rule_roles.MOST_LAYERS >= 96
 
 
 @pytest.mark.usefixtures("quickly")
@@ -102,16 +108,6 @@ def test_shares_are_those_of_predict() -> None:
     for role, one in found["other_roles"]["roles"].items():
         assert one["share"] == pytest.approx(predicted[role], rel=0.02), role
         assert (f"{role} x {one['growth']:.3g} (share {percent(one['share'])})" in line) == one["grows"]
-
-
-@pytest.mark.usefixtures("quickly")
-def test_without_a_width_the_warning_asks_for_it() -> None:
-    rule = solve_rule("post", "adam", "encoder")
-    (line,) = command.warnings_of(command.other_roles(rule, {"N": 8}), is_held=True)
-    assert line.endswith("add --width D")
-    (wide,) = command.warnings_of(command.other_roles(rule, {"N": 8}, d_model=10**5), is_held=True)
-    assert "hardly matters" in wide
-    assert (command.MATTERS, FLAT) == (MATTERS, FLAT_IN_TRANSFORMERS), "those of TRANSFORMERS.md"
 
 
 # --- what the model is before the first step
@@ -237,13 +233,6 @@ def test_the_depths_that_were_asked_for_are_compared() -> None:
     assert both["other_roles"]["layers"] == [[2, 1], [4, 2]]
 
 
-def test_a_depth_of_96_layers_is_computed() -> None:
-    assert rule_roles.MOST_LAYERS >= 96
-    assert command.not_asked({"asked": 96, "layers": [12, 96]}) is None
-    text = command.not_asked({"asked": 1000, "layers": [32, 256]})
-    assert text is not None and text.startswith("1000 layers were not computed, but 32 to 256")
-
-
 def test_alternatives_have_the_names_that_people_use() -> None:
     """By their laws: each is held against the scheme's own numbers at two depths."""
     named = {
@@ -273,3 +262,114 @@ def test_the_command_for_advise_can_be_asked() -> None:
     assert (advice["from"], advice["to"], advice["d_model"]) == ({"num_sublayers": 4}, {"num_sublayers": 16}, 64)
     assert "completep" in text and "depth-mup" in text
     assert {"completep", "depth-mup"} <= {remedy["name"] for remedy in advice["remedies"]}
+
+
+# --- how to set it
+
+
+def layer_of(d: int) -> dict[str, Any]:
+    """Default modules, whose linear biases are random, and biases of attention that someone has set."""
+    names: dict[str, Any] = {"fc1": nn.Linear(d, 4 * d), "fc2": nn.Linear(4 * d, d)}
+    names |= {name: nn.MultiheadAttention(d, 4) for name in ("attn", "cross")}
+    for bias in (names["attn"].in_proj_bias, names["attn"].out_proj.bias):
+        nn.init.normal_(bias)
+    names |= {name: nn.LayerNorm(d) for name in ("norm1", "norm2", "norm3", "norm1b")}
+    names |= {name: nn.LayerNorm(4 * d) for name in ("norm2b", "norm3b")}
+    return names | {"relu": nn.functional.relu}
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(("norm", "arch"), [("post", "decoder"), ("pre", "encoder"), ("sub", "encoder-decoder")])
+def test_snippet_sets_the_rule_s_gains(norm: str, arch: str) -> None:
+    more = {"decoder_layers": 6} if arch == "encoder-decoder" else {}
+    found = answer(norm, "sgd", arch, 12, **more)
+    side = found["decoder"] if more else found
+    torch.manual_seed(0)
+    d = 96
+    names = layer_of(d) | {"heads": lambda x: x, "x": torch.randn(5, d), "memory": torch.randn(5, d), "T": 5}
+    code = snippet(norm, side)
+    exec("\n".join(code), names)
+    assert names["x"].shape == (5, d)
+    weights = {"out": names["attn"].out_proj.weight, "fc1": names["fc1"].weight, "fc2": names["fc2"].weight}
+    weights |= {role: names[role] for role in ("q", "k", "v")}
+    if more:
+        weights |= {role: names[role] for role in ("cross_q", "cross_k", "cross_v")}
+        weights["cross_out"] = names["cross"].out_proj.weight
+    assert weights.keys() == side["init_gain"].keys()
+    for role, weight in weights.items():
+        gain = side["init_gain"][role]
+        assert float(weight.detach().std()) == pytest.approx(gain * math.sqrt(2 / sum(weight.shape)), rel=0.03), role
+    packed = names["attn"].in_proj_weight.chunk(3)
+    assert torch.equal(packed[2], names["v"]), "the packed matrix itself is what is set"
+    assert any(f"{side['residual_weight']:.6g} * x" in line for line in code) == (norm == "post")
+
+
+# --- how it looks
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(("norm", "optimizer"), [("post", "adam"), ("pre", "sgd"), ("sub", "lamb")])
+def test_the_answer_is_on_one_screen(norm: str, optimizer: str) -> None:
+    """What to set, whether the update is flat, and what is left open; everything else is behind --why."""
+    found, text = answer(norm, optimizer, "decoder", 16), printed(norm, optimizer, "decoder", 16)
+    assert len(text.splitlines()) <= 24
+    assert max(len(line) for line in text.splitlines() if "depthlaw advise" not in line) <= 80, "commands are one line"
+    joined = " ".join(text.split())
+    for role, one in found["other_roles"]["roles"].items():
+        assert (f"{role} x {one['growth']:.3g}" in joined) == one["grows"]
+        assert not one["grows"] or f"{one['lr_multiplier']:.3g}" in joined
+    assert f"it goes x {found['other_roles']['matrices']['growth']:.3g} from 2 to 16 layers" in joined
+    assert f"{found['residual_weight']:.6g} │ {found['formula']['residual_weight']}" in joined
+    for gain in set((found["init_gain"] or {}).values()):
+        assert f"│ {gain:.6g} │" in joined
+
+
+@pytest.mark.parametrize("norm", command.NORMS)
+def test_a_pasted_forward_pass_is_that_of_the_network(norm: str) -> None:
+    """Of the same matrices in a network of sims, with weights unlike 1 and unlike each other."""
+    d, tokens, num_heads = 32, 6, 4
+    torch.manual_seed(0)
+    names = layer_of(d) | {"x": torch.randn(tokens, d), "T": tokens}
+    for module in names.values():
+        if isinstance(module, nn.Module):
+            module.double()
+    start = names["x"] = names["x"].double()
+
+    def heads(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            (x @ matrix.T).unflatten(-1, (num_heads, -1)).transpose(0, 1)
+            for matrix in names["attn"].in_proj_weight.chunk(3)
+        )
+        scores = (q @ k.mT / math.sqrt(d / num_heads)).masked_fill(mask, -math.inf)
+        return (scores.softmax(-1) @ v).transpose(0, 1).flatten(-2)
+
+    gains, weights = (
+        dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 0.8),
+        {"residual_weight": 1.7, "branch_weight": 0.6},
+    )
+    side = {"init_gain": gains, "lr_multiplier": gains, "alternatives": [], **weights}
+    exec("\n".join(snippet(norm, side, is_causal=True)), names := names | {"heads": heads})
+    q, k, v = names["attn"].in_proj_weight.chunk(3)
+    matrices = {"0_q": q, "0_k": k, "0_v": v, "0_out": names["attn"].out_proj.weight}
+    matrices |= {"1_fc1": names["fc1"].weight, "1_fc2": names["fc2"].weight}
+    shape = {"d_model": d, "num_heads": num_heads, "placement": norm, "is_causal": True, "norm_eps": 1e-5}
+    model = Transformer(ModelConfig(**shape, encoder=alternating(2, **weights)), seed=0)
+    with torch.no_grad():
+        for name, matrix in matrices.items():
+            model.get_parameter(f"_weights.encoder_{name}").copy_(matrix)
+        assert float((names["x"] - model.streams(start[None])[2][0]).abs().max()) < 1e-9
+
+
+@pytest.mark.usefixtures("quickly")
+def test_one_learning_rate_where_no_gain_holds_the_update() -> None:
+    """What --why prints of the other roles is in the document; each learning rate undoes the growth beside it."""
+    found, text = answer("sub", "lamb", "encoder", 24), printed("sub", "lamb", "encoder", 24, why=True, columns=400)
+    rows, others = dict(re.findall(r"^│ (\S.*?) +│ (x .*?)│$", text, flags=re.MULTILINE)), found["other_roles"]
+    for role, one in {"the rule's matrices": others["matrices"], **others["roles"]}.items():
+        growth, exponent, rate = (float(cell.strip(" x")) for cell in rows[role].split("│"))
+        assert (growth, exponent) == (pytest.approx(one["growth"], rel=6e-3), pytest.approx(one["exponent"], abs=6e-3))
+        assert growth * rate == pytest.approx(1, rel=0.012), role
+    left = f"{found['rate_left']['multiplier']:.3g}"
+    assert f"learning-rate multiplier │ {left} │ 24 layers beside 3 │" in " ".join(text.split())
+    assert f"{left} times the rate that suits 3 layers undoes it" in text
+    assert "bias, norm_bias: left out. As published LAMB moves no parameter that is zero" in text

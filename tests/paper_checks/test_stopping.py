@@ -66,14 +66,7 @@ class Ended(NamedTuple):
     left: list[str]
 
 
-def stopped(
-    folder: Path,
-    *arguments: str,
-    moment: str = "",
-    typed: str = "",
-    times: int = 1,
-    patch: str = "",
-) -> Ended:
+def stopped(folder: Path, *arguments: str, moment: str = "", typed: str = "", times: int = 1, patch: str = "") -> Ended:
     """moment: SIGINT at the import of that module, or where a worker loads its own. typed: Ctrl-C when this is on the
     screen."""
     script = folder / "depthlaw"

@@ -8,8 +8,8 @@ import pickle
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -20,22 +20,69 @@ from sims import ensemble
 from sims.stats import estimate
 from sims.training import sweep
 from sims.training.outcomes import share
-from tests.paper_checks.train_command import (
-    GRID,
-    ONE,
-    REAL,
-    SMALL,
-    Command,
-    Counted,
-    in_this_process,
-)
+from sims.training.train import TrainResult
+from tests import command as command_line
+
+SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"
+GRID = f"--scheme post-ln,deepnorm --layers 1,2 --learning-rate 1e-3,4 --seeds 2 {SMALL}"
+REAL = GRID.replace("1,2", "1")
+ONE = f"--scheme pre-ln --layers 1 --learning-rate 1e-3 {SMALL}"
+TEXT = " ".join(str(number * number) for number in range(10_000))
+RESULT = TrainResult(
+    outcome="trained",
+    reason="",
+    num_steps=1,
+    held_out=2.0,
+    best=2.0,
+    guess=3.0,
+    losses=[5.0],
+    held_out_at=[(0, 6.0), (1, 2.0)],
+    looks=[],
+    num_parameters=1,
+    seconds=1.0,
+).plain()
+
+
+class Counted:
+    """In place of training: a result that is at hand, in this process."""
+
+    def __init__(self) -> None:
+        self.named: list[dict[str, Any]] = []
+
+    def __call__(self, named: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        self.named.append(named)
+        return RESULT
+
+
+class Command:
+    """``depthlaw train`` on a text of its own, with a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store, self.text = folder, folder / "runs.sqlite", folder / "own.txt"
+        self.text.write_text(TEXT, encoding="utf-8")
+
+    def __call__(self, options: str, *, has_text: bool = True) -> CompletedProcess[str]:
+        text = ["--text", self.text] if has_text else []
+        place = ("--store", self.store, "--device", "cpu")
+        return command_line.depthlaw("train", *options.split(), *place, *text, COLUMNS="80")
+
+    def answer(self, options: str, **rest: bool) -> dict[str, Any]:
+        return json.loads(self.people(f"{options} --json", **rest))
+
+    def people(self, options: str, **rest: bool) -> str:
+        result = self(options, **rest)
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
+
+    def refusal(self, options: str, *more: str | Path, code: int = 2) -> str:
+        return command_line.refusal("train", *options.split(), *more, "--store", self.store, code=code)
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
     monkeypatch.setattr(trials, "execute", found)
-    monkeypatch.setattr(sweep, "pool", in_this_process)
+    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
     return found
 
 
@@ -226,22 +273,3 @@ def test_memory_is_asked_for_what_is_run(command: Command, counted: Counted, mon
     command.answer(ONE)
     command.refusal(f"{ONE} --seed 1", "--text", command.text)
     assert len(counted.named) == 1
-
-
-PLACES: dict[str, tuple[bytes, bool]] = {
-    "a.png": (b"\x89PNG\r\n", True),
-    "a.pdf": (b"%PDF-1.4", True),
-    "a.svg": (b"\xef\xbb\xbf\n<svg>", True),
-    "b.svg": (b"", True),
-    "b.png": (b"dear diary", False),
-    "b.pdf": (b"<?xml", False),
-}
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_a_plot_overwrites_plots_alone(name: str, tmp_path: Path) -> None:
-    content, is_plot = PLACES[name]
-    (tmp_path / name).write_bytes(content)
-    loss_plots.check_place(tmp_path / f"none{Path(name).suffix}")
-    with nullcontext() if is_plot else pytest.raises(ValueError, match="is there and no p"):
-        loss_plots.check_place(tmp_path / name)
