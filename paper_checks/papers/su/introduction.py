@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet.abstract import LAYER_CHECKS, THOUSAND, THOUSAND_MUTANTS
@@ -62,7 +63,6 @@ _COST = Values.of(parameters=12 * N * d**2, operations=24 * N * d**2 + 4 * _n * 
 """Per token, forward: two operations a multiply-add; 4 n d a layer for scores and their weighted sum."""
 _PAIRS = (((96, 12288), (384, 6144), 2048), ((24, 4096), (96, 2048), 512), ((24, 4096), (384, 1024), 512))
 """Wide and narrow of equal parameters, (layers, width), and the context: GPT-3's shape, and M2M's width."""
-_NOT_MUCH_LESS = Decimal("0.9")
 
 
 @check(
@@ -71,17 +71,9 @@ _NOT_MUCH_LESS = Decimal("0.9")
     is_direct=True,
 )
 def _per_parameter(s: Values) -> list[bool | None]:
-    """Operations over parameters go to a number that knows neither N nor d, the context short against the width."""
     ratio = (s["operations"] / s["parameters"]).expand()
     short = ratio.subs(_n, 0)
     return [bool(short.is_number), ratio.free_symbols <= {_n, d}, (ratio - short).is_nonnegative]
-
-
-def _counted(layers: int, width: int, tokens: int) -> int:
-    """Multiply-adds per token, matrix by matrix, twice."""
-    matrices = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
-    each = sum(rows * columns for rows, columns in matrices) + 2 * tokens * width
-    return 2 * layers * each
 
 
 @check(
@@ -94,14 +86,15 @@ def _at_shapes(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers = {}
     for wide, narrow, tokens in _PAIRS:
-        cost = {}
+        costs = []
         for layers, width in (wide, narrow):
+            matrices = 4 * [width * width] + 2 * [4 * width * width]
+            multiply_adds = layers * (sum(matrices) + 2 * tokens * width)
             at = {N: layers, d: width, _n: tokens}
-            cost[layers, width] = int(s["operations"].subs(at))
-            holds.append(cost[layers, width] == _counted(layers, width, tokens))
-            holds.append(int(s["parameters"].subs(at)) == 12 * layers * width**2)
-        ratio = Decimal(cost[wide]) / Decimal(cost[narrow])
-        holds += [12 * wide[0] * wide[1] ** 2 == 12 * narrow[0] * narrow[1] ** 2, ratio >= _NOT_MUCH_LESS]
+            costs.append(int(s["operations"].subs(at)))
+            holds += [costs[-1] == 2 * multiply_adds, int(s["parameters"].subs(at)) == layers * sum(matrices)]
+        ratio = Decimal(costs[0]) / Decimal(costs[1])
+        holds += [wide[0] * wide[1] ** 2 == narrow[0] * narrow[1] ** 2, ratio >= Decimal("0.9")]
         numbers[f"{wide[0]} x {wide[1]} over {narrow[0]} x {narrow[1]}, {tokens} tokens"] = f"{ratio:.4f}"
     return Answers(holds=holds, numbers=numbers)
 
@@ -114,15 +107,8 @@ _S1_43 = claim(
     "deep” one",
     summary="at equal parameters a wide, shallow model need not take much less compute than a narrow, deep one",
     statement=_COST,
-    checks=(
-        _per_parameter,
-        _at_shapes,
-    ),
-    mutants=(
-        Mutant(name="cost with N^2", statement=_COST.with_(operations=24 * N**2 * d**2)),
-        Mutant(name="cost with d^3", statement=_COST.with_(operations=24 * N * d**3)),
-        Mutant(name="parameters with d", statement=_COST.with_(parameters=12 * N * d)),
-    ),
+    checks=(_per_parameter, _at_shapes),
+    mutants=broken(_COST),
 )
 
 # ---------------------------------------------------------------- S1-50: 1,000 layers

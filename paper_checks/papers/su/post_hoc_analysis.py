@@ -251,10 +251,7 @@ _S1_39 = Claim(
         Part(
             name="that a small weight of each branch means it",
             statement=_STEP,
-            checks=(
-                _step_summed,
-                _step_measured,
-            ),
+            checks=(_step_summed, _step_measured),
             mutants=(
                 Mutant(name="weight one too", statement=_STEP.with_(below=HALF)),
                 Mutant(name="below -1/4", statement=_STEP.with_(below=-QUARTER)),
@@ -378,7 +375,6 @@ def _pre_rules() -> Mapping[str, Expr]:
 
 @check(Route.ARITHMETIC, "the printed conditions at alpha = 1", is_direct=True)
 def _recalculated(s: Values) -> list[bool | None]:
-    """The condition of each row at that alpha."""
     return [
         algebra.equal(s["alpha"], S.One),
         *(algebra.equal(size(name, s["alpha"], s[name]), TARGETS[name]) for name in OPTIMIZERS),
@@ -455,8 +451,6 @@ _WIDE = Count(
     is_direct=True,
 )
 def _readings(statement: Count) -> Answers:
-    """How many tables of the dictionary make both printed totals; and how many rows the printed one leaves room for."""
-
     def matrices(model: Count) -> int:
         return sum(layers * (4 * attentions + 8) for layers, attentions in model.stacks) * model.width**2
 
@@ -479,10 +473,7 @@ _S1_44 = claim(
     quote=_RESULT,
     summary="200 layers (100 + 100, width 1,024) are 3.2B parameters: 2.936B in matrices and 256,224 embeddings",
     statement=_DEEP,
-    checks=(
-        *COUNT_CHECKS,
-        _readings,
-    ),
+    checks=(*COUNT_CHECKS, _readings),
     mutants=(
         Mutant(name="one table", statement=_DEEP.with_(rows=_DICTIONARY)),
         Mutant(name="no cross-attention", statement=_DEEP.with_(stacks=((200, 1),))),
