@@ -9,26 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import default_rng
 from sympy import Expr, S, exp, factor, integrate, itermonomials, lambdify, limit, oo, pi, solve, sqrt
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import (
-    Amendment,
-    Check,
-    Claim,
-    Finding,
-    Kind,
-    Mutant,
-    Part,
-    Route,
-    Verdict,
-    claim,
-    number,
-)
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number
 from paper_checks.claims.statements import Values
 from paper_checks.papers.su.sublayers import ROUNDING, contains, gaussian, layer_norm, normal, shown
 from paper_checks.routes import algebra, one_liners
@@ -68,9 +56,7 @@ def _minimiser(s: Values) -> list[bool | None]:
     return [bool(square.diff(x, 2).is_positive), algebra.equal(s["square"], 1 / least)]
 
 
-@check(
-    Route.NUMERIC, "the distance itself around the printed kappa, matrices of nine shapes and spectra", is_direct=True
-)
+@check(Route.NUMERIC, "the distance itself around the printed kappa, nine shapes and spectra", is_direct=True)
 def _is_least(s: Values) -> list[bool | None]:
     """Gaussian matrices of several shapes, one with a geometric spectrum, and one of rank one."""
     square, generator = lambdify((t1, t2, n), s["square"], modules="math"), default_rng(6)
@@ -158,58 +144,48 @@ def _limits(expr: Expr) -> dict[str, Expr]:
 # ---------------------------------------------------------------- S1-07: lambda and Xavier's gain
 
 
-def _over(values: Mapping[str, Any], base: Any) -> dict[str, Any]:
-    return {name: value / base for name, value in values.items()}
+c = scratch("c", positive=True)
+"""A number of which the source says no more than that it is one."""
 
 
-def _gain_checks(*, is_relative: bool) -> tuple[Check, ...]:
-    """lambda^2 in the limit of width, derived and sampled, is the printed one.
+def _printed_squares(s: Values) -> dict[str, Expr]:
+    """The printed lambda^2 of each shape at large width; over that of the square matrix, where a constant is open."""
+    squares = _limits(s["lam"] ** 2)
+    return {name: square / squares["d x d"] for name, square in squares.items()} if s["lam"].has(c) else squares
 
-    is_relative: both over those of the square matrix.
-    """
 
-    def derived(s: Values) -> Answers:
-        trace, trace_square = _expected_traces()
-        exact, printed = _limits(trace_square / trace), _limits(s["lam"] ** 2)
-        if is_relative:
-            exact, printed = (_over(values, values["d x d"]) for values in (exact, printed))
-        holds = [algebra.equal(printed[name], exact[name]) for name in _SHAPES]
-        example = None
-        if not is_relative and not all_of(holds):
-            example = {
-                "printed": f"lambda = {s['lam']}",
-                "found": "lambda = sqrt(2) g for every shape, normal or uniform",
-                "lambda_squared_over_gain_squared": {
-                    name: shown(values[:, 0].mean()) for name, values in _samples().items()
-                },
-                "command": one_liners.XAVIER_GAIN,
-            }
-        numbers = {name: str(value) for name, value in exact.items()}
-        return Answers(holds=holds, numbers=numbers, counterexample=example)
+@check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m", is_direct=True)
+def _derived_gain(s: Values) -> Answers:
+    trace, trace_square = _expected_traces()
+    exact, printed = _limits(trace_square / trace), _printed_squares(s)
+    if s["lam"].has(c):
+        exact = {name: square / exact["d x d"] for name, square in exact.items()}
+    holds = [algebra.equal(printed[name], exact[name]) for name in _SHAPES]
+    example = {
+        "printed": f"lambda = {s['lam']}",
+        "found": "lambda = sqrt(2) g for every shape, normal or uniform",
+        "lambda_squared_over_gain_squared": {name: shown(pairs[:, 0].mean()) for name, pairs in _samples().items()},
+        "command": one_liners.XAVIER_GAIN,
+    }
+    numbers = {name: str(value) for name, value in exact.items()}
+    is_shown = not s["lam"].has(c) and not all_of(holds)
+    return Answers(holds=holds, numbers=numbers, counterexample=example if is_shown else None)
 
-    def sampled(s: Values) -> Answers:
-        at = {name: value.subs(g, _GAINS[name]) / _GAINS[name] ** 2 for name, value in _limits(s["lam"] ** 2).items()}
-        printed = {name: float(value.subs(c, 1)) for name, value in at.items()}
-        samples = {name: values[:, 0] for name, values in _samples().items()}
-        if is_relative:
-            printed, samples = _over(printed, printed["d x d"]), _over(samples, samples["d x d"].mean())
-        return Answers(
-            holds=[contains(samples[name].tolist(), printed[name]) for name in _SHAPES],
-            num_effective=len(_SHAPES) * 2 * _NUM_SEEDS,
-            numbers={name: shown(values.mean()) for name, values in samples.items()},
-        )
 
-    over = ", over the square one's" if is_relative else ""
-    wick = "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m"
-    inits = "torch.nn.init.xavier_normal_ and xavier_uniform_, gains 1, 1/2 and 3, widths 32 and 64 taken to the limit"
-    return (
-        check(Route.PROOF, wick, derived, is_direct=True),
-        check(Route.MEASURED, inits + over, sampled, is_direct=True),
+@check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit", is_direct=True)
+def _sampled_gain(s: Values) -> Answers:
+    samples, printed = {name: pairs[:, 0] for name, pairs in _samples().items()}, _printed_squares(s)
+    if s["lam"].has(c):
+        samples = {name: values / samples["d x d"].mean() for name, values in samples.items()}
+    else:
+        printed = {name: square.subs(g, _GAINS[name]) / _GAINS[name] ** 2 for name, square in printed.items()}
+    return Answers(
+        holds=[contains(samples[name].tolist(), float(printed[name])) for name in _SHAPES],
+        num_effective=len(_SHAPES) * 2 * _NUM_SEEDS,
+        numbers={name: shown(values.mean()) for name, values in samples.items()},
     )
 
 
-c = scratch("c", positive=True)
-"""A number of which the source says no more than that it is one."""
 _GAIN, _MAGNITUDE = Values.of(lam=g), Values.of(lam=c * g)
 _S1_07 = Claim(
     id="S1-07",
@@ -223,7 +199,7 @@ _S1_07 = Claim(
         Part(
             name="as an equation",
             statement=_GAIN,
-            checks=_gain_checks(is_relative=False),
+            checks=(_derived_gain, _sampled_gain),
             mutants=broken(_GAIN),
             instead=Amendment(
                 statement=_GAIN.with_(lam=sqrt(2) * g),
@@ -238,11 +214,8 @@ _S1_07 = Claim(
         Part(
             name="as a magnitude: one constant for every shape",
             statement=_MAGNITUDE,
-            checks=_gain_checks(is_relative=True),
-            mutants=(
-                Mutant(name="by the rows", statement=_MAGNITUDE.with_(lam=g * sqrt(n / (n + m)))),
-                Mutant(name="by the columns", statement=_MAGNITUDE.with_(lam=g * sqrt(m / (n + m)))),
-            ),
+            checks=(_derived_gain, _sampled_gain),
+            mutants=(Mutant(name="by the rows", statement=_MAGNITUDE.with_(lam=c * g * sqrt(n / (n + m)))),),
         ),
     ),
     finding=Finding(
@@ -254,11 +227,7 @@ _S1_07 = Claim(
 # ---------------------------------------------------------------- S1-08: how close to orthogonal
 
 
-@check(
-    Route.PROOF,
-    "||W W^T/lambda^2 - I||_F/||I||_F = sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows",
-    is_direct=True,
-)
+@check(Route.PROOF, "sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows", is_direct=True)
 def _exact_distance(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
     exact = {name: sqrt(value) for name, value in _limits(1 - trace**2 / (n * trace_square)).items()}
@@ -276,11 +245,7 @@ def _exact_distance(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, steps=steps, counterexample=None if all_of(holds) else example)
 
 
-@check(
-    Route.MEASURED,
-    "its square, torch.nn.init.xavier_normal_ and xavier_uniform_, widths 32 and 64 taken to the limit",
-    is_direct=True,
-)
+@check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit", is_direct=True)
 def _sampled_distance(s: Values) -> Answers:
     samples, printed = {name: values[:, 1] for name, values in _samples().items()}, _limits(s["distance"])
     return Answers(
@@ -343,16 +308,8 @@ def _chain_rule(s: Values) -> list[bool | None]:
     return [bool((loss.xreplace(at).diff(lam) - s["derivative"].xreplace({inner: along})).expand() == 0)]
 
 
-class Probed(NamedTuple):
-    """Of one matrix W = lambda U of each network, by autograd: dL/dlambda, dL/dW, U and lambda; L = <head, output>."""
-
-    by_lambda: Any
-    by_matrix: Any
-    unit: Any
-    size: Any
-
-
-def _probed(config: ModelConfig, name: str, num_seeds: int) -> Probed:
+def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, Any, Any]:
+    """(dL/dlambda, dL/dW, U, lambda) of one matrix W = lambda U of each network, by autograd; L = <head, output>."""
     import torch
 
     from sims.ensemble import Ensemble, Member
@@ -365,8 +322,7 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> Probed:
     unit = matrix / size.detach()
     scaled = size * unit
     loss = (head * torch.func.functional_call(model, {name: scaled}, (x,))).sum()
-    by_lambda, by_matrix = torch.autograd.grad(loss, (size, scaled))
-    return Probed(by_lambda, by_matrix, unit, size.detach())
+    return (*torch.autograd.grad(loss, (size, scaled)), unit, size.detach())
 
 
 @check(Route.MEASURED, "autograd: every matrix of a real Transformer", is_direct=True)
@@ -378,9 +334,9 @@ def _by_autograd(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for index, sublayer in enumerate(config.encoder):
         for role in MATRICES[sublayer.kind]:
-            probed = _probed(config, f"_weights.encoder_{index}_{role}", 1)
-            expected = printed(float((probed.by_matrix * probed.unit).sum()), float(probed.size))
-            answers.append(abs(float(probed.by_lambda) - expected) <= ROUNDING * float(probed.by_matrix.norm()))
+            by_lambda, by_matrix, unit, size = _probed(config, f"_weights.encoder_{index}_{role}", 1)
+            expected = printed(float((by_matrix * unit).sum()), float(size))
+            answers.append(abs(float(by_lambda) - expected) <= ROUNDING * float(by_matrix.norm()))
     return answers
 
 
@@ -411,52 +367,41 @@ _PRINTED = Values.of(
 )
 
 
-@check(
-    Route.PROPERTY,
-    "relu stacks of 1 to 4 sublayers, two tokens, norm placements, matrices, gains 1/4 to 4, skips 1 "
-    "to 3: is dL/dlambda 0 where dL/dW is not",
-    is_direct=True,
-)
+@check(Route.PROPERTY, "relu stacks, gains 1/4 to 4, skips 1 to 3: is dL/dlambda 0 where dL/dW is not", is_direct=True)
 def _is_blind_where_said(s: Values) -> Answers:
     from hypothesis import strategies as st
 
     from sims.model import ModelConfig, SublayerConfig
 
-    cases = st.fixed_dictionaries(
-        {
-            "name": st.sampled_from(tuple(_PROBES)),
-            "num_sublayers": st.integers(1, 4),
-            "width": st.integers(4, 12),
-            "power": st.integers(-2, 2),
-            "residual_weight": st.integers(1, 3),
-        }
-    )
+    names, integers = st.sampled_from(tuple(_PROBES)), st.integers
+    cases = st.tuples(names, integers(1, 4), integers(4, 12), integers(-2, 2), integers(1, 3))
 
-    def probe(case: Mapping[str, Any]) -> tuple[float, float]:
+    def probe(case: tuple[str, int, int, int, int]) -> tuple[float, float]:
         """Root mean squares of dL/dlambda and ||dL/dW|| of the first sublayer's matrix."""
-        placement, role = _PROBES[case["name"]]
-        gains = dict.fromkeys(("fc1", "fc2"), 2.0 ** case["power"])
-        sublayer = SublayerConfig(kind="ffn", residual_weight=case["residual_weight"], gains=gains)
-        encoder = (sublayer,) * case["num_sublayers"]
-        config = ModelConfig(encoder=encoder, placement=placement, d_model=case["width"], ffn_ratio=1)
-        both = _probed(config, f"_weights.encoder_0_{role}", 6)
-        by_lambda, by_matrix = (each.square().sum((1, 2)).mean().sqrt() for each in (both.by_lambda, both.by_matrix))
-        return float(by_lambda), float(by_matrix)
+        name, num_sublayers, width, power, weight = case
+        placement, role = _PROBES[name]
+        sublayer = SublayerConfig(kind="ffn", residual_weight=weight, gains=dict.fromkeys(("fc1", "fc2"), 2.0**power))
+        encoder = (sublayer,) * num_sublayers
+        config = ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1)
+        gradients = _probed(config, f"_weights.encoder_0_{role}", 6)[:2]
+        by_lambda, by_matrix = (float(grad.square().sum((1, 2)).mean().sqrt()) for grad in gradients)
+        return by_lambda, by_matrix
 
-    def holds(case: Mapping[str, Any]) -> bool | None:
+    def holds(case: tuple[str, int, int, int, int]) -> bool | None:
         by_lambda, by_matrix = probe(case)
         if not by_matrix > 0 or not math.isfinite(by_lambda):
             return None
-        return (by_lambda < ROUNDING * by_matrix) is (s[case["name"]] == 0)
+        return (by_lambda < ROUNDING * by_matrix) is (s[case[0]] == 0)
 
     searched = search(cases, holds, max_examples=60)
     example = None
     if (case := searched.found) is not None:
-        placement, _, matrix = case["name"].partition(" ")
+        name, num_sublayers, width, *_ = case
+        placement, _, matrix = name.partition(" ")
         example = {
             "printed": "dL/dlambda is in proportion to dL/dW",
             "found": f"dL/dlambda = 0 where ||dL/dW|| = {shown(probe(case)[1], 2)}: {matrix} of "
-            f"{placement.capitalize()}-LN, relu, {case['num_sublayers']} sublayer of width {case['width']}",
+            f"{placement.capitalize()}-LN, relu, {num_sublayers} sublayer of width {width}",
             "command": one_liners.HIDDEN_PROBE,
         }
     steps = (
@@ -471,7 +416,7 @@ def _is_blind_where_said(s: Values) -> Answers:
 
 _SETTINGS = ((0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
 """(gain, residual weight); the second is the reference where the printed multiple is any number."""
-_WIDTHS, _NUM_DRAWS = (16, 32), 3000
+_NUM_DRAWS = 3000
 
 
 def _at_width(placement: str, gain: float, weight: float, width: int) -> list[Any]:
@@ -506,38 +451,28 @@ def _multiples() -> Mapping[str, Sequence[Sequence[float]]]:
     """By matrix, at each setting: the multiple of each draw, one relu sublayer, one token, free of 1/d (two widths)."""
     samples: dict[str, list[list[float]]] = {name: [] for name in _PROBES}
     for placement, setting in product(("post", "sub"), _SETTINGS):
-        both = zip(*(_at_width(placement, *setting, width) for width in _WIDTHS), strict=True)
+        both = zip(*(_at_width(placement, *setting, width) for width in (16, 32)), strict=True)
         for i, (few, many) in enumerate(both, start=1):
             samples[f"{placement} W{i}"].append((2 * many - few).tolist())
     return samples
 
 
-@check(
-    Route.MEASURED,
-    f"one relu FFN sublayer by autograd, {_NUM_DRAWS} draws, widths {_WIDTHS[0]} and {_WIDTHS[1]} "
-    "taken to the limit, as intervals",
-    is_direct=True,
-)
+@check(Route.MEASURED, f"one relu sublayer, {_NUM_DRAWS} draws, widths 16 and 32 taken to the limit", is_direct=True)
 def _is_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers: dict[str, Any] = {}
     for name, samples in _multiples().items():
         means = [sum(values) / len(values) for values in samples]
-        numbers[name] = {
-            f"lambda {gain:g}, alpha {weight:g}": [
-                shown(end, 2) if mean > ROUNDING else 0.0 for end in interval(values)
-            ]
-            for (gain, weight), values, mean in zip(_SETTINGS, samples, means, strict=True)
-        }
         printed = lambdify((lam, alpha, c), s[name], modules="math")
         expected = [float(printed(*setting, 1.0)) for setting in _SETTINGS]
         if s[name].has(c):  # any number, but one number, and not 0
             expected = [means[1] * value / expected[1] for value in expected]
             holds.append(means[1] > ROUNDING)
-        holds += [
-            contains(values, value) if value > 0 else max(values) < ROUNDING
-            for values, value in zip(samples, expected, strict=True)
-        ]
+        numbers[name] = {}
+        for (gain, weight), values, mean, value in zip(_SETTINGS, samples, means, expected, strict=True):
+            ends = [shown(end, 2) if mean > ROUNDING else 0.0 for end in interval(values)]
+            numbers[name][f"lambda {gain:g}, alpha {weight:g}"] = ends
+            holds.append(contains(values, value) if value > 0 else max(values) < ROUNDING)
     return Answers(holds=holds, numbers=numbers)
 
 

@@ -138,11 +138,11 @@ def _ratio_law(noise_square: Expr) -> Expr:
     return simplify(moved / (noise_square + _TILTED_MEAN**2))
 
 
-def _two_tokens(scale: float, power: int) -> float:
-    """2 E[(p_1 p_2)^2 delta^power] / E[p_1^2 + p_2^2] of two independent tokens; delta, the difference, of N(0, 2 s^2).
+def _two_tokens(scale: float, is_scalar: bool) -> float:
+    """The ratio of squared gradients, q to v, of two independent tokens whose logits differ by delta of N(0, 2 s^2).
 
-    power 2: the ratio of the squared gradients of lambda_q and lambda_v. power 0: half of the matrices' ratio, over
-    |k|^2, for |dL/dW_q|^2 has |k_1 - k_2|^2 = 2 |k|^2 in the place of delta^2. By quadrature.
+    Of the scalars it is 2 E[(p_1 p_2)^2 delta^2] / E[p_1^2 + p_2^2]. Of the matrices |k_1 - k_2|^2 = 2 |k|^2 stands in
+    the place of delta^2; this is over |k|^2. By quadrature.
     """
     from scipy.integrate import quad
 
@@ -156,7 +156,8 @@ def _two_tokens(scale: float, power: int) -> float:
         end = 9 * scale
         return quad(weighted, 0.0, end, points=[point for point in (1.0, 4.0, 20.0) if point < end])[0]
 
-    return 2 * mean(lambda u, product: product**2 * (2 * u) ** power) / mean(lambda _, product: 1 - 2 * product)
+    square = mean(lambda u, product: product**2 * ((2 * u) ** 2 if is_scalar else 2))
+    return 2 * square / mean(lambda _, product: 1 - 2 * product)
 
 
 # ---------------------------------------------------------------- S1-18: one layer, measured
@@ -235,25 +236,20 @@ def _covers(s: Values, regime: str) -> bool:
     return s["regime"] in (regime, EVERY)
 
 
-@check(
-    Route.PROOF,
-    "exact limits: T >> d, where xbar = lambda_q lambda_k u, linear in all four scalars; d >> T, two tokens",
-    is_direct=True,
-)
+@check(Route.PROOF, "exact limits: T >> d, where xbar = lambda_q lambda_k u; d >> T, two tokens", is_direct=True)
 def _ratio_exactly(s: Values) -> Answers:
     limits: dict[str, Expr] = {}
     holds: list[bool | None] = []
-    is_scaled, is_scalar = s["logits"] == SCALED, s["measure"] == SCALARS
-    power = 2 if is_scalar else 0
+    is_scalar = s["measure"] == SCALARS
     if _covers(s, LONG):
         limits["long"] = _long_ratio(_TILTED_MEAN)
-    if _covers(s, WIDE) and is_scaled:
-        limits["wide"] = S((1 if is_scalar else 2) * _two_tokens(1.0, power))
+    if _covers(s, WIDE) and s["logits"] == SCALED:
+        limits["wide"] = S(_two_tokens(1.0, is_scalar))
     elif _covers(s, WIDE):
         # Over s = sqrt(d) it is a density of ties, so that times s it has settled by s = 100; |k|^2 = d comes on top
         # of that for the matrices.
         limits["wide"] = S.Zero if is_scalar else oo
-        early, late = (scale * _two_tokens(scale, power) for scale in (100.0, 10000.0))
+        early, late = (scale * _two_tokens(scale, is_scalar) for scale in (100.0, 10000.0))
         holds.append(abs(late / early - 1) < 1e-2)
     holds += [bool(s["low"] <= ratio) and bool(ratio <= s["high"]) for ratio in limits.values()]
     if s["regime"] == MANY:
@@ -274,46 +270,38 @@ def _ratio_exactly(s: Values) -> Answers:
     )
 
 
-@check(
-    Route.MEASURED,
-    "a real layer by autograd, averaged over what arrives; where T >> 1 softmax averages of real tokens, 32 "
-    "queries each: d xbar/d lambda_q and xbar",
-    is_direct=True,
-)
+@check(Route.MEASURED, "a real layer by autograd; where T >> 1 softmax averages of real tokens", is_direct=True)
 def _ratio_measured(s: Values) -> Answers:
     """Where the exact limits are far off, as of unscaled logits at T >> e^d, nothing is measured."""
     numbers: dict[str, str] = {}
     holds: list[bool | None] = []
     if s["regime"] == MANY:
-        for shape in _SHAPES:
-            ratio, at = _many_tokens(*shape), dict(zip((_T, _d, _s), (*shape[:2], math.sqrt(shape[2])), strict=True))
+        for num_tokens, width, variance in _SHAPES:
+            ratio, at = _many_tokens(num_tokens, width, variance), {_T: num_tokens, _d: width, _s: math.sqrt(variance)}
             low, high = (float(s[end].subs(at)) for end in ("low", "high"))
-            numbers["T = {}, d = {}, s^2 = {:g}".format(*shape)] = f"{ratio.text}, stated {low:.3g}"
+            numbers[f"T = {num_tokens}, d = {width}, s^2 = {variance:g}"] = f"{ratio.text}, stated {low:.3g}"
             holds.append(ratio.low <= high and low <= ratio.high)
         return Answers(holds=holds, numbers=numbers)
-    is_scaled = s["logits"] == SCALED
-    shapes = [(128, 64)] if _covers(s, LONG) and is_scaled else []
-    shapes += [] if not _covers(s, WIDE) else [(4, 64)] if is_scaled else [(8, 64), (8, 128)]
-    shapes += [(64, 64)] if s["regime"] == EVERY and is_scaled else []
+    is_scaled, is_scalar = s["logits"] == SCALED, s["measure"] == SCALARS
+    if is_scaled:
+        shapes = [shape for shape, regime in (((128, 64), LONG), ((4, 64), WIDE)) if _covers(s, regime)]
+        shapes += [(64, 64)] if s["regime"] == EVERY else []
+    else:
+        shapes = [(8, 64), (8, 128)] if _covers(s, WIDE) else []
     for num_tokens, width in shapes:
         ratios = one_layer(num_tokens, width, is_scaled=is_scaled)
-        ratio = ratios.scalars if s["measure"] == SCALARS else ratios.matrices
+        ratio = ratios.scalars if is_scalar else ratios.matrices
         numbers[f"T = {num_tokens}, d = {width}"] = ratio.text
         holds.append(ratio.within(float(s["low"]), float(s["high"])))
-    return Answers(holds=holds, numbers=numbers, counterexample=_example(s, numbers) if False in holds else None)
-
-
-def _example(s: Values, numbers: dict[str, str]) -> dict[str, Any]:
-    """What was measured; and for the scalars the least networks, exact by hand."""
-    is_scaled, is_scalar = s["logits"] == SCALED, s["measure"] == SCALARS
-    shape, ratio = list(numbers.items())[0 if is_scaled else -1]
-    what = "lambdas" if is_scalar else "matrices"
+    if False not in holds:
+        return Answers(holds=holds, numbers=numbers)
+    shape, text = list(numbers.items())[0 if is_scaled else -1]
     example = {
         "printed": "very small beside those of v",
-        "found": f"{ratio} times v's, squares of the {what} at {shape}",
+        "found": f"{text} times v's, squares of the {'lambdas' if is_scalar else 'matrices'} at {shape}",
         "command": _EXPLAIN,
     }
-    if is_scalar and is_scaled:
+    if is_scalar and is_scaled:  # the least networks, exact by hand
         example["two_tokens"] = (
             f"x and -x with logits a and -a: lambda_q dL/dlambda_q is 2a/sinh(2a) of v's, {1 / math.sinh(1):.2f} at "
             "a = 1/2"
@@ -321,7 +309,7 @@ def _example(s: Values, numbers: dict[str, str]) -> dict[str, Any]:
         example["three_tokens"] = (
             "x, -x, -x with logits a, -a, -a, a = log(2)/2: v's gradient is 0, q's a (x . g), not 0"
         )
-    return example
+    return Answers(holds=holds, numbers=numbers, counterexample=example)
 
 
 _ONE_LAYER = (_ratio_exactly, _ratio_measured)
@@ -369,7 +357,7 @@ def _cause_exactly(s: Values) -> list[bool | None]:
     linear = S(scale**2) / (2 + scale**2)  # (1 +- delta/2)/2: E delta^2/2 over E(2 + delta^2/2)
     effects = {
         (SOFTMAX, LONG): _long_ratio(_LINEAR_MEAN) / softmax,
-        (SOFTMAX, WIDE): linear / _two_tokens(float(scale), 2),
+        (SOFTMAX, WIDE): linear / _two_tokens(float(scale), is_scalar=True),
         (PARALLEL, LONG): softmax / _long_ratio(_TILTED_MEAN, _COSINE),
         (FEW, LONG): S.One,
         (FEW, WIDE): S.One,
@@ -378,23 +366,19 @@ def _cause_exactly(s: Values) -> list[bool | None]:
     return [effects[s["factor"], regime].subs(at) >= _TEN for regime in (LONG, WIDE) if _covers(s, regime)]
 
 
-@check(
-    Route.MEASURED,
-    "a real layer by autograd, d = 64: (dL/dlambda_q)^2 over (dL/dlambda_v)^2 with the factor and without",
-    is_direct=True,
-)
+@check(Route.MEASURED, "a real layer, d = 64: the ratio of squares without the factor and with it", is_direct=True)
 def _cause_measured(s: Values) -> Answers:
     """At T = d where logits are over sqrt(d); at T = 8, d = 64 where not, for T >> e^d is out of reach."""
     is_scaled = s["logits"] == SCALED
     length, fewer = (64, 16) if is_scaled else (8, 4)
-    others: dict[str, tuple[str, int, dict[str, Any]]] = {
-        SOFTMAX: ("weights (1 + a - mean a)/T in its place", length, {"weights": "linear"}),
-        PARALLEL: (f"cosine {float(_COSINE):g}", length, {"cosine": float(_COSINE)}),
-        FEW: (f"{fewer} tokens", fewer, {}),
+    others: dict[str, tuple[str, dict[str, Any]]] = {
+        SOFTMAX: ("weights (1 + a - mean a)/T in its place", {"weights": "linear"}),
+        PARALLEL: (f"cosine {float(_COSINE):g}", {"cosine": float(_COSINE)}),
+        FEW: (f"{fewer} tokens", {"num_tokens": fewer}),
     }
-    name, num_tokens, options = others[s["factor"]]
-    base = one_layer(length, 64, is_scaled=is_scaled).scalars
-    other = one_layer(num_tokens, 64, is_scaled=is_scaled, **options).scalars
+    name, options = others[s["factor"]]
+    layer = {"num_tokens": length, "width": 64, "is_scaled": is_scaled}
+    base, other = one_layer(**layer).scalars, one_layer(**layer | options).scalars
     without, present = (base, other) if s["factor"] == PARALLEL else (other, base)
     holds = True if without.low >= _TEN * present.high else False if without.high < _TEN * present.low else None
     example = {
@@ -457,11 +441,7 @@ def _allows(s: Values, power: Interval) -> bool | None:
     return power.within(float(s["least"]), float(s["greatest"]))
 
 
-@check(
-    Route.MEASURED,
-    "real Transformers, width 32, 16 tokens, q and k at gain 1: the share at both depths, and its power",
-    is_direct=True,
-)
+@check(Route.MEASURED, "real Transformers, width 32, 16 tokens: the share at both depths, its power", is_direct=True)
 def _shares_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers, over = {}, {}
@@ -482,11 +462,7 @@ def _shares_measured(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=example if over else None)
 
 
-@check(
-    Route.PROOF,
-    "gains that shrink: the share's power is that of the gain squared, -1/2 or -1; nothing is said of gain 1",
-    is_direct=True,
-)
+@check(Route.PROOF, "where gains shrink, the share goes as their square; nothing is said of gain 1", is_direct=True)
 def _shares_by_gains(s: Values) -> list[bool | None]:
     """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
     answers: list[bool | None] = []
@@ -498,10 +474,7 @@ def _shares_by_gains(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(
-    Route.KERNEL,
-    "Transformers at infinite width, 16 tokens, q and k at gain 1, N = 4 to 1,000: the share, and its power",
-)
+@check(Route.KERNEL, "Transformers at infinite width, 16 tokens, N = 4 to 1,000: the share, and its power")
 def _shares_by_kernel(s: Values) -> Answers:
     if s["logits"] != SCALED:
         raise LookupError("the kernel rung has logits over sqrt(d)")
@@ -652,39 +625,30 @@ _S1_19 = Claim(
 _TENTH = Average(low=Rational(1, 100))
 _BOUNDED = _TENTH.with_(min_cosine=S.Zero, max_tokens=100)
 
-_S1_20 = Claim(
-    id="S1-20",
+_S1_20 = claim(
+    "S1-20",
     kind=Kind.STEP,
     locator=_SECTION,
     quote="Generally, the vectors before and after averaging will be of the same order of magnitude",
     summary="a softmax average of tokens has their order of magnitude (read: within a factor of ten)",
-    parts=(
-        Part(
-            name="as printed",
-            statement=_TENTH,
-            checks=(
-                *averages.average_checks("S1-20"),
-                check(
-                    Route.MEASURED,
-                    "a real attention layer over 8, 48 and 304 orthogonal tokens, width 320",
-                    averages.by_softmax,
-                    is_direct=True,
-                ),
-            ),
-            mutants=(
-                Mutant(name="at least half", statement=_TENTH.with_(low=Rational(1, 2))),
-                Mutant(name="at most half", statement=_BOUNDED.with_(high=Rational(1, 2))),
-                Mutant(name="cosines over 1/2, 3/5", statement=Average(min_cosine=S.Half, low=Rational(3, 5))),
-            ),
-            hedge=Amendment(
-                statement=_BOUNDED,
-                text="|xbar|^2/|x|^2 = p^T C p, at least rho + (1 - rho)/n for cosines of at least rho and "
-                "n = 1/sum p_j^2, with equality at equal cosines: of order 1 where rho > 0, or where rho = 0 and n is "
-                "bounded (here by 100); 0 of opposite tokens, 1/T of T orthogonal ones with equal weights",
-            ),
-            expected=Verdict.CONDITIONAL,
+    statement=_TENTH,
+    checks=(
+        *averages.average_checks("S1-20"),
+        check(
+            Route.MEASURED,
+            "a real attention layer over 8, 48 and 304 orthogonal tokens, width 320",
+            averages.by_softmax,
+            is_direct=True,
         ),
     ),
+    mutants=(Mutant(name="at least half", statement=_TENTH.with_(low=Rational(1, 2))),),
+    hedge=Amendment(
+        statement=_BOUNDED,
+        text="|xbar|^2/|x|^2 = p^T C p, at least rho + (1 - rho)/n for cosines of at least rho and n = 1/sum p_j^2, "
+        "with equality at equal cosines: of order 1 where rho > 0, or where rho = 0 and n is bounded (here by 100); 0 "
+        "of opposite tokens, 1/T of T orthogonal ones with equal weights",
+    ),
+    expected=Verdict.CONDITIONAL,
     finding=Finding(
         "Su: averaging tokens keeps their magnitude where they are correlated, or few of them carry the "
         "weight; T independent ones with equal weights lose a factor sqrt(T)",
