@@ -170,8 +170,8 @@ def _within(s: Values) -> Answers:
 def _typically_within(s: Values) -> Answers:
     from theory.moments import Kind, activation, inhomogeneity, numeric
 
-    function = activation(_THEORY_NAMES.get(s["phi"], s["phi"]))
-    holds, numbers = [], {}
+    name: str = s["phi"]
+    function, holds, numbers = activation(_THEORY_NAMES.get(name, name)), [], {}
     for k in (0.5, 2.0):
         relative = float(inhomogeneity(function, k, digits=6))
         gap = relative * k * math.sqrt(numeric(function, Kind.SECOND, 1.0))

@@ -322,7 +322,8 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, A
     unit = matrix / size.detach()
     scaled = size * unit
     loss = (head * torch.func.functional_call(model, {name: scaled}, (x,))).sum()
-    return (*torch.autograd.grad(loss, (size, scaled)), unit, size.detach())
+    by_lambda, by_matrix = torch.autograd.grad(loss, (size, scaled))
+    return by_lambda, by_matrix, unit, size.detach()
 
 
 @check(Route.MEASURED, "autograd: every matrix of a real Transformer", is_direct=True)

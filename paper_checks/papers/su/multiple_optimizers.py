@@ -104,7 +104,7 @@ def _adam_in_torch(s: Values) -> list[bool | None]:
     import torch
 
     rows = ((1, -0.5, 3, -2), (10, 9, 11, 10), (-9, -11, -10, -9), (2, 2, 2, 2), (Fraction(1, 1000), 1000, 1, 1))
-    gradients = [tuple(map(Fraction, row)) for row in rows]
+    gradients = [[Fraction(x) for x in row] for row in rows]
     answers: list[bool | None] = []
     for kind in (torch.optim.Adam, torch.optim.AdamW):
         theta = torch.nn.Parameter(torch.zeros(len(gradients), dtype=torch.float64))

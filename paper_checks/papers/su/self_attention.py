@@ -424,7 +424,7 @@ def query_shares(scheme: str, length: int, *, is_scaled: bool) -> tuple[float, .
     from sims.update import Task
 
     network = coefficients(scheme, length)
-    gains = dict.fromkeys(("v", "out", "fc1", "fc2"), network.gain_in)
+    gains = {role: network.gain_in for role in ("v", "out", "fc1", "fc2")}
     encoder = alternating(length, residual_weight=network.residual_weight, gains=gains)
     scale = None if is_scaled else 1.0
     config = ModelConfig(encoder=encoder, placement=network.placement, d_model=32, attention_scale=scale)
@@ -462,7 +462,7 @@ def _shares_measured(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=example if over else None)
 
 
-@check(Route.PROOF, "where gains shrink, the share goes as their square; nothing is said of gain 1", is_direct=True)
+@check(Route.PROOF, "the share goes as the gain squared where that shrinks; nothing is said of gain 1", is_direct=True)
 def _shares_by_gains(s: Values) -> list[bool | None]:
     """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
     answers: list[bool | None] = []
