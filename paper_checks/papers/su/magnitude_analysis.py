@@ -60,8 +60,8 @@ def _minimiser(s: Values) -> list[bool | None]:
 def _is_least(s: Values) -> list[bool | None]:
     """Gaussian matrices of several shapes, one with a geometric spectrum, and one of rank one."""
     square, generator = lambdify((t1, t2, n), s["square"], modules="math"), default_rng(6)
-    matrices = [generator.standard_normal(shape) for shape in ((1, 1), (1, 7), (2, 3), (7, 2), (12, 12), (40, 10))]
-    matrices.append(generator.standard_normal((10, 40)))
+    shapes = (1, 1), (1, 7), (2, 3), (7, 2), (12, 12), (40, 10), (10, 40)
+    matrices = [generator.standard_normal(shape) for shape in shapes]
     matrices += [generator.standard_normal((8, 8)) * 2.0 ** np.arange(8)[:, None], np.diag([1.0] + 7 * [0.0])]
     answers: list[bool | None] = []
     for matrix in matrices:
