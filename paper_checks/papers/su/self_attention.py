@@ -117,17 +117,12 @@ def _long_ratio(mean: Expr, cosine: Expr | int = 0) -> Expr:
     return (moved**2 / (cosine * _d + ((1 - cosine) * mean) ** 2)).simplify()
 
 
-def _independent_ratio() -> Expr:
-    """The same ratio for d >> T >> 1, where the noise of T independent tokens is all: s^2 + s^4.
+_zeroth, _first, _second = (_moment(power, 2 * _s) for power in range(3))
+_INDEPENDENT = expand(simplify(_s**2 * (_second / _zeroth - 2 * _TILTED_MEAN * _first / _zeroth + _TILTED_MEAN**2)))
+"""The same ratio for d >> T >> 1, where the noise of T independent tokens is all: s^2 + s^4.
 
-    Sums over tokens of p_j^2 (a_j - abar)^2 and of p_j^2, with logits of variance s^2.
-    """
-    mean = _TILTED_MEAN
-    zeroth, first, second = (_moment(power, 2 * _s) for power in range(3))
-    return expand(simplify(_s**2 * (second - 2 * mean * first + mean**2 * zeroth) / zeroth))
-
-
-_INDEPENDENT = _independent_ratio()
+Sums over tokens of p_j^2 (a_j - abar)^2 and of p_j^2, with logits of variance s^2.
+"""
 _NOISE = simplify(_d / _T * _moment(0, 2 * _s) / _moment(0, _s) ** 2)
 """n, the squared length of the noise in xbar where a token's mean square is 1: d sum_j p_j^2 = d e^(s^2)/T."""
 
