@@ -422,10 +422,7 @@ _S1_44 = claim(
     summary="200 layers (100 + 100, width 1,024) are 3.2B parameters: 2.936B in matrices and 256,224 embeddings",
     statement=_DEEP,
     checks=(*COUNT_CHECKS, _readings),
-    mutants=(
-        Mutant(name="one table", statement=_DEEP.with_(rows=_DICTIONARY)),
-        Mutant(name="no cross-attention", statement=_DEEP.with_(stacks=((200, 1),))),
-    ),
+    mutants=(Mutant(name="one table", statement=_DEEP.with_(rows=_DICTIONARY)),),
 )
 
 _S1_45 = Claim(
@@ -439,10 +436,7 @@ _S1_45 = Claim(
             name=name,
             statement=_WIDE.with_(rows=rows),
             checks=COUNT_CHECKS,
-            mutants=(
-                Mutant(name="no embeddings", statement=_WIDE.with_(rows=0)),
-                Mutant(name="no cross-attention", statement=_WIDE.with_(rows=rows, stacks=((48, 1),))),
-            ),
+            mutants=(Mutant(name="no embeddings", statement=_WIDE.with_(rows=0)),),
         )
         for name, rows in (
             ("one table of 128,112, shared by input and output", _DICTIONARY),
