@@ -148,18 +148,24 @@ c = scratch("c", positive=True)
 """A number of which the source says no more than that it is one."""
 
 
-def _printed_squares(s: Values) -> dict[str, Expr]:
-    """The printed lambda^2 of each shape at large width; over that of the square matrix, where a constant is open."""
-    squares = _limits(s["lam"] ** 2)
+def _squares(s: Values, expr: Expr) -> dict[str, Expr]:
+    """lambda^2 of each shape at large width; over that of the square matrix, where the statement has a constant."""
+    squares = _limits(expr)
     return {name: square / squares["d x d"] for name, square in squares.items()} if s["lam"].has(c) else squares
+
+
+def _as_sampled(samples: Mapping[str, np.ndarray], printed: Mapping[str, Expr]) -> Answers:
+    return Answers(
+        holds=[contains(samples[name].tolist(), float(printed[name])) for name in _SHAPES],
+        num_effective=len(_SHAPES) * 2 * _NUM_SEEDS,
+        numbers={name: shown(values.mean()) for name, values in samples.items()},
+    )
 
 
 @check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m", is_direct=True)
 def _derived_gain(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
-    exact, printed = _limits(trace_square / trace), _printed_squares(s)
-    if s["lam"].has(c):
-        exact = {name: square / exact["d x d"] for name, square in exact.items()}
+    exact, printed = _squares(s, trace_square / trace), _squares(s, s["lam"] ** 2)
     holds = [algebra.equal(printed[name], exact[name]) for name in _SHAPES]
     example = {
         "printed": f"lambda = {s['lam']}",
@@ -174,16 +180,12 @@ def _derived_gain(s: Values) -> Answers:
 
 @check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit", is_direct=True)
 def _sampled_gain(s: Values) -> Answers:
-    samples, printed = {name: pairs[:, 0] for name, pairs in _samples().items()}, _printed_squares(s)
+    samples, printed = {name: pairs[:, 0] for name, pairs in _samples().items()}, _squares(s, s["lam"] ** 2)
     if s["lam"].has(c):
         samples = {name: values / samples["d x d"].mean() for name, values in samples.items()}
     else:
         printed = {name: square.subs(g, _GAINS[name]) / _GAINS[name] ** 2 for name, square in printed.items()}
-    return Answers(
-        holds=[contains(samples[name].tolist(), float(printed[name])) for name in _SHAPES],
-        num_effective=len(_SHAPES) * 2 * _NUM_SEEDS,
-        numbers={name: shown(values.mean()) for name, values in samples.items()},
-    )
+    return _as_sampled(samples, printed)
 
 
 _GAIN, _MAGNITUDE = Values.of(lam=g), Values.of(lam=c * g)
@@ -247,12 +249,8 @@ def _exact_distance(s: Values) -> Answers:
 
 @check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit", is_direct=True)
 def _sampled_distance(s: Values) -> Answers:
-    samples, printed = {name: values[:, 1] for name, values in _samples().items()}, _limits(s["distance"])
-    return Answers(
-        holds=[contains(samples[name].tolist(), float(printed[name]) ** 2) for name in _SHAPES],
-        num_effective=len(_SHAPES) * 2 * _NUM_SEEDS,
-        numbers={name: shown(values.mean()) for name, values in samples.items()},
-    )
+    printed = {name: distance**2 for name, distance in _limits(s["distance"]).items()}
+    return _as_sampled({name: pairs[:, 1] for name, pairs in _samples().items()}, printed)
 
 
 _DISTANCE = Values.of(distance=0)
