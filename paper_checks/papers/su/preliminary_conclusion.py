@@ -117,28 +117,10 @@ def flat_sums(placement: str, members: Callable[[Values], Mapping[str, tuple[str
     def decide(s: Values) -> Answers:
         logs = {}
         for name, (optimizer, member) in members(s).items():
-            logs[name] = optimizer, _log_updates(optimizer, placement, 32, 16, member)
+            logs[name] = optimizer, _log_updates(optimizer, placement, width=32, num_seeds=16, member=member)
         return _no_power_of_depth(logs)
 
     detail = f"{_NETWORKS.format(16)}: the power of depth of what one step changes, {_NEARER}"
-    return check(Route.MEASURED, detail, decide, is_direct=True)
-
-
-def scaled_gradients(members: Mapping[str, Member]) -> Check:
-    """The statement says of each member by what its gradients are those of alpha = lambda = 1 at the same depth."""
-
-    def decide(s: Values) -> Answers:
-        networks = "sgd", "post", 64, _OF_GRADIENTS
-        original, logs = _log_updates(*networks, (S.One, S.One)), {}
-        for name, printed in s:
-            squares = [2 * math.log(printed.subs(N, num_layers)) for num_layers in DEPTHS]
-            logs[name] = "sgd", _log_updates(*networks, members[name]) - original - squares
-        return _no_power_of_depth(logs)
-
-    detail = (
-        f"{_NETWORKS.format(_OF_GRADIENTS)}: squared gradients over those of alpha = lambda = 1 at the same depth and "
-        f"over the printed square, the power of depth that is left, {_NEARER}"
-    )
     return check(Route.MEASURED, detail, decide, is_direct=True)
 
 
@@ -492,6 +474,22 @@ _S1_28 = claim(
     mutants=broken(_RELATIVE),
 )
 
+
+@check(
+    Route.MEASURED,
+    f"{_NETWORKS.format(_OF_GRADIENTS)}: squared gradients over those of alpha = lambda = 1 at the same depth and over "
+    f"the printed square, the power of depth that is left, {_NEARER}",
+    is_direct=True,
+)
+def _scaled_gradients(s: Values) -> Answers:
+    networks = "sgd", "post", 64, _OF_GRADIENTS
+    original, logs = _log_updates(*networks, (S.One, S.One)), {}
+    for name, printed in s:
+        squares = [2 * math.log(printed.subs(N, num_layers)) for num_layers in DEPTHS]
+        logs[name] = "sgd", _log_updates(*networks, _OWN[name]) - original - squares
+    return _no_power_of_depth(logs)
+
+
 _GRADIENTS = Values.of(symmetric=TWO_N**-HALF, alpha_one=TWO_N**-HALF, lambda_one=TWO_N**-HALF)
 _S1_29 = claim(
     "S1-29",
@@ -512,7 +510,7 @@ _S1_29 = claim(
             lambda s: [algebra.equal(value, _OWN[name][1] / _OWN[name][0]) for name, value in s],
             is_direct=True,
         ),
-        scaled_gradients(_OWN),
+        _scaled_gradients,
     ),
     mutants=broken(_GRADIENTS),
 )
