@@ -8,60 +8,33 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
-from sympy import Expr, Float, Integer, Rational, S, oo, simplify, sqrt
+from numpy.random import default_rng
+from sympy import Float, Integer, Matrix, Rational, S, oo, simplify, sqrt, symbols
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import (
-    Amendment,
-    Cell,
-    Check,
-    Claim,
-    Finding,
-    Kind,
-    Mutant,
-    Part,
-    Route,
-    Verdict,
-    claim,
-    told,
-)
-from paper_checks.claims.letters import (
-    GRADIENT,
-    PARAMETER,
-    entry_values,
-    g,
-    l1_g,
-    n,
-    norm_g,
-    norm_theta,
-    read_update,
-    sign_g,
-    step_agrees,
-)
+from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, told
+from paper_checks.claims.letters import GRADIENT, PARAMETER, entry_values, g, l1_g, n, read_update, sign_g, step_agrees
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.su.increment_explosion import loss_change_checks
-from paper_checks.papers.su.rules import (
+from paper_checks.papers.su.preliminary_conclusion import (
     HALF,
     OPTIMIZERS,
-    QUARTER,
     TABLE,
     TABLE_TEXTS,
     TARGETS,
     TWO_N,
     constraint,
+    growth_by_four,
     side,
     size,
     solution,
     why,
 )
-from paper_checks.papers.su.sublayers import ROUNDING, normal, rng
+from paper_checks.papers.su.sublayers import ROUNDING, normal
 from paper_checks.routes import algebra, one_liners, questions
-from paper_checks.routes.checks import GROWTH, Answers, check
-from paper_checks.routes.kernel import GROWTH_BY_KERNEL
-from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.search import search
 from paper_checks.routes.training import at_this_scale
 from theory.symbols import L, eta
@@ -74,8 +47,6 @@ _SECTION = "Multiple Optimizers"
 
 # ---------------------------------------------------------------- S1-30, S1-31: Adam's step
 
-_DECAYS = Fraction(9, 10), Fraction(999, 1000)
-
 
 def _allows(s: Values, gradients: Sequence[Fraction]) -> bool:
     """Whether the hypotheses are met by the gradients of an entry up to a step."""
@@ -84,30 +55,25 @@ def _allows(s: Values, gradients: Sequence[Fraction]) -> bool:
     return len(gradients) <= s["most_steps"] and (s["r"] == oo or is_steady)
 
 
-def _agrees(s: Values, step: float, gradient: Fraction, slack: float = ROUNDING) -> bool:
+def _agrees(s: Values, step: float, gradient: Fraction) -> bool:
     """Whether a step at learning rate 1 is the printed one: by its sign, or up to a factor (1 + r)/(1 - r)."""
     factor = step / float(s["entry"].subs({g: gradient, sign_g: 1 if gradient > 0 else -1, eta: 1}))
     if s["r"] == oo:
         return factor > 0
     most = float((1 + s["r"]) / (1 - s["r"]))
-    return (1 - slack) / most <= factor <= most * (1 + slack)
+    return (1 - ROUNDING) / most <= factor <= most * (1 + ROUNDING)
 
 
 def _adam_step(gradients: Sequence[Fraction]) -> float:
     """-m_hat / sqrt(v_hat) after these gradients of an entry, from the moving averages as Adam's paper defines them."""
-    m = v = Fraction(0)
-    for x in gradients:
-        m = _DECAYS[0] * m + (1 - _DECAYS[0]) * x
-        v = _DECAYS[1] * v + (1 - _DECAYS[1]) * x * x
-    steps = len(gradients)
-    return -float(m / (1 - _DECAYS[0] ** steps)) / math.sqrt(v / (1 - _DECAYS[1] ** steps))
+    averages, steps = [], len(gradients)
+    for beta, power in ((Fraction(9, 10), 1), (Fraction(999, 1000), 2)):
+        average = sum((1 - beta) * beta ** (steps - 1 - i) * x**power for i, x in enumerate(gradients))
+        averages.append(average / (1 - beta**steps))
+    return -float(averages[0]) / math.sqrt(averages[1])
 
 
-@check(
-    Route.PROPERTY,
-    "gradients of one entry over one to six steps, exact moving averages, beta 0.9 and 0.999",
-    is_direct=True,
-)
+@check(Route.PROPERTY, "an entry's gradients over one to six steps, exactly, beta 0.9 and 0.999", is_direct=True)
 def _adam_searched(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -133,44 +99,27 @@ def _adam_searched(s: Values) -> Answers:
     return Answers(holds=[searched.found is None], num_effective=searched.num_effective, counterexample=example)
 
 
-@cache
-def _torch_steps(name: str) -> tuple[tuple[tuple[Fraction, ...], float], ...]:
-    """(gradients up to a step, that step at learning rate 1) of torch.optim's optimizer, eps 0, entry by entry."""
+@check(Route.MEASURED, "torch.optim.Adam and AdamW, eps 0, no decay: five entries over four steps", is_direct=True)
+def _adam_in_torch(s: Values) -> list[bool | None]:
     import torch
 
-    rows = (
-        (1, -Fraction(1, 2), 3, -2),
-        (10, 9, 11, 10),
-        (-9, -11, -10, -9),
-        (2, 2, 2, 2),
-        (Fraction(1, 1000), 1000, 1, 1),
-    )
-    gradients = [tuple(map(Fraction, row)) for row in rows]
-    theta = torch.nn.Parameter(torch.zeros(len(gradients), dtype=torch.float64))
-    more = {"weight_decay": 0.0} if name == "AdamW" else {}
-    optimizer = getattr(torch.optim, name)([theta], lr=1.0, eps=0.0, **more)
-    steps = []
-    for step in range(4):
-        before = theta.detach().clone()
-        theta.grad = torch.tensor([float(row[step]) for row in gradients], dtype=torch.float64)
-        optimizer.step()
-        moved = (theta.detach() - before).tolist()
-        steps += [(row[: step + 1], dx) for row, dx in zip(gradients, moved, strict=True)]
-    return tuple(steps)
+    rows = ((1, -0.5, 3, -2), (10, 9, 11, 10), (-9, -11, -10, -9), (2, 2, 2, 2), (Fraction(1, 1000), 1000, 1, 1))
+    gradients = [[Fraction(x) for x in row] for row in rows]
+    answers: list[bool | None] = []
+    for kind in (torch.optim.Adam, torch.optim.AdamW):
+        theta = torch.nn.Parameter(torch.zeros(len(gradients), dtype=torch.float64))
+        optimizer = kind([theta], lr=1.0, eps=0.0, weight_decay=0.0)
+        for step in range(4):
+            before = theta.detach().clone()
+            theta.grad = torch.tensor([float(row[step]) for row in gradients], dtype=torch.float64)
+            optimizer.step()
+            for row, moved in zip(gradients, (theta.detach() - before).tolist(), strict=True):
+                if _allows(s, row[: step + 1]):
+                    answers.append(_agrees(s, moved, row[step]))
+    return answers
 
 
-@check(
-    Route.MEASURED, "torch.optim.Adam and AdamW (no weight decay), eps 0: five entries over four steps", is_direct=True
-)
-def _adam_in_torch(s: Values) -> list[bool | None]:
-    steps = [pair for name in ("Adam", "AdamW") for pair in _torch_steps(name)]
-    return [_agrees(s, step, gradients[-1]) for gradients, step in steps if _allows(s, gradients)]
-
-
-_ADAM_CHECKS = (
-    _adam_searched,
-    _adam_in_torch,
-)
+_ADAM_CHECKS = (_adam_searched, _adam_in_torch)
 _AT_FIRST = Values.of("Delta theta = {entry} at the first step, eps 0", entry=-eta * sign_g, most_steps=1, r=0)
 _EVERY = Values.of("Delta theta is approximately {entry} at every step", entry=-eta * sign_g, most_steps=oo, r=oo)
 _STEADY = Values.of(
@@ -189,10 +138,7 @@ _S1_30 = Claim(
     summary="Adam's step is approximately -eta sign(g)",
     parts=(
         Part(
-            name="the first step, eps 0",
-            statement=_AT_FIRST,
-            checks=_ADAM_CHECKS,
-            mutants=(Mutant(name="SGD's", statement=_AT_FIRST.with_(entry=-eta * g)), *broken(_AT_FIRST, "entry")),
+            name="the first step, eps 0", statement=_AT_FIRST, checks=_ADAM_CHECKS, mutants=broken(_AT_FIRST, "entry")
         ),
         Part(
             name="at each step",
@@ -228,11 +174,7 @@ _S1_31 = claim(
     uses=("S1-01", "S1-30"),
     statement=_ADAM,
     checks=loss_change_checks("adam"),
-    mutants=(
-        *broken(_ADAM),
-        Mutant(name="the 2-norm", statement=_ADAM.with_(change=-eta * norm_g)),
-        Mutant(name="SGD's", statement=_ADAM.with_(change=-eta * norm_g**2)),
-    ),
+    mutants=broken(_ADAM),
 )
 
 
@@ -242,11 +184,9 @@ _S1_32 = constraint(
     "S1-32",
     "adam",
     "lambda/alpha = 1/(2N)",
-    1 / TWO_N,
     f"{_SECTION}, second paragraph",
     r"the gradient should be scaled down to $1/(2N)$ of its original value, i.e., we should have "
     r"$\lambda/\alpha=1/(2N)$.",
-    TWO_N**-HALF,
 )
 
 _S1_33 = solution(
@@ -270,34 +210,39 @@ _S1_35 = solution(
 
 # ---------------------------------------------------------------- S1-34, S1-37: steps and loss changes of the summary
 
-_MAPS: Mapping[str, tuple[Expr, Expr]] = {
-    "sgd": (-eta * g, -eta * norm_g**2),
-    "adam": (-eta * sign_g, -eta * l1_g),
-    "lamb": (-eta * norm_theta * sign_g, -eta * norm_theta * l1_g),
+_MAP_TEXTS = {
+    "sgd": ("-eta*g", "-eta*||g||^2"),
+    "adam": ("-eta*sign(g)", "-eta*||g||_1"),
+    "lamb": ("-eta*||theta||*sign(g)", "-eta*||theta||*||g||_1"),
 }
+_MAPS = {name: tuple(map(read_update, texts)) for name, texts in _MAP_TEXTS.items()}
 """(Delta theta, Delta L) of his summary."""
 
 
-def _published_step(optimizer: str, s: Values) -> list[bool | None]:
-    from theory.optimizers import optimizer as published
-
-    known = published(optimizer)
-    pairs = ((s["step"], known.update_text), (s["loss"], known.loss_change_text))
-    return [bool((printed / read_update(text)).cancel() == 1) for printed, text in pairs]
+def _cells(columns: tuple[str, str], texts: Mapping[str, tuple[str, str]], *optimizers: str) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
+        for name in optimizers
+        for column, text in zip(columns, texts[name], strict=True)
+    )
 
 
 def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
     step, loss = _MAPS[optimizer]
     statement = Values.of(step=step, loss=loss)
+
+    def published_map(s: Values) -> list[bool | None]:
+        from theory.optimizers import optimizer as published
+
+        known = published(optimizer)
+        pairs = ((s["step"], known.update_text), (s["loss"], known.loss_change_text))
+        return [bool((printed / read_update(text)).cancel() == 1) for printed, text in pairs]
+
     return Part(
         name=name,
         statement=statement,
         checks=(
-            check(
-                Route.PROOF,
-                f"the published update map of {optimizer}, reduced symbolically",
-                lambda s: _published_step(optimizer, s),
-            ),
+            check(Route.PROOF, f"the published update map of {optimizer}, reduced symbolically", published_map),
             check(
                 Route.NUMERIC,
                 f"one first step of {optimizer} on a matrix of six entries, exactly",
@@ -305,10 +250,7 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
                 is_direct=True,
             ),
         ),
-        mutants=(
-            Mutant(name="the other norm in the loss", statement=statement.with_(loss=-eta * norm_theta * norm_g)),
-            *broken(statement),
-        ),
+        mutants=broken(statement),
         **rest,
     )
 
@@ -323,7 +265,6 @@ def _degrees_by_map(s: Values) -> list[bool | None]:
 
 @check(Route.NUMERIC, "degrees of the printed map at six entries", is_direct=True)
 def _degrees_by_hand(s: Values) -> list[bool | None]:
-    """The printed step at a gradient, then at a parameter, three times as large."""
     step, three = _MAPS["lamb"][0], Integer(3)
     answers: list[bool | None] = []
     for name, times_g, times_p in (("gradient", three, S.One), ("parameter", S.One, three)):
@@ -361,61 +302,43 @@ _S1_34 = Claim(
         Part(
             name="as magnitudes in N",
             statement=_DEGREES,
-            checks=(
-                _degrees_by_map,
-                _degrees_by_hand,
-            ),
+            checks=(_degrees_by_map, _degrees_by_hand),
             mutants=(
                 Mutant(name="Adam's degrees", statement=_DEGREES.with_(parameter=0)),
                 Mutant(name="LARS without a sign", statement=_DEGREES.with_(gradient=1)),
             ),
         ),
     ),
-    cells=tuple(
-        Cell(table="su-optimizers", where=(("optimizer", "lamb"),), column=column, printed=text)
-        for column, text in (("update", "-eta*||theta||*sign(g)"), ("loss_change", "-eta*||theta||*||g||_1"))
-    ),
+    cells=_cells(("update", "loss_change"), _MAP_TEXTS, "lamb"),
     finding=Finding("Su: LAMB's step has ||theta||/sqrt(n) for a matrix of n entries, not ||theta||", rank=80),
 )
-
-
-def _in_family(optimizer: str) -> Check:
-    """alpha and lambda put into the derived family: the update is 1 for every N."""
-
-    def decide(s: Values) -> list[bool | None]:
-        put = side("post", optimizer).family.lhs.xreplace({alpha: s["alpha"], lam: s["lam"]})
-        return [algebra.equal(put, S.One)]
-
-    text = f"put into the derived condition that the post-norm update under {optimizer} is 1 for every N"
-    return check(Route.PROOF, text, decide, steps=why("post", optimizer))
-
-
-def _meets_target(optimizer: str) -> Check:
-    """His own condition, and that 2N branches then sum to one: g^2 under SGD, |g| under Adam, |theta||g| under LAMB."""
-    power = 2 if optimizer == "sgd" else 1
-
-    def decide(s: Values) -> list[bool | None]:
-        own = size(optimizer, s["alpha"], s["lam"])
-        return [algebra.equal(own, TARGETS[optimizer]), algebra.equal(TWO_N * own**power, S.One)]
-
-    return check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", decide, is_direct=True)
 
 
 def _row(optimizer: str) -> Part:
     weight, gain = TABLE[optimizer]
     statement = Values.of(alpha=weight, lam=gain)
+
+    def put_in(s: Values) -> list[bool | None]:
+        family = side("post", optimizer).family
+        return [algebra.equal(family.lhs.xreplace({alpha: s["alpha"], lam: s["lam"]}), S.One)]
+
+    def meets_target(s: Values) -> list[bool | None]:
+        """His own condition; and 2N branches sum to one: g^2 under SGD, |g| under Adam, |theta||g| under LAMB."""
+        own, power = size(optimizer, s["alpha"], s["lam"]), 2 if optimizer == "sgd" else 1
+        return [algebra.equal(own, TARGETS[optimizer]), algebra.equal(TWO_N * own**power, S.One)]
+
+    family = f"put into the derived condition that the post-norm update under {optimizer} is 1 for every N"
     return Part(
         name=f"{optimizer}: alpha, lambda and the row's condition",
         statement=statement,
-        checks=(_in_family(optimizer), _meets_target(optimizer)),
-        mutants=(
-            Mutant(name="lambda off by a quarter power", statement=statement.with_(lam=gain * TWO_N**QUARTER)),
-            *broken(statement),
+        checks=(
+            check(Route.PROOF, family, put_in, steps=why("post", optimizer)),
+            check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", meets_target, is_direct=True),
         ),
+        mutants=broken(statement),
     )
 
 
-_MAP_TEXT = {"sgd": ("-eta*g", "-eta*||g||^2"), "adam": ("-eta*sign(g)", "-eta*||g||_1")}
 _S1_37 = Claim(
     id="S1-37",
     kind=Kind.STEP,
@@ -429,16 +352,8 @@ _S1_37 = Claim(
         _map_part("adam", "adam: the step and the loss change, first step, eps 0"),
     ),
     cells=(
-        *(
-            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
-            for name, texts in TABLE_TEXTS.items()
-            for column, text in zip(("alpha", "lambda"), texts, strict=True)
-        ),
-        *(
-            Cell(table="su-optimizers", where=(("optimizer", name),), column=column, printed=text)
-            for name, texts in _MAP_TEXT.items()
-            for column, text in zip(("update", "loss_change"), texts, strict=True)
-        ),
+        *_cells(("alpha", "lambda"), TABLE_TEXTS, *OPTIMIZERS),
+        *_cells(("update", "loss_change"), _MAP_TEXTS, "sgd", "adam"),
     ),
 )
 
@@ -448,36 +363,12 @@ _S1_37 = Claim(
 
 @check(Route.PROOF, "||Delta theta||/||theta|| of the published map on a matrix of symbols")
 def _relative_by_map(s: Values) -> list[bool | None]:
-    from sympy import Matrix, symbols
-
     from theory.optimizers import frobenius
     from theory.optimizers import optimizer as published
 
     grad, theta = (Matrix(1, 3, symbols(f"{name}1:4", real=True, nonzero=True)) for name in ("g", "p"))
     relative = frobenius(published("lamb").update(grad, theta)) ** 2 / frobenius(theta) ** 2
     return [simplify(relative / s["relative"].subs(n, Integer(3)) ** 2) == 1]
-
-
-@cache
-def _relative_steps() -> tuple[float, ...]:
-    """||Delta theta||/||theta||/eta by step and matrix: LAMB with weight decay on DeepNorm FFNs of several gains."""
-    from sims.model import ModelConfig, SublayerConfig, Transformer
-    from sims.optim import make
-
-    rate, ratios = 2.0**-7, []
-    for weight, gain in ((1.0, 1.0), (3.0, 0.1), (0.2, 5.0)):
-        sublayer = SublayerConfig(kind="ffn", residual_weight=weight, gains={"fc1": gain, "fc2": gain})
-        model = Transformer(ModelConfig(encoder=(sublayer,) * 3, d_model=16, ffn_ratio=1, activation="gelu"), seed=36)
-        optimizer = make("lamb", model.parameters(), rate, weight_decay=0.01)
-        x, target = normal(rng(36), 2, 1, 8, 16)
-        for _ in range(4):
-            before = [theta.detach().clone() for theta in model.parameters()]
-            optimizer.zero_grad()
-            (model(x[None]) - target).square().mean().backward()
-            optimizer.step()
-            moved = zip(model.parameters(), before, strict=True)
-            ratios += [float((theta.detach() - old).norm() / old.norm()) / rate for theta, old in moved]
-    return tuple(ratios)
 
 
 @check(
@@ -490,8 +381,25 @@ def _relative_steps() -> tuple[float, ...]:
     is_direct=True,
 )
 def _relative_measured(s: Values) -> list[bool | None]:
-    printed = float(s["relative"].subs({eta: 1, n: 256}))
-    return [abs(ratio / printed - 1) < ROUNDING for ratio in _relative_steps()]
+    from sims.model import ModelConfig, SublayerConfig, Transformer
+    from sims.optim import make
+
+    printed, rate = float(s["relative"].subs({eta: 1, n: 256})), 2.0**-7
+    answers: list[bool | None] = []
+    for weight, gain in ((1.0, 1.0), (3.0, 0.1), (0.2, 5.0)):
+        sublayer = SublayerConfig(kind="ffn", residual_weight=weight, gains={"fc1": gain, "fc2": gain})
+        model = Transformer(ModelConfig(encoder=(sublayer,) * 3, d_model=16, ffn_ratio=1, activation="gelu"), seed=36)
+        optimizer = make("lamb", model.parameters(), rate, weight_decay=0.01)
+        x, target = normal(default_rng(36), 2, 1, 8, 16)
+        for _ in range(4):
+            before = [theta.detach().clone() for theta in model.parameters()]
+            optimizer.zero_grad()
+            (model(x[None]) - target).square().mean().backward()
+            optimizer.step()
+            for theta, old in zip(model.parameters(), before, strict=True):
+                ratio = float((theta.detach() - old).norm() / old.norm()) / rate
+                answers.append(abs(ratio / printed - 1) < ROUNDING)
+    return answers
 
 
 _RELATIVE = Values.of(relative=eta)
@@ -503,32 +411,12 @@ _S1_36 = claim(
     r"change regardless of how $\alpha, \lambda$ are adjusted.",
     summary="under LAMB the relative update of every matrix is eta, whatever alpha and lambda are",
     statement=_RELATIVE,
-    checks=(
-        _relative_by_map,
-        _relative_measured,
-    ),
-    mutants=(
-        *broken(_RELATIVE),
-        Mutant(name="as its printed step would have it", statement=_RELATIVE.with_(relative=eta * sqrt(n))),
-    ),
+    checks=(_relative_by_map, _relative_measured),
+    mutants=broken(_RELATIVE),
 )
 
 
 # ---------------------------------------------------------------- S1-49
-
-
-def _under_adam(scheme: str) -> Part:
-    statement = Growth(scheme=scheme, optimizer="adam", order=L**HALF)
-    return Part(
-        name=f"not universal: the update of {scheme} under Adam, relu",
-        statement=statement,
-        checks=(*GROWTH, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
-        mutants=(
-            Mutant(name="flat, as under SGD", statement=statement.with_(order=S.One)),
-            Mutant(name="as L", statement=statement.with_(order=L)),
-            Mutant(name="Adam's own row", statement=statement.with_(scheme="su-adam")),
-        ),
-    )
 
 
 _S1_49 = Claim(
@@ -539,8 +427,13 @@ _S1_49 = Claim(
     "but theoretically, they are not completely universal.",
     summary="gains derived for SGD work reasonably well on Adam, but are not universal: the update is Theta(L^(1/2))",
     parts=(
-        _under_adam("su-sgd"),
-        _under_adam("deepnorm"),
+        *(
+            growth_by_four(
+                f"not universal: the update of {scheme} under Adam, relu",
+                Growth(scheme=scheme, optimizer="adam", order=L**HALF),
+            )
+            for scheme in ("su-sgd", "deepnorm")
+        ),
         Part(
             name="that it works reasonably well on Adam",
             statement=Growth(scheme="deepnorm", optimizer="adam", order=L**HALF),

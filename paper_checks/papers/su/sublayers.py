@@ -1,8 +1,8 @@
 """The article's two sublayers with every matrix W = lambda U: their letters, plain torch, and the derivatives of z.
 
 z is what the norm reads: x + lambda_1 lambda_2 phi(x U_1) U_2/alpha, or the same with attention and lambda_v lambda_o.
-Random numbers come from numpy, whose generators give the same numbers on every machine. Torch is imported where it is
-used: the command line must not wait for it.
+Random numbers come from numpy's ``default_rng``, which gives the same ones on every machine. Torch is imported where it
+is used: the command line must not wait for it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from numpy.random import default_rng
 from sympy import Expr
 
-from paper_checks.claims.claim import Mutant, Part, Route
+from paper_checks.claims.broken import broken
+from paper_checks.claims.claim import Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import check
 from paper_checks.routes.intervals import interval
 from theory.symbols import residual_weight as alpha
 from theory.symbols import scratch
-
-if TYPE_CHECKING:
-    from sims.model import ModelConfig
-    from sims.update import Task
 
 lam1, lam2, lam_q, lam_k, lam_v, lam_o = (
     scratch(f"lambda_{name}", positive=True) for name in ("1", "2", "q", "k", "v", "o")
@@ -47,12 +45,6 @@ def contains(samples: Sequence[float], value: float) -> bool:
 # ---------------------------------------------------------------- plain torch
 
 
-def rng(seed: int) -> Any:
-    import numpy as np
-
-    return np.random.default_rng(seed)
-
-
 def normal(generator: Any, *shape: int) -> Any:
     """A tensor of independent N(0, 1), float64."""
     import torch
@@ -63,22 +55,6 @@ def normal(generator: Any, *shape: int) -> Any:
 def gaussian(generator: Any, count: int, width: int) -> Any:
     """``count`` square matrices of variance 1/width."""
     return normal(generator, count, width, width) / math.sqrt(width)
-
-
-def orthogonal(generator: Any, count: int, width: int) -> Any:
-    """``count`` orthogonal matrices, uniform: the Q of a Gaussian matrix, with the signs of R's diagonal."""
-    import torch
-
-    q, r = torch.linalg.qr(normal(generator, count, width, width))
-    return q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
-
-
-def derivative(function: Callable[..., Any], at: tuple[Any, ...], along: tuple[Any, ...]) -> tuple[Any, Any]:
-    """A function's value, and its forward-mode derivative along a direction."""
-    import torch
-
-    value, moved, *_ = torch.func.jvp(function, at, along)
-    return value, moved
 
 
 def phi(name: str) -> Callable[[Any], Any]:
@@ -103,37 +79,21 @@ def attention(x: Any, q: Any, k: Any, v: Any, o: Any) -> Any:
     return (x @ q @ (x @ k).transpose(-1, -2)).softmax(-1) @ x @ v @ o
 
 
-# ---------------------------------------------------------------- whole networks
-
-
-def measured(config: ModelConfig, task: Task, optimizers: Sequence[str], num_seeds: int) -> dict[str, list[float]]:
-    """By optimizer/role, such as adam/q or adam/update: the update of each of so many networks, by ``sims.measure``."""
-    from sims.measure import Question, collect
-
-    return collect(Question(config=config, task=task, optimizers=tuple(optimizers)), range(num_seeds))
-
-
 # ---------------------------------------------------------------- derivatives of z
 
 _SETTINGS = ((1.0, 1.0, 1.0), (0.3, 2.0, 1.0), (1.7, 0.2, 0.5), (0.01, 30.0, 4.0))
 """(first lambda, second lambda, alpha)."""
 
 
-class Derivatives(NamedTuple):
-    """At one setting: dz/dlambda and, behind a LayerNorm, dL/dlambda of both matrices; the branch at gains 1."""
-
-    setting: tuple[float, float, float]
-    of_z: tuple[Any, Any]
-    of_loss: tuple[float, float]
-    branch: Any
-
-
 @cache
-def derivatives(kind: str) -> tuple[Derivatives, ...]:
-    """By autograd, of an FFN with that activation or of attention's value path."""
+def derivatives(kind: str) -> tuple[tuple[tuple[float, ...], Any, Any, Any], ...]:
+    """(setting, dz/dlambda, dL/dlambda behind a LayerNorm, the branch at gains 1), both lambdas last, by autograd.
+
+    kind: attention's value path, or an FFN with that activation.
+    """
     import torch
 
-    generator = rng(14)
+    generator = default_rng(14)
     x, head, skip = (normal(generator, 5, 12) for _ in range(3))
     q, k, first, second = gaussian(generator, 4, 12)
     x = layer_norm(x)
@@ -149,11 +109,9 @@ def derivatives(kind: str) -> tuple[Derivatives, ...]:
         def z(gains: Any, weight: float = setting[2]) -> Any:
             return skip + branch(gains) / weight
 
-        jacobian: Any = torch.autograd.functional.jacobian(z, lams)
+        jacobian = torch.autograd.functional.jacobian(z, lams)
         (by_lambda,) = torch.autograd.grad((head * layer_norm(z(lams))).sum(), lams)
-        one, two = by_lambda.tolist()
-        unit = branch(torch.ones(2, dtype=x.dtype))
-        rows.append(Derivatives(setting, (jacobian[..., 0], jacobian[..., 1]), (one, two), unit))
+        rows.append((setting, jacobian, by_lambda, branch(torch.ones(2, dtype=x.dtype))))
     return tuple(rows)
 
 
@@ -162,22 +120,21 @@ def derivatives_part(name: str, kind: str, letters: tuple[Expr, Expr]) -> Part:
     statement = Values.of(
         **{f"dz_d{letter}": other / alpha for letter, other in zip(letters, reversed(letters), strict=True)}
     )
-    first, second = (name for name, _ in statement)
 
     def by_product(s: Values) -> list[bool | None]:
-        x, unit = scratch("x", real=True), scratch("V", real=True)
-        z = x + letters[0] * letters[1] * unit / alpha
+        branch = scratch("V", real=True)
+        z = letters[0] * letters[1] * branch / alpha
         pairs = zip(letters, s, strict=True)
-        return [bool((z.diff(letter) - printed * unit).expand() == 0) for letter, (_, printed) in pairs]
+        return [bool((z.diff(letter) - printed * branch).expand() == 0) for letter, (_, printed) in pairs]
 
     def by_autograd(s: Values) -> list[bool | None]:
         import torch
 
         answers: list[bool | None] = []
-        for row in derivatives(kind):
-            at = dict(zip((*letters, alpha), row.setting, strict=True))
-            for (_, printed), jacobian in zip(s, row.of_z, strict=True):
-                answers.append(torch.allclose(jacobian, float(printed.subs(at)) * row.branch, rtol=ROUNDING))
+        for setting, of_z, _, branch in derivatives(kind):
+            at = dict(zip((*letters, alpha), setting, strict=True))
+            for (_, printed), jacobian in zip(s, of_z.unbind(-1), strict=True):
+                answers.append(torch.allclose(jacobian, float(printed.subs(at)) * branch, rtol=ROUNDING))
         return answers
 
     return Part(
@@ -189,9 +146,5 @@ def derivatives_part(name: str, kind: str, letters: tuple[Expr, Expr]) -> Part:
                 Route.MEASURED, f"autograd through {kind} with W = lambda U, four settings", by_autograd, is_direct=True
             ),
         ),
-        mutants=(
-            Mutant(name="swapped", statement=statement.with_(**{first: statement[second], second: statement[first]})),
-            Mutant(name="no alpha", statement=statement.with_(**{first: letters[1]})),
-            Mutant(name="both", statement=statement.with_(**{second: letters[0] * letters[1] / alpha})),
-        ),
+        mutants=broken(statement),
     )
