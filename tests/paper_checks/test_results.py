@@ -11,11 +11,7 @@ from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
 from paper_checks.papers.registry import claims
 from paper_checks.papers.slides.experiments import MEAN_CHECKS
-from paper_checks.routes.contests import (
-    Wins,
-    best,
-    wins,
-)
+from paper_checks.routes.contests import Wins, best, wins
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count
 from paper_checks.routes.result_tables import AVERAGE, Table
 from paper_checks.verify.document import say
@@ -141,11 +137,7 @@ def test_averages_are_rounded_half_up() -> None:
         numbers = MEAN_CHECKS[0].run(average).numbers
         if numbers["half up"] != numbers["half even"]:
             ties[id_] = (numbers["mean"], average["mean"])
-    assert ties == {
-        "S3-20": ("64.05", "64.1"),
-        "S3-25": ("60.45", "60.5"),
-        "S3-27": ("62.85", "62.9"),
-    }
+    assert ties == {"S3-20": ("64.05", "64.1"), "S3-25": ("60.45", "60.5"), "S3-27": ("62.85", "62.9")}
 
 
 def test_a_tie_is_no_win_and_rounding_does_not_decide_it() -> None:

@@ -196,12 +196,7 @@ _S2_13 = Claim(
             Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L), is_upper=True),
             KAPPA,
         ),
-        inequality(
-            "uneven gains, relu, LayerNorm",
-            _SUB,
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
-        ),
+        inequality("uneven gains, relu, LayerNorm", _SUB, expected=_REFUTED, condition=_THEN_AS_RMS),
         inequality(
             "uneven gains, relu, RMSNorm",
             _SUB.with_(norm_kind="rmsnorm"),
@@ -211,10 +206,7 @@ _S2_13 = Claim(
             more=_late,
         ),
         inequality(
-            "uneven gains, gelu, LayerNorm",
-            _SUB.with_(activation="gelu"),
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
+            "uneven gains, gelu, LayerNorm", _SUB.with_(activation="gelu"), expected=_REFUTED, condition=_THEN_AS_RMS
         ),
         inequality(
             "uneven gains, gelu, RMSNorm",
@@ -391,11 +383,7 @@ _S2_12 = Claim(
         Part(
             name="as printed",
             statement=_VERIFIED,
-            checks=(
-                _as_admin,
-                _as_bracket,
-                GROWTH[0],
-            ),
+            checks=(_as_admin, _as_bracket, GROWTH[0]),
             mutants=(
                 Mutant(name="N", statement=_VERIFIED.with_(order=L)),
                 Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),

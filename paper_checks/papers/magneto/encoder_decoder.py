@@ -56,10 +56,7 @@ def _place_in_figure(s: Values) -> list[bool | None]:
 _PLACE = Part(
     name="the cross-attention's index, l % 3 = 1",
     statement=_FIRST,
-    checks=(
-        _place_by_theory,
-        _place_in_figure,
-    ),
+    checks=(_place_by_theory, _place_in_figure),
     mutants=(Mutant(name="the feed-forward network", statement=_FIRST.with_(remainder=0)),),
     misprint=Amendment(
         statement=_FIRST.with_(remainder=2),
@@ -129,10 +126,7 @@ def _coupling_by_theory(s: Values) -> list[bool | None]:
 _OWN_INIT = Part(
     name="the coupling where the initialisation leaves cross-attentions unscaled",
     statement=_WITHIN,
-    checks=(
-        _coupling_added_up,
-        _coupling_by_theory,
-    ),
+    checks=(_coupling_added_up, _coupling_by_theory),
     mutants=(
         Mutant(name="half of it", statement=_WITHIN.with_(bound=_WITHIN["bound"] / 2)),
         Mutant(name="1/2, its limit", statement=_WITHIN.with_(bound=S.Half)),
@@ -227,9 +221,7 @@ def _exact(s: Values) -> Answers:
         found = search(cases, holds, max_examples=25)
         failing, number = found.found, number + found.num_effective
     return Answers(
-        holds=[failing is None],
-        num_effective=number,
-        counterexample=None if failing is None else _shown(s, *failing),
+        holds=[failing is None], num_effective=number, counterexample=None if failing is None else _shown(s, *failing)
     )
 
 
@@ -456,12 +448,7 @@ _S2_18 = Claim(
     parts=(
         _PLACE,
         _OWN_INIT,
-        _bound_part(
-            "the bound, equal gains, relu, RMSNorm",
-            _ANY.with_(gains=_EQUAL),
-            _for_all_sizes,
-            _MEASURED,
-        ),
+        _bound_part("the bound, equal gains, relu, RMSNorm", _ANY.with_(gains=_EQUAL), _for_all_sizes, _MEASURED),
         _bound_part(
             "the bound, equal gains, relu, LayerNorm (the paper's sublayer)",
             _ANY.with_(gains=_EQUAL, norm_kind="layernorm"),

@@ -168,11 +168,7 @@ _S2_22 = claim(
     "Encoder-Decoder NMT/BART Post-LN\nSpeech Encoder T-T Pre-LN\nMultimodal Encoder BEiT-3 Pre-LN",
     summary="ViT, BEiT, GPT, T-T and BEiT-3 use Pre-LN, BERT, NMT and BART Post-LN",
     statement=_NORMS,
-    checks=(
-        _said_elsewhere,
-        _as_released,
-        _among_baselines,
-    ),
+    checks=(_said_elsewhere, _as_released, _among_baselines),
     mutants=(
         Mutant(name="GPT Post-LN", statement=_NORMS.with_(GPT="Post-LN")),
         Mutant(name="NMT Pre-LN", statement=_NORMS.with_(NMT="Pre-LN")),

@@ -528,10 +528,7 @@ def conclusions(id_: str) -> tuple[Part, ...]:
             "the true update, relu, LayerNorm (the paper's sublayer)",
             _REAL,
             f"{_EXACTLY}; kappa = pi/(pi - 1). At the other gains 1 for no l; {_REVERSED}",
-            (
-                _REAL.with_(word="larger"),
-                "larger, whichever sublayer explodes, at the other gains 1, for every N >= 1",
-            ),
+            (_REAL.with_(word="larger"), "larger, whichever sublayer explodes, at the other gains 1, for every N >= 1"),
         ),
         comparison(
             id_,

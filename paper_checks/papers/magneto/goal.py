@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, log, pi, together
 
-from paper_checks.claims.claim import (
-    Amendment,
-    Claim,
-    Kind,
-    Mutant,
-    Part,
-    Route,
-    Verdict,
-    number,
-    told,
-)
+from paper_checks.claims.claim import Amendment, Claim, Kind, Mutant, Part, Route, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.initialization import PLAIN
 from paper_checks.papers.magneto.theorems import bracket_value
@@ -242,10 +232,7 @@ def _alternating_by_theory(s: Values) -> list[bool | None]:
 _MODEL = Part(
     name="what is derived, the model: attention over one token and an FFN in turn (relu, LayerNorm)",
     statement=_FLAT_MODEL,
-    checks=(
-        _alternating_by_theory,
-        _alternating_summed,
-    ),
+    checks=(_alternating_by_theory, _alternating_summed),
     mutants=(
         Mutant(name="1/log L", statement=_FLAT_MODEL.with_(order=1 / log(L))),
         Mutant(
@@ -287,9 +274,7 @@ _S2_24 = Claim(
         ),
         _MODEL,
         growth_part(
-            "the same, FFN sublayers alone, RMSNorm, relu",
-            replace(_FLAT, norm_kind="rmsnorm"),
-            wrong=1 / log(L),
+            "the same, FFN sublayers alone, RMSNorm, relu", replace(_FLAT, norm_kind="rmsnorm"), wrong=1 / log(L)
         ),
         REAL_MODEL,
         REAL_RMS,

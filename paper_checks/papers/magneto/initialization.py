@@ -89,11 +89,7 @@ _S2_06 = claim(
     quote="the i-th row, j-th column entry of Wl,2satisfies that:\nWl,2\nij vN(0,v2\nl\nd)(9)",
     summary="W^{l,2}_ij ~ N(0, v_l^2/d), which is Xavier normal of gain v_l for a square d x d matrix",
     statement=NINE,
-    checks=(
-        _xavier,
-        _drawn,
-        _in_stack,
-    ),
+    checks=(_xavier, _drawn, _in_stack),
     mutants=(
         *broken(NINE, "variance"),
         Mutant(name="an FFN four times as wide", statement=NINE.with_(fan_in=4 * d)),
@@ -175,10 +171,7 @@ _S2_07 = claim(
     quote="is the label of\nx\n, which is a one-hot vector\nwith a single entry as 1 and all the others as 0.",
     summary="dF = ||gamma^T (F(x, theta*) - F(x, theta))||, gamma one-hot: how far the label's logit moves",
     statement=_UPDATE,
-    checks=(
-        _norm_is_logit,
-        _step_of_network,
-    ),
+    checks=(_norm_is_logit, _step_of_network),
     mutants=(
         Mutant(name="smoothed labels", statement=_UPDATE.with_(at_label=Rational(9, 10), elsewhere=Rational(1, 30))),
         Mutant(name="all ones", statement=_UPDATE.with_(elsewhere=1)),
@@ -293,10 +286,7 @@ _S2_15 = claim(
     quote="xl=xl1+Wl,2LN(φ(Wl,1LN(xl1))) (11)",
     summary="phi homogeneous: F does not see w_l -> c w_l, and dF/dW^{l,1} is orthogonal to W^{l,1} and goes as 1/c",
     statement=_LAW,
-    checks=(
-        _by_autograd,
-        _by_mean_field,
-    ),
+    checks=(_by_autograd, _by_mean_field),
     mutants=(
         Mutant(name="gelu, not homogeneous", statement=_LAW.with_(activation="gelu")),
         Mutant(name="no inner norm", statement=_LAW.with_(placement="pre")),

@@ -305,11 +305,7 @@ _S2_09 = claim(
     quote="Fpre ηd(PL\nl=1 v2\nl+w2\nl\nPL\nn=1 v2\nnw2\nn",
     summary="bound (10) factorises, B(cv, cw) = c^(-2) B(v, w), B(v, w) = B(w, v)",
     statement=_PRE,
-    checks=(
-        form_proof(PRE_FACTORISED, is_symmetric=True),
-        homogeneity(is_symmetric=True),
-        equals_derived("pre-ln"),
-    ),
+    checks=(form_proof(PRE_FACTORISED, is_symmetric=True), homogeneity(is_symmetric=True), equals_derived("pre-ln")),
     mutants=(
         Mutant(name="degree -1", statement=_PRE.with_(degree=-1)),
         Mutant(name="v_k in place of v_k w_k", statement=_PRE.with_(bound=PRE_BOUND.replace(w[k], S.One))),
@@ -346,11 +342,7 @@ _S2_14 = claim(
     quote="Fsub ηd(PL\nl=1(1 + v2\nl\nw2\nl\n)",
     summary="bound (12) has w_l only in v_l/w_l, as sum(1 + v_l^2/w_l^2) times a function of v; B(cv, cw) = c^(-2) B",
     statement=_SUB,
-    checks=(
-        form_proof(SUB_FACTORISED, is_symmetric=False),
-        homogeneity(is_symmetric=False),
-        equals_derived("sub-ln"),
-    ),
+    checks=(form_proof(SUB_FACTORISED, is_symmetric=False), homogeneity(is_symmetric=False), equals_derived("sub-ln")),
     mutants=(
         Mutant(name="degree 0", statement=_SUB.with_(degree=0)),
         Mutant(name="w_l in the ratio of k", statement=_SUB.with_(bound=SUB_BOUND.replace(v[k], v[k] * w[k]))),

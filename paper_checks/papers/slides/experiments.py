@@ -42,10 +42,7 @@ _GPT = (ZERO_SHOT, FOUR_SHOT)
 
 def _rounded(mean: Decimal, printed: str) -> dict[str, str]:
     step = Decimal(1).scaleb(-len(printed.partition(".")[2]))
-    return {
-        "half up": str(mean.quantize(step, ROUND_HALF_UP)),
-        "half even": str(mean.quantize(step, ROUND_HALF_EVEN)),
-    }
+    return {"half up": str(mean.quantize(step, ROUND_HALF_UP)), "half even": str(mean.quantize(step, ROUND_HALF_EVEN))}
 
 
 def _mean_of(scores: Sequence[Decimal]) -> Decimal:
@@ -93,10 +90,7 @@ def _attainable(s: Values) -> Answers:
     )
 
 
-MEAN_CHECKS = (
-    _exactly,
-    _attainable,
-)
+MEAN_CHECKS = (_exactly, _attainable)
 
 
 def _choices() -> dict[tuple[str, ...], bool]:
@@ -199,8 +193,7 @@ _S3_39 = Claim(
                     statement=_SCORES.with_printed("18L speech Dev-Clean", OURS, "3.97"),
                 ),
                 Mutant(
-                    name="the second best average bold, too",
-                    statement=_SCORES.with_flipped("48L four-shot Avg.", OURS),
+                    name="the second best average bold, too", statement=_SCORES.with_flipped("48L four-shot Avg.", OURS)
                 ),
             ),
         ),
@@ -455,11 +448,7 @@ _S3_44 = Claim(
     parts=(
         _all_columns("S3-44", "all ten cells", VISION, 0, 4, 9),
         _gains(
-            "the differences",
-            VISION,
-            ("12L", "ImageNet", "0.4"),
-            ("24L", "ImageNet", "0.6"),
-            ("12L", "ADE20k", "0.8"),
+            "the differences", VISION, ("12L", "ImageNet", "0.4"), ("24L", "ImageNet", "0.6"), ("12L", "ADE20k", "0.8")
         ),
     ),
 )
@@ -522,10 +511,7 @@ _S3_45 = Claim(
         Part(
             name="over 6% in each of the four cells at 18 layers",
             statement=_OVER_SIX,
-            checks=(
-                _by_quotient,
-                _by_product,
-            ),
+            checks=(_by_quotient, _by_product),
             mutants=(
                 Mutant(name="over 6.5%", statement=_OVER_SIX.with_(percent="6.5")),
                 Mutant(name="36 layers", statement=_OVER_SIX.with_(**_reductions("36L"))),
@@ -602,10 +588,7 @@ _S3_47 = claim(
     summary="zero-shot and four-shot averages rise from 24 to 48 to 72 layers for each model",
     uses=tuple(f"S3-{number}" for number in range(15, 33)),
     statement=_DEPTHS,
-    checks=(
-        _rising,
-        _rising_whatever_was_rounded,
-    ),
+    checks=(_rising, _rising_whatever_was_rounded),
     mutants=(
         Mutant(
             name="Magneto, 48 and 72 layers swapped",
@@ -667,16 +650,4 @@ _S3_48 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (
-    *_AVERAGES,
-    _S3_39,
-    _S3_40,
-    _S3_41,
-    _S3_42,
-    _S3_43,
-    _S3_44,
-    _S3_45,
-    _S3_46,
-    _S3_47,
-    _S3_48,
-)
+CLAIMS: tuple[Claim, ...] = (*_AVERAGES, _S3_39, _S3_40, _S3_41, _S3_42, _S3_43, _S3_44, _S3_45, _S3_46, _S3_47, _S3_48)

@@ -128,10 +128,7 @@ _S3_04 = Claim(
         Part(
             name="the definition is the paper's: the change of the label's logit",
             statement=_UPDATE,
-            checks=(
-                _is_label_logit,
-                _is_label_logit_at_rationals,
-            ),
+            checks=(_is_label_logit, _is_label_logit_at_rationals),
             mutants=(
                 Mutant(name="the change of all logits", statement=Values.of(update=_length(_MOVED))),
                 Mutant(name="with its sign", statement=Values.of(update=_READ)),
@@ -304,10 +301,7 @@ _S3_07 = claim(
     summary="W^{l,2}_ij ~ N(0, v^2/d), W^{l,1}_ij ~ N(0, w^2/d)",
     uses=("S2-06",),
     statement=_VARIANCES,
-    checks=(
-        _as_in_paper,
-        _letters_of_theorems,
-    ),
+    checks=(_as_in_paper, _letters_of_theorems),
     mutants=(
         Mutant(name="v and w swapped", statement=Values.of(W2=w[l] ** 2 / d, W1=v[l] / d)),
         Mutant(name="no square", statement=_INDEXED.with_(W1=w[l] / d)),
@@ -390,10 +384,7 @@ _S3_10 = Claim(
         Part(
             name="the printed bounds, at gains 1",
             statement=_ORDERS,
-            checks=(
-                _orders_derived,
-                _orders_summed,
-            ),
+            checks=(_orders_derived, _orders_summed),
             mutants=(
                 Mutant(name="Post log N", statement=_ORDERS.with_(post=log(N))),
                 Mutant(name="Sub N", statement=_ORDERS.with_(sub=N)),
@@ -422,8 +413,7 @@ _S3_10 = Claim(
         kernel_too(
             measured_too(
                 growth_part(
-                    "the true update, Sub, relu, RMSNorm",
-                    Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L)),
+                    "the true update, Sub, relu, RMSNorm", Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L))
                 )
             )
         ),
@@ -724,16 +714,4 @@ _S3_14 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (
-    _S3_04,
-    _S3_05,
-    _S3_06,
-    _S3_07,
-    _S3_08,
-    _S3_09,
-    _S3_10,
-    _S3_11,
-    _S3_12,
-    _S3_13,
-    _S3_14,
-)
+CLAIMS: tuple[Claim, ...] = (_S3_04, _S3_05, _S3_06, _S3_07, _S3_08, _S3_09, _S3_10, _S3_11, _S3_12, _S3_13, _S3_14)

@@ -95,10 +95,7 @@ _S3_01 = Claim(
         Part(
             name="the same code as in the paper's Figure 2",
             statement=_CODE,
-            checks=(
-                _same_characters,
-                _same_program,
-            ),
+            checks=(_same_characters, _same_program),
             mutants=(
                 Mutant(name="no inner norm", statement=_edited("fout(LN(fin(LN(x))))", "fout(fin(LN(x)))")),
                 Mutant(name="norm of the branch", statement=_edited("fout(LN(fin(LN(x))))", "LN(fout(fin(LN(x))))")),
@@ -181,10 +178,7 @@ _S3_03 = Claim(
         Part(
             name="the bound is lower than Post-LN's, gains 1",
             statement=_LOWER,
-            checks=(
-                _lower_by_theory,
-                _lower_summed,
-            ),
+            checks=(_lower_by_theory, _lower_summed),
             mutants=(
                 Mutant(name="as large", statement=_LOWER.with_(ratio=1)),
                 Mutant(name="1/L", statement=_LOWER.with_(ratio=1 / L)),

@@ -58,10 +58,7 @@ _S3_49 = Claim(
         Part(
             name="the slides' own numbers: printed bounds against printed rates (Pre and Sub have one order: no test)",
             statement=_BOUNDS,
-            checks=(
-                _rates_by_limits,
-                _rates_by_numbers,
-            ),
+            checks=(_rates_by_limits, _rates_by_numbers),
             mutants=(
                 Mutant(name="Post-LN at 2e-3", statement=_BOUNDS.with_(post_rate="2e-3")),
                 Mutant(name="Sub-LN of order N^2", statement=_BOUNDS.with_(sub=N**2)),
