@@ -5,6 +5,7 @@ The file that the paper's quotes come from is an extraction that lost roots, bar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,8 +22,19 @@ _INIT = "Section 3.2"
 _v, _w = gains_out[l], gains_in[l]
 
 
-PLAIN: dict[str, Any] = {"residual_weight": S.One, "branch_weight": S.One, "input_scale": S.One}
-"""The weights of a sublayer of Magneto, for ``theory.stack.transfer``."""
+def through_sublayer(
+    placement: str, moments: Sequence[Any], norm_kind: str = "layernorm", *, sqrt: Any = sqrt, **letters: Any
+) -> Any:
+    """What ``theory.stack.transfer`` says of a sublayer whose branch is added as it is.
+
+    moments: the fields of ``BranchMoments``. letters: the stream's second moment and the two gains.
+    """
+    from theory.stack import PLACEMENTS, BranchMoments, NormKind, transfer
+
+    weights = {"residual_weight": 1, "branch_weight": 1, "input_scale": 1}
+    return transfer(
+        PLACEMENTS[placement], NormKind(norm_kind), BranchMoments(*moments), sqrt=sqrt, **weights, **letters
+    )
 
 
 def same(first: Expr, second: Expr) -> bool:
@@ -34,8 +46,6 @@ def same(first: Expr, second: Expr) -> bool:
 
 NINE = Values.of(variance=_v**2 / d, kurtosis=3, fan_in=d, fan_out=d)
 """N(0, v_l^2/d): its variance, and the fourth moment over the variance squared; on a matrix of these fans."""
-_WIDTH = 192
-_Z = 5.0
 
 
 @check(Route.PROOF, "gain^2 * 2/(fan_in + fan_out) at gain v_l and fans d, d", is_direct=True)
@@ -49,15 +59,14 @@ def _xavier(s: Values) -> list[bool | None]:
     is_direct=True,
 )
 def _drawn(s: Values) -> list[bool | None]:
-    """Second moment and kurtosis within five standard errors of the printed ones, of torch's own draws."""
     out: list[bool | None] = []
     for gain in (Rational(1, 2), S.One, Integer(3)):
-        fans = [int(s[name].subs(d, _WIDTH)) for name in ("fan_in", "fan_out")]
+        fans = [int(s[name].subs(d, 192)) for name in ("fan_in", "fan_out")]
         second, kurtosis = _moments(float(gain), *fans)
         count = fans[0] * fans[1]
-        printed = float(s["variance"].subs({_v: gain, d: _WIDTH}))
-        out.append(abs(second / printed - 1) < _Z * (2 / count) ** 0.5)
-        out.append(abs(kurtosis - float(s["kurtosis"])) < _Z * (24 / count) ** 0.5)
+        printed = float(s["variance"].subs({_v: gain, d: 192}))
+        out.append(abs(second / printed - 1) < 5 * (2 / count) ** 0.5)
+        out.append(abs(kurtosis - float(s["kurtosis"])) < 5 * (24 / count) ** 0.5)
     return out
 
 
@@ -74,12 +83,8 @@ def _moments(gain: float, fan_in: int, fan_out: int) -> tuple[float, float]:
 
 @check(Route.MEANFIELD, "the branch's second moment in the stack: fan_in Var(W2) E h^2 = v_l^2 E h^2")
 def _in_stack(s: Values) -> list[bool | None]:
-    """The second moment of W2 h per coordinate is fan_in Var(W2) E h^2; the stack has it as v^2 E h^2."""
-    from theory.stack import SUB, BranchMoments, NormKind, transfer
-
-    ones = BranchMoments(*(S.One for _ in BranchMoments._fields))
-    found = transfer(SUB, NormKind.LAYERNORM, ones, stream=S.One, gain_in=_w, gain_out=_v, sqrt=sqrt, **PLAIN)
-    return [same(s["fan_in"] * s["variance"], found.increment)]
+    sublayer = through_sublayer("sub", [S.One] * 6, stream=S.One, gain_in=_w, gain_out=_v)
+    return [same(s["fan_in"] * s["variance"], sublayer.increment)]
 
 
 _S2_06 = claim(
@@ -111,7 +116,6 @@ _UPDATE = Values.of(
 
 @check(Route.PROOF, "|z_label| for every label of 2 to 5 words, z any change of logits", is_direct=True)
 def _norm_is_logit(s: Values) -> list[bool | None]:
-    """The Euclidean norm of gamma^T z, a 1 x 1 matrix, is |z_label|: for every label of 2 to 5 words."""
     out: list[bool | None] = []
     for words in range(2, 6):
         z = Matrix([scratch(f"z_{i}", real=True) for i in range(words)])
@@ -128,7 +132,6 @@ def _norm_is_logit(s: Values) -> list[bool | None]:
     is_direct=True,
 )
 def _step_of_network(s: Values) -> list[bool | None]:
-    """The printed norm against the label's logit before and after an SGD step of a real network."""
     import numpy as np
 
     out: list[bool | None] = []
@@ -223,7 +226,6 @@ def _at_scale(activation: str, placement: str, seed: int, which: int, factor: fl
     is_direct=True,
 )
 def _by_autograd(s: Values) -> Answers:
-    """A search over networks, sublayers and factors."""
     from hypothesis import strategies as st
 
     def holds(case: tuple[int, int, float]) -> bool:
@@ -250,31 +252,19 @@ def _by_autograd(s: Values) -> Answers:
     "exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
 )
 def _by_mean_field(s: Values) -> list[bool | None]:
-    """The sublayer's exact second moments at infinite width, w times c."""
     from theory.meanfield.setting import MOMENT_KINDS
     from theory.moments import activation, exact
-    from theory.stack import PLACEMENTS, BranchMoments, NormKind, transfer
 
-    factor = Integer(3)
-    found = []
+    factor, sublayers = Integer(3), []
     for gain in (S.One, factor):
         moments = [exact(activation(s["activation"]), kind, gain) for kind in MOMENT_KINDS]
-        found.append(
-            transfer(
-                PLACEMENTS[s["placement"]],
-                NormKind.LAYERNORM,
-                BranchMoments(*(S.NaN if moment is None else moment for moment in moments)),
-                stream=Integer(2),
-                gain_in=gain,
-                gain_out=S.One,
-                sqrt=sqrt,
-                **PLAIN,
-            )
-        )
+        known = [S.NaN if moment is None else moment for moment in moments]
+        sublayers.append(through_sublayer(s["placement"], known, stream=Integer(2), gain_in=gain, gain_out=S.One))
+    before, after = sublayers
     output, gradient = s["output"], s["gradient"]
     degrees = {"increment": output, "gradient_ratio": output, "fc2_square": output, "fc1_square": gradient}
     return [
-        bool((getattr(found[1], name) / getattr(found[0], name) - factor ** (2 * degree)).equals(0))
+        bool((getattr(after, name) / getattr(before, name) - factor ** (2 * degree)).equals(0))
         for name, degree in degrees.items()
     ]
 

@@ -283,7 +283,7 @@ def bracket_value(length: int, gamma_squared: mpmath.mpf) -> mpmath.mpf:
 
 # ---------------------------------------------------------------- the claims
 
-_S2_03 = claim(
+S2_03 = claim(
     "S2-03",
     kind=Kind.RESULT,
     locator="Section 2, Figure 2, top right",
@@ -356,7 +356,7 @@ _S2_14 = claim(
 )
 
 
-_S2_21 = claim(
+S2_21 = claim(
     "S2-21",
     kind=Kind.STEP,
     locator="Section 3.2, Derivation and Implementation, (17); cut from this copy, printed on the slides (S3-13)",
@@ -369,4 +369,4 @@ _S2_21 = claim(
     mutants=uniform_mutants(SUB_UNIFORM),
 )
 
-CLAIMS: tuple[Claim, ...] = (_S2_03, _S2_09, _S2_10, _S2_14, _S2_21)
+CLAIMS: tuple[Claim, ...] = (S2_03, _S2_09, _S2_10, _S2_14, S2_21)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import math
 import re
+from dataclasses import replace
 
 from sympy import Expr, S, log, sqrt
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
 from paper_checks.papers.magneto.sublayers import PSEUDO_CODE
-from paper_checks.papers.magneto.theorems import GAMMA_CELLS, GAMMA_CHECKS, GAMMA_MUTANTS, GAMMAS, bracket_value
+from paper_checks.papers.magneto.theorems import GAMMAS, S2_03, bracket_value
 from paper_checks.papers.slides.initialization import explosion
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
@@ -130,17 +131,13 @@ def _is_number_of_layers(gamma: Expr) -> bool:
 
 # ---------------------------------------------------------------- S3-02: the table of gamma
 
-_S3_02 = claim(
-    "S3-02",
-    kind=Kind.RESULT,
+_S3_02 = replace(
+    S2_03,
+    id="S3-02",
+    source="",
     locator="TL;DR, right",
     quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
-    summary="gamma: sqrt(log 2N); sqrt(log 2M); encoder-decoder sqrt((1/3) log 3M log 2N) and sqrt(log 3M)",
     uses=("S2-19", "S3-13"),
-    statement=GAMMAS,
-    checks=GAMMA_CHECKS,
-    mutants=GAMMA_MUTANTS,
-    cells=GAMMA_CELLS,
 )
 
 
@@ -185,13 +182,13 @@ _S3_03 = Claim(
             ),
         ),
         comparison(
-            "S3-03",
             "the bound is lower than Pre-LN's, equal gains",
             compared("bound", NONE),
             "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
             f"lower where w_l >> w_i and {NOT_FIRST}, and log L times as low at Magneto's own gain sqrt(log L), L > 2, "
             "beside Pre-LN at gain 1",
-            (compared("bound", LATER), "lower where any sublayer but the first explodes"),
+            compared("bound", LATER),
+            "lower where any sublayer but the first explodes",
         ),
         explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
     ),
