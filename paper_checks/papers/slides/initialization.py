@@ -46,8 +46,8 @@ from paper_checks.papers.magneto.theorems import (
     from_three,
     same_as,
 )
-from paper_checks.papers.slides.takeaways import STABLER_WHERE
-from paper_checks.routes import algebra, kernel, questions, second_meanfield
+from paper_checks.papers.slides.takeaways import smaller_is_stabler
+from paper_checks.routes import algebra, kernel, second_meanfield
 from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import (
     EQUAL_MOMENTS,
@@ -61,7 +61,6 @@ from paper_checks.routes.gelu_growth import (
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
 from paper_checks.routes.search import search
-from paper_checks.routes.training import BY_TRAINING
 from paper_checks.routes.update_bounds import n, stack_config, v, w
 from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
@@ -132,14 +131,7 @@ _S3_04 = Claim(
                 ),
             ),
         ),
-        Part(
-            name="smaller updates make optimisation more stable",
-            statement=questions.SMALLER["trains"],
-            checks=(BY_TRAINING,),
-            mutants=(Mutant(name="a larger update, more stable", statement=questions.SMALLER["trains"].with_larger()),),
-            expected=Verdict.REFUTED,
-            condition=STABLER_WHERE,
-        ),
+        smaller_is_stabler("smaller updates make optimisation more stable", "trains"),
     ),
 )
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import permutations
+from typing import Any
 
 from sympy import Expr, lambdify, limit, log, oo
 
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Verdict
-from paper_checks.claims.statements import Values
+from paper_checks.claims.statements import Statement, Values
 from paper_checks.routes import questions
 from paper_checks.routes.checks import check
-from paper_checks.routes.training import BY_TRAINING
+from paper_checks.routes.training import BY_TRAINING, Answered
 from theory.symbols import N
 
 _BOUNDS = Values.of(
@@ -44,10 +45,24 @@ def _rates_by_numbers(s: Values) -> list[bool | None]:
     return out
 
 
-STABLER_WHERE = (
-    "beside Post-LN, at 12 layers: DeepNorm's and Su's row for Adam have smaller updates, and pass at rates at which "
-    "it does not"
-)
+def trained(name: str, statement: Answered, wrong: Statement, **rest: Any) -> Part:
+    """A question that records of training answer, and the statement with the answer turned round."""
+    mutants = (Mutant(name="the other way round", statement=wrong),)
+    return Part(name=name, statement=statement, checks=(BY_TRAINING,), mutants=mutants, **rest)
+
+
+def smaller_is_stabler(name: str, look: str) -> Part:
+    statement = questions.SMALLER[look]
+    return trained(
+        name,
+        statement,
+        statement.with_larger(),
+        expected=Verdict.REFUTED,
+        condition="beside Post-LN, at 12 layers: DeepNorm's and Su's row for Adam have smaller updates, and pass at "
+        "rates at which it does not",
+    )
+
+
 _S3_49 = Claim(
     id="S3-49",
     kind=Kind.RESULT,
@@ -65,23 +80,13 @@ _S3_49 = Claim(
                 Mutant(name="Post-LN Theta(1)", statement=_BOUNDS.with_(post=1)),
             ),
         ),
+        smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it trains", "trains"),
+        smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it learns half", "half"),
         *(
-            Part(
-                name=f"a smaller update at initialisation, a larger stable rate: {words}",
-                statement=questions.SMALLER[look],
-                checks=(BY_TRAINING,),
-                mutants=(Mutant(name="a larger update, more stable", statement=questions.SMALLER[look].with_larger()),),
-                expected=Verdict.REFUTED,
-                condition=STABLER_WHERE,
-            )
-            for look, words in (("trains", "where it trains"), ("half", "where it learns half"))
-        ),
-        *(
-            Part(
-                name=f"within Post-LN: {scheme}, whose update is smaller, trains at a larger rate",
-                statement=statement,
-                checks=(BY_TRAINING,),
-                mutants=(Mutant(name="the other way round", statement=statement.with_reversed()),),
+            trained(
+                f"within Post-LN: {scheme}, whose update is smaller, trains at a larger rate",
+                statement,
+                statement.with_reversed(),
             )
             for scheme, statement in questions.WITHIN_POST.items()
         ),
