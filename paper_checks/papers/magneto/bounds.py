@@ -12,13 +12,21 @@ from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log,
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin
-from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_UNIFORM, SUB_BOUND, from_three
+from paper_checks.papers.magneto.theorems import (
+    PRE_BOUND,
+    PRE_TERMS,
+    PRE_UNIFORM,
+    SUB_BOUND,
+    SUB_TERMS,
+    from_three,
+    total,
+)
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from paper_checks.routes.intervals import Interval, quotient
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
-from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, n, v, w
+from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, v, w
 from theory.symbols import L, l
 
 _REFUTED = Verdict.REFUTED
@@ -26,11 +34,11 @@ _PRE = Inequality(scheme="pre-ln", bound=PRE_BOUND, is_equal=False)
 _SUB = Inequality(scheme="sub-ln", bound=SUB_BOUND, is_equal=False)
 
 
-_TELESCOPED = {
-    "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
-    "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
-}
-"""The bounds without the step to first order."""
+def _telescoped(weight: Expr, branch: Expr) -> Expr:
+    """The bound without the step to first order."""
+    return Sum(weight / total(branch, l), (l, 1, L))
+
+
 _WHY = (
     "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
     "s_k/S_(k-1), which is as large only while it is small"
@@ -134,7 +142,7 @@ _S2_08 = Claim(
             _PRE,
             expected=_REFUTED,
             condition=_split("v_l^2 w_l^2", 2),
-            instead=(_TELESCOPED["pre-ln"], _WHY),
+            instead=(_telescoped(*PRE_TERMS), _WHY),
             more=_late,
         ),
         _with_head("relu", _PRE),
@@ -202,7 +210,7 @@ _S2_13 = Claim(
             _SUB.with_(norm_kind="rmsnorm"),
             expected=_REFUTED,
             condition=_split("v_l^2", 1),
-            instead=(_TELESCOPED["sub-ln"], _WHY),
+            instead=(_telescoped(*SUB_TERMS), _WHY),
             more=_late,
         ),
         inequality(

@@ -145,7 +145,6 @@ S2_16 = Claim(
 # ---------------------------------------------------------------- S2-17: the whole update
 
 _REFUTED = Verdict.REFUTED
-_PRINTED = (PRE_FACTORISED, SUB_FACTORISED)
 _t, _l, _L = (scratch(name, positive=True) for name in ("t", "l", "L"))
 
 
@@ -355,7 +354,10 @@ def _bound_signs() -> Iterable[tuple[str, str, int, bool]]:
     later = "l > 1: (10) goes to infinity with v_l^2 w_l^2/S_(l-1), whatever the other gains; (12) does not"
     for group in ("below the last", "the last"):
         yield group, later, 1, of_later == S.Infinity
-    equal = [bound.xreplace({of: {"v": v, "w": w}[str(of.base)] for of in bound.atoms(Indexed)}) for bound in _PRINTED]
+    equal = [
+        bound.xreplace({of: {"v": v, "w": w}[str(of.base)] for of in bound.atoms(Indexed)})
+        for bound in (PRE_FACTORISED, SUB_FACTORISED)
+    ]
     at_one = [algebra.normal_form(bound.xreplace({v: S.One, w: S.One})) for bound in equal]
     yield "none", "all gains 1: both are 2 + 2 H_(L-1)", 0, at_one[0] == at_one[1]
     closed = (1 / v**2 + 1 / w**2) * (1 + Sum(1 / (k - 1), (k, 2, L)))
