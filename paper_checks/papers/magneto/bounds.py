@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi
 
-from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
+from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, claim, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin
 from paper_checks.papers.magneto.theorems import (
@@ -29,24 +30,8 @@ from paper_checks.routes.recorded_stacks import at_most, recorded_too
 from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, v, w
 from theory.symbols import L, l
 
-_REFUTED = Verdict.REFUTED
 _PRE = Inequality(scheme="pre-ln", bound=PRE_BOUND, is_equal=False)
 _SUB = Inequality(scheme="sub-ln", bound=SUB_BOUND, is_equal=False)
-
-
-def _telescoped(weight: Expr, branch: Expr) -> Expr:
-    """The bound without the step to first order."""
-    return Sum(weight / total(branch, l), (l, 1, L))
-
-
-_WHY = (
-    "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
-    "s_k/S_(k-1), which is as large only while it is small"
-)
-
-
-def _late(statement: Inequality) -> tuple[Mutant, ...]:
-    return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
 
 
 def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part:
@@ -68,12 +53,35 @@ STACKS_BELOW = at_most(_most)
 """The bounds at gains 1 by the record."""
 
 
+def _bound_part(
+    name: str,
+    statement: Inequality,
+    *,
+    condition: str | Sentence | None = None,
+    instead: tuple[Expr, str] | None = None,
+    is_measured: bool = True,
+    late: bool = False,
+    more: tuple[Mutant, ...] = (),
+) -> Part:
+    """Refuted where a condition is given. late: with a mutant whose sum over k begins a term late."""
+    if late:
+        more = (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))), *more)
+    return inequality(
+        name,
+        statement,
+        expected=Verdict.CONFIRMED if condition is None else Verdict.REFUTED,
+        condition=condition,
+        instead=instead,
+        is_measured=is_measured,
+        more=lambda _: more,
+    )
+
+
 def _with_head(name: str, statement: Inequality) -> Part:
     """Equal gains, and theta as (6) has it."""
-    return inequality(
+    return _bound_part(
         f"with W_vocab, as theta is defined there: equal gains, {name}",
         statement.with_(is_equal=True, has_head=True),
-        expected=_REFUTED,
         condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
         "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
         "adds by itself",
@@ -81,20 +89,32 @@ def _with_head(name: str, statement: Inequality) -> Part:
     )
 
 
-def _split(branch: str, input_second: int) -> str:
-    """When the bound holds: exact at given branch variances, as one may make v_1^2 + w_1^2 as large as one likes."""
-    return (
-        f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio v_l/w_l if "
-        f"and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)"
+def _uneven(name: str, statement: Inequality, branch: str, input_second: int, terms: tuple[Expr, Expr]) -> Part:
+    """Any gains. The condition is exact at given branch variances: v_1^2 + w_1^2 may be as large as one likes."""
+    weight, added = terms
+    return _bound_part(
+        name,
+        statement,
+        condition=f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio "
+        f"v_l/w_l if and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)",
+        instead=(
+            Sum(weight / total(added, l), (l, 1, L)),
+            "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
+            "s_k/S_(k-1), which is as large only while it is small",
+        ),
+        late=True,
     )
 
 
-_THEN_AS_RMS = KAPPA + "; and then as with ReLU and RMSNorm"
-
-
-def _exceeded_from(network: str, part: str) -> Sentence:
-    text = KAPPA + f"; at gains 1 {network} exceeds (12) from " + "{first} sublayers on"
-    return told(text, first=number(part, "num_sublayers"))
+def _sub_ln(gains: str, activation: str, norm: str, network: str = "", *, is_measured: bool = True) -> Part:
+    """(12) where Sub-LN exceeds it. network: who exceeds it at gains 1; left out where uneven gains do."""
+    name, is_equal = f"{gains} gains, {activation}, {norm}", gains == "equal"
+    condition: str | Sentence = KAPPA + "; and then as with ReLU and RMSNorm"
+    if is_equal:
+        text = f"{KAPPA}; at gains 1 {network} exceeds (12) from {{first}} sublayers on"
+        condition = told(text, first=number(name, "num_sublayers"))
+    statement = _SUB.with_(is_equal=is_equal, activation=activation, norm_kind=norm.lower())
+    return _bound_part(name, statement, condition=condition, is_measured=is_measured)
 
 
 def _first_beyond(scheme: str, bound: Expr) -> int:
@@ -104,13 +124,10 @@ def _first_beyond(scheme: str, bound: Expr) -> int:
     def is_beyond(length: int) -> bool:
         return math.exp(second_meanfield.log_update(scheme, length, "gelu")) > value(length)
 
-    low, high = 1, 2
+    high = 2
     while not is_beyond(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_beyond(middle) else (middle, high)
-    return high
+        high *= 2
+    return bisect_left(range(high), True, lo=high // 2, key=is_beyond)
 
 
 _S2_08 = Claim(
@@ -122,10 +139,11 @@ _S2_08 = Claim(
     uses=("S2-05", "S2-06", "S2-07", "S2-09"),
     parts=(
         recorded_too(
-            inequality(
+            _bound_part(
                 "equal gains, relu",
                 _PRE.with_(is_equal=True),
-                more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
+                late=True,
+                more=(Mutant(name="gelu", statement=_PRE.with_(is_equal=True, activation="gelu")),),
             ),
             STACKS_BELOW,
         ),
@@ -137,14 +155,7 @@ _S2_08 = Claim(
                 most=lambda: _first_beyond("pre-ln", PRE_UNIFORM["bracket"]) - 1,
             ),
         ),
-        inequality(
-            "uneven gains",
-            _PRE,
-            expected=_REFUTED,
-            condition=_split("v_l^2 w_l^2", 2),
-            instead=(_telescoped(*PRE_TERMS), _WHY),
-            more=_late,
-        ),
+        _uneven("uneven gains", _PRE, "v_l^2 w_l^2", 2, PRE_TERMS),
         _with_head("relu", _PRE),
     ),
     finding=Finding(
@@ -168,60 +179,27 @@ _S2_13 = Claim(
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
     uses=("S2-06", "S2-07", "S2-14"),
     parts=(
-        recorded_too(
-            inequality(
-                "equal gains, relu, LayerNorm",
-                _SUB.with_(is_equal=True),
-                expected=_REFUTED,
-                condition=_exceeded_from("ReLU behind LayerNorm", "equal gains, relu, LayerNorm"),
-            ),
-            STACKS_BELOW,
-        ),
+        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), STACKS_BELOW),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", order=log(L), is_upper=True),
-            expected=_REFUTED,
+            expected=Verdict.REFUTED,
             instead=(L ** (1 / (pi - 1)), "Theta(L^(1/(pi - 1))): no constant saves (12) either"),
             wrong=S.One,
             condition=KAPPA,
         ),
-        inequality(
-            "equal gains, gelu, LayerNorm",
-            _SUB.with_(is_equal=True, activation="gelu"),
-            expected=_REFUTED,
-            condition=_exceeded_from("GELU behind LayerNorm", "equal gains, gelu, LayerNorm"),
-        ),
-        inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
-        inequality(
-            "equal gains, gelu, RMSNorm",
-            _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
-            expected=_REFUTED,
-            condition=_exceeded_from("GELU behind RMSNorm", "equal gains, gelu, RMSNorm"),
-            is_measured=False,
-        ),
+        _sub_ln("equal", "gelu", "LayerNorm", "GELU behind LayerNorm"),
+        _bound_part("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), late=True),
+        _sub_ln("equal", "gelu", "RMSNorm", "GELU behind RMSNorm", is_measured=False),
         _gelu_order(
             "equal gains 1, gelu, RMSNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L), is_upper=True),
             KAPPA,
         ),
-        inequality("uneven gains, relu, LayerNorm", _SUB, expected=_REFUTED, condition=_THEN_AS_RMS),
-        inequality(
-            "uneven gains, relu, RMSNorm",
-            _SUB.with_(norm_kind="rmsnorm"),
-            expected=_REFUTED,
-            condition=_split("v_l^2", 1),
-            instead=(_telescoped(*SUB_TERMS), _WHY),
-            more=_late,
-        ),
-        inequality(
-            "uneven gains, gelu, LayerNorm", _SUB.with_(activation="gelu"), expected=_REFUTED, condition=_THEN_AS_RMS
-        ),
-        inequality(
-            "uneven gains, gelu, RMSNorm",
-            _SUB.with_(activation="gelu", norm_kind="rmsnorm"),
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
-        ),
+        _sub_ln("uneven", "relu", "LayerNorm"),
+        _uneven("uneven gains, relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm"), "v_l^2", 1, SUB_TERMS),
+        _sub_ln("uneven", "gelu", "LayerNorm"),
+        _sub_ln("uneven", "gelu", "RMSNorm"),
         _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),
     finding=Finding(
@@ -262,7 +240,6 @@ def _ratio_summed(s: Values) -> list[bool | None]:
 
 @check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40", is_direct=True)
 def _never_more(s: Values) -> list[bool | None]:
-    """(v^2 + w^2)/(2 + S_l) summed for Pre-LN, s_l in place of S_l for Post-LN; at gains 1 in closed form."""
     out: list[bool | None] = []
     for length in range(1, 41):
         ones = [S.One] * length
@@ -294,13 +271,13 @@ _S2_11 = Claim(
     summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
     parts=(
         recorded_too(
-            inequality(
+            _bound_part(
                 "Post-LN, any gains, relu (as in Figure 1)",
                 _O_POST,
-                more=lambda s: (
-                    Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
-                    Mutant(name="a quarter of it", statement=s.with_(bound=_POST / 4)),
-                    Mutant(name="gelu", statement=s.with_(activation="gelu")),
+                more=(
+                    Mutant(name="v_l^2 alone", statement=_O_POST.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
+                    Mutant(name="a quarter of it", statement=_O_POST.with_(bound=_POST / 4)),
+                    Mutant(name="gelu", statement=_O_POST.with_(activation="gelu")),
                 ),
             ),
             STACKS_BELOW,
@@ -308,7 +285,7 @@ _S2_11 = Claim(
         growth_part(
             "Post-LN, gelu, at gains 1, where the sum is O(L)",
             Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
-            expected=_REFUTED,
+            expected=Verdict.REFUTED,
             instead=(
                 exp(L * log(KAPPA_POST)),
                 told(
@@ -357,9 +334,8 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
     is_direct=True,
 )
 def _as_admin(s: Growth) -> list[bool | None]:
-    """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
-    (found,) = [one for one in admin.CLAIMS if one.id == "LI-01"]
-    said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
+    (corollary,) = (claim for claim in admin.CLAIMS if claim.id == "LI-01")
+    said = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
     return [algebra.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
 
 
@@ -373,31 +349,24 @@ _SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": 
     is_direct=True,
 )
 def _as_bracket(s: Growth) -> list[bool | None]:
-    """Admin's sum over what is printed, and over S2-10's bracket at gains 1: whether both settle."""
     shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
     order = lambdify(L, s.order, modules="mpmath")
     quotients = ([mpmath.log(shares(x) / other(x)) for x in second_meanfield.LENGTHS] for other in (order, bracket))
     return [algebra.settles(logs) for logs in quotients]
 
 
-_S2_12 = Claim(
-    id="S2-12",
+_S2_12 = claim(
+    "S2-12",
     kind=Kind.REMARK,
     locator="Section 3.2, after Theorem 3.1",
     quote="It is also verified by Liu et al. (2020).",
     summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
     uses=("LI-01", "S2-10"),
-    parts=(
-        Part(
-            name="as printed",
-            statement=_VERIFIED,
-            checks=(_as_admin, _as_bracket, GROWTH[0]),
-            mutants=(
-                Mutant(name="N", statement=_VERIFIED.with_(order=L)),
-                Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),
-                Mutant(name="Post-LN", statement=_VERIFIED.with_(scheme="post-ln")),
-            ),
-        ),
+    statement=_VERIFIED,
+    checks=(_as_admin, _as_bracket, GROWTH[0]),
+    mutants=(
+        Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),
+        Mutant(name="Post-LN", statement=_VERIFIED.with_(scheme="post-ln")),
     ),
 )
 
