@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sympy import Expr, IndexedBase, Integer, Poly, Rational, S, cancel, fraction, harmonic, lambdify, together
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.initialization import through_sublayer
-from paper_checks.papers.magneto.theorems import SUB_BOUND
+from paper_checks.papers.magneto.theorems import SUB_BOUND, bound_cell, order_cell
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
@@ -382,7 +382,7 @@ def _coupled_bound() -> str:
     )
     chain = "(1 + Sum(v_d[k]**2/Sum(v_d[n]**2, (n, 1, k - 1)), (k, 2, 3*M)))"
     coupling = f"Sum(v_d[3*j - 2]**2, (j, 1, M))/Sum(v_d[n]**2, (n, 1, 3*M))*{chain}"
-    return f"d*eta*({of_decoder} + {coupling}*({of_encoder}))"
+    return f"{of_decoder} + {coupling}*({of_encoder})"
 
 
 _S2_18 = Claim(
@@ -441,20 +441,12 @@ _S2_18 = Claim(
         ),
     ),
     cells=(
-        Cell(
-            table="bounds",
-            where=(("scheme", "encoder-decoder-sub-ln-gamma"),),
-            column="order",
-            printed="1",
-            note="(63), the table of gamma put into (14)-(16)",
-        ),
+        order_cell("encoder-decoder-sub-ln-gamma", "1", "(63), the table of gamma put into (14)-(16)"),
         *(
-            Cell(
-                table="bounds",
-                where=(("scheme", f"encoder-decoder-{name}"),),
-                column="bound",
-                printed=_coupled_bound(),
-                note="(14)-(16); their l % 3 = 1 is the self-attention, the derived 3j - 1 the cross-attention",
+            bound_cell(
+                f"encoder-decoder-{name}",
+                _coupled_bound(),
+                "(14)-(16); their l % 3 = 1 is the self-attention, the derived 3j - 1 the cross-attention",
             )
             for name in ("sub-ln", "sub-ln-gamma")
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, lambdify, log, pi, sqrt, together
 
-from paper_checks.claims.claim import Amendment, Claim, Kind, Mutant, Part, Route, Verdict, number, told
+from paper_checks.claims.claim import Amendment, Claim, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.initialization import through_sublayer
 from paper_checks.papers.magneto.theorems import bracket_value
@@ -21,9 +21,6 @@ from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
 from paper_checks.routes.training import trained_only
 from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, scratch
-
-_REFUTED = Verdict.REFUTED
-
 
 # ---------------------------------------------------------------- the goal: S2-20
 
@@ -49,28 +46,32 @@ def _theta_one_summed(s: Values) -> list[bool | None]:
     return [algebra.settles([math.log(bracket_value(x, square(x))) for x in second_meanfield.LENGTHS])]
 
 
+def true_update(
+    name: str,
+    scheme: str,
+    order: Expr,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    *,
+    instead: tuple[Expr, str | Sentence] | None = None,
+    **rest: Any,
+) -> Part:
+    """The update of a network against a printed order; refuted where the true one stands in ``instead``."""
+    statement = Growth(scheme=scheme, activation=activation, norm_kind=norm_kind, order=order)
+    expected = Verdict.CONFIRMED if instead is None else Verdict.REFUTED
+    return growth_part(f"the true update, {name}", statement, expected=expected, instead=instead, **rest)
+
+
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
-
-
 AT_GAMMA = (
     measured_too(
-        growth_part(
-            "the true update, relu, LayerNorm (the paper's sublayer)",
-            Growth(scheme="sub-ln-gamma", order=S.One),
-            expected=_REFUTED,
-            instead=_TRUE_ORDER,
-            condition=KAPPA,
+        true_update(
+            "relu, LayerNorm (the paper's sublayer)", "sub-ln-gamma", S.One, instead=_TRUE_ORDER, condition=KAPPA
         )
     ),
-    growth_part(
-        "the true update, gelu, LayerNorm",
-        Growth(scheme="sub-ln-gamma", activation="gelu", order=S.One),
-        expected=_REFUTED,
-        instead=GAMMA_GELU,
-        condition=KAPPA,
-    ),
+    true_update("gelu, LayerNorm", "sub-ln-gamma", S.One, "gelu", instead=GAMMA_GELU, condition=KAPPA),
     gelu_behind_gamma(),
-    growth_part("the true update, relu, RMSNorm", Growth(scheme="sub-ln-gamma", norm_kind="rmsnorm", order=S.One)),
+    true_update("relu, RMSNorm", "sub-ln-gamma", S.One, "relu", "rmsnorm"),
 )
 """The update of real networks at gamma = sqrt(log L), which is to be Theta(1)."""
 
@@ -90,7 +91,7 @@ def part_of_real(name: str, statement: InTransformer, **rest: Any) -> Part:
 REAL_MODEL = part_of_real(
     "in a real Transformer, softmax attention over 16 tokens and an FFN in turn: the matrices (relu, LayerNorm)",
     FLAT_REAL,
-    expected=_REFUTED,
+    expected=Verdict.REFUTED,
     condition=KAPPA,
     instead=Amendment(
         statement=replace(FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
@@ -217,7 +218,7 @@ _MODEL = Part(
             statement=_FLAT_MODEL.with_(sign="Theta", order=L ** (1 / (pi - 1)) / log(L)),
         ),
     ),
-    expected=_REFUTED,
+    expected=Verdict.REFUTED,
     condition=KAPPA,
     instead=Amendment(
         statement=_FLAT_MODEL.with_(sign="Theta", order=L ** (1 / (2 * (pi - 1))) / log(L)),
@@ -244,7 +245,7 @@ _S2_24 = Claim(
         growth_part(
             "what is derived, FFN sublayers alone: the first step's update does not grow with depth (relu, LayerNorm)",
             _FLAT,
-            expected=_REFUTED,
+            expected=Verdict.REFUTED,
             instead=(_TRUE_ORDER[0], f"{_TRUE_ORDER[1]}: of FFN sublayers alone the derived guarantee does not hold"),
             condition=KAPPA,
             wrong=1 / log(L),

@@ -225,6 +225,16 @@ def bracket_value(length: int, gamma_squared: mpmath.mpf) -> mpmath.mpf:
 
 # ---------------------------------------------------------------- the claims
 
+
+def bound_cell(scheme: str, bound: Expr | str, note: str) -> Cell:
+    where = (("scheme", scheme),)
+    return Cell(table="bounds", where=where, column="bound", printed=f"d*eta*({bound})", note=note)
+
+
+def order_cell(scheme: str, order: str, note: str = "") -> Cell:
+    return Cell(table="bounds", where=(("scheme", scheme),), column="order", printed=order, note=note)
+
+
 S2_03 = claim(
     "S2-03",
     kind=Kind.RESULT,
@@ -262,11 +272,7 @@ _S2_09 = claim(
         Mutant(name="k from 3", statement=_PRE.with_(bound=from_three(PRE_BOUND))),
         Mutant(name="v_l alone", statement=_PRE.with_(bound=PRE_BOUND.replace(v[l] ** 2 + w[l] ** 2, v[l] ** 2))),
     ),
-    cells=(
-        Cell(
-            table="bounds", where=(("scheme", "pre-ln"),), column="bound", printed=f"d*eta*({PRE_BOUND})", note="(10)"
-        ),
-    ),
+    cells=(bound_cell("pre-ln", PRE_BOUND, "(10)"),),
 )
 
 _S2_10 = claim(
@@ -279,9 +285,7 @@ _S2_10 = claim(
     statement=PRE_UNIFORM,
     checks=_at_equal_gains("pre-ln", PRE_BOUND),
     mutants=_not_at_equal_gains(PRE_UNIFORM),
-    cells=(
-        Cell(table="bounds", where=(("scheme", "pre-ln"),), column="order", printed="log(N)", note="as log L, L = 2N"),
-    ),
+    cells=(order_cell("pre-ln", "log(N)", "as log L, L = 2N"),),
 )
 
 _SUB = Values.of(bound=SUB_BOUND, degree=-2)
@@ -298,11 +302,7 @@ _S2_14 = claim(
         Mutant(name="w_l in the ratio of k", statement=_SUB.with_(bound=SUB_BOUND.replace(v[k], v[k] * w[k]))),
         Mutant(name="v_l^2 + w_l^2", statement=_SUB.with_(bound=SUB_BOUND.replace(w[l] ** -2, w[l] ** 2))),
     ),
-    cells=(
-        Cell(
-            table="bounds", where=(("scheme", "sub-ln"),), column="bound", printed=f"d*eta*({SUB_BOUND})", note="(12)"
-        ),
-    ),
+    cells=(bound_cell("sub-ln", SUB_BOUND, "(12)"),),
 )
 
 

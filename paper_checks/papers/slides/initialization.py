@@ -11,53 +11,13 @@ from itertools import pairwise
 import mpmath
 from sympy import Abs, Add, Expr, Indexed, Poly, Rational, S, Sum, Tuple, cancel, exp, fraction, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import (
-    Amendment,
-    Cell,
-    Claim,
-    Finding,
-    Kind,
-    Mutant,
-    Part,
-    Route,
-    Verdict,
-    claim,
-    number,
-    told,
-)
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
 from paper_checks.claims.statements import Growth, Sublayer, Values
-from paper_checks.papers.magneto.explosion import S2_16, S2_17
-from paper_checks.papers.magneto.goal import (
-    AT_GAMMA,
-    FLAT_REAL,
-    REAL_MODEL,
-    REAL_RMS,
-    S2_20,
-    bracket_is_bounded,
-    part_of_real,
-)
-from paper_checks.papers.magneto.initialization import NINE, same, through_sublayer
-from paper_checks.papers.magneto.theorems import (
-    PRE_BOUND,
-    S2_21,
-    SUB_BOUND,
-    bracket_value,
-    equals_derived,
-    from_three,
-    same_as,
-)
+from paper_checks.papers.magneto import explosion, goal, initialization, theorems
+from paper_checks.papers.magneto.goal import true_update
 from paper_checks.papers.slides.takeaways import smaller_is_stabler
-from paper_checks.routes import algebra, kernel, second_meanfield
+from paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
 from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
-from paper_checks.routes.gelu_growth import (
-    EQUAL_MOMENTS,
-    GELU_RMS,
-    GELU_SECOND,
-    GELU_SLOPE,
-    KAPPA,
-    KAPPA_POST,
-    gelu_part,
-)
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
 from paper_checks.routes.search import search
@@ -158,24 +118,16 @@ _S3_05 = claim(
     summary="Theorem 1's formula is the paper's (10)",
     uses=("S2-09",),
     statement=_PRE,
-    checks=(equals_derived("pre-ln"), same_as(PRE_BOUND, "the paper's (10)")),
+    checks=(theorems.equals_derived("pre-ln"), theorems.same_as(theorems.PRE_BOUND, "the paper's (10)")),
     mutants=(
-        Mutant(name="k from 3", statement=_PRE.with_(bound=from_three(_SLIDE_PRE))),
+        Mutant(name="k from 3", statement=_PRE.with_(bound=theorems.from_three(_SLIDE_PRE))),
         Mutant(
             name="the sum up to k",
             statement=_PRE.with_(bound=_SLIDE_PRE.xreplace({Tuple(n, 1, k - 1): Tuple(n, 1, k)})),
         ),
         Mutant(name="v_k for v_k w_k", statement=_PRE.with_(bound=_SLIDE_PRE.replace(w[k], S.One))),
     ),
-    cells=(
-        Cell(
-            table="bounds",
-            where=(("scheme", "pre-ln"),),
-            column="bound",
-            printed=f"d*eta*({_SLIDE_PRE})",
-            note="Theorem 1",
-        ),
-    ),
+    cells=(theorems.bound_cell("pre-ln", _SLIDE_PRE, "Theorem 1"),),
 )
 
 _PAPER = Sublayer(("LN", "W1", "phi", "LN", "W2"))
@@ -204,10 +156,10 @@ _S3_06 = Claim(
         Part(
             name="the formula",
             statement=_SUB,
-            checks=(equals_derived("sub-ln"), same_as(SUB_BOUND, "the paper's (12)")),
+            checks=(theorems.equals_derived("sub-ln"), theorems.same_as(theorems.SUB_BOUND, "the paper's (12)")),
             mutants=(
                 Mutant(name="w_l^2 on top", statement=_SUB.with_(bound=_SLIDE_SUB.replace(w[l] ** -2, w[l] ** 2))),
-                Mutant(name="k from 3", statement=_SUB.with_(bound=from_three(_SLIDE_SUB))),
+                Mutant(name="k from 3", statement=_SUB.with_(bound=theorems.from_three(_SLIDE_SUB))),
             ),
         ),
         Part(
@@ -232,15 +184,7 @@ _S3_06 = Claim(
             expected=Verdict.MISPRINT,
         ),
     ),
-    cells=(
-        Cell(
-            table="bounds",
-            where=(("scheme", "sub-ln"),),
-            column="bound",
-            printed=f"d*eta*({_SLIDE_SUB})",
-            note="Theorem 2",
-        ),
-    ),
+    cells=(theorems.bound_cell("sub-ln", _SLIDE_SUB, "Theorem 2"),),
     finding=Finding(
         "Magneto's slides leave the activation out of Theorem 2's sublayer, and it matters (S3-10)", rank=230
     ),
@@ -255,7 +199,8 @@ _INDEXED = Values.of(W2=v[l] ** 2 / d, W1=w[l] ** 2 / d)
 
 @check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", is_direct=True)
 def _as_in_paper(s: Values) -> list[bool | None]:
-    return [same(s["W2"], NINE["variance"]), same(s["W1"], NINE["variance"].xreplace({v: w}))]
+    same, printed = initialization.same, initialization.NINE["variance"]
+    return [same(s["W2"], printed), same(s["W1"], printed.xreplace({v: w}))]
 
 
 @check(
@@ -265,7 +210,7 @@ def _as_in_paper(s: Values) -> list[bool | None]:
 )
 def _letters_of_theorems(s: Values) -> list[bool | None]:
     given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, 5)}
-    letters = [bound.subs(L, 4).doit().atoms(Indexed) for bound in (PRE_BOUND, SUB_BOUND)]
+    letters = [bound.subs(L, 4).doit().atoms(Indexed) for bound in (theorems.PRE_BOUND, theorems.SUB_BOUND)]
     return [given == {letter**2 for letter in of_bound} for of_bound in letters]
 
 
@@ -280,7 +225,6 @@ _S3_07 = claim(
     checks=(_as_in_paper, _letters_of_theorems),
     mutants=(
         Mutant(name="v and w swapped", statement=Values.of(W2=w[l] ** 2 / d, W1=v[l] / d)),
-        Mutant(name="no square", statement=_INDEXED.with_(W1=w[l] / d)),
         Mutant(name="the next sublayer's", statement=_INDEXED.with_(W2=v[l + 1] ** 2 / d)),
     ),
     misprint=Amendment(
@@ -296,14 +240,14 @@ _S3_07 = claim(
 # ---------------------------------------------------------------- S3-08, S3-09: where a sublayer explodes
 
 _S3_08 = replace(
-    S2_16,
+    explosion.S2_16,
     id="S3-08",
     source="",
     locator="Magneto: Initialization, after Theorem 2",
     quote="When the activation of the  $l$ -th sublayer explodes:  $w_l \\gg w_i, i \\neq l$",
 )
 _S3_09 = replace(
-    S2_17,
+    explosion.S2_17,
     id="S3-09",
     source="",
     locator="Magneto: Initialization, after the comparison of one term",
@@ -334,14 +278,14 @@ def _orders_summed(s: Values) -> list[bool | None]:
     def settles(name: str, printed: Expr) -> bool:
         ratios = []
         for length in second_meanfield.LENGTHS:
-            bracket = 2 * length if name == "post" else bracket_value(length, mpmath.mpf(1))
+            bracket = 2 * length if name == "post" else theorems.bracket_value(length, mpmath.mpf(1))
             ratios.append(math.log(bracket / float(printed.subs(N, Rational(length, 2)))))
         return algebra.settles(ratios)
 
     return [settles(name, printed) for name, printed in s]
 
 
-_KAPPA_SUB = GELU_SLOPE / (GELU_SECOND - 1 / (4 * pi))
+_KAPPA_SUB = gelu_growth.GELU_SLOPE / (gelu_growth.GELU_SECOND - 1 / (4 * pi))
 _S3_10 = Claim(
     id="S3-10",
     kind=Kind.RESULT,
@@ -362,73 +306,61 @@ _S3_10 = Claim(
             ),
         ),
         measured_too(
-            growth_part(
-                "the true update, Sub, relu, LayerNorm (the paper's sublayer)",
-                Growth(scheme="sub-ln", order=log(L)),
-                expected=Verdict.REFUTED,
+            true_update(
+                "Sub, relu, LayerNorm (the paper's sublayer)",
+                "sub-ln",
+                log(L),
                 instead=(
                     L ** (1 / (pi - 1)),
                     "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) "
                     "E phi^2, and the gradient of a branch is kappa = pi/(pi - 1) times what would telescope",
                 ),
-                condition=KAPPA,
+                condition=gelu_growth.KAPPA,
             )
         ),
-        growth_part(
-            "the true update, Sub, gelu, LayerNorm",
-            Growth(scheme="sub-ln", activation="gelu", order=log(L)),
-            expected=Verdict.REFUTED,
+        true_update(
+            "Sub, gelu, LayerNorm",
+            "sub-ln",
+            log(L),
+            "gelu",
             instead=(
                 L ** (_KAPPA_SUB - 1),
                 f"Theta(L^(kappa - 1)), kappa = E phi'^2 / Var phi = {float(_KAPPA_SUB):.2f} of GELU at w = 1",
             ),
-            condition=KAPPA,
+            condition=gelu_growth.KAPPA,
         ),
-        kernel_too(
-            measured_too(
-                growth_part(
-                    "the true update, Sub, relu, RMSNorm", Growth(scheme="sub-ln", norm_kind="rmsnorm", order=log(L))
-                )
-            )
-        ),
-        gelu_part(
+        kernel_too(measured_too(true_update("Sub, relu, RMSNorm", "sub-ln", log(L), "relu", "rmsnorm"))),
+        gelu_growth.gelu_part(
             "the true update, Sub, gelu, RMSNorm",
             Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L)),
-            instead=GELU_RMS,
-            condition=KAPPA,
+            instead=gelu_growth.GELU_RMS,
+            condition=gelu_growth.KAPPA,
         ),
-        growth_part(
-            "the true update, Sub without phi (the slide's sublayer)",
-            Growth(scheme="sub-ln", activation="identity", order=log(L)),
-        ),
-        kernel_too(
-            recorded_too(growth_part("the true update, Post, relu", Growth(scheme="post-ln", order=L), wrong=log(L)))
-        ),
+        true_update("Sub without phi (the slide's sublayer)", "sub-ln", log(L), "identity"),
+        kernel_too(recorded_too(true_update("Post, relu", "post-ln", L, wrong=log(L)))),
         measured_too(
-            growth_part(
-                "the true update, Post, gelu",
-                Growth(scheme="post-ln", activation="gelu", order=L),
-                expected=Verdict.REFUTED,
+            true_update(
+                "Post, gelu",
+                "post-ln",
+                L,
+                "gelu",
                 instead=(
-                    exp(L * log(KAPPA_POST)),
+                    exp(L * log(gelu_growth.KAPPA_POST)),
                     "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(KAPPA_POST):.2f}",
+                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(gelu_growth.KAPPA_POST):.2f}",
                 ),
-                condition=EQUAL_MOMENTS,
+                condition=gelu_growth.EQUAL_MOMENTS,
             )
         ),
-        kernel_too(growth_part("the true update, Pre, relu", Growth(scheme="pre-ln", order=log(L)))),
-        gelu_part(
+        kernel_too(true_update("Pre, relu", "pre-ln", log(L))),
+        gelu_growth.gelu_part(
             "the true update, Pre, gelu",
             Growth(scheme="pre-ln", activation="gelu", order=log(L)),
-            instead=GELU_RMS,
-            condition=EQUAL_MOMENTS,
+            instead=gelu_growth.GELU_RMS,
+            condition=gelu_growth.EQUAL_MOMENTS,
         ),
     ),
-    cells=tuple(
-        Cell(table="bounds", where=(("scheme", _SCHEMES[name]),), column="order", printed=str(order))
-        for name, order in _ORDERS
-    ),
+    cells=tuple(theorems.order_cell(_SCHEMES[name], str(order)) for name, order in _ORDERS),
     finding=Finding(
         "Sub-LN's update grows as L^{relu:.2g}, not as log L, with ReLU and a real LayerNorm: LayerNorm "
         "subtracts ReLU's mean and so divides by too little. With RMSNorm it is log L. With GELU Post-LN "
@@ -453,7 +385,9 @@ def _power_by_theory(s: Values) -> list[bool | None]:
     for name, printed in s:
         second = gain_in**2 / 2 * (q if name == "post" else 1)  # Post-LN has no norm before W1
         moments = (second, second, S.Zero, S.Zero, S.Half, S.Zero)
-        sublayer = through_sublayer(name, moments, "rmsnorm", stream=q, gain_in=gain_in, gain_out=gain_out)
+        sublayer = initialization.through_sublayer(
+            name, moments, "rmsnorm", stream=q, gain_in=gain_in, gain_out=gain_out
+        )
         above, below = (Poly(part, gain_in).degree() for part in fraction(cancel(S(sublayer.stream))))
         out.append(above - below == printed)
     return out
@@ -503,7 +437,7 @@ def _power_measured(s: Values) -> list[bool | None]:
     return [round(power, 1) == int(printed) for name, printed in s for power in _measured_powers(_SCHEMES[name])]
 
 
-def explosion(name: str, s: Values) -> Part:
+def signal(name: str, s: Values) -> Part:
     return Part(
         name=name,
         statement=s,
@@ -521,15 +455,15 @@ _S3_11 = Claim(
     quote="Normalization\tThe bound of model update\tActivation explosion\nPost-LayerNorm\t$\\Theta(N)$\t×\n"
     "Pre-LayerNorm\t$\\Theta(\\log N)$\t✓",
     summary="activation explosion: Pre-LN yes, Post-LN no, Sub-LN no",
-    parts=(explosion("the stream behind sublayer l where w_l grows (the slide's own case, w_l >> w_i)", _POWERS),),
+    parts=(signal("the stream behind sublayer l where w_l grows (the slide's own case, w_l >> w_i)", _POWERS),),
 )
 
 
 # ---------------------------------------------------------------- S3-12: the goal
 
-_REAL_NORMS = part_of_real(
+_REAL_NORMS = goal.part_of_real(
     "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
-    replace(FLAT_REAL, role="norm_gain"),
+    replace(goal.FLAT_REAL, role="norm_gain"),
     expected=Verdict.REFUTED,
     condition=told(
         "they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is {all:.2f} over all "
@@ -540,14 +474,14 @@ _REAL_NORMS = part_of_real(
 )
 
 _S3_12 = replace(
-    S2_20,
+    goal.S2_20,
     id="S3-12",
     source="",
     locator="Magneto: Initialization, GOAL",
     quote=r"- **GOAL:**  $F(x, \theta)$  is updated by  $\Theta(\eta)$  per SGD step after initialization as  "
     r"$\eta \rightarrow 0$ . That is  $\Delta F^{sub} = \Theta(\eta d)$",
     uses=("S3-13",),
-    parts=(*S2_20.parts, REAL_MODEL, REAL_RMS, _REAL_NORMS),
+    parts=(*goal.S2_20.parts, goal.REAL_MODEL, goal.REAL_RMS, _REAL_NORMS),
     finding=Finding(
         "Magneto's gain sqrt(log L) is to keep the update from growing with depth. With ReLU and RMSNorm it does; "
         "with ReLU and LayerNorm, or with GELU, the update still grows. So the guarantee of stable training that "
@@ -568,7 +502,7 @@ _S3_12 = replace(
 
 
 _S3_13 = replace(
-    S2_21,
+    theorems.S2_21,
     id="S3-13",
     source="",
     locator=_GOAL,
@@ -585,7 +519,7 @@ _GAMMA = Values.of(gamma=sqrt(log(L)))
 
 @check(Route.PROOF, "leading order of (2/gamma^2)(1 + H_{L-1}) is a number, 2")
 def _bounded_derived(s: Values) -> list[bool | None]:
-    return [bracket_is_bounded(s["gamma"])]
+    return [goal.bracket_is_bounded(s["gamma"])]
 
 
 @check(
@@ -595,8 +529,8 @@ def _bounded_derived(s: Values) -> list[bool | None]:
 )
 def _bounded_summed(s: Values) -> list[bool | None]:
     square = lambdify(L, s["gamma"] ** 2, modules="mpmath")
-    deep = [mpmath.log(bracket_value(length, square(length))) for length in second_meanfield.LENGTHS]
-    shallow = [bracket_value(length, square(length)) for length in range(2, 300)]
+    deep = [mpmath.log(theorems.bracket_value(length, square(length))) for length in second_meanfield.LENGTHS]
+    shallow = [theorems.bracket_value(length, square(length)) for length in range(2, 300)]
     return [algebra.settles(deep), *(bool(late <= early) for early, late in pairwise(shallow))]
 
 
@@ -617,21 +551,15 @@ _S3_14 = Claim(
                 Mutant(name="gain 1", statement=_GAMMA.with_(gamma=1)),
             ),
         ),
-        *AT_GAMMA,
+        *goal.AT_GAMMA,
         growth_part(
             "the true update without phi (the slide's sublayer)",
             Growth(scheme="sub-ln-gamma", activation="identity", order=S.One),
         ),
     ),
     cells=(
-        Cell(table="bounds", where=(("scheme", "sub-ln-gamma"),), column="order", printed="1"),
-        Cell(
-            table="bounds",
-            where=(("scheme", "sub-ln-gamma"),),
-            column="bound",
-            printed=f"d*eta*({_SLIDE_SUB})",
-            note="Theorem 2, before gamma is put in",
-        ),
+        theorems.order_cell("sub-ln-gamma", "1"),
+        theorems.bound_cell("sub-ln-gamma", _SLIDE_SUB, "Theorem 2, before gamma is put in"),
     ),
 )
 

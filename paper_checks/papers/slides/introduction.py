@@ -14,7 +14,7 @@ from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
 from paper_checks.papers.magneto.sublayers import PSEUDO_CODE
 from paper_checks.papers.magneto.theorems import GAMMAS, S2_03, bracket_value
-from paper_checks.papers.slides.initialization import explosion
+from paper_checks.papers.slides.initialization import signal
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
 from theory.symbols import L, M, N, l
@@ -190,7 +190,7 @@ _S3_03 = Claim(
             compared("bound", LATER),
             "lower where any sublayer but the first explodes",
         ),
-        explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
+        signal("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
     ),
 )
 
