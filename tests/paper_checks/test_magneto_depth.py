@@ -34,7 +34,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
 def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
     """Both sides of the condition that is stated, at rational gains, against exact updates at w_l = 10^9."""
-
     signs = set()
     for length in (1, 2, 4, 7):
         for case in range(4):
@@ -55,7 +54,6 @@ def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
 @pytest.mark.parametrize("scheme", ["pre-ln", "sub-ln", "sub-ln-gamma"])
 def test_S3_10_sums_in_gamma_functions_are_the_sums(scheme: str, norm_kind: str) -> None:
     """GELU's closed sums at a depth that can be added up, too: they leave out what is of the order of 1/L."""
-
     statement = Growth(scheme=scheme, activation="gelu", norm_kind=norm_kind, order=S.One)
     for length in (10**4, 10**6):
         added = second_meanfield.log_update(scheme, length, "gelu", norm_kind)
@@ -65,7 +63,6 @@ def test_S3_10_sums_in_gamma_functions_are_the_sums(scheme: str, norm_kind: str)
 @pytest.mark.parametrize(("placement", "activation"), [("sub", "relu"), ("post", "gelu"), ("pre", "relu")])
 def test_S3_10_matrices_that_are_not_written_down(placement: str, activation: str) -> None:
     """The networks by which the claims measure growth, against those of full matrices, at the same width and depth."""
-
     gains = (1.5,) * 4
     written = measured_update(f"{placement}-ln", gains, gains, activation, num_networks=480)
     drawn = wide_networks.updates(placement, 4, 1.5, (activation,), width=64, num_networks=4000)
@@ -86,7 +83,6 @@ def of_one_token(num_sublayers: int, norm_kind: str) -> tuple[float, float]:
 @cache
 def of_a_model(num_sublayers: int, norm_kind: str, num_seeds: int = 72) -> tuple[float, float]:
     """The update of a whole model, attention and FFN in turn, four tokens, gains sqrt(log L) but those of q and k."""
-
     width, updates = 96, []
     gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), math.sqrt(math.log(num_sublayers)))
     config = ModelConfig(
@@ -115,7 +111,6 @@ def test_S2_24_the_model_with_attention(update: Callable[[int, str], tuple[float
 
 def test_S2_24_half_the_power() -> None:
     """log(L^(kappa - 1)) of the sums that the claim's check adds up, against 1/(2 (pi - 1)) = 0.233, as L grows."""
-
     sums = [_alternating_update(length) * math.log(length) for length in (10**3, 10**4, 10**5, 10**6)]
     powers = [math.log10(late / early) for early, late in pairwise(sums)]
     assert powers == sorted(powers, reverse=True)
