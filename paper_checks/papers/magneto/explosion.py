@@ -132,10 +132,6 @@ S2_16 = Claim(
             mutants=(
                 Mutant(name="no hypothesis", statement=_INEQUALITY.with_(dominant="")),
                 Mutant(name="v_l the largest", statement=_INEQUALITY.with_(dominant="v")),
-                Mutant(
-                    name="the sides swapped",
-                    statement=_INEQUALITY.with_(smaller=_INEQUALITY["larger"], larger=_INEQUALITY["smaller"]),
-                ),
             ),
         ),
     ),

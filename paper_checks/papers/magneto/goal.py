@@ -213,10 +213,7 @@ _MODEL = Part(
     checks=(_alternating_by_theory, _alternating_summed),
     mutants=(
         Mutant(name="1/log L", statement=_FLAT_MODEL.with_(order=1 / log(L))),
-        Mutant(
-            name="the power of a stack of FFNs",
-            statement=_FLAT_MODEL.with_(sign="Theta", order=L ** (1 / (pi - 1)) / log(L)),
-        ),
+        Mutant(name="that of FFNs", statement=_FLAT_MODEL.with_(sign="Theta", order=_TRUE_ORDER[0])),
     ),
     expected=Verdict.REFUTED,
     condition=KAPPA,

@@ -56,16 +56,13 @@ class Case:
     after_TD: Array
 
 
+_ARCHITECTURES = ((1, "relu"), (3, "relu"), (3, "gelu"))
+"""Heads and activation, by seed."""
+
+
 @cache
 def network(
-    kinds: tuple[str, ...],
-    placement: str,
-    *,
-    seed: int = 0,
-    num_heads: int = 1,
-    activation: str = "relu",
-    input_scale: float = 1.0,
-    v_scale: float = 1.0,
+    kinds: tuple[str, ...], placement: str, *, seed: int = 0, input_scale: float = 1.0, v_scale: float = 1.0
 ) -> tuple[tuple[Case, ...], Array]:
     """The sublayers of a real network whose norms have no eps, and its last output.
 
@@ -76,7 +73,7 @@ def network(
 
     from sims.model import ModelConfig, SublayerConfig, Transformer, alternating
 
-    is_cross = "cross" in kinds
+    is_cross, (num_heads, activation) = "cross" in kinds, _ARCHITECTURES[seed]
     sublayers = tuple(SublayerConfig(kind=kind) for kind in kinds)
     config = ModelConfig(
         encoder=alternating(2) if is_cross else sublayers,
@@ -114,12 +111,8 @@ def network(
 
 
 def cases(kind: str, placement: str) -> list[Case]:
-    """A sublayer of that kind in networks of that norm placement: heads, activations, seeds."""
-    architectures = ((1, "relu"), (3, "relu"), (3, "gelu"))
-    return [
-        network((kind,), placement, seed=seed, num_heads=num_heads, activation=activation)[0][0]
-        for seed, (num_heads, activation) in enumerate(architectures)
-    ]
+    """A sublayer of that kind in a network of that norm placement, of each architecture."""
+    return [network((kind,), placement, seed=seed)[0][0] for seed in range(len(_ARCHITECTURES))]
 
 
 def agrees(equation: Sublayer, case: Case) -> bool:
@@ -269,17 +262,14 @@ def _by_degree(s: Values) -> list[bool | None]:
 
 @cache
 def _degree(role: str) -> int:
-    """Of the branch without norms in one of its matrices, at equal tokens; ArithmeticError if it is no whole one."""
+    """Of the branch without norms in one of its matrices, at equal tokens; StopIteration if it is neither 0 nor 1."""
     kind = "ffn" if role in ("fc1", "fc2") else "attention"
     plain = Sublayer(kind=kind, steps=tuple(step for step in STEPS[kind] if step != "LN"), has_residual=False)
     case = cases(kind, "none")[1]
-    case = replace(case, before_TD=case.before_TD[:1].repeat(len(case.before_TD), axis=0))
+    case = replace(case, before_TD=case.before_TD[:1].repeat(5, axis=0))
     scaled = replace(case, weights={**case.weights, role: 3 * case.weights[role]})
     ratio = abs(evaluate(plain, scaled)).sum() / abs(evaluate(plain, case)).sum()
-    for degree in (0, 1):
-        if math.isclose(ratio, 3**degree, rel_tol=1e-9):
-            return degree
-    raise ArithmeticError(f"the branch is not homogeneous in {role}: {ratio:.6g}")
+    return next(degree for degree in (0, 1) if math.isclose(ratio, 3**degree, rel_tol=1e-9))
 
 
 @check(Route.PROOF, "the roles on the value path of the theory's sublayers, and those beside it")

@@ -443,10 +443,6 @@ _S3_45 = Claim(
             mutants=(
                 Mutant(name="over 6.5%", statement=_OVER_SIX.with_(percent="6.5")),
                 Mutant(name="36 layers", statement=_OVER_SIX.with_(**_reductions("36L"))),
-                Mutant(
-                    name="the lower rate first",
-                    statement=_OVER_SIX.with_(**{c: f"{b} to {a}" for c, (a, b) in _rates(_OVER_SIX).items()}),
-                ),
             ),
         ),
     ),

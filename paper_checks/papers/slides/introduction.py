@@ -44,29 +44,17 @@ def _same_characters(s: Values) -> list[bool | None]:
     return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", PSEUDO_CODE)]
 
 
-def _names_outwards(call: ast.expr) -> list[str]:
-    """f(g(x)) as [g, f]."""
-    names: list[str] = []
-    while isinstance(call, ast.Call):
-        names.insert(0, ast.unparse(call.func))
-        call = call.args[0]
-    return names
-
-
 def _read(source: str) -> tuple[list[str], dict[str, str]]:
-    """What the branch does to x, in its order; and the gain of each weight. ``is`` a list is read as ``in`` it."""
-    forward, init = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
-    (line,) = forward.body
-    if not (isinstance(line, ast.Return) and isinstance(line.value, ast.BinOp) and isinstance(line.value.op, ast.Add)):
-        raise ValueError("the sublayer is no sum")
+    """What is added, and what the branch does, in its order; the gain of each weight. ``is`` is read as ``in``."""
+    forward, init = ast.parse(source).body
+    added = [ast.unparse(node.left) for node in ast.walk(forward) if isinstance(node, ast.BinOp)]
+    calls = [ast.unparse(node.func) for node in ast.walk(forward) if isinstance(node, ast.Call)]
     gains: dict[str, str] = {}
     for node in ast.walk(init):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.body[0], ast.Expr):
-            set_gain = node.body[0].value
-            if isinstance(set_gain, ast.Call):
-                roles = ast.literal_eval(node.test.comparators[0])
-                gains.update({role: ast.unparse(set_gain.keywords[0].value) for role in roles})
-    return [ast.unparse(line.value.left), *_names_outwards(line.value.right)], gains
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
+            gain = next(inner.value for inner in ast.walk(node.body[0]) if isinstance(inner, ast.keyword))
+            gains |= dict.fromkeys(ast.literal_eval(node.test.comparators[0]), ast.unparse(gain))
+    return [*added, *reversed(calls)], gains
 
 
 _FORWARD = ["x", "LN", "fin", "LN", "fout"]
