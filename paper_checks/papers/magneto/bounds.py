@@ -53,35 +53,16 @@ STACKS_BELOW = at_most(_most)
 """The bounds at gains 1 by the record."""
 
 
-def _bound_part(
-    name: str,
-    statement: Inequality,
-    *,
-    condition: str | Sentence | None = None,
-    instead: tuple[Expr, str] | None = None,
-    is_measured: bool = True,
-    late: bool = False,
-    more: tuple[Mutant, ...] = (),
-) -> Part:
-    """Refuted where a condition is given. late: with a mutant whose sum over k begins a term late."""
-    if late:
-        more = (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))), *more)
-    return inequality(
-        name,
-        statement,
-        expected=Verdict.CONFIRMED if condition is None else Verdict.REFUTED,
-        condition=condition,
-        instead=instead,
-        is_measured=is_measured,
-        more=lambda _: more,
-    )
+def _late(statement: Inequality) -> tuple[Mutant, ...]:
+    return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
 
 
 def _with_head(name: str, statement: Inequality) -> Part:
     """Equal gains, and theta as (6) has it."""
-    return _bound_part(
+    return inequality(
         f"with W_vocab, as theta is defined there: equal gains, {name}",
         statement.with_(is_equal=True, has_head=True),
+        expected=Verdict.REFUTED,
         condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
         "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
         "adds by itself",
@@ -92,9 +73,10 @@ def _with_head(name: str, statement: Inequality) -> Part:
 def _uneven(name: str, statement: Inequality, branch: str, input_second: int, terms: tuple[Expr, Expr]) -> Part:
     """Any gains. The condition is exact at given branch variances: v_1^2 + w_1^2 may be as large as one likes."""
     weight, added = terms
-    return _bound_part(
+    return inequality(
         name,
         statement,
+        expected=Verdict.REFUTED,
         condition=f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio "
         f"v_l/w_l if and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)",
         instead=(
@@ -102,7 +84,7 @@ def _uneven(name: str, statement: Inequality, branch: str, input_second: int, te
             "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
             "s_k/S_(k-1), which is as large only while it is small",
         ),
-        late=True,
+        more=_late,
     )
 
 
@@ -114,7 +96,7 @@ def _sub_ln(gains: str, activation: str, norm: str, network: str = "", *, is_mea
         text = f"{KAPPA}; at gains 1 {network} exceeds (12) from {{first}} sublayers on"
         condition = told(text, first=number(name, "num_sublayers"))
     statement = _SUB.with_(is_equal=is_equal, activation=activation, norm_kind=norm.lower())
-    return _bound_part(name, statement, condition=condition, is_measured=is_measured)
+    return inequality(name, statement, expected=Verdict.REFUTED, condition=condition, is_measured=is_measured)
 
 
 def _first_beyond(scheme: str, bound: Expr) -> int:
@@ -139,11 +121,10 @@ _S2_08 = Claim(
     uses=("S2-05", "S2-06", "S2-07", "S2-09"),
     parts=(
         recorded_too(
-            _bound_part(
+            inequality(
                 "equal gains, relu",
                 _PRE.with_(is_equal=True),
-                late=True,
-                more=(Mutant(name="gelu", statement=_PRE.with_(is_equal=True, activation="gelu")),),
+                more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
             ),
             STACKS_BELOW,
         ),
@@ -189,7 +170,7 @@ _S2_13 = Claim(
             condition=KAPPA,
         ),
         _sub_ln("equal", "gelu", "LayerNorm", "GELU behind LayerNorm"),
-        _bound_part("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), late=True),
+        inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
         _sub_ln("equal", "gelu", "RMSNorm", "GELU behind RMSNorm", is_measured=False),
         _gelu_order(
             "equal gains 1, gelu, RMSNorm, where (12) is O(log L)",
@@ -271,13 +252,12 @@ _S2_11 = Claim(
     summary="the update of Post-LN is O(sum v_l^2 + w_l^2), and that of Pre-LN much smaller at the same L",
     parts=(
         recorded_too(
-            _bound_part(
+            inequality(
                 "Post-LN, any gains, relu (as in Figure 1)",
                 _O_POST,
-                more=(
-                    Mutant(name="v_l^2 alone", statement=_O_POST.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
-                    Mutant(name="a quarter of it", statement=_O_POST.with_(bound=_POST / 4)),
-                    Mutant(name="gelu", statement=_O_POST.with_(activation="gelu")),
+                more=lambda s: (
+                    Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
+                    Mutant(name="gelu", statement=s.with_(activation="gelu")),
                 ),
             ),
             STACKS_BELOW,

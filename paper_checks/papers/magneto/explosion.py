@@ -433,10 +433,10 @@ _REVERSED = "large w_i/v_i of the other sublayers bring it about, as w_i = 10, v
 
 def _where_each_explodes(scheme: str) -> str:
     """The update of four sublayers with GELU where w of the first, the second ... is 10^6 and all other gains are 1."""
-    ones = [1.0] * 4
     exploding = ([1e6 if i == place else 1.0 for i in range(4)] for place in range(4))
-    updates = (second_meanfield.update(scheme, ones, w, activation="gelu") for w in exploding)
-    return ", ".join(f"{float(update):.2f}" for update in updates)
+    return ", ".join(
+        f"{float(second_meanfield.update(scheme, [1.0] * 4, w, activation='gelu')):.2f}" for w in exploding
+    )
 
 
 S2_17 = Claim(
