@@ -194,8 +194,7 @@ _S2_13 = Claim(
 
 # ---------------------------------------------------------------- S2-11: Post-LN
 
-_POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
-_O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
+_POST = Inequality(scheme="post-ln", bound=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)), is_equal=False)
 _RATIO = Values.of(ratio=log(L) / L)
 
 
@@ -254,7 +253,7 @@ _S2_11 = Claim(
         recorded_too(
             inequality(
                 "Post-LN, any gains, relu (as in Figure 1)",
-                _O_POST,
+                _POST,
                 more=lambda s: (
                     Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
                     Mutant(name="gelu", statement=s.with_(activation="gelu")),
@@ -323,11 +322,7 @@ _SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": 
 """Admin's sum over branches of beta_ll^2, the share of a branch in its own sublayer's variance: 1/(l + 1), and 1/2."""
 
 
-@check(
-    Route.NUMERIC,
-    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at 10^2, 10^4, 10^6",
-    is_direct=True,
-)
+@check(Route.NUMERIC, "Admin's sum, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}", is_direct=True)
 def _as_bracket(s: Growth) -> list[bool | None]:
     shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
     order = lambdify(L, s.order, modules="mpmath")

@@ -26,7 +26,6 @@ from theory.symbols import L, M, N, gains_in, gains_out, scratch
 if TYPE_CHECKING:
     from torch import Tensor
 
-_REFUTED = Verdict.REFUTED
 ONE = Fraction(1)
 Side = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
 """v and w of a decoder or an encoder, sublayer by sublayer."""
@@ -159,11 +158,7 @@ def _tried(is_equal: bool) -> Iterator[tuple[Side, Side]]:
             yield _equal(*of_decoder, 3 * number), _equal(*of_encoder, 2 * number)
 
 
-@check(
-    Route.PROPERTY,
-    "the exact update of an encoder-decoder, one token on either side, against the bound",
-    is_direct=True,
-)
+@check(Route.PROPERTY, "the exact update, one token on either side, against the bound", is_direct=True)
 def _exact(s: Values) -> Answers:
     """The list, and then hypothesis at N, M up to 2."""
     from hypothesis import strategies as st

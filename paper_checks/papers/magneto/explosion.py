@@ -140,7 +140,6 @@ S2_16 = Claim(
 
 # ---------------------------------------------------------------- S2-17: the whole update
 
-_REFUTED = Verdict.REFUTED
 _t, _l, _L = (scratch(name, positive=True) for name in ("t", "l", "L"))
 
 
@@ -314,12 +313,7 @@ def _update_signs(norm_kind: str) -> Iterable[tuple[str, str, int, bool]]:
         )
     if excess == 0:
         difference = (harmonic(_L + 1) - 1) * 2 - (2 * (harmonic(_L + 1) - 1) - 1 / (_L + 1))
-        yield (
-            "the last",
-            "l = L: the same sums, and Magneto's lacks 1/(L + 1)",
-            1,
-            cancel(difference) == 1 / (_L + 1),
-        )
+        yield ("the last", "l = L: the same sums, and Magneto's lacks 1/(L + 1)", 1, cancel(difference) == 1 / (_L + 1))
     else:
         of_sub, of_pre = in_the_limit(norm_kind, [1.0] * 2, [1.0] * 2, 1)
         at_four = excess * float(harmonic(4) - 1) - 1 / 5
@@ -411,7 +405,7 @@ def comparison(name: str, s: Values, condition: str, holds: Values, text: str | 
             else Mutant(name="the other way, any l", statement=s.with_(where=ANY, word="larger")),
             Mutant(name="others", statement=s.with_(where=ANY if s["where"] == NONE else NONE)),
         ),
-        expected=_REFUTED,
+        expected=Verdict.REFUTED,
         condition=condition,
         instead=Amendment(statement=holds, text=text),
     )

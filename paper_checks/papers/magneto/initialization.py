@@ -52,11 +52,7 @@ def _xavier(s: Values) -> list[bool | None]:
     return [same(s["variance"], _v**2 * 2 / (s["fan_in"] + s["fan_out"]))]
 
 
-@check(
-    Route.MEASURED,
-    "torch's xavier_normal_ of gain 1/2, 1, 3 at d = 192: second moment and kurtosis within 5 standard errors",
-    is_direct=True,
-)
+@check(Route.MEASURED, "torch's xavier_normal_, d = 192: both moments within 5 standard errors", is_direct=True)
 def _drawn(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for gain in (Rational(1, 2), S.One, Integer(3)):
@@ -124,11 +120,7 @@ def _norm_is_logit(s: Values) -> list[bool | None]:
     return out
 
 
-@check(
-    Route.MEASURED,
-    "real Pre-LN networks, one SGD step on cross-entropy: the printed norm, and the label's logit by itself",
-    is_direct=True,
-)
+@check(Route.MEASURED, "an SGD step of real Pre-LN networks: the norm, and the label's logit itself", is_direct=True)
 def _step_of_network(s: Values) -> list[bool | None]:
     import numpy as np
 
@@ -232,10 +224,7 @@ def _by_autograd(s: Values) -> Answers:
     )
 
 
-@check(
-    Route.MEANFIELD,
-    "exact moments of the branch and of the gradients through it, w and 3 w: as the squares of the degrees",
-)
+@check(Route.MEANFIELD, "exact moments of the branch and its gradients at w and 3 w: as squares of the degrees")
 def _by_mean_field(s: Values) -> list[bool | None]:
     from theory.meanfield.setting import MOMENT_KINDS
     from theory.moments import activation, exact

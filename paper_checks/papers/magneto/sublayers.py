@@ -225,7 +225,6 @@ PSEUDO_CODE = (
     "nn.init.xavier_normal_(w, gain=γ)\nelif wis ['q_proj','k_proj']:\nnn.init.xavier_normal_(w, gain=1)"
 )
 """Figure 2, in an extraction that lost indents and some blanks."""
-_SUBLN = Sublayer(("LN", "fin", "LN", "fout"))
 _BINDINGS = {
     "attention": {"fin": ("QKV", "attention"), "fout": ("WO",)},
     "ffn": {"fin": ("W1", "phi"), "fout": ("W2",)},
@@ -289,7 +288,7 @@ _S2_02 = Claim(
     parts=(
         Part(
             name="subln(x)",
-            statement=_SUBLN,
+            statement=Sublayer(("LN", "fin", "LN", "fout")),
             checks=(
                 check(
                     Route.CITATION,
@@ -334,7 +333,6 @@ _S2_02 = Claim(
 
 _FIGURE = ("Linear", "LN", "Linear", "Attention")
 """Boxes of the cross-attention in Figure 2 (b), in the order of the extraction; a self-attention has one LN more."""
-_CROSS_NORMS = Values.of(norms=1)
 _CROSS_GAINS = Values.of(cross_q=1, cross_k=1, cross_v=1, cross_out=1)
 
 
@@ -358,7 +356,7 @@ _S2_04 = Claim(
     parts=(
         Part(
             name="one LayerNorm",
-            statement=_CROSS_NORMS,
+            statement=Values.of(norms=1),
             checks=(
                 check(
                     Route.MEASURED,
@@ -443,11 +441,7 @@ def _by_readings(s: Values) -> list[bool | None]:
     return [agrees_with_eight(branch) or agrees_with_eight(whole)]
 
 
-@check(
-    Route.MEASURED,
-    "(7) with G the branch, in numpy, against the streams of a real Pre-LN stack, L up to 4",
-    is_direct=True,
-)
+@check(Route.MEASURED, "(7) with G the branch, in numpy, against a real Pre-LN stack, L up to 4", is_direct=True)
 def _by_network(s: Values) -> list[bool | None]:
     branch, out = replace(_EIGHT, has_residual=False), []
     for length in range(1, 5):

@@ -190,11 +190,7 @@ def _at_equal_gains(scheme: str, bound: Expr) -> tuple[Check, Check]:
             algebra.equal(gains[0].cancel(), gains[1].cancel()),
         ]
 
-    @check(
-        Route.PROPERTY,
-        "the printed sums at equal gains, exactly, L from 2 to 10; then bracket/order",
-        is_direct=True,
-    )
+    @check(Route.PROPERTY, "the printed sums at equal gains, exactly, L from 2 to 10; bracket/order", is_direct=True)
     def by_sum(s: Values) -> list[bool | None]:
         out: list[bool | None] = []
         for gain in (S.One,) if not s["bracket"].has(gamma) else (S.Half, S.One, S(3)):
@@ -248,10 +244,7 @@ S2_03 = claim(
     mutants=broken(GAMMAS),
     cells=tuple(
         Cell(
-            table="magneto-gamma",
-            where=(("architecture", architecture), ("side", side)),
-            column="gamma",
-            printed=text,
+            table="magneto-gamma", where=(("architecture", architecture), ("side", side)), column="gamma", printed=text
         )
         for architecture, side, text in _SIDES.values()
     ),

@@ -479,11 +479,7 @@ def _rises(values: str) -> bool:
     return all(Decimal(a) < Decimal(b) for a, b in pairwise(values.split(" < ")))
 
 
-@check(
-    Route.ARITHMETIC,
-    "averages from depth to depth; not rising: columns of single tasks that do not rise all the way",
-    is_direct=True,
-)
+@check(Route.ARITHMETIC, "averages by depth; not rising: single tasks that do not rise all the way", is_direct=True)
 def _rising(s: Values) -> Answers:
     tasks = [score.column for score in ZERO_SHOT.row(OURS, "24L").counted]
     falls = {f"{who} {task}": text for task in tasks for who, text in _over_depth(task).items() if not _rises(text)}

@@ -26,7 +26,6 @@ from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
-_BOUNDS = "Magneto: Initialization, table of normalizations"
 _GOAL = "Magneto: Initialization, GOAL and Derivation"
 
 
@@ -195,11 +194,7 @@ def _as_in_paper(s: Values) -> list[bool | None]:
     return [same(s["W2"], printed), same(s["W1"], printed.xreplace({v: w}))]
 
 
-@check(
-    Route.PROOF,
-    "the letters that they define, sublayers 1 to 4, against those that Theorems 1 and 2 sum over at L = 4",
-    is_direct=True,
-)
+@check(Route.PROOF, "the letters they define against those that Theorems 1 and 2 sum over, L = 4", is_direct=True)
 def _letters_of_theorems(s: Values) -> list[bool | None]:
     given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, 5)}
     letters = [bound.subs(L, 4).doit().atoms(Indexed) for bound in (theorems.PRE_BOUND, theorems.SUB_BOUND)]
@@ -281,7 +276,7 @@ _KAPPA_SUB = gelu_growth.GELU_SLOPE / (gelu_growth.GELU_SECOND - 1 / (4 * pi))
 _S3_10 = Claim(
     id="S3-10",
     kind=Kind.RESULT,
-    locator=_BOUNDS,
+    locator="Magneto: Initialization, table of normalizations",
     quote="Post-LayerNorm\t$\\Theta(N)$\t×\nPre-LayerNorm\t$\\Theta(\\log N)$\t✓\n"
     "<b>Sub-LayerNorm</b>\t$\\Theta(\\log N)$\t×",
     summary="bounds of the model update: Post Theta(N), Pre Theta(log N), Sub Theta(log N)",
@@ -514,11 +509,7 @@ def _bounded_derived(s: Values) -> list[bool | None]:
     return [goal.bracket_is_bounded(s["gamma"])]
 
 
-@check(
-    Route.NUMERIC,
-    "(2/gamma^2)(1 + H_{L-1}) settles, and falls from 5.77 at L = 2 without a rise up to 300",
-    is_direct=True,
-)
+@check(Route.NUMERIC, "(2/gamma^2)(1 + H_{L-1}) settles; from 5.77 at L = 2 it only falls, to L = 300", is_direct=True)
 def _bounded_summed(s: Values) -> list[bool | None]:
     square = lambdify(L, s["gamma"] ** 2, modules="mpmath")
     deep = [mpmath.log(theorems.bracket_value(length, square(length))) for length in second_meanfield.LENGTHS]

@@ -64,11 +64,7 @@ def _same_program(s: Values) -> list[bool | None]:
     return [[*added, *calls] == ["x", "fout", "LN", "fin", "LN"], gains == scaled]
 
 
-@check(
-    Route.PROOF,
-    "the table's gammas have no letter but N and M, and are positive numbers at each",
-    is_direct=True,
-)
+@check(Route.PROOF, "the table's gammas have no letter but N and M, and are positive numbers at each", is_direct=True)
 def _is_number_of_layers(s: Values) -> list[bool | None]:
     return [
         gamma.free_symbols <= {N, M} and all(gamma.subs({N: layers, M: layers}) > 0 for layers in (1, 2, 6, 100))
