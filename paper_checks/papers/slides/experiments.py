@@ -1,39 +1,49 @@
-"""The slides' experiments: the averages of their tables, what is bold, what ran, who is best by how much, and sizes."""
+"""The slides' experiments (averages, what is bold, what ran, who is best by how much, sizes), and their takeaways."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 from statistics import mean
 from typing import Any
 
+from sympy import Expr, lambdify, limit, log, oo
+
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
-from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.experiments import (
-    BERT_RATES,
-    FOUR_SHOT,
-    GLUE,
-    OPUS,
-    SPEECH,
-    TABLES,
-    VISION,
-    VL,
-    ZERO_SHOT,
-    largest_rates,
-    ran,
-    won,
-)
-from paper_checks.papers.slides.takeaways import trained
+from paper_checks.claims.statements import Statement, Values
+from paper_checks.papers.magneto import experiments
+from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT, ran, won
 from paper_checks.routes import questions
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.contests import BOLD_CHECKS, GAIN_CHECKS, OURS, Bold, Gains, Wins, best, rounded_from, wins_of
 from paper_checks.routes.parameter_counts import COUNT_CHECKS, Count, to_rounding
 from paper_checks.routes.result_tables import AVERAGE, Column, Row, Table
-from paper_checks.routes.training import open_in_small
+from paper_checks.routes.training import BY_TRAINING, Answered, open_in_small
+from theory.symbols import N
 
 _GPT = (ZERO_SHOT, FOUR_SHOT)
+
+
+def trained(name: str, statement: Answered, wrong: Statement, **rest: Any) -> Part:
+    """A question that records of training answer, and the statement with the answer turned round."""
+    mutants = (Mutant(name="the other way round", statement=wrong),)
+    return Part(name=name, statement=statement, checks=(BY_TRAINING,), mutants=mutants, **rest)
+
+
+def smaller_is_stabler(name: str, look: str) -> Part:
+    statement = questions.SMALLER[look]
+    return trained(
+        name,
+        statement,
+        statement.with_larger(),
+        expected=Verdict.REFUTED,
+        condition="beside Post-LN, at 12 layers: DeepNorm's and Su's row for Adam have smaller updates, and pass at "
+        "rates at which it does not",
+    )
+
 
 # ---------------------------------------------------------------- S3-15 to S3-38: the printed averages
 
@@ -134,7 +144,7 @@ _AVERAGES = tuple(
 
 # ---------------------------------------------------------------- S3-39: what is bold
 
-_SCORES = Bold(columns=tuple(column for table in TABLES for column in table.columns()))
+_SCORES = Bold(columns=tuple(column for table in experiments.TABLES for column in table.columns()))
 _GLUE_RATES = tuple((row.model, row.rate, row.is_rate_bold) for row in GLUE.trained)
 _RATES = Bold(columns=(Column(table=GLUE.name, block="", name="LR", entries=_GLUE_RATES),))
 
@@ -208,7 +218,7 @@ _S3_41 = Claim(
     quote="Post-LN\t1e-3\t\t\t\tdiverged\t\t\t\t\nPre-LN\t1e-3\t85.6/85.4",
     summary="BERT: largest stable rate Post-LN 5e-4 < Pre-LN 1e-3 < Magneto 3e-3",
     parts=(
-        largest_rates("what the table prints", GLUE, "", BERT_RATES),
+        experiments.largest_rates("what the table prints", GLUE, "", experiments.BERT_RATES),
         trained(
             "a proxy, encoders of 12 layers, 32 wide, masked bytes: Pre-LN above Post-LN, which gets stuck",
             questions.BERT_PRE_POST,
@@ -531,4 +541,86 @@ _S3_48 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (*_AVERAGES, _S3_39, _S3_40, _S3_41, _S3_42, _S3_43, _S3_44, _S3_45, _S3_46, _S3_47, _S3_48)
+# ---------------------------------------------------------------- S3-49: the takeaways
+
+_BOUNDS = Values.of(
+    "of two bounds of different order the smaller has the larger rate: Post-LN Theta({post}), {post_rate}; Pre-LN "
+    "Theta({pre}), {pre_rate}; Sub-LN Theta({sub}), {sub_rate}",
+    **{"post": N, "post_rate": "5e-4", "pre": log(N), "pre_rate": "1e-3", "sub": log(N), "sub_rate": "3e-3"},
+)
+
+
+def _pairs(s: Values) -> Iterator[tuple[Expr, float, Expr, float]]:
+    """(bound, rate, another's bound, its rate)."""
+    entries = [(s[norm], float(s[f"{norm}_rate"])) for norm in ("post", "pre", "sub")]
+    yield from ((*one, *other) for one, other in permutations(entries, 2))
+
+
+@check(Route.PROOF, "pairs of different order, by limits of the ratio", is_direct=True)
+def _rates_by_limits(s: Values) -> list[bool | None]:
+    return [rate > other for small, rate, big, other in _pairs(s) if limit(small / big, N, oo) == 0]
+
+
+@check(Route.NUMERIC, "the same pairs by N = 10^3 and 10^9", is_direct=True)
+def _rates_by_numbers(s: Values) -> list[bool | None]:
+    """A bound is of larger order where its ratio to the other doubles, or more, from N = 10^3 to 10^9."""
+    out: list[bool | None] = []
+    for small, rate, big, other in _pairs(s):
+        ratio = lambdify(N, big / small, modules="math")
+        if ratio(10**9) > 2 * ratio(10**3):
+            out.append(math.log10(rate) > math.log10(other))
+    return out
+
+
+_S3_49 = Claim(
+    id="S3-49",
+    kind=Kind.RESULT,
+    locator="Takeaways; bounds in the table of normalizations, rates in the GLUE table",
+    quote="Smaller model update leads to more stable optimization.",
+    summary="a smaller model update makes optimization more stable",
+    parts=(
+        Part(
+            name="the slides' own numbers: printed bounds against printed rates (Pre and Sub have one order: no test)",
+            statement=_BOUNDS,
+            checks=(_rates_by_limits, _rates_by_numbers),
+            mutants=(
+                Mutant(name="Post-LN at 2e-3", statement=_BOUNDS.with_(post_rate="2e-3")),
+                Mutant(name="Sub-LN of order N^2", statement=_BOUNDS.with_(sub=N**2)),
+                Mutant(name="Post-LN Theta(1)", statement=_BOUNDS.with_(post=1)),
+            ),
+        ),
+        smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it trains", "trains"),
+        smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it learns half", "half"),
+        *(
+            trained(
+                f"within Post-LN: {scheme}, whose update is smaller, trains at a larger rate",
+                statement,
+                statement.with_reversed(),
+            )
+            for scheme, statement in questions.WITHIN_POST.items()
+        ),
+    ),
+    finding=Finding(
+        "A smaller update at initialisation does not mean more stable training, as the slides of Magneto "
+        "conclude, between networks whose norms stand in different places: small Pre-LN and NormFormer "
+        "models, whose updates are several times DeepNorm's, still end below the entropy of the labels at "
+        "far larger rates. Beside Post-LN it is so: DeepNorm and Su's row for Adam pass where it is stuck",
+        rank=70,
+        shared_with=("S3-04",),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *_AVERAGES,
+    _S3_39,
+    _S3_40,
+    _S3_41,
+    _S3_42,
+    _S3_43,
+    _S3_44,
+    _S3_45,
+    _S3_46,
+    _S3_47,
+    _S3_48,
+    _S3_49,
+)

@@ -15,7 +15,7 @@ from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, P
 from paper_checks.claims.statements import Growth, Sublayer, Values
 from paper_checks.papers.magneto import explosion, goal, initialization, theorems
 from paper_checks.papers.magneto.goal import true_update
-from paper_checks.papers.slides.takeaways import smaller_is_stabler
+from paper_checks.papers.slides.experiments import smaller_is_stabler
 from paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
 from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.kernel import kernel_too
