@@ -10,6 +10,7 @@ from dataclasses import replace
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi
 
+from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, claim, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin
@@ -278,10 +279,7 @@ _S2_11 = Claim(
                 _never_more,
                 below("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
             ),
-            mutants=(
-                Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),
-                Mutant(name="no smaller", statement=_RATIO.with_(ratio=1)),
-            ),
+            mutants=changed(_RATIO, ratio=[1 / L, 1]),
         ),
     ),
     finding=Finding(
@@ -326,7 +324,7 @@ _S2_12 = claim(
     uses=("LI-01", "S2-10"),
     statement=_VERIFIED,
     checks=(_as_admin, _as_bracket, GROWTH[0]),
-    mutants=(Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),),
+    mutants=changed(_VERIFIED, order=S.One),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_08, _S2_11, _S2_12, _S2_13)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, IndexedBase, Integer, Poly, Rational, S, cancel, fraction, harmonic, lambdify, together
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.broken import broken, changed
+from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.initialization import through_sublayer
 from paper_checks.papers.magneto.theorems import SUB_BOUND, bound_cell, order_cell
@@ -345,10 +345,7 @@ def _bound_part(name: str, s: Values, *more: Check, condition: str = "", instead
         name=name,
         statement=s,
         checks=(_exact, _by_transfer, *more),
-        mutants=(
-            Mutant(name="half of it", statement=s.with_(share=Rational(1, 2))),
-            Mutant(name="a third of it", statement=s.with_(share=Rational(1, 3))),
-        ),
+        mutants=changed(s, share=[Rational(1, 2), Rational(1, 3)]),
         expected=Verdict.REFUTED if condition else Verdict.CONFIRMED,
         condition=condition or None,
         instead=instead,
@@ -379,7 +376,7 @@ _S2_18 = Claim(
             name="the cross-attention's index, l % 3 = 1",
             statement=_FIRST,
             checks=(_place_by_theory, _place_in_figure),
-            mutants=(Mutant(name="the feed-forward network", statement=_FIRST.with_(remainder=0)),),
+            mutants=changed(_FIRST, remainder=0),
             misprint=Amendment(
                 statement=_FIRST.with_(remainder=2),
                 text="l % 3 = 2: a decoder layer is self-attention, cross-attention, feed-forward network, and l runs "
@@ -393,10 +390,7 @@ _S2_18 = Claim(
             name="the coupling where the initialisation leaves cross-attentions unscaled",
             statement=_WITHIN,
             checks=(_coupling_added_up, _coupling_by_theory),
-            mutants=(
-                Mutant(name="half of it", statement=_WITHIN.with_(bound=_WITHIN["bound"] / 2)),
-                Mutant(name="1/2, its limit", statement=_WITHIN.with_(bound=S.Half)),
-            ),
+            mutants=changed(_WITHIN, bound=[_WITHIN["bound"] / 2, S.Half]),
         ),
         _bound_part("the bound, equal gains, relu, RMSNorm", _ANY.with_(gains=_EQUAL), _for_all_sizes, _MEASURED),
         _bound_part(
@@ -469,10 +463,7 @@ _S2_19 = claim(
     summary="equal v_d: the cross-attentions' share is 1/3, the coupling (1/3)(1 + H_{3M-1})",
     statement=_CROSS,
     checks=(_coupling_derived, _coupling_at_ones),
-    mutants=(
-        Mutant(name="no third", statement=_CROSS.with_(coupling=1 + harmonic(3 * M - 1), share=1)),
-        *broken(_CROSS, "coupling"),
-    ),
+    mutants=(*changed(_CROSS, share=1), *broken(_CROSS, "coupling")),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_18, _S2_19)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes import questions
@@ -168,10 +169,7 @@ _S2_22 = claim(
     summary="ViT, BEiT, GPT, T-T and BEiT-3 use Pre-LN, BERT, NMT and BART Post-LN",
     statement=_NORMS,
     checks=(_said_elsewhere, _as_released, _among_baselines),
-    mutants=(
-        Mutant(name="GPT Post-LN", statement=_NORMS.with_(GPT="Post-LN")),
-        Mutant(name="BART Pre-LN", statement=_NORMS.with_(BART="Pre-LN")),
-    ),
+    mutants=changed(_NORMS, GPT="Post-LN", BART="Pre-LN"),
 )
 
 # ---------------------------------------------------------------- S2-23: better and more stable

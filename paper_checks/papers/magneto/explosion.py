@@ -18,7 +18,7 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, sqrt, together
 
-from paper_checks.claims.broken import broken
+from paper_checks.claims.broken import broken, changed
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
@@ -129,10 +129,7 @@ S2_16 = Claim(
             name="the inequality",
             statement=_INEQUALITY,
             checks=(_by_z3, _by_summands),
-            mutants=(
-                Mutant(name="no hypothesis", statement=_INEQUALITY.with_(dominant="")),
-                Mutant(name="v_l the largest", statement=_INEQUALITY.with_(dominant="v")),
-            ),
+            mutants=changed(_INEQUALITY, dominant=["", "v"]),
         ),
     ),
 )

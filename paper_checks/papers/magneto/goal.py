@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, lambdify, log, pi, sqrt, together
 
+from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Amendment, Claim, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.magneto.initialization import through_sublayer
@@ -116,10 +117,7 @@ S2_20 = Claim(
             name="the printed bound at gamma = sqrt(log L)",
             statement=_GAMMA,
             checks=(_theta_one_derived, _theta_one_summed),
-            mutants=(
-                Mutant(name="its root", statement=_GAMMA.with_(gamma_squared=sqrt(log(L)))),
-                Mutant(name="its square", statement=_GAMMA.with_(gamma_squared=log(L) ** 2)),
-            ),
+            mutants=changed(_GAMMA, gamma_squared=[sqrt(log(L)), log(L) ** 2]),
         ),
         *AT_GAMMA,
     ),

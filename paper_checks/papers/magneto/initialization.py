@@ -11,8 +11,8 @@ from typing import Any
 
 from sympy import Abs, Expr, Integer, Rational, S, sqrt
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Claim, Kind, Mutant, Route, claim
+from paper_checks.claims.broken import broken, changed
+from paper_checks.claims.claim import Claim, Kind, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.search import search
@@ -90,11 +90,7 @@ _S2_06 = claim(
     summary="W^{l,2}_ij ~ N(0, v_l^2/d), which is Xavier normal of gain v_l for a square d x d matrix",
     statement=NINE,
     checks=(_xavier, _drawn, _in_stack),
-    mutants=(
-        *broken(NINE, "variance"),
-        Mutant(name="an FFN four times as wide", statement=NINE.with_(fan_in=4 * d)),
-        Mutant(name="xavier_uniform_", statement=NINE.with_(kurtosis=Rational(9, 5))),
-    ),
+    mutants=(*broken(NINE, "variance"), *changed(NINE, fan_in=4 * d, kurtosis=Rational(9, 5))),
 )
 
 
@@ -160,10 +156,7 @@ _S2_07 = claim(
     summary="dF = ||gamma^T (F(x, theta*) - F(x, theta))||, gamma one-hot: how far the label's logit moves",
     statement=_UPDATE,
     checks=(_norm_is_logit, _step_of_network),
-    mutants=(
-        Mutant(name="smoothed labels", statement=_UPDATE.with_(at_label=Rational(9, 10), elsewhere=Rational(1, 30))),
-        Mutant(name="all ones", statement=_UPDATE.with_(elsewhere=1)),
-    ),
+    mutants=changed(_UPDATE, at_label=Rational(9, 10), elsewhere=[Rational(1, 30), 1]),
 )
 
 
@@ -251,12 +244,7 @@ _S2_15 = claim(
     summary="phi homogeneous: F does not see w_l -> c w_l, and dF/dW^{l,1} is orthogonal to W^{l,1} and goes as 1/c",
     statement=_LAW,
     checks=(_by_autograd, _by_mean_field),
-    mutants=(
-        Mutant(name="gelu, not homogeneous", statement=_LAW.with_(activation="gelu")),
-        Mutant(name="no inner norm", statement=_LAW.with_(placement="pre")),
-        Mutant(name="F times c", statement=_LAW.with_(output=1)),
-        Mutant(name="not orthogonal", statement=_LAW.with_(angle="not orthogonal")),
-    ),
+    mutants=changed(_LAW, activation="gelu", placement="pre", gradient=-2, output=1, angle="not orthogonal"),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_06, _S2_07, _S2_15)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Function, IndexedBase, S, Sum, expand, lambdify
 
-from paper_checks.claims.broken import broken
+from paper_checks.claims.broken import broken, changed
 from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Sublayer, Values
 from paper_checks.routes import algebra
@@ -323,7 +323,7 @@ _S2_02 = Claim(
                     is_direct=True,
                 ),
             ),
-            mutants=(Mutant(name="q too", statement=_GAINS.with_(q_proj=gamma)), *broken(_GAINS)),
+            mutants=(*changed(_GAINS, q_proj=gamma), *broken(_GAINS)),
         ),
     ),
 )
@@ -372,10 +372,7 @@ _S2_04 = Claim(
                     is_direct=True,
                 ),
             ),
-            mutants=(
-                Mutant(name="two, as in self-attention", statement=Values.of(norms=2)),
-                Mutant(name="none", statement=Values.of(norms=0)),
-            ),
+            mutants=changed(Values.of(norms=1), norms=[0, 2]),
         ),
         Part(
             name="not scaled",
@@ -389,7 +386,7 @@ _S2_04 = Claim(
                     is_direct=True,
                 ),
             ),
-            mutants=(Mutant(name="v and out scaled", statement=_CROSS_GAINS.with_(cross_v=gamma, cross_out=gamma)),),
+            mutants=changed(_CROSS_GAINS, cross_q=gamma, cross_v=gamma),
         ),
     ),
 )
@@ -476,10 +473,7 @@ _S2_05 = Claim(
             name="(7) with (8)",
             statement=_SEVEN,
             checks=(_by_readings, _by_network),
-            mutants=(
-                Mutant(name="x left out", statement=_SEVEN_RIGHT.with_(inside=Sum(_g[l], (l, 1, L)))),
-                Mutant(name="from 2", statement=_SEVEN_RIGHT.with_(inside=_before + Sum(_g[l], (l, 2, L)))),
-            ),
+            mutants=changed(_SEVEN_RIGHT, inside=[Sum(_g[l], (l, 1, L)), _before + Sum(_g[l], (l, 2, L))]),
             misprint=Amendment(
                 statement=_SEVEN_RIGHT,
                 text="x^l = x^(l-1) + G^l(x^(l-1)), G^l the branch without its residual, as x^e = LN(x + sum_l G^l) "

@@ -12,6 +12,7 @@ from typing import Any
 
 from sympy import Expr, lambdify, limit, log, oo
 
+from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
 from paper_checks.claims.statements import Statement, Values
 from paper_checks.papers.magneto import experiments
@@ -423,10 +424,7 @@ _S3_45 = Claim(
             name="over 6% in each of the four cells at 18 layers",
             statement=_OVER_SIX,
             checks=(_by_quotient, _by_product),
-            mutants=(
-                Mutant(name="over 6.5%", statement=_OVER_SIX.with_(percent="6.5")),
-                Mutant(name="36 layers", statement=_OVER_SIX.with_(**_reductions("36L"))),
-            ),
+            mutants=changed(_OVER_SIX, **{"percent": "6.5", **_reductions("36L")}),
         ),
     ),
 )
@@ -583,11 +581,7 @@ _S3_49 = Claim(
             name="the slides' own numbers: printed bounds against printed rates (Pre and Sub have one order: no test)",
             statement=_BOUNDS,
             checks=(_rates_by_limits, _rates_by_numbers),
-            mutants=(
-                Mutant(name="Post-LN at 2e-3", statement=_BOUNDS.with_(post_rate="2e-3")),
-                Mutant(name="Sub-LN of order N^2", statement=_BOUNDS.with_(sub=N**2)),
-                Mutant(name="Post-LN Theta(1)", statement=_BOUNDS.with_(post=1)),
-            ),
+            mutants=changed(_BOUNDS, post_rate="2e-3", sub=N**2, post=1),
         ),
         smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it trains", "trains"),
         smaller_is_stabler("a smaller update at initialisation, a larger stable rate: where it learns half", "half"),

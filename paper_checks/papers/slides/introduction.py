@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sympy import S, log, sqrt
 
+from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
@@ -93,10 +94,7 @@ _S3_01 = Claim(
             name="gamma is a constant: one number for a model, the same in every sublayer",
             statement=GAMMAS,
             checks=(_is_number_of_layers,),
-            mutants=(
-                Mutant(name="the sublayer's own", statement=GAMMAS.with_(encoder=sqrt(1 + l))),
-                Mutant(name="0 at one layer", statement=GAMMAS.with_(decoder=M - 1)),
-            ),
+            mutants=changed(GAMMAS, encoder=sqrt(1 + l), decoder=M - 1),
         ),
     ),
 )
@@ -149,10 +147,7 @@ _S3_03 = Claim(
             name="the bound is lower than Post-LN's, gains 1",
             statement=_LOWER,
             checks=(_lower_by_theory, _lower_summed),
-            mutants=(
-                Mutant(name="as large", statement=_LOWER.with_(ratio=1)),
-                Mutant(name="1/L", statement=_LOWER.with_(ratio=1 / L)),
-            ),
+            mutants=changed(_LOWER, ratio=[1, 1 / L]),
         ),
         comparison(
             "the bound is lower than Pre-LN's, equal gains",
