@@ -184,7 +184,6 @@ _S2_13 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- S2-11: Post-LN
 
 _POST = Inequality(scheme="post-ln", bound=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)), is_equal=False)
@@ -288,7 +287,6 @@ _S2_11 = Claim(
         numbers={"rate": log(KAPPA_POST)},
     ),
 )
-
 
 # ---------------------------------------------------------------- S2-12: what Admin says
 

@@ -30,9 +30,7 @@ ONE = Fraction(1)
 Side = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
 """v and w of a decoder or an encoder, sublayer by sublayer."""
 
-
 # ---------------------------------------------------------------- which sublayer is the cross-attention
-
 
 _FIRST = Values.of("the cross-attentions are the l from 1 to 3M with l % 3 = {remainder}", remainder=1)
 
@@ -428,7 +426,6 @@ _S2_18 = Claim(
         rank=110,
     ),
 )
-
 
 # ---------------------------------------------------------------- S2-19: the coupling of Theorem 3.3
 

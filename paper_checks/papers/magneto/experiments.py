@@ -115,9 +115,7 @@ Pre-LN <b>MAGNETO</b>	24L	78.37 <b>79.00</b>	78.50 <b>79.01</b>	82.57 <b>83.35</
 
 TABLES = (ZERO_SHOT, FOUR_SHOT, GLUE, OPUS, VISION, SPEECH, VL)
 
-
 # ---------------------------------------------------------------- S2-22: which model uses which norm
-
 
 _NORMS = Values.of(
     **dict.fromkeys(("ViT", "BEiT", "GPT", "T-T", "BEiT-3"), "Pre-LN"),

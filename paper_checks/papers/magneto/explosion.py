@@ -134,11 +134,9 @@ S2_16 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- S2-17: the whole update
 
 _t, _l, _L = (scratch(name, positive=True) for name in ("t", "l", "L"))
-
 
 ANY, LATER, LAST = (
     f"as w_l -> oo, l = {which}, at the other gains 1" for which in ("any", "any but the first", "the last")
@@ -375,7 +373,6 @@ def _ratios(s: Values) -> Iterable[tuple[str, Interval, float]]:
 
 
 _MEASURED = below("real networks of 4 sublayers, the other gains 1", _ratios)
-
 
 # ---------------------------------------------------------------- the claims
 

@@ -76,7 +76,6 @@ AT_GAMMA = (
 )
 """The update of real networks at gamma = sqrt(log L), which is to be Theta(1)."""
 
-
 FLAT_REAL = InTransformer(scheme="sub-ln-gamma", order=S.One, is_upper=True)
 
 
@@ -123,9 +122,7 @@ S2_20 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- the model: attention and FFN in turn
-
 
 _FLAT_MODEL = Values.of(
     "update of sub-ln-gamma, attention over one token and an FFN in turn, relu, layernorm under sgd = {sign}({order})",
@@ -222,12 +219,10 @@ _MODEL = Part(
     ),
 )
 
-
 # ---------------------------------------------------------------- S2-24
 
 _FLAT = Growth(scheme="sub-ln-gamma", order=S.One, is_upper=True)
 _TRAINING = "training runs of Magneto and Pre-LN by depth and learning rate"
-
 
 _S2_24 = Claim(
     id="S2-24",

@@ -93,9 +93,7 @@ _S2_06 = claim(
     mutants=(*broken(NINE, "variance"), *changed(NINE, fan_in=4 * d, kurtosis=Rational(9, 5))),
 )
 
-
 # ---------------------------------------------------------------- S2-07: the model update
-
 
 _UPDATE = Values.of(
     "dF = ||gamma^T (F(x, theta*) - F(x, theta))|| is the change of the label's logit; "
@@ -158,7 +156,6 @@ _S2_07 = claim(
     checks=(_norm_is_logit, _step_of_network),
     mutants=changed(_UPDATE, at_label=Rational(9, 10), elsewhere=[Rational(1, 30), 1]),
 )
-
 
 # ---------------------------------------------------------------- S2-15: what (11) does not see
 

@@ -59,7 +59,6 @@ _SIDES = {
 """Figure 2's table: architecture, side and gamma."""
 GAMMAS = Values.of(**{name: read(text) for name, (*_, text) in _SIDES.items()})
 
-
 # ---------------------------------------------------------------- gamma
 
 
@@ -93,7 +92,6 @@ def _gamma_by_hand(s: Values) -> list[bool | None]:
 
 
 # ---------------------------------------------------------------- the bounds as formulas
-
 
 _MOST = 6
 """Sublayers up to which sums are also added up exactly."""
@@ -291,7 +289,6 @@ _S2_14 = claim(
     ),
     cells=(bound_cell("sub-ln", SUB_BOUND, "(12)"),),
 )
-
 
 S2_21 = claim(
     "S2-21",

@@ -29,7 +29,6 @@ from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
 _GOAL = "Magneto: Initialization, GOAL and Derivation"
 
-
 # ---------------------------------------------------------------- S3-04: what the model update is
 
 _CLASSES = 4
@@ -90,7 +89,6 @@ _S3_04 = Claim(
         smaller_is_stabler("smaller updates make optimisation more stable", "trains"),
     ),
 )
-
 
 # ---------------------------------------------------------------- S3-05, S3-06: the theorems
 
@@ -176,7 +174,6 @@ _S3_06 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- S3-07: the slide's variances
 
 _VARIANCES = Values.of(W2=gain_out**2 / d, W1=gain_in**2 / d)
@@ -218,7 +215,6 @@ _S3_07 = claim(
     finding=Finding("Magneto's slides lose the index l of the weights' scales", rank=240),
 )
 
-
 # ---------------------------------------------------------------- S3-08, S3-09: where a sublayer explodes
 
 _S3_08 = replace(
@@ -238,7 +234,6 @@ _S3_09 = replace(
     uses=("S3-08",),
     finding=None,
 )
-
 
 # ---------------------------------------------------------------- S3-10: the table of orders
 
@@ -434,7 +429,6 @@ _S3_11 = Claim(
     parts=(signal("the stream behind sublayer l where w_l grows (the slide's own case, w_l >> w_i)", _POWERS),),
 )
 
-
 # ---------------------------------------------------------------- S3-12: the goal
 
 _REAL_NORMS = goal.part_of_real(
@@ -476,7 +470,6 @@ _S3_12 = replace(
     ),
 )
 
-
 _S3_13 = replace(
     theorems.S2_21,
     id="S3-13",
@@ -486,7 +479,6 @@ _S3_13 = replace(
     summary="at v = w = gamma the bracket is O(log L / gamma^2)",
     uses=("S3-06",),
 )
-
 
 # ---------------------------------------------------------------- S3-14: gamma = sqrt(log L)
 

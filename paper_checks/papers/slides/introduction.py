@@ -99,7 +99,6 @@ _S3_01 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- S3-02: the table of gamma
 
 _S3_02 = replace(
@@ -110,7 +109,6 @@ _S3_02 = replace(
     quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
     uses=("S2-19", "S3-13"),
 )
-
 
 # ---------------------------------------------------------------- S3-03: the bound is lower, no explosion
 
