@@ -41,11 +41,11 @@ def test_S2_17_the_condition_is_the_limit(norm_kind: str) -> None:
             for place in range(length):
                 sides = in_the_limit(norm_kind, v, w, place)
                 exploding = [Fraction(10**9) if i == place else g for i, g in enumerate(w)]
-                found = [
+                updates = [
                     float(second_meanfield.update(name, v, exploding, norm_kind=norm_kind))
                     for name in ("sub-ln", "pre-ln")
                 ]
-                assert found == pytest.approx([float(side) for side in sides], rel=1e-9)
+                assert updates == pytest.approx([float(side) for side in sides], rel=1e-9)
                 signs.add(sides[0] < sides[1])
     assert signs == {True, False}
 
@@ -96,7 +96,7 @@ def of_a_model(num_sublayers: int, norm_kind: str, num_seeds: int = 72) -> tuple
         model, generator = Transformer(config, seed), torch.Generator().manual_seed(1000 + seed)
         x_BTD, head_BTD = torch.randn((2, 2, 4, width), generator=generator, dtype=torch.float64)
         outputs_B = (model(x_BTD)[:, -1] * head_BTD[:, -1]).sum(-1) / math.sqrt(width)
-        squares = [sum(float(g.square().sum()) for g in gradients(model, one).values()) for one in outputs_B]
+        squares = [sum(float(g.square().sum()) for g in gradients(model, output).values()) for output in outputs_B]
         updates.append(sum(squares) / len(squares) / width)
     return interval(updates)
 

@@ -91,8 +91,8 @@ RUNS: dict[str, tuple[Table, str]] = {
 def test_a_second_transcription_agrees(name: str) -> None:
     table, columns = COLUMNS[name]
     for column, text in columns.items():
-        found = [table.column(column, block).entries for block in table.blocks]
-        said = [" ".join(f"{number}{'*' * is_bold}" for _, number, is_bold in entries) for entries in found]
+        columns_of_blocks = [table.column(column, block).entries for block in table.blocks]
+        said = [" ".join(f"{number}{'*' * is_bold}" for _, number, is_bold in entries) for entries in columns_of_blocks]
         assert " | ".join(said) == text
     assert [score.column for score in table.trained[0].scores] == list(columns)
 
@@ -135,8 +135,8 @@ def test_parameters_are_those_of_a_real_transformer(stacks: tuple[tuple[int, int
 
     width, rows, total = 12, 7, 7 * 12
     for layers, attentions in stacks:
-        one = nn.TransformerDecoderLayer if attentions == 2 else nn.TransformerEncoderLayer
-        module = one(width, 2, dim_feedforward=4 * width)
+        layer = nn.TransformerDecoderLayer if attentions == 2 else nn.TransformerEncoderLayer
+        module = layer(width, 2, dim_feedforward=4 * width)
         total += layers * sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)
     for count, verdict in ((total, CONFIRMED), (total + 1, REFUTED)):
         statement = Count(stacks=stacks, width=width, rows=rows, low=count, high=count + 1, words="so many")

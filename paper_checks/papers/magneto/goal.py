@@ -147,8 +147,8 @@ def _alternating_update(length: int) -> float:
 
 @check(Route.NUMERIC, "the update summed, over the order", is_direct=True)
 def _alternating_summed(s: Values) -> Answers:
-    found = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
-    ratios = [math.log(value / float(s["order"].subs(L, length))) for length, value in found.items()]
+    updates = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
+    ratios = [math.log(value / float(s["order"].subs(L, length))) for length, value in updates.items()]
     holds = algebra.settles(ratios) or (s["sign"] == "O" and algebra.falls_away(ratios))
     slopes = {}
     for power in (3, 4, 5):
@@ -156,7 +156,7 @@ def _alternating_summed(s: Values) -> Answers:
         slopes[f"local power of update * log L at 10^{power}"] = float(f"{math.log(high / low) / math.log(1.5625):.3f}")
     counterexample = {
         "printed": f"{s['sign']}({s['order']}), attention and FFN in turn",
-        "found": ", ".join(f"{value:.4g} eta d at L = {length}" for length, value in found.items()),
+        "found": ", ".join(f"{value:.4g} eta d at L = {length}" for length, value in updates.items()),
         "command": "depthlaw predict --attention --tokens 1 --ffn-ratio 1 --optimizer sgd --scheme sub-ln-gamma "
         "--activation relu --norm-kind layernorm --layers 50,500",
     }
@@ -194,9 +194,9 @@ def _alternating_exponent() -> Expr:
 )
 def _alternating_by_theory(s: Values) -> list[bool | None]:
     exponent = _alternating_exponent()
-    found = order_key(order_of(L ** (exponent - 1) / log(L)))
+    derived = order_key(order_of(L ** (exponent - 1) / log(L)))
     printed = order_key(order_of(s["order"]))
-    values = [[float(part.evalf(20)) for part in key] for key in (found, printed)]
+    values = [[float(part.evalf(20)) for part in key] for key in (derived, printed)]
     if all(abs(a - b) < 1e-15 for a, b in zip(*values, strict=True)):
         return [True]
     return [s["sign"] == "O" and values[0] < values[1]]

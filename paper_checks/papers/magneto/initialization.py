@@ -205,12 +205,12 @@ def _by_autograd(s: Values) -> Answers:
         return bool(same_output and same_grad and (abs(cosine) < 1e-9) == (s["angle"] == "orthogonal"))
 
     cases = st.tuples(st.integers(0, 7), st.integers(0, 2), st.sampled_from([0.125, 0.5, 2.0, 3.0, 10.0]))
-    found = search(cases, holds, max_examples=40)
+    searched = search(cases, holds, max_examples=40)
     gelu = _at_scale("gelu", "sub", 0, 0, 2.0)[0] / _at_scale("gelu", "sub", 0, 0, 1.0)[0] - 1
     return Answers(
-        holds=[found.found is None],
-        num_effective=found.num_effective,
-        numbers={"relative change of F under c = 2, gelu": float(f"{gelu:.3g}"), "failing case": found.found},
+        holds=[searched.found is None],
+        num_effective=searched.num_effective,
+        numbers={"relative change of F under c = 2, gelu": float(f"{gelu:.3g}"), "failing case": searched.found},
     )
 
 

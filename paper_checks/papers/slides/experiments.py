@@ -66,15 +66,15 @@ def _scores(s: Values) -> list[tuple[str, str]]:
 def _exactly(s: Values) -> Answers:
     scores = [Decimal(score) for _, score in _scores(s)]
     exact = mean(scores)
-    found = _rounded(exact, s["mean"])
-    tie = "" if found["half up"] == found["half even"] else f" (half to even would give {found['half even']})"
+    rounded = _rounded(exact, s["mean"])
+    tie = "" if rounded["half up"] == rounded["half even"] else f" (half to even would give {rounded['half even']})"
     return Answers(
-        holds=[found["half up"] == s["mean"]],
-        detail=f"the exact mean, rounded half up, is {found['half up']}{tie}",
-        numbers={"mean": f"{exact:.6f}".rstrip("0").rstrip("."), **found},
+        holds=[rounded["half up"] == s["mean"]],
+        detail=f"the exact mean, rounded half up, is {rounded['half up']}{tie}",
+        numbers={"mean": f"{exact:.6f}".rstrip("0").rstrip("."), **rounded},
         steps=(
             f"({' + '.join(score for _, score in _scores(s))}) / {len(scores)} = {sum(scores)} / {len(scores)}",
-            f"rounded half up: {found['half up']}",
+            f"rounded half up: {rounded['half up']}",
         ),
     )
 
@@ -553,7 +553,7 @@ _BOUNDS = Values.of(
 def _pairs(s: Values) -> Iterator[tuple[Expr, float, Expr, float]]:
     """(bound, rate, another's bound, its rate)."""
     entries = [(s[norm], float(s[f"{norm}_rate"])) for norm in ("post", "pre", "sub")]
-    yield from ((*one, *other) for one, other in permutations(entries, 2))
+    yield from ((*first, *second) for first, second in permutations(entries, 2))
 
 
 @check(Route.PROOF, "pairs of different order, by limits of the ratio", is_direct=True)

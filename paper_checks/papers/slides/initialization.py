@@ -397,12 +397,12 @@ def _measured_powers(scheme: str) -> tuple[float, ...]:
     """w_3 grows from 10^3 to 10^6, every other number staying as it is drawn."""
     from sims.measure import Question, run
 
-    found = []
+    moments = []
     for size in (1e3, 1e6):
         config = stack_config(scheme, ((1.0,) * 3, (1.0, 1.0, size)), d_model=64)
         (result,) = run(Question(config=config, has_layers=True), range(8))
-        found.append(result.values["layer/encoder/3/second_moment"])
-    return tuple(math.log10(late / early) / 3 for early, late in zip(*found, strict=True))
+        moments.append(result.values["layer/encoder/3/second_moment"])
+    return tuple(math.log10(late / early) / 3 for early, late in zip(*moments, strict=True))
 
 
 @check(Route.MEASURED, "eight networks with ReLU and LayerNorm, width 64", is_direct=True)
