@@ -55,6 +55,21 @@ def broken(statement: Any, *names: str) -> tuple[Mutant, ...]:
     return mutants
 
 
+def changed(statement: Any, **values: Any) -> tuple[Mutant, ...]:
+    """The statement with one value changed: a mutant for each, several of one name as a list.
+
+    >>> from paper_checks.claims.broken import changed
+    >>> from paper_checks.claims.statements import Values
+    >>> [mutant.name for mutant in changed(Values.of(alpha=1, beta=2), alpha=[3, 4], beta=0)]
+    ['alpha = 3', 'alpha = 4', 'beta = 0']
+    """
+    return tuple(
+        Mutant(name=f"{name} = {value}", statement=statement.with_(**{name: value}))
+        for name, several in values.items()
+        for value in (several if isinstance(several, list) else [several])
+    )
+
+
 def _wrong(expr: Expr) -> Iterator[tuple[str, Expr]]:
     yield "a factor 2", 2 * expr
     for count in _COUNTS:

@@ -1,4 +1,4 @@
-"""Counterexamples that the printed tables are themselves: typed here a second time, from the slides."""
+"""A counterexample that a printed table is itself: typed here a second time, from the slides."""
 
 from __future__ import annotations
 
@@ -21,18 +21,3 @@ def test_S3_43_four_shot_at_48_layers_normformer_has_the_better_average() -> Non
     assert max(means, key=lambda model: means[model]) == "NormFormer"
     worst_case = Decimal("0.05")  # every score may have been rounded by that much, so a mean by no more
     assert means["NormFormer"] - worst_case > means["Magneto"] + worst_case
-
-
-def test_S3_43_six_columns_of_24_are_not_won_alone() -> None:
-    """Best baseline against Magneto, where it does not lose: five by more than a tie."""
-    lost = {
-        "zero-shot WGe 24L, Pre-LN": ("55.2", "54.3"),
-        "zero-shot WGe 48L, Pre-LN": ("57.3", "57.0"),
-        "zero-shot WGe 72L, Pre-LN": ("58.0", "57.9"),
-        "zero-shot WG 72L, NormFormer": ("75.4", "73.7"),
-        "four-shot WG 48L, NormFormer": ("75.4", "71.9"),
-    }
-    assert all(Decimal(theirs) > Decimal(ours) for theirs, ours in lost.values())
-    tie = {"four-shot WG 72L, NormFormer": ("74.0", "74.0")}
-    assert all(Decimal(theirs) == Decimal(ours) for theirs, ours in tie.values())
-    assert 24 - len(lost) - len(tie) == 18

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log, pi
 
-from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
+from paper_checks.claims.broken import changed
+from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, claim, number, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.cited import admin
-from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_UNIFORM, SUB_BOUND, from_three
+from paper_checks.papers.magneto import theorems
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from paper_checks.routes.intervals import Interval, quotient
 from paper_checks.routes.recorded_stacks import at_most, recorded_too
-from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, n, v, w
+from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, v, w
 from theory.symbols import L, l
 
-_REFUTED = Verdict.REFUTED
-_PRE = Inequality(scheme="pre-ln", bound=PRE_BOUND, is_equal=False)
-_SUB = Inequality(scheme="sub-ln", bound=SUB_BOUND, is_equal=False)
-
-
-_TELESCOPED = {
-    "pre-ln": Sum((v[l] ** 2 + w[l] ** 2) / Sum(v[n] ** 2 * w[n] ** 2, (n, 1, l)), (l, 1, L)),
-    "sub-ln": Sum((1 + v[l] ** 2 / w[l] ** 2) / Sum(v[n] ** 2, (n, 1, l)), (l, 1, L)),
-}
-"""The bounds without the step to first order."""
-_WHY = (
-    "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
-    "s_k/S_(k-1), which is as large only while it is small"
-)
-
-
-def _late(statement: Inequality) -> tuple[Mutant, ...]:
-    return (Mutant(name="k from 3", statement=statement.with_(bound=from_three(statement.bound))),)
+_PRE = Inequality(scheme="pre-ln", bound=theorems.PRE_BOUND, is_equal=False)
+_SUB = Inequality(scheme="sub-ln", bound=theorems.SUB_BOUND, is_equal=False)
 
 
 def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part:
@@ -56,8 +42,12 @@ def _most(statement: Inequality) -> tuple[str, str, Callable[[int], float]]:
     return statement.scheme, "sgd", lambdify(L, at_ones, modules="math")
 
 
-STACKS_BELOW = at_most(_most)
+_STACKS_BELOW = at_most(_most)
 """The bounds at gains 1 by the record."""
+
+
+def _late(statement: Inequality) -> tuple[Mutant, ...]:
+    return (Mutant(name="k from 3", statement=statement.with_(bound=theorems.from_three(statement.bound))),)
 
 
 def _with_head(name: str, statement: Inequality) -> Part:
@@ -65,7 +55,7 @@ def _with_head(name: str, statement: Inequality) -> Part:
     return inequality(
         f"with W_vocab, as theta is defined there: equal gains, {name}",
         statement.with_(is_equal=True, has_head=True),
-        expected=_REFUTED,
+        expected=Verdict.REFUTED,
         condition="theta = the branch matrices alone; or gains 1. W_vocab adds eta d at any gains and any depth, and "
         "the bound falls with the square of the gain: at v = w = 2 and two sublayers it is eta d, as much as W_vocab "
         "adds by itself",
@@ -73,20 +63,33 @@ def _with_head(name: str, statement: Inequality) -> Part:
     )
 
 
-def _split(branch: str, input_second: int) -> str:
-    """When the bound holds: exact at given branch variances, as one may make v_1^2 + w_1^2 as large as one likes."""
-    return (
-        f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio v_l/w_l if "
-        f"and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)"
+def _uneven(name: str, statement: Inequality, branch: str, input_second: int, terms: tuple[Expr, Expr]) -> Part:
+    """Any gains. The condition is exact at given branch variances: v_1^2 + w_1^2 may be as large as one likes."""
+    weight, added = terms
+    return inequality(
+        name,
+        statement,
+        expected=Verdict.REFUTED,
+        condition=f"N = 1; or equal gains; in general, with s_l = {branch} and S_L their sum, it holds at every ratio "
+        f"v_l/w_l if and only if S_L/({input_second} + s_1) <= 1 + sum_k s_k/S_(k-1)",
+        instead=(
+            Sum(weight / theorems.total(added, l), (l, 1, L)),
+            "for the product over k > l of 1 + s_k/S_(k-1), which telescopes to S_L/S_l, the source puts 1 + sum_k "
+            "s_k/S_(k-1), which is as large only while it is small",
+        ),
+        more=_late,
     )
 
 
-_THEN_AS_RMS = KAPPA + "; and then as with ReLU and RMSNorm"
-
-
-def _exceeded_from(network: str, part: str) -> Sentence:
-    text = KAPPA + f"; at gains 1 {network} exceeds (12) from " + "{first} sublayers on"
-    return told(text, first=number(part, "num_sublayers"))
+def _sub_ln(gains: str, activation: str, norm: str, network: str = "", *, is_measured: bool = True) -> Part:
+    """(12) where Sub-LN exceeds it. network: who exceeds it at gains 1; left out where uneven gains do."""
+    name, is_equal = f"{gains} gains, {activation}, {norm}", gains == "equal"
+    condition: str | Sentence = KAPPA + "; and then as with ReLU and RMSNorm"
+    if is_equal:
+        text = f"{KAPPA}; at gains 1 {network} exceeds (12) from {{first}} sublayers on"
+        condition = told(text, first=number(name, "num_sublayers"))
+    statement = _SUB.with_(is_equal=is_equal, activation=activation, norm_kind=norm.lower())
+    return inequality(name, statement, expected=Verdict.REFUTED, condition=condition, is_measured=is_measured)
 
 
 def _first_beyond(scheme: str, bound: Expr) -> int:
@@ -96,13 +99,10 @@ def _first_beyond(scheme: str, bound: Expr) -> int:
     def is_beyond(length: int) -> bool:
         return math.exp(second_meanfield.log_update(scheme, length, "gelu")) > value(length)
 
-    low, high = 1, 2
+    high = 2
     while not is_beyond(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_beyond(middle) else (middle, high)
-    return high
+        high *= 2
+    return bisect_left(range(high), True, lo=high // 2, key=is_beyond)
 
 
 _S2_08 = Claim(
@@ -119,24 +119,17 @@ _S2_08 = Claim(
                 _PRE.with_(is_equal=True),
                 more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
             ),
-            STACKS_BELOW,
+            _STACKS_BELOW,
         ),
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
             Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
             told(
                 EQUAL_MOMENTS + "; GELU at gain 1 up to {most:,} sublayers (beyond them (10) itself is exceeded)",
-                most=lambda: _first_beyond("pre-ln", PRE_UNIFORM["bracket"]) - 1,
+                most=lambda: _first_beyond("pre-ln", theorems.PRE_UNIFORM["bracket"]) - 1,
             ),
         ),
-        inequality(
-            "uneven gains",
-            _PRE,
-            expected=_REFUTED,
-            condition=_split("v_l^2 w_l^2", 2),
-            instead=(_TELESCOPED["pre-ln"], _WHY),
-            more=_late,
-        ),
+        _uneven("uneven gains", _PRE, "v_l^2 w_l^2", 2, theorems.PRE_TERMS),
         _with_head("relu", _PRE),
     ),
     finding=Finding(
@@ -160,68 +153,27 @@ _S2_13 = Claim(
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
     uses=("S2-06", "S2-07", "S2-14"),
     parts=(
-        recorded_too(
-            inequality(
-                "equal gains, relu, LayerNorm",
-                _SUB.with_(is_equal=True),
-                expected=_REFUTED,
-                condition=_exceeded_from("ReLU behind LayerNorm", "equal gains, relu, LayerNorm"),
-            ),
-            STACKS_BELOW,
-        ),
+        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), _STACKS_BELOW),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", order=log(L), is_upper=True),
-            expected=_REFUTED,
+            expected=Verdict.REFUTED,
             instead=(L ** (1 / (pi - 1)), "Theta(L^(1/(pi - 1))): no constant saves (12) either"),
             wrong=S.One,
             condition=KAPPA,
         ),
-        inequality(
-            "equal gains, gelu, LayerNorm",
-            _SUB.with_(is_equal=True, activation="gelu"),
-            expected=_REFUTED,
-            condition=_exceeded_from("GELU behind LayerNorm", "equal gains, gelu, LayerNorm"),
-        ),
+        _sub_ln("equal", "gelu", "LayerNorm", "GELU behind LayerNorm"),
         inequality("equal gains, relu, RMSNorm", _SUB.with_(is_equal=True, norm_kind="rmsnorm"), more=_late),
-        inequality(
-            "equal gains, gelu, RMSNorm",
-            _SUB.with_(is_equal=True, norm_kind="rmsnorm", activation="gelu"),
-            expected=_REFUTED,
-            condition=_exceeded_from("GELU behind RMSNorm", "equal gains, gelu, RMSNorm"),
-            is_measured=False,
-        ),
+        _sub_ln("equal", "gelu", "RMSNorm", "GELU behind RMSNorm", is_measured=False),
         _gelu_order(
             "equal gains 1, gelu, RMSNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L), is_upper=True),
             KAPPA,
         ),
-        inequality(
-            "uneven gains, relu, LayerNorm",
-            _SUB,
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
-        ),
-        inequality(
-            "uneven gains, relu, RMSNorm",
-            _SUB.with_(norm_kind="rmsnorm"),
-            expected=_REFUTED,
-            condition=_split("v_l^2", 1),
-            instead=(_TELESCOPED["sub-ln"], _WHY),
-            more=_late,
-        ),
-        inequality(
-            "uneven gains, gelu, LayerNorm",
-            _SUB.with_(activation="gelu"),
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
-        ),
-        inequality(
-            "uneven gains, gelu, RMSNorm",
-            _SUB.with_(activation="gelu", norm_kind="rmsnorm"),
-            expected=_REFUTED,
-            condition=_THEN_AS_RMS,
-        ),
+        _sub_ln("uneven", "relu", "LayerNorm"),
+        _uneven("uneven gains, relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm"), "v_l^2", 1, theorems.SUB_TERMS),
+        _sub_ln("uneven", "gelu", "LayerNorm"),
+        _sub_ln("uneven", "gelu", "RMSNorm"),
         _with_head("relu, RMSNorm", _SUB.with_(norm_kind="rmsnorm")),
     ),
     finding=Finding(
@@ -232,11 +184,9 @@ _S2_13 = Claim(
     ),
 )
 
-
 # ---------------------------------------------------------------- S2-11: Post-LN
 
-_POST: Expr = Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L))
-_O_POST = Inequality(scheme="post-ln", bound=_POST, is_equal=False)
+_POST = Inequality(scheme="post-ln", bound=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)), is_equal=False)
 _RATIO = Values.of(ratio=log(L) / L)
 
 
@@ -262,7 +212,6 @@ def _ratio_summed(s: Values) -> list[bool | None]:
 
 @check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40", is_direct=True)
 def _never_more(s: Values) -> list[bool | None]:
-    """(v^2 + w^2)/(2 + S_l) summed for Pre-LN, s_l in place of S_l for Post-LN; at gains 1 in closed form."""
     out: list[bool | None] = []
     for length in range(1, 41):
         ones = [S.One] * length
@@ -296,19 +245,18 @@ _S2_11 = Claim(
         recorded_too(
             inequality(
                 "Post-LN, any gains, relu (as in Figure 1)",
-                _O_POST,
+                _POST,
                 more=lambda s: (
-                    Mutant(name="v_l^2 alone", statement=s.with_(bound=Sum(v[l] ** 2, (l, 1, L)))),
-                    Mutant(name="a quarter of it", statement=s.with_(bound=_POST / 4)),
+                    Mutant(name="a quarter of it", statement=s.with_(bound=s.bound / 4)),
                     Mutant(name="gelu", statement=s.with_(activation="gelu")),
                 ),
             ),
-            STACKS_BELOW,
+            _STACKS_BELOW,
         ),
         growth_part(
             "Post-LN, gelu, at gains 1, where the sum is O(L)",
             Growth(scheme="post-ln", activation="gelu", order=L, is_upper=True),
-            expected=_REFUTED,
+            expected=Verdict.REFUTED,
             instead=(
                 exp(L * log(KAPPA_POST)),
                 told(
@@ -330,11 +278,7 @@ _S2_11 = Claim(
                 _never_more,
                 below("Pre-LN's mean update over Post-LN's, both of real networks of width 64", _less_measured),
             ),
-            mutants=(
-                Mutant(name="1/L", statement=_RATIO.with_(ratio=1 / L)),
-                Mutant(name="the root of L", statement=_RATIO.with_(ratio=L ** Rational(-1, 2))),
-                Mutant(name="no smaller", statement=_RATIO.with_(ratio=1)),
-            ),
+            mutants=changed(_RATIO, ratio=[1 / L, 1]),
         ),
     ),
     finding=Finding(
@@ -343,7 +287,6 @@ _S2_11 = Claim(
         numbers={"rate": log(KAPPA_POST)},
     ),
 )
-
 
 # ---------------------------------------------------------------- S2-12: what Admin says
 
@@ -357,52 +300,29 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
     is_direct=True,
 )
 def _as_admin(s: Growth) -> list[bool | None]:
-    """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
-    (found,) = [one for one in admin.CLAIMS if one.id == "LI-01"]
-    said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
-    return [algebra.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
+    (corollary,) = (claim for claim in admin.CLAIMS if claim.id == "LI-01")
+    said = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
+    return [algebra.equal(s.order, order) for order in (*said, theorems.PRE_UNIFORM["order"])]
 
 
-_SHARES = {"pre-ln": lambda length: mpmath.harmonic(length + 1) - 1, "post-ln": lambda length: mpmath.mpf(length) / 2}
-"""Admin's sum over branches of beta_ll^2, the share of a branch in its own sublayer's variance: 1/(l + 1), and 1/2."""
-
-
-@check(
-    Route.NUMERIC,
-    "what Admin adds up, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}: both settle at 10^2, 10^4, 10^6",
-    is_direct=True,
-)
+@check(Route.NUMERIC, "Admin's sum, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}", is_direct=True)
 def _as_bracket(s: Growth) -> list[bool | None]:
-    """Admin's sum over what is printed, and over S2-10's bracket at gains 1: whether both settle."""
-    shares, bracket = _SHARES[s.scheme], lambdify(L, PRE_UNIFORM["bracket"], modules="mpmath")
-    order = lambdify(L, s.order, modules="mpmath")
-    quotients = ([mpmath.log(shares(x) / other(x)) for x in second_meanfield.LENGTHS] for other in (order, bracket))
-    return [algebra.settles(logs) for logs in quotients]
+    """Admin's sum over branches is of the share of a branch in its own sublayer's variance, 1/(l + 1)."""
+    share = harmonic(L + 1) - 1
+    ratios = (lambdify(L, share / other, modules="mpmath") for other in (s.order, theorems.PRE_UNIFORM["bracket"]))
+    return [algebra.settles([mpmath.log(ratio(x)) for x in second_meanfield.LENGTHS]) for ratio in ratios]
 
 
-_S2_12 = Claim(
-    id="S2-12",
+_S2_12 = claim(
+    "S2-12",
     kind=Kind.REMARK,
     locator="Section 3.2, after Theorem 3.1",
     quote="It is also verified by Liu et al. (2020).",
     summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
     uses=("LI-01", "S2-10"),
-    parts=(
-        Part(
-            name="as printed",
-            statement=_VERIFIED,
-            checks=(
-                _as_admin,
-                _as_bracket,
-                GROWTH[0],
-            ),
-            mutants=(
-                Mutant(name="N", statement=_VERIFIED.with_(order=L)),
-                Mutant(name="flat", statement=_VERIFIED.with_(order=S.One)),
-                Mutant(name="Post-LN", statement=_VERIFIED.with_(scheme="post-ln")),
-            ),
-        ),
-    ),
+    statement=_VERIFIED,
+    checks=(_as_admin, _as_bracket, GROWTH[0]),
+    mutants=changed(_VERIFIED, order=S.One),
 )
 
 CLAIMS: tuple[Claim, ...] = (_S2_08, _S2_11, _S2_12, _S2_13)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import math
 import re
+from dataclasses import replace
 
-from sympy import Expr, S, log, sqrt
+from sympy import S, log, sqrt
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
+from paper_checks.claims.broken import changed
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
 from paper_checks.papers.magneto.sublayers import PSEUDO_CODE
-from paper_checks.papers.magneto.theorems import GAMMA_CELLS, GAMMA_CHECKS, GAMMA_MUTANTS, GAMMAS, bracket_value
-from paper_checks.papers.slides.initialization import explosion
+from paper_checks.papers.magneto.theorems import GAMMAS, S2_03, bracket_value
+from paper_checks.papers.slides.initialization import signal
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import check, order_key, order_of
 from theory.symbols import L, M, N, l
@@ -43,37 +45,6 @@ def _same_characters(s: Values) -> list[bool | None]:
     return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", PSEUDO_CODE)]
 
 
-def _names_outwards(call: ast.expr) -> list[str]:
-    """f(g(x)) as [g, f]."""
-    names: list[str] = []
-    while isinstance(call, ast.Call):
-        names.insert(0, ast.unparse(call.func))
-        call = call.args[0]
-    return names
-
-
-def _read(source: str) -> tuple[list[str], dict[str, str]]:
-    """What the branch does to x, in its order; and the gain of each weight. ``is`` a list is read as ``in`` it."""
-    forward, init = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
-    (line,) = forward.body
-    if not (isinstance(line, ast.Return) and isinstance(line.value, ast.BinOp) and isinstance(line.value.op, ast.Add)):
-        raise ValueError("the sublayer is no sum")
-    gains: dict[str, str] = {}
-    for node in ast.walk(init):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.body[0], ast.Expr):
-            set_gain = node.body[0].value
-            if isinstance(set_gain, ast.Call):
-                roles = ast.literal_eval(node.test.comparators[0])
-                gains.update({role: ast.unparse(set_gain.keywords[0].value) for role in roles})
-    return [ast.unparse(line.value.left), *_names_outwards(line.value.right)], gains
-
-
-_FORWARD = ["x", "LN", "fin", "LN", "fout"]
-"""The paper's (1)-(4): a norm before the input projection and one before the output projection, and the skip."""
-_SCALED = {"ffn": "γ", "v_proj": "γ", "out_proj": "γ", "q_proj": "1", "k_proj": "1"}
-"""The paper's Section 2: what is scaled, and that queries and keys are not."""
-
-
 @check(
     Route.PROOF,
     "its syntax tree: LN, fin, LN, fout around the skip; gamma on ffn, v and out, 1 on q and k, as the "
@@ -81,8 +52,25 @@ _SCALED = {"ffn": "γ", "v_proj": "γ", "out_proj": "γ", "q_proj": "1", "k_proj
     is_direct=True,
 )
 def _same_program(s: Values) -> list[bool | None]:
-    forward, gains = _read(s["code"])
-    return [forward == _FORWARD, gains == _SCALED]
+    """What the sublayer adds to what, outermost first, by the paper's (1)-(4); and the gain of each weight."""
+    forward, init = ast.parse(s["code"]).body
+    added = [ast.unparse(node.left) for node in ast.walk(forward) if isinstance(node, ast.BinOp)]
+    calls = [ast.unparse(node.func) for node in ast.walk(forward) if isinstance(node, ast.Call)]
+    gains: dict[str, str] = {}
+    for node in ast.walk(init):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
+            gain = next(inner.value for inner in ast.walk(node.body[0]) if isinstance(inner, ast.keyword))
+            gains |= dict.fromkeys(ast.literal_eval(node.test.comparators[0]), ast.unparse(gain))
+    scaled = dict.fromkeys(("ffn", "v_proj", "out_proj"), "γ") | dict.fromkeys(("q_proj", "k_proj"), "1")
+    return [[*added, *calls] == ["x", "fout", "LN", "fin", "LN"], gains == scaled]
+
+
+@check(Route.PROOF, "the table's gammas have no letter but N and M, and are positive numbers at each", is_direct=True)
+def _is_number_of_layers(s: Values) -> list[bool | None]:
+    return [
+        gamma.free_symbols <= {N, M} and all(gamma.subs({N: layers, M: layers}) > 0 for layers in (1, 2, 6, 100))
+        for _, gamma in s
+    ]
 
 
 _S3_01 = Claim(
@@ -95,13 +83,9 @@ _S3_01 = Claim(
         Part(
             name="the same code as in the paper's Figure 2",
             statement=_CODE,
-            checks=(
-                _same_characters,
-                _same_program,
-            ),
+            checks=(_same_characters, _same_program),
             mutants=(
                 Mutant(name="no inner norm", statement=_edited("fout(LN(fin(LN(x))))", "fout(fin(LN(x)))")),
-                Mutant(name="norm of the branch", statement=_edited("fout(LN(fin(LN(x))))", "LN(fout(fin(LN(x))))")),
                 Mutant(name="queries and keys scaled", statement=_edited("gain=1", "gain=γ")),
                 Mutant(name="values not scaled", statement=_edited("'ffn', 'v_proj',", "'ffn',")),
             ),
@@ -109,43 +93,22 @@ _S3_01 = Claim(
         Part(
             name="gamma is a constant: one number for a model, the same in every sublayer",
             statement=GAMMAS,
-            checks=(
-                check(
-                    Route.PROOF,
-                    "the table's gammas have no letter but N and M, and are positive numbers at each",
-                    lambda s: [_is_number_of_layers(gamma) for _, gamma in s],
-                    is_direct=True,
-                ),
-            ),
-            mutants=(
-                Mutant(name="the sublayer's own", statement=GAMMAS.with_(encoder=sqrt(1 + l))),
-                Mutant(name="0 at one layer", statement=GAMMAS.with_(decoder=M - 1)),
-            ),
+            checks=(_is_number_of_layers,),
+            mutants=changed(GAMMAS, encoder=sqrt(1 + l), decoder=M - 1),
         ),
     ),
 )
 
-
-def _is_number_of_layers(gamma: Expr) -> bool:
-    values = [gamma.subs({N: layers, M: layers}) for layers in (1, 2, 6, 100)]
-    return gamma.free_symbols <= {N, M} and all(bool(value > 0) for value in values)
-
-
 # ---------------------------------------------------------------- S3-02: the table of gamma
 
-_S3_02 = claim(
-    "S3-02",
-    kind=Kind.RESULT,
+_S3_02 = replace(
+    S2_03,
+    id="S3-02",
+    source="",
     locator="TL;DR, right",
     quote=r"Encoder-decoder (e.g., NMT, BART)	$\sqrt{\frac{1}{3} \log 3M \log 2N}$	$\sqrt{\log 3M}$",
-    summary="gamma: sqrt(log 2N); sqrt(log 2M); encoder-decoder sqrt((1/3) log 3M log 2N) and sqrt(log 3M)",
     uses=("S2-19", "S3-13"),
-    statement=GAMMAS,
-    checks=GAMMA_CHECKS,
-    mutants=GAMMA_MUTANTS,
-    cells=GAMMA_CELLS,
 )
-
 
 # ---------------------------------------------------------------- S3-03: the bound is lower, no explosion
 
@@ -181,25 +144,19 @@ _S3_03 = Claim(
         Part(
             name="the bound is lower than Post-LN's, gains 1",
             statement=_LOWER,
-            checks=(
-                _lower_by_theory,
-                _lower_summed,
-            ),
-            mutants=(
-                Mutant(name="as large", statement=_LOWER.with_(ratio=1)),
-                Mutant(name="1/L", statement=_LOWER.with_(ratio=1 / L)),
-            ),
+            checks=(_lower_by_theory, _lower_summed),
+            mutants=changed(_LOWER, ratio=[1, 1 / L]),
         ),
         comparison(
-            "S3-03",
             "the bound is lower than Pre-LN's, equal gains",
             compared("bound", NONE),
             "never at equal gains, where the two are one and the same, (1/v^2 + 1/w^2)(1 + H_(L-1)), whatever v and w; "
             f"lower where w_l >> w_i and {NOT_FIRST}, and log L times as low at Magneto's own gain sqrt(log L), L > 2, "
             "beside Pre-LN at gain 1",
-            (compared("bound", LATER), "lower where any sublayer but the first explodes"),
+            compared("bound", LATER),
+            "lower where any sublayer but the first explodes",
         ),
-        explosion("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
+        signal("no activation explosion where w_l grows (the slide's own case, w_l >> w_i)", Values.of(sub=0)),
     ),
 )
 
