@@ -290,11 +290,6 @@ class Optimizer:
         """t: the update at c Theta is c^t times the update at Theta."""
         return self._degree(lambda c, g, theta: self.update(g, c * theta))
 
-    @property
-    def relative_degree(self) -> Rational:
-        """t - 1, the degree in Theta of Delta Theta / Theta: at 0, no gain changes the relative update."""
-        return self.parameter_degree - 1
-
     def _degree(self, scaled: Callable[[Expr, Matrix, Matrix], Matrix]) -> Rational:
         c = scratch("c", positive=True)
         steps = [step for step in scaled(c, *_symbols(_SHAPES[0])) if step != 0]

@@ -144,7 +144,6 @@ def post_bound(name: str, stack: Stack) -> Bound:
         factorised=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)) / alpha**2,
         exact=Sum(second_moments(alpha, v[l], w[l]), (l, 1, L)),
         uniform=uniform,
-        exact_uniform=L * second_moments(alpha, init_gain, init_gain),
         at_scheme=uniform.subs(own, simultaneous=True),
         steps=steps,
         displacement=steps[-1].before,

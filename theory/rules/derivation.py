@@ -56,7 +56,6 @@ class Bound:
     steps: tuple[Step, ...]
     exact: Expr | None = None
     """What ``expression`` approximates: second moments at the identity activation, input counted, nothing dropped."""
-    exact_uniform: Expr | None = None
     displacement: Expr | None = None
     """The bound before an optimizer is chosen, in the ``displacements``."""
     coupling: Expr | None = None

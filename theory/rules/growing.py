@@ -28,9 +28,9 @@ _NOTES = {
 }
 
 
-def power_sum(exponent: Expr, length: Expr = L) -> Expr:
-    """sum_{l=1}^L l^-exponent."""
-    return harmonic(length) if exponent == 1 else zeta(exponent) - zeta(exponent, length + 1)
+def power_sum(exponent: Expr) -> Expr:
+    """The sum of l^-exponent over l = 1..L."""
+    return harmonic(L) if exponent == 1 else zeta(exponent) - zeta(exponent, L + 1)
 
 
 @cache
@@ -92,7 +92,7 @@ class GrowingUpdate:
         return tidy(self.term * l**self.exponent)
 
     def growth(self, length: Expr) -> Expr:
-        """Leading order of sum_l l^-s over that many sublayers, constant dropped."""
+        """The leading order of the sum of l^-s over l = 1..length, without its constant."""
         return _leading(power_sum(self.exponent), keeps_constant=False).subs(L, length)
 
     @property
@@ -122,13 +122,6 @@ class GrowingUpdate:
         """The sum to leading order; this side's own gradients pass the coupling."""
         passing = self.coupling ** ((self.optimizer.gradient_degree + 1) / 2)
         return self.gain_power * self.growth(self.side.num_sublayers) * passing
-
-    @cached_property
-    def by_probe(self) -> Expr:
-        """The exact sum at equal gains, every matrix counted, the coupling as a closed form."""
-        passing = self.coupling_exact ** ((self.optimizer.gradient_degree + 1) / 2)
-        whole = power_sum(self.exponent, self.side.num_sublayers)
-        return self.branch.num_matrices * self.gain_power * whole * passing
 
     @cached_property
     def relative(self) -> Expr:

@@ -32,7 +32,7 @@ from sympy import (
 )
 
 from theory.rules.derivation import Bound, Step
-from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
+from theory.stack import BranchMoments, NormKind, Placement, Side, Stack, SublayerKind, Transfer, transfer
 from theory.symbols import L, d, eta, gain_in, gain_out, gains_in, gains_out, init_gain, k, l, scratch
 
 _n: Final = scratch("n", integer=True, positive=True)
@@ -210,8 +210,7 @@ def growing_bound(name: str, stack: Stack) -> Bound:
     """The bound of one stack, pre or sub."""
     profile = growing_profile(stack.placement)
     sums = Sums(profile=profile, v=gains_out, w=gains_in, length=L)
-    stages = uniform_stages(profile, L)
-    uniform = stages["range"]
+    uniform = uniform_stages(profile, L)["range"]
     return Bound(
         scheme=name,
         prefactor=eta * d,
@@ -219,20 +218,19 @@ def growing_bound(name: str, stack: Stack) -> Bound:
         factorised=sums.factorised,
         exact=Sum(sums.weight(l) / (1 + sums.total(l)), (l, 1, L)),
         uniform=uniform,
-        exact_uniform=stages["telescope"],
         at_scheme=uniform.subs(init_gain, stack.gain_in),
         steps=growing_steps(sums),
     )
 
 
-def cross_gradient_step(sums: Sums, layer: int, cross: tuple[int, ...]) -> Step:
-    """Decoder with cross-attention: the sources chain it like self-attention, though its branch reads no stream.
+def cross_gradient_step(sums: Sums, side: Side) -> Step:
+    """The step of a decoder in which the sources chain cross-attention like self-attention.
 
-    ``cross`` are the 1-based positions of cross-attention in a layer of ``layer`` sublayers.
+    The branch of a cross-attention reads the encoder's output, not the decoder's stream. side: whose ``sums`` they are.
     """
-    ratio = sums.s(k) / sums.total(k - 1)
-    is_cross = [Eq(Mod(k, layer), position % layer) for position in cross]
-    own = Piecewise(*((S.Zero, found) for found in is_cross), (ratio, True))
+    ratio, size = sums.s(k) / sums.total(k - 1), len(side.layer)
+    is_cross = [Eq(Mod(k, size), position % size) for position in side.positions(SublayerKind.CROSS)]
+    own = Piecewise(*((S.Zero, condition) for condition in is_cross), (ratio, True))
     whole = sums.total(sums.length)
     return Step(
         name="cross-attention as self-attention",

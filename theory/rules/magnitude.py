@@ -158,14 +158,9 @@ class StackUpdate:
         return found
 
     @cached_property
-    def by_probe(self) -> Expr:
-        """The sum over all sublayers and matrices, each matrix with its own probe, every matrix counted."""
-        return self.side.num_sublayers * sum(self.by_matrix, S.Zero)
-
-    @cached_property
     def total(self) -> Expr:
         """The sum at one gain, counted as ``counts_matrices`` says."""
-        whole = self.branch.uniform(self.by_probe)
+        whole = self.branch.uniform(self.side.num_sublayers * sum(self.by_matrix, S.Zero))
         return whole if self.counts_matrices else whole / len(self.by_matrix)
 
     @cached_property

@@ -53,11 +53,6 @@ class SideRule:
         return Eq(plainly(self.update_sum.total), 1, evaluate=False)
 
     @property
-    def family_by_matrix(self) -> Eq:
-        """The same family with every matrix counted, each with a probe lambda_i of its own (for small branches)."""
-        return Eq(plainly(self.update_sum.by_probe), 1, evaluate=False)
-
-    @property
     def coupling(self) -> Expr:
         """What stands between this side and the output: 1 for the side that ends in it."""
         return self.update_sum.coupling
