@@ -73,7 +73,6 @@ def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-# --- what is not a checkpoint of this run
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,6 @@ def test_a_checkpoint_of_another_run_or_other_data_is_refused(tmp_path: Path) ->
             refused(config, path, "run.pt is a checkpoint of another run: its settings or its data differ")
 
 
-# --- killed while it saves
 
 
 @pytest.mark.parametrize("cleans_up", [True, False])

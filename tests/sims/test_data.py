@@ -40,7 +40,6 @@ def own_lines(folder: Path, num_lines: int = 200, prefix: str = "a") -> tuple[st
     return write(folder / f"{prefix}.src", first), write(folder / f"{prefix}.tgt", second)
 
 
-# --- shapes
 
 
 SHAPES = {
@@ -82,7 +81,6 @@ def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
             assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < examples.decoder_vocab_size
 
 
-# --- labels
 
 
 def test_causal_labels_are_the_next_bytes(tmp_path: Path) -> None:
@@ -179,7 +177,6 @@ def test_masked_patches_hide_what_they_ask_for() -> None:
     assert {label for _, label in pairs} == set(range(32))
 
 
-# --- the split
 
 
 def sides(loaded: Data) -> tuple[data.Examples, data.Examples]:
@@ -205,7 +202,6 @@ def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
         assert source in (held_out if corpora.is_held_out(path) else training)
 
 
-# --- what comes again
 
 
 def same(a: Batch, b: Batch) -> bool:
@@ -233,7 +229,6 @@ def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
     assert corpora.digest_of(b"ab", b"c") != corpora.digest_of(b"a", b"bc")
 
 
-# --- the guess
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -244,7 +239,6 @@ def test_the_guess_is_the_least_loss_of_a_constant_answer(name: str) -> None:
     assert task(name).guess == pytest.approx(float(torch.distributions.Categorical(shares).entropy()), rel=1e-12)
 
 
-# --- the user's own files
 
 
 def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
@@ -259,7 +253,6 @@ def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
         assert [token for token in source if token < 256] == [token for token in labels if 0 <= token < 256][::-1]
 
 
-# --- what is refused
 
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {

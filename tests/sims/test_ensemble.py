@@ -158,7 +158,6 @@ def compare_update(
         assert by_layer[role] == pytest.approx(list(of_role.values()), rel=1e-8, abs=1e-13)
 
 
-# ---------------------------------------------------------------- and what is wrong is found
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,6 @@ def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
     Ensemble([Member(config, 0), Member(replace(config, encoder=alternating(2, residual_weight=2.0)), 1)])
 
 
-# ---------------------------------------------------------------- memory
 
 
 SIZES: dict[str, tuple[dict[str, Any], Task]] = {

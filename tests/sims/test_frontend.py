@@ -84,7 +84,6 @@ def disturb(network: nn.Module) -> None:
         parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
 
 
-# --- what goes in
 
 
 @pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
@@ -120,7 +119,6 @@ def test_every_kind_of_data_gives_logits_that_need_every_parameter(name: str, tm
         assert part.endswith("k_bias") or (parameter.grad is not None and parameter.grad.any()), part
 
 
-# --- roles, seeds
 
 
 @pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
@@ -142,7 +140,6 @@ def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
         network.tagged()
 
 
-# --- the same function as the model that is measured
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -177,7 +174,6 @@ def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
         torch.testing.assert_close(logits[0].float(), network(*inputs))
 
 
-# --- refusals
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ def as_one(parts: list[Result]) -> Result:
     return Result([seed for part in parts for seed in part.seeds], values, diverged, parts[0].unreliable)
 
 
-# ---------------------------------------------------------------- the same numbers
 
 
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +130,6 @@ def test_no_seeds_and_unknown_devices_are_refused() -> None:
     assert choose_device("cpu") == "cpu"
 
 
-# ---------------------------------------------------------------- divergence
 
 
 def diverging(wild: ModelConfig, tame: ModelConfig) -> dict[int, Divergence]:
@@ -206,7 +204,6 @@ def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyP
     assert not together(question(12, placement="pre"), range(3)).diverged
 
 
-# ---------------------------------------------------------------- what rounding decides
 
 
 def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -277,7 +274,6 @@ def test_tokens_that_differ_by_rounding_alone_lose_q_and_k_altogether(
     assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
 
 
-# ---------------------------------------------------------------- against networks written for another purpose
 
 WIDTH, NUM_SUBLAYERS = 16, 4
 FUNCTIONALS = {"sgd": "square", "adam": "sign", "lamb": "layerwise_sign"}

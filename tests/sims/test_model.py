@@ -102,7 +102,6 @@ def test_what_cannot_be_built_is_refused(change: dict[str, Any], said: str) -> N
         config(**change)
 
 
-# ---------------------------------------------------------------- against a second writing of the same model
 
 WHERE = {
     "none": {},
@@ -272,7 +271,6 @@ def test_every_case_is_its_second_writing(case: str) -> None:
     torch.testing.assert_close(model(x, y), reference(model, x, y), rtol=1e-11, atol=1e-11)
 
 
-# ---------------------------------------------------------------- whole stacks of torch's
 
 
 @pytest.mark.parametrize(("placement", "activation"), [("post", "relu"), ("pre", "gelu")])
@@ -309,10 +307,8 @@ def test_a_whole_encoder_decoder_is_torch_s(placement: str, activation: str) -> 
     torch.testing.assert_close(model(x, y), theirs(x, y, tgt_mask=mask), rtol=1e-11, atol=1e-11)
 
 
-# ---------------------------------------------------------------- parameters
 
 
-# ---------------------------------------------------------------- recomputation
 
 
 def saved_bytes(model: Transformer, *given: torch.Tensor) -> tuple[int, torch.Tensor, dict[str, torch.Tensor]]:

@@ -47,7 +47,6 @@ def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
         yield from (without_a_row, one_input)
 
 
-# --- the first step is the real one
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -72,7 +71,6 @@ def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int])
         assert (real - first_step("muon", grad, grad, 2)).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps
 
 
-# --- gradients that are very small, or not numbers
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -96,7 +94,6 @@ def test_first_step_shows_a_gradient_that_is_not_a_number(name: str) -> None:
     assert step[1].isfinite().all()
 
 
-# --- the published algorithms over several steps, written once more in numpy
 
 Array = np.ndarray
 LR, DECAY, NUM_STEPS = 0.05, 0.1, 6
@@ -201,7 +198,6 @@ def test_several_steps_are_those_of_the_published_algorithm(name: str, kind: str
     assert agree(train(name, theta, grads, weight_decay=DECAY, **options), expected, theta)
 
 
-# --- torch's departures
 
 
 @pytest.mark.parametrize("name", ["adafactor", "lars", "lamb"])
@@ -243,7 +239,6 @@ def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
         assert not agree(ours[part].detach(), start[part])
 
 
-# --- what every optimizer of `make` can do
 
 
 def test_unknown_names_are_refused() -> None:

@@ -36,7 +36,6 @@ def holds(low: float | None, truth: float, high: float | None) -> bool:
 
 NUM_TRIALS = 300
 
-# ---------------------------------------------------------------- shares
 
 
 def chances(num: int, p: float) -> list[float]:
@@ -90,7 +89,6 @@ def test_the_test_of_shares_errs_no_more_than_it_says() -> None:
         assert sum(chances(num, p)[i] * chances(num, p)[j] for i, j in region) <= 0.05
 
 
-# ---------------------------------------------------------------- the edge
 
 sizes = st.integers(1, 40)
 
@@ -146,7 +144,6 @@ def test_searches_that_cannot_be_are_refused() -> None:
             next_rate(grid, {})
 
 
-# ---------------------------------------------------------------- two sets of edges
 
 OCTAVES = [2.0**k for k in range(-12, 1)]
 
@@ -205,7 +202,6 @@ def test_edges_of_unequal_numbers_or_other_grids_are_refused() -> None:
         compare_edges([Edge(0.3)], [Edge(1.0)], OCTAVES)
 
 
-# ---------------------------------------------------------------- rank correlation
 
 
 def documented() -> dict[tuple[float, int], float]:
@@ -272,7 +268,6 @@ def test_what_has_no_rank_correlation_is_refused() -> None:
         rank_correlation_over_seeds([1, 2], [[1, 5]])
 
 
-# ---------------------------------------------------------------- means
 
 
 @pytest.mark.parametrize("is_paired", [False, True])

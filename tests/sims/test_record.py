@@ -38,7 +38,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "it.jsonl"
 
 
-# ---------------------------------------------------------------- one run
 
 
 def test_runs_come_back_as_they_were_in_order(path: Path) -> None:
@@ -111,7 +110,6 @@ def test_a_line_that_is_no_run_is_an_error_wherever_it_stands(path: Path, line: 
             read(path)
 
 
-# ---------------------------------------------------------------- crashes
 
 
 def test_a_run_that_was_cut_off_anywhere_is_told_of_and_nothing_else_is_lost(path: Path) -> None:
@@ -193,7 +191,6 @@ def test_processes_that_append_at_once_all_survive(path: Path) -> None:
     assert sorted(seeds) == list(range(NUM_APPENDED * NUM_PROCESSES))
 
 
-# ---------------------------------------------------------------- resuming
 
 
 def test_what_is_there_is_found_by_its_configuration() -> None:

@@ -41,7 +41,6 @@ def is_coverage(count: int, probability: float, num_trials: int = NUM_TRIALS) ->
     return bool(low <= count <= high)
 
 
-# ---------------------------------------------------------------- means
 
 
 def test_a_mean_and_its_interval_by_the_textbook() -> None:
@@ -87,7 +86,6 @@ def test_log_normal_updates_are_covered_as_often_as_documented(scatter: float, n
     assert is_coverage(count, probability)
 
 
-# ---------------------------------------------------------------- ratios
 
 
 def test_a_ratio_to_a_prediction_is_in_its_unit() -> None:
@@ -108,7 +106,6 @@ def test_the_interval_of_a_ratio_holds() -> None:
     assert is_coverage(coverage(trial), 0.95)
 
 
-# ---------------------------------------------------------------- exponents
 
 
 def curve(exponent: float, log_power: float = 0, lengths: Sequence[int] = LENGTHS) -> list[float]:
@@ -171,7 +168,6 @@ def test_lengths_and_numbers_that_do_not_fit_are_refused() -> None:
             fit_exponent(lengths, [[1.0]] * num_samples, [1.0] * num_predicted)
 
 
-# ---------------------------------------------------------------- finite width
 
 
 def test_the_limit_and_the_slope_are_found_and_their_intervals_hold() -> None:
@@ -203,7 +199,6 @@ def test_widths_that_make_no_line_are_refused() -> None:
             width_term(widths, [estimate([1.0, 2.0])] * len(widths), 4)
 
 
-# ---------------------------------------------------------------- agreement
 
 
 def test_agreement_is_welch_s_test() -> None:

@@ -40,7 +40,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.sqlite"
 
 
-# ---------------------------------------------------------------- what goes in comes back
 
 
 def test_a_run_comes_back_with_what_it_was_made_with(path: Path) -> None:
@@ -121,7 +120,6 @@ def test_what_json_cannot_carry_is_an_error_in_one_line(path: Path, value: dict[
         assert store.keys() == set()
 
 
-# ---------------------------------------------------------------- what is no store
 
 
 def of_a_later_version(path: Path) -> None:
@@ -202,7 +200,6 @@ def test_a_row_that_was_changed_is_told(path: Path, part: str, old: str, new: st
         assert "\n" not in str(caught.value)
 
 
-# ---------------------------------------------------------------- kill -9
 
 
 ADD_AND_WAIT = """
@@ -226,7 +223,6 @@ def test_what_add_has_returned_from_survives_kill_9(path: Path) -> None:
         assert store.find({"n": 1}) == {"n": 2}
 
 
-# ---------------------------------------------------------------- claims
 
 
 def claim_as(path: Path, **changes: Any) -> None:
@@ -302,7 +298,6 @@ def test_another_host_s_claim_lasts_until_its_heart_has_not_beaten_for_long(path
         assert not store.claim(CONFIG)
 
 
-# ---------------------------------------------------------------- JSON Lines
 
 
 def test_an_exported_file_gives_the_same_store_and_the_same_bytes(path: Path) -> None:

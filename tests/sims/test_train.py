@@ -52,7 +52,6 @@ def loss_of(network: Network, batch: Batch) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
 
-# --- optimizers
 
 CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "momentum": (SGD, {"momentum": 0.9}),
@@ -114,7 +113,6 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
     assert length(2 * whole) == whole
 
 
-# --- schedules
 
 
 def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -> float:
@@ -150,7 +148,6 @@ def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, 
         assert config.rate_at(10) == pytest.approx(0)
 
 
-# --- the same again
 
 
 def test_a_run_is_a_function_of_its_config(tmp_path: Path) -> None:
@@ -180,7 +177,6 @@ def test_mixed_precision_knows_every_norm() -> None:
         torch.set_warn_always(False)
 
 
-# --- looks
 
 
 def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
@@ -244,7 +240,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
     assert looks[6].gradient_norms == {}  # no batch comes then
 
 
-# --- what became of it
 
 
 def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path) -> None:
@@ -318,7 +313,6 @@ def test_the_rule_at_its_boundaries() -> None:
     assert (run.result().reason, run.result().held_out) == ("why", None)
 
 
-# --- refusals
 
 
 @pytest.mark.parametrize(

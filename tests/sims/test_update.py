@@ -93,7 +93,6 @@ def test_gradients_by_role_are_finite_differences(task: str) -> None:
         assert expected.abs().min() > 1e-5  # so that the tolerance means something
 
 
-# ---------------------------------------------------------------- along a step
 
 
 @pytest.mark.parametrize(("optimizer", "task"), [("sgd", "logit, sum"), ("adam", "ce, last")])
@@ -164,7 +163,6 @@ def test_a_real_step_is_the_first_step(optimizer: str) -> None:
     assert any(not torch.allclose(unscaled[name], value, rtol=1e-3) for name, value in step.items())
 
 
-# ---------------------------------------------------------------- how far a step is linear
 
 
 def test_linear_up_to_is_known_for_a_quadratic() -> None:
@@ -192,7 +190,6 @@ def test_linear_up_to_is_known_for_a_quadratic() -> None:
     assert still.isinf().all()
 
 
-# ---------------------------------------------------------------- streams, roles, layers
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
@@ -243,7 +240,6 @@ def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> 
     assert ((longer > 1.2) & (longer < 1.7)).all()  # half the relus are shut
 
 
-# ---------------------------------------------------------------- input vectors that train
 
 VECTORS = replace(TASKS["ce, sum"], trains_inputs=True)
 
@@ -268,7 +264,6 @@ def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice()
             torch.testing.assert_close(value, roles[role], rtol=1e-9, atol=0)
 
 
-# ---------------------------------------------------------------- what goes in
 
 
 def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:

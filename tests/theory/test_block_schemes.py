@@ -133,12 +133,6 @@ def test_the_update_approaches_its_order(name: str, activation: str) -> None:
     assert misses[2] < 2 / math.log(2**16)  # the slowest correction of any is of order 1 / log L
 
 
-def test_norms_by_layer_are_said_by_the_stack() -> None:
-    mix, hybrid = scheme("mix-ln").stack, scheme("hybrid-norm").stack
-    assert [mix.placement_at(index, 16).post for index in range(1, 17)] == [True] * 4 + [False] * 12
-    assert [hybrid.placement_at(index, 4).names for index in (1, 2)] == [("heads", "post", "final"), ()]
-
-
 @pytest.mark.parametrize("name", ["mix-ln", "hybrid-norm", "residual"])
 def test_what_has_no_closed_form_is_refused_beyond_a_million(name: str) -> None:
     with pytest.raises(ValueError, match="no closed form: at most 1000000 sublayers"):

@@ -12,7 +12,7 @@ from scipy.special import gammaln, softmax, stdtrit
 from theory.kernel import update
 from theory.kernel.factored import factored, factored_of_few
 from theory.kernel.gram import Gram
-from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
 from theory.kernel.readout import Reading
 from theory.meanfield.update import predict
 from theory.optimizers import OPTIMIZERS
@@ -26,9 +26,6 @@ Array = np.ndarray
 
 def vectors(*shape: int, seed: int = 20_231) -> Array:
     return np.random.default_rng(seed).normal(size=shape)
-
-
-# ---------------------------------------------------------------- one matrix
 
 
 def published(gradient: Array) -> tuple[float, float]:
@@ -116,8 +113,6 @@ def test_the_head_of_a_cross_entropy_is_that_of_drawn_logits(readout: str) -> No
     assert abs(np.mean(found) - np.mean(heads)) < math.hypot(*reaches) < 0.2 * np.mean(heads)
 
 
-# ---------------------------------------------------------------- networks
-
 TWO = (Sublayer(kind=SELF), Sublayer(kind=FFN))
 
 
@@ -153,11 +148,6 @@ def test_a_gain_multiplies_the_parameter_and_not_its_direction() -> None:
     ]
     found, plain = (run["adafactor"].roles for run in runs)
     assert found == pytest.approx({role: rates.get(role, 1.0) * x for role, x in plain.items()}, rel=1e-7)
-
-
-def test_units_are_those_of_lamb() -> None:
-    roles = ("q", "fc1", "bias", "norm_gain", "embedding", "head", "branch_weight")
-    assert [unit_power("adafactor", role) for role in roles] == [unit_power("lamb", role) for role in roles]
 
 
 def test_another_step_of_one_token_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,6 @@ OPTIMIZERS = ("sgd", "adam", "lamb", "muon", "lars")
 ONE_TOKEN = Inputs(num_tokens=1)
 
 
-# ---------------------------------------------------------------- one token through FFNs
-
-
 def trained(name: str) -> Scheme:
     """The scheme with branch weights that train."""
     scheme = SCHEMES[name]
@@ -111,8 +108,6 @@ def test_a_wide_ffn_is_a_square_one_of_other_gains(placement: str) -> None:
     assert roles["fc2"] == pytest.approx(ratio * square["fc2"], rel=1e-10)
 
 
-# ---------------------------------------------------------------- what must hold of any stack
-
 TOKENS = Inputs(num_tokens=4, correlation=0.2)
 at_few_points = partial(predict_kernel, effort=0.1)
 """For what holds at any points."""
@@ -185,8 +180,6 @@ def test_a_sum_over_tokens_with_heads_of_their_own_is_a_sum_of_updates() -> None
     wanted = {role: sum(run.roles[role] for run in alone) for role in together.roles}
     errors = {role: math.hypot(*(run.roles[role] * run.error[role] for run in alone)) for role in together.roles}
     assert outside_errors(together, wanted, errors) == set()
-    short = {role: value - alone[0].roles[role] for role, value in wanted.items()}
-    assert outside_errors(together, short, errors) >= {"v", "out", "fc1", "fc2", "head", "embedding"}
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.2])

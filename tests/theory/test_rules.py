@@ -51,9 +51,6 @@ def gains_of(side: SideRule) -> Mapping[str, Expr]:
     return side.init_gain
 
 
-# ---------------------------------------------------------------- optimizers and branches never seen
-
-
 class ThreeHalves:
     name = "three-halves"
     gradient_degree, parameter_degree = Rational(3, 2), S.Zero
@@ -136,9 +133,6 @@ def test_relative_member_keeps_the_relative_update(p, t, m, layers):
     assert gradient ** float(p) * gain ** (float(t) - 1) == pytest.approx(1, rel=1e-9)
 
 
-# ---------------------------------------------------------------- encoder-decoder
-
-
 @settings(max_examples=15)
 @given(layers=st.integers(1, 200), decoder_layers=st.integers(1, 200), norm=st.sampled_from(["post", "pre"]),
        optimizer=st.sampled_from(["sgd", "adam", "lamb"]), select=st.sampled_from([None, "deepnet", "alpha-one"]),
@@ -165,9 +159,6 @@ def test_encoder_decoder_by_direct_sums(layers, decoder_layers, norm, optimizer,
 @cache
 def _cached(norm, optimizer, select, coupling):
     return solve_rule(norm, optimizer, "encoder-decoder", select, coupling=coupling, with_alternatives=False)
-
-
-# ---------------------------------------------------------------- alternatives, other optimizers, Sub-LN
 
 
 @pytest.mark.parametrize(
@@ -210,9 +201,6 @@ def test_sub_ln_leaves_the_cross_attention_unscaled_and_says_so():
     assert float((gain_of(own) / sqrt(log(2 * N))).subs({N: 100, M: 10**9})) == pytest.approx(
         math.sqrt(1 / 2), rel=0.02
     )
-
-
-# ---------------------------------------------------------------- the trace, text and numbers
 
 
 def test_formulas_read_back():
