@@ -73,8 +73,6 @@ def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -134,13 +132,9 @@ def test_a_checkpoint_of_another_run_or_other_data_is_refused(tmp_path: Path) ->
             refused(config, path, "run.pt is a checkpoint of another run: its settings or its data differ")
 
 
-
-
-@pytest.mark.parametrize("cleans_up", [True, False])
 def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
-    cleans_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So does one that was killed while it wrote, and cleaned nothing up."""
     path = tmp_path / "run.pt"
     with pytest.raises(Killed):
         train(FULL, checkpoint=path, checkpoint_every=3, advance=killed_at(4))
@@ -152,10 +146,8 @@ def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
 
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", break_off)
-        if not cleans_up:
-            patched.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(OSError, match="no space left"):
             train(FULL, checkpoint=path, checkpoint_every=3)
     assert path.read_bytes() == before
-    assert [file.read_bytes() for file in tmp_path.iterdir() if file != path] == [b"half"] * (not cleans_up)
+    assert list(tmp_path.iterdir()) == [path]
     assert without_time(train(FULL, checkpoint=path)) == without_time(train(FULL))

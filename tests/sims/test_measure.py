@@ -40,8 +40,6 @@ def as_one(parts: list[Result]) -> Result:
     return Result([seed for part in parts for seed in part.seeds], values, diverged, parts[0].unreliable)
 
 
-
-
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(
         2,
@@ -102,18 +100,23 @@ def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPa
         next(run(asked, range(4)))
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "extra", "optimizers"),
-    [
-        (1, {}, ("sgd",)),
-        (16, {"has_changes": True}, ("muon", "adafactor")),
-        (1, {"learning_rate": 1e-3}, ("adam", "lamb")),
-    ],
+WIDE = ModelConfig(
+    encoder=alternating(4), decoder=decoder_layers(2), d_model=32, activation="swiglu", placement="normformer"
 )
-def test_memory_that_is_asked_for_is_enough_and_not_much_more(
-    num_tokens: int, extra: dict[str, Any], optimizers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = question(2, task=Task(num_tokens=num_tokens, trains_inputs=True), optimizers=optimizers, **extra)
+MEMORY = {
+    "one token": question(2, task=Task()),
+    "changes": question(2, task=Task(num_tokens=16), has_changes=True, optimizers=("muon", "adafactor")),
+    "a step": question(2, task=Task(), learning_rate=1e-3, optimizers=("adam", "lamb")),
+    "an encoder-decoder": Question(config=replace(WIDE, has_affine=True, has_bias=True), task=Task(num_tokens=32)),
+    "recomputed": Question(
+        config=replace(WIDE, encoder=alternating(8), decoder=(), recomputes=True), task=Task(num_tokens=64)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_memory_that_is_asked_for_is_enough_and_not_much_more(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = replace(MEMORY[case], task=replace(MEMORY[case].task, trains_inputs=True))
     said: list[int] = []
     monkeypatch.setattr(measure, "members_at_once", lambda need, *_: said.append(need) or 1)
     measure._chunk(asked, 1)
@@ -128,8 +131,6 @@ def test_no_seeds_and_unknown_devices_are_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown device 'tpu' \(allowed: auto, cpu, cuda\)"):
         choose_device("tpu")
     assert choose_device("cpu") == "cpu"
-
-
 
 
 def diverging(wild: ModelConfig, tame: ModelConfig) -> dict[int, Divergence]:
@@ -204,8 +205,6 @@ def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyP
     assert not together(question(12, placement="pre"), range(3)).diverged
 
 
-
-
 def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """By quantity, in float32 and, with the same weights and inputs, in float64."""
     config = asked.full_config
@@ -272,7 +271,6 @@ def test_tokens_that_differ_by_rounding_alone_lose_q_and_k_altogether(
     assert roles == ({f"{optimizer}/{role}" for optimizer in ("sgd", "adam") for role in "qk"} if lost else set())
     assert {"sgd/v", "sgd/out", "sgd/fc1", "sgd/fc2", "sgd/update"} <= result.values.keys()
     assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
-
 
 
 WIDTH, NUM_SUBLAYERS = 16, 4

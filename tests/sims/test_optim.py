@@ -47,8 +47,6 @@ def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
         yield from (without_a_row, one_input)
 
 
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -71,8 +69,6 @@ def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int])
         assert (real - first_step("muon", grad, grad, 2)).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps
 
 
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum", "muon", MIXED)])
 def test_real_first_steps_of_the_smallest_gradients_are_no_longer(name: str, dtype: torch.dtype) -> None:
@@ -92,7 +88,6 @@ def test_first_step_shows_a_gradient_that_is_not_a_number(name: str) -> None:
     step = first_step(name, grad, weight, 2)
     assert step[0, 3, 1].isnan()
     assert step[1].isfinite().all()
-
 
 
 Array = np.ndarray
@@ -198,8 +193,6 @@ def test_several_steps_are_those_of_the_published_algorithm(name: str, kind: str
     assert agree(train(name, theta, grads, weight_decay=DECAY, **options), expected, theta)
 
 
-
-
 @pytest.mark.parametrize("name", ["adafactor", "lars", "lamb"])
 def test_relative_steps_of_small_parameters_are_small(name: str) -> None:
     """With the paper's least RMS, 0.001, adafactor would move them by more than themselves; none of these moves a 0."""
@@ -237,8 +230,6 @@ def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
     for part in MUON_SHAPES:
         assert agree(ours[part].detach(), theirs[part].detach(), start[part])
         assert not agree(ours[part].detach(), start[part])
-
-
 
 
 def test_unknown_names_are_refused() -> None:

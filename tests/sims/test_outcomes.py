@@ -37,7 +37,6 @@ def holds(low: float | None, truth: float, high: float | None) -> bool:
 NUM_TRIALS = 300
 
 
-
 def chances(num: int, p: float) -> list[float]:
     """Of 0, 1, ... num successes."""
     return binom.pmf(range(num + 1), num, p).tolist()
@@ -87,7 +86,6 @@ def test_the_test_of_shares_errs_no_more_than_it_says() -> None:
     region = [(i, j) for i, j in product(range(num + 1), repeat=2) if differs(i, num, j, num).verdict != "open"]
     for p in np.linspace(0.01, 0.99, 50).tolist():
         assert sum(chances(num, p)[i] * chances(num, p)[j] for i, j in region) <= 0.05
-
 
 
 sizes = st.integers(1, 40)
@@ -142,7 +140,6 @@ def test_searches_that_cannot_be_are_refused() -> None:
     for grid in ([], [0.0, 1.0], [2.0, 1.0], [1.0, 1.0], [1.0, math.nan], [1.0, math.inf]):
         with pytest.raises(ValueError, match="positive and ascending"):
             next_rate(grid, {})
-
 
 
 OCTAVES = [2.0**k for k in range(-12, 1)]
@@ -200,8 +197,6 @@ def test_edges_of_unequal_numbers_or_other_grids_are_refused() -> None:
         compare_edges([Edge(1.0)], [Edge(1.0)] * 2, OCTAVES)
     with pytest.raises(ValueError, match=r"0\.3, which is not in the grid"):
         compare_edges([Edge(0.3)], [Edge(1.0)], OCTAVES)
-
-
 
 
 def documented() -> dict[tuple[float, int], float]:
@@ -266,8 +261,6 @@ def test_what_has_no_rank_correlation_is_refused() -> None:
         rank_correlation_over_seeds([1, 2], [[1, 5], [2, 5]])
     with pytest.raises(ValueError, match="a row for each case"):
         rank_correlation_over_seeds([1, 2], [[1, 5]])
-
-
 
 
 @pytest.mark.parametrize("is_paired", [False, True])

@@ -41,8 +41,6 @@ def is_coverage(count: int, probability: float, num_trials: int = NUM_TRIALS) ->
     return bool(low <= count <= high)
 
 
-
-
 def test_a_mean_and_its_interval_by_the_textbook() -> None:
     mean = estimate([1.0, 2.0, 3.0, 4.0], 0.9)
     error = math.sqrt(5 / 3 / 4)
@@ -86,8 +84,6 @@ def test_log_normal_updates_are_covered_as_often_as_documented(scatter: float, n
     assert is_coverage(count, probability)
 
 
-
-
 def test_a_ratio_to_a_prediction_is_in_its_unit() -> None:
     measured = Estimate(3.0, 0.5, 2.0, 5.0, 9)
     assert ratio_to_exact(measured, 2.0) == Estimate(1.5, 0.25, 1.0, 2.5, 9)
@@ -104,8 +100,6 @@ def test_the_interval_of_a_ratio_holds() -> None:
         return ratio(estimate(first), estimate(second)), 3.0
 
     assert is_coverage(coverage(trial), 0.95)
-
-
 
 
 def curve(exponent: float, log_power: float = 0, lengths: Sequence[int] = LENGTHS) -> list[float]:
@@ -168,8 +162,6 @@ def test_lengths_and_numbers_that_do_not_fit_are_refused() -> None:
             fit_exponent(lengths, [[1.0]] * num_samples, [1.0] * num_predicted)
 
 
-
-
 def test_the_limit_and_the_slope_are_found_and_their_intervals_hold() -> None:
     widths = (64, 128, 256, 512)
 
@@ -197,8 +189,6 @@ def test_widths_that_make_no_line_are_refused() -> None:
     for widths in ((64,), (64, 64), (0, 64)):
         with pytest.raises(ValueError, match="two or more different widths"):
             width_term(widths, [estimate([1.0, 2.0])] * len(widths), 4)
-
-
 
 
 def test_agreement_is_welch_s_test() -> None:

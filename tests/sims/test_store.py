@@ -40,8 +40,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.sqlite"
 
 
-
-
 def test_a_run_comes_back_with_what_it_was_made_with(path: Path) -> None:
     with Store(path) as store:
         assert store.find(CONFIG) is None
@@ -118,8 +116,6 @@ def test_what_json_cannot_carry_is_an_error_in_one_line(path: Path, value: dict[
             with pytest.raises(ValueError, match=r"^(config|result)"):
                 store.add(config, result)
         assert store.keys() == set()
-
-
 
 
 def of_a_later_version(path: Path) -> None:
@@ -200,8 +196,6 @@ def test_a_row_that_was_changed_is_told(path: Path, part: str, old: str, new: st
         assert "\n" not in str(caught.value)
 
 
-
-
 ADD_AND_WAIT = """
 import sys
 from pathlib import Path
@@ -221,8 +215,6 @@ def test_what_add_has_returned_from_survives_kill_9(path: Path) -> None:
         child.wait(60)
     with Store(path) as store:
         assert store.find({"n": 1}) == {"n": 2}
-
-
 
 
 def claim_as(path: Path, **changes: Any) -> None:
@@ -296,8 +288,6 @@ def test_another_host_s_claim_lasts_until_its_heart_has_not_beaten_for_long(path
         assert other.claim(CONFIG)
         store.beat()  # too late: it is the other's now
         assert not store.claim(CONFIG)
-
-
 
 
 def test_an_exported_file_gives_the_same_store_and_the_same_bytes(path: Path) -> None:

@@ -111,8 +111,6 @@ def test_a_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, num_kills: int
     assert max(Counter(n for event, n in logged(folder) if event == "kept").values()) == 1
 
 
-
-
 def times_begun(folder: Path) -> list[int]:
     return sorted(Counter(n for event, n in logged(folder) if event == "start").values())
 
@@ -169,8 +167,6 @@ def test_what_another_runs_is_waited_for_until_the_deadline(tmp_path: Path, cloc
         assert clock.now >= 101
         assert other.claim(given[0])
         assert sweep(given, execute, store, threads, advance=end_the_other_s) == Report(found=3)
-
-
 
 
 def threads() -> ThreadPoolExecutor:
@@ -273,8 +269,6 @@ def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: 
         assert store.find({}) == {"omp": "1", "has_torch": False}
 
 
-
-
 def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path, clock: Clock) -> None:
     def outlast(config: dict[str, Any]) -> dict[str, Any]:
         clock.now += 2
@@ -317,8 +311,6 @@ def is_at_work(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
 
 
 def test_a_cluster_sweeps(tmp_path: Path) -> None:

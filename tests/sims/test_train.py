@@ -52,7 +52,6 @@ def loss_of(network: Network, batch: Batch) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
 
-
 CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "momentum": (SGD, {"momentum": 0.9}),
     "adamw": (AdamW, {"weight_decay": 0.0}),
@@ -113,8 +112,6 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
     assert length(2 * whole) == whole
 
 
-
-
 def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -> float:
     """As it is written in textbooks, in other words than there."""
     if t < num_warmup:
@@ -148,8 +145,6 @@ def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, 
         assert config.rate_at(10) == pytest.approx(0)
 
 
-
-
 def test_a_run_is_a_function_of_its_config(tmp_path: Path) -> None:
     config = replace(BASE, num_steps=3, measure_at=(0, 2))
     result, again = train(config), train(config)
@@ -175,8 +170,6 @@ def test_mixed_precision_knows_every_norm() -> None:
             assert mixed != whole
     finally:
         torch.set_warn_always(False)
-
-
 
 
 def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
@@ -238,8 +231,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
         for side, norms in expected.items():
             assert looks[step].gradient_norms[side] == pytest.approx(norms)
     assert looks[6].gradient_norms == {}  # no batch comes then
-
-
 
 
 def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path) -> None:
@@ -311,8 +302,6 @@ def test_the_rule_at_its_boundaries() -> None:
     run.stopped = "why"
     assert outcome(0.0) == "diverged"
     assert (run.result().reason, run.result().held_out) == ("why", None)
-
-
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,6 @@ def test_gradients_by_role_are_finite_differences(task: str) -> None:
         assert expected.abs().min() > 1e-5  # so that the tolerance means something
 
 
-
-
 @pytest.mark.parametrize(("optimizer", "task"), [("sgd", "logit, sum"), ("adam", "ce, last")])
 def test_tangents_are_what_small_steps_tend_to(optimizer: str, task: str) -> None:
     model, inputs = setting(TASKS[task])
@@ -163,8 +161,6 @@ def test_a_real_step_is_the_first_step(optimizer: str) -> None:
     assert any(not torch.allclose(unscaled[name], value, rtol=1e-3) for name, value in step.items())
 
 
-
-
 def test_linear_up_to_is_known_for_a_quadratic() -> None:
     """One linear branch: f(lr) = f - lr s + lr^2 c, c = head S2 S1 x; the linear part is a tenth off at 0.1 s / |c|."""
     task = Task()
@@ -188,8 +184,6 @@ def test_linear_up_to_is_known_for_a_quadratic() -> None:
     torch.testing.assert_close(reached[~is_inside], end[~is_inside])
     still = linear_up_to(model, inputs, task, step, torch.zeros_like(slope))
     assert still.isinf().all()
-
-
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
@@ -240,7 +234,6 @@ def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> 
     assert ((longer > 1.2) & (longer < 1.7)).all()  # half the relus are shut
 
 
-
 VECTORS = replace(TASKS["ce, sum"], trains_inputs=True)
 
 
@@ -262,8 +255,6 @@ def test_input_vectors_are_the_rows_of_a_vocabulary_where_no_token_comes_twice()
         roles = roles_of(with_table, theirs.functionals[optimizer])
         for role, value in roles_of(model, ours.functionals[optimizer]).items():
             torch.testing.assert_close(value, roles[role], rtol=1e-9, atol=0)
-
-
 
 
 def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:
