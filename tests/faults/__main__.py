@@ -100,13 +100,14 @@ def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, s
 
 def try_(fault: Fault, root: Path) -> tuple[bool, str]:
     """Whether it was caught in a copy of its own, and by which test, or what came instead."""
+    if not fault.is_in(root):
+        return False, "does not apply"
     with tempfile.TemporaryDirectory() as folder:
-        path = copy(root, Path(folder).resolve()) / fault.file
-        if not fault.is_in(Path(folder)):
-            return False, "does not apply"
+        own = shutil.copytree(root, Path(folder).resolve() / "copy", symlinks=True)
+        path = own / fault.file
         path.write_text(path.read_text(encoding="utf-8").replace(fault.old, fault.new), encoding="utf-8")
         try:
-            code, said = run_tests(Path(folder).resolve(), fault.tests, "-x")
+            code, said = run_tests(own, fault.tests, "-x")
         except subprocess.TimeoutExpired:
             return False, f"MISSED: its tests do not end within {_LONGEST:.0f} s"
     red = _RED.search(said)
@@ -132,21 +133,21 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     root = asked.at.resolve()
     if shutil.which("git") is None or not (root / ".git").exists():
         parser.error(f"--at {asked.at}: needs git, and a checkout of it, to know which files to copy")
-    print("faults: the tests without a fault", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory() as whole:
-        tests = sorted({test for fault in faults for test in fault.tests})
-        code, said = run_tests(copy(root, Path(whole).resolve()), tests)
-    if code != 0:
-        print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
-        return 1
     caught: Counter[str] = Counter()
-    with ThreadPoolExecutor(max(asked.workers, 1)) as pool:
-        pending = {pool.submit(try_, fault, root): fault for fault in faults}
-        for done, future in enumerate(as_completed(pending), start=1):
-            fault, (is_caught, text) = pending[future], future.result()
-            caught[fault.area] += is_caught
-            print(f"{fault.area}: {fault.name}: {text}", flush=True)
-            print(f"faults: {done} of {len(faults)}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = copy(root, Path(folder).resolve())
+        print("faults: the tests without a fault", file=sys.stderr, flush=True)
+        code, said = run_tests(whole, sorted({test for fault in faults for test in fault.tests}))
+        if code != 0:
+            print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
+            return 1
+        with ThreadPoolExecutor(max(asked.workers, 1)) as pool:
+            pending = {pool.submit(try_, fault, whole): fault for fault in faults}
+            for done, future in enumerate(as_completed(pending), start=1):
+                fault, (is_caught, text) = pending[future], future.result()
+                caught[fault.area] += is_caught
+                print(f"{fault.area}: {fault.name}: {text}", flush=True)
+                print(f"faults: {done} of {len(faults)}", file=sys.stderr, flush=True)
     of_area = Counter(fault.area for fault in faults)
     print(", ".join(f"{area} {caught[area]} of {number}" for area, number in of_area.items()))
     print(f"{caught.total()} of {len(faults)} planted faults caught")

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom, linregress, t, ttest_ind
 
 from sims import stats
-from sims.stats import Estimate, agrees, estimate, fit_exponent, ratio, ratio_to_exact, width_term
+from sims.stats import Estimate, agrees, estimate, fit_exponent, ratio_to_exact, width_term
 
 FEW, NUM_TRIALS = 300, 1000
 LENGTHS = (4, 8, 16, 32, 64)
@@ -92,14 +92,6 @@ def test_a_ratio_to_a_prediction_is_in_its_unit() -> None:
     for nothing in (0.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="no ratio"):
             ratio_to_exact(measured, nothing)
-
-
-def test_the_interval_of_a_ratio_holds() -> None:
-    def trial(rng: np.random.Generator) -> tuple[Estimate, float]:
-        first, second = lognormal(rng, 6, 0.3, 6), lognormal(rng, 2, 0.1, 30)
-        return ratio(estimate(first), estimate(second)), 3.0
-
-    assert is_coverage(coverage(trial), 0.95)
 
 
 def curve(exponent: float, log_power: float = 0, lengths: Sequence[int] = LENGTHS) -> list[float]:

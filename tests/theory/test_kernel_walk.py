@@ -182,18 +182,6 @@ def test_a_sum_over_tokens_with_heads_of_their_own_is_a_sum_of_updates() -> None
     assert outside_errors(together, wanted, errors) == set()
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.2])
-def test_rounding_of_the_inputs_stays_rounding(correlation: float) -> None:
-    """Tokens that are alike have equal eigenvalues, whose axes are up to rounding: nothing hangs on them."""
-    near_by = math.nextafter(correlation, 1) if correlation else 1e-16
-    network = Transformer(encoder=layers(2), head_size=4)
-    exact, rounded = (
-        at_few_points(network, Inputs(num_tokens=5, correlation=c), ("sgd", "adam")) for c in (correlation, near_by)
-    )
-    for optimizer in exact:
-        assert near(ratios(exact[optimizer].roles, rounded[optimizer].roles), {})
-
-
 ONE = (Sublayer(kind=SublayerKind.FFN),)
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
