@@ -436,10 +436,10 @@ class Transformer(nn.Module):
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
             if self.config.recomputes and torch.is_grad_enabled():
-                found = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+                after = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
-                found = self._sublayer(*arguments)
-            x_BTD, added_BTD = found
+                after = self._sublayer(*arguments)
+            x_BTD, added_BTD = after
             if self.config.has_second_stream:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)

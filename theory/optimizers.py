@@ -202,26 +202,26 @@ def _cases(ratio: Expr, positive: dict[Symbol, Symbol]) -> set[Expr]:
     """
     ratio = _canonical(ratio.subs({b: 1 - rate for b, rate in _RATE.items()}))
     signed = [s for s in positive if ratio.has(Abs(s), sign(s))]
-    found = set()
+    ratios = set()
     for signs in product((1, -1), repeat=len(signed)):
         case = _canonical(ratio.xreplace({s: o * positive[s] for s, o in zip(signed, signs, strict=True)}))
         unknown = sorted({atom.args[0] for atom in case.atoms(Abs, sign)}, key=str)
         for more in product((1, -1), repeat=len(unknown)):
             rules = {f(x): o * y for x, o in zip(unknown, more, strict=True) for f, y in ((Abs, x), (sign, S.One))}
-            found.add(sp.factor(sp.cancel(_canonical(case.xreplace(rules)))))
-    return {value.subs({rate: 1 - b for b, rate in _RATE.items()}) for value in found}
+            ratios.add(sp.factor(sp.cancel(_canonical(case.xreplace(rules)))))
+    return {value.subs({rate: 1 - b for b, rate in _RATE.items()}) for value in ratios}
 
 
 def _constant_ratio(top: UpdateMap, bottom: UpdateMap, rank_one: bool) -> Expr | None:
     """The one constant that top / bottom is in each entry, for each shape and every G and Theta; None if not proved."""
-    found = set()
+    ratios = set()
     for g, theta in (_symbols(shape, rank_one) for shape in _SHAPES):
         positive = {s: scratch(f"|{s.name}|", positive=True) for s in g.free_symbols | theta.free_symbols}
         for x, y in zip(top(g, theta), bottom(g, theta), strict=True):
-            found |= _cases(x / y, positive)
-            if len(found) != 1 or any(value.has(*positive, *positive.values()) for value in found):
+            ratios |= _cases(x / y, positive)
+            if len(ratios) != 1 or any(value.has(*positive, *positive.values()) for value in ratios):
                 return None
-    return found.pop()
+    return ratios.pop()
 
 
 class Functional(Enum):
@@ -296,8 +296,8 @@ class Optimizer:
         try:
             powers = {pull_out(step, c)[0] for step in steps}
         except NotHomogeneousError as error:
-            one, two, four = (_number(scaled(S(k), *_point(_SHAPES[0], False, 0))[0]) for k in (1, 2, 4))
-            shown = "not shown to be homogeneous" if _agree([two**2, one * four]) else "not homogeneous"
+            at_1, at_2, at_4 = (_number(scaled(S(k), *_point(_SHAPES[0], False, 0))[0]) for k in (1, 2, 4))
+            shown = "not shown to be homogeneous" if _agree([at_2**2, at_1 * at_4]) else "not homogeneous"
             raise NotHomogeneousError(f"{self.name}: update {shown}: {error}") from None
         if len(powers) != 1:
             raise NotHomogeneousError(f"{self.name}: {len(powers)} degrees among the entries of the update: {powers}")

@@ -66,8 +66,8 @@ def share(successes: int, num: int, level: float = LEVEL) -> Share:
     """
     _check_share(successes, num)
     check_probability("a level", level)
-    found = tests.binomtest(successes, num).proportion_ci(level, method="exact")
-    return Share(successes / num, float(found.low), float(found.high), successes, num)
+    interval = tests.binomtest(successes, num).proportion_ci(level, method="exact")
+    return Share(successes / num, float(interval.low), float(interval.high), successes, num)
 
 
 def differs(
@@ -215,7 +215,7 @@ def compare_edges(
         raise ValueError(f"edges are paired by seed: {len(first)} and {len(second)} cannot be")
     _check_grid(grid, {})
     check_probability("a level", level)
-    places = [(_place(one, grid), _place(other, grid)) for one, other in zip(first, second, strict=True)]
+    places = [(_place(left, grid), _place(right, grid)) for left, right in zip(first, second, strict=True)]
     logs = [-math.inf, *np.log2(grid).tolist(), math.inf]  # an edge at place i is between logs[i + 1] and logs[i + 2]
     bounds = [(logs[i + 1] - logs[j + 2], logs[i + 2] - logs[j + 1]) for i, j in places]
     below, above = ([pair[side] for pair in bounds] for side in (0, 1))

@@ -187,10 +187,10 @@ class Store:
                 return
             if self._pragma("application_id") != APPLICATION_ID:
                 raise ValueError("something else")
-            if (found := self._pragma("user_version")) != SCHEMA_VERSION:
-                raise ValueError(f"a store of version {found}, and this reads version {SCHEMA_VERSION}")
-            if (found := self._pragma("quick_check(1)")) != "ok":
-                raise ValueError(f"damaged: {' '.join(str(found).split())}")
+            if (version := self._pragma("user_version")) != SCHEMA_VERSION:
+                raise ValueError(f"a store of version {version}, and this reads version {SCHEMA_VERSION}")
+            if (state := self._pragma("quick_check(1)")) != "ok":
+                raise ValueError(f"damaged: {' '.join(str(state).split())}")
             if size != self._pragma("page_count") * self._pragma("page_size"):  # SQLite fills a last page with zeros
                 raise ValueError("damaged: its end is cut off")
 

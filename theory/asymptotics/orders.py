@@ -194,16 +194,16 @@ class _Walker:
         self.cache: dict[Expr, tuple[Expansion, tuple[str, ...]]] = {}
 
     def expand(self, expr: Expr) -> Expansion:
-        found = self.cache.get(expr)
-        if found is None:
+        kept = self.cache.get(expr)
+        if kept is None:
             outer, self.used = self.used, {}
             try:
                 expansion = self._expand(expr)
-                found = self.cache[expr] = (expansion, tuple(self.used))
+                kept = self.cache[expr] = (expansion, tuple(self.used))
             finally:
                 self.used = outer
-        self.used.update(dict.fromkeys(found[1]))
-        return found[0]
+        self.used.update(dict.fromkeys(kept[1]))
+        return kept[0]
 
     def _expand(self, expr: Expr) -> Expansion:
         n = self.n

@@ -48,8 +48,8 @@ class GaussianMoment(Function):
             return self
         digits = int(prec / 3.3219)
         with mpmath.workprec(prec + 20):
-            found = moment_value(name, kind, mpmath.mpf(scale.evalf(digits + 5)), digits)
-        return Float(found, precision=prec)
+            value = moment_value(name, kind, mpmath.mpf(scale.evalf(digits + 5)), digits)
+        return Float(value, precision=prec)
 
 
 @functools.lru_cache(maxsize=50_000)

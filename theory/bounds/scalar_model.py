@@ -48,7 +48,7 @@ def scalar_sensitivity(alpha: Expr, v: Expr, w: Expr) -> Expr:
     -sqrt(2)*alpha*(1 - alpha)/(alpha**2 + 1)**(3/2)
     """
     slope = scalar_slope(residual_weight, gain_out, gain_in)
-    by_v, by_w = (factor(diff(slope, one) / other) for one, other in ((gain_out, gain_in), (gain_in, gain_out)))
+    by_v, by_w = (factor(diff(slope, weight) / other) for weight, other in ((gain_out, gain_in), (gain_in, gain_out)))
     if cancel(by_v - by_w) != 0:
         raise ArithmeticError("the two slopes of the scalar model should differ only in which weight they carry")
     at = {residual_weight: alpha, gain_out: v, gain_in: w}
@@ -125,10 +125,10 @@ def scalar_steps(alpha: Expr, v: IndexedBase, w: IndexedBase, delta: IndexedBase
 
 def second_moments(alpha: Expr, v: Expr, w: Expr) -> Expr:
     """||df/dW1||^2 + ||df/dW2||^2 per d of a post-norm sublayer, identity activation; D_l is 1 at every l."""
-    found = identity_transfer(POST, stream=S.One, alpha=alpha, v=v, w=w)
-    if cancel(found.gradient_ratio - 1) != 0:
+    sublayer = identity_transfer(POST, stream=S.One, alpha=alpha, v=v, w=w)
+    if cancel(sublayer.gradient_ratio - 1) != 0:
         raise ArithmeticError("a post-norm sublayer at the identity activation should pass the gradient unchanged")
-    return factor(found.fc1_square + found.fc2_square)
+    return factor(sublayer.fc1_square + sublayer.fc2_square)
 
 
 def post_bound(name: str, stack: Stack) -> Bound:

@@ -89,12 +89,11 @@ def dual(name: str) -> Dual:
     """The kernels of an activation of ``theory.moments``, or of erf. ValueError for any other name."""
     if name == "erf":
         return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None, (0.0, 0.0), (1.0, -1.0))
-    found = activation(name)
-    sides = None
-    if found.is_homogeneous:
-        sides = float(found.positive.diff(u)), float(found.negative.diff(u))
+    phi = activation(name)
+    if phi.is_homogeneous:
+        sides = float(phi.positive.diff(u)), float(phi.negative.diff(u))
         return Dual(name, _lines(*sides), _steps(*sides), sides)
-    value, slope = _numeric(found.expression), _numeric(found.derivative)
+    value, slope = _numeric(phi.expression), _numeric(phi.derivative)
     return Dual(name, value, slope, None, *_far(value, slope))
 
 
@@ -165,7 +164,7 @@ def _near_steps(
     series of the two differ by."""
     even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
     step = Gram((0.0 if is_centred else even**2) + odd**2, odd**2 * 2 / np.pi * _angle(gap))
-    whole, steps = (_of_series(one, gap, int(is_centred)) for one in _beside_steps(function, sides, scale))
+    whole, steps = (_of_series(part, gap, int(is_centred)) for part in _beside_steps(function, sides, scale))
     return step.plus(whole).plus(steps.times(-1))
 
 
@@ -221,17 +220,17 @@ def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -
 
 def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
     values = function(scale * _NODES) * np.ones_like(_NODES)
-    found = np.empty(_TERMS)
+    coefficients = np.empty(_TERMS)
     before, now = np.zeros_like(_NODES), np.ones_like(_NODES)
     for k in range(_TERMS):
-        found[k] = (_WEIGHTS * values * now).sum()
+        coefficients[k] = (_WEIGHTS * values * now).sum()
         before, now = now, (_NODES * now - np.sqrt(k) * before) / np.sqrt(k + 1)
     second = float((_WEIGHTS * values**2).sum())
-    rest = second - float((found**2).sum())
+    rest = second - float((coefficients**2).sum())
     if rest > _MOST_LEFT * second:
         raise ArithmeticError(
             f"{name} of preactivations of standard deviation {scale:.3g}: {_TERMS} Hermite terms leave out "
             f"{rest / second:.2g} of its square, and at most {_MOST_LEFT:g} may be"
         )
-    found[-1] = np.copysign(np.sqrt(max(found[-1] ** 2 + rest, 0.0)), found[-1])
-    return found
+    coefficients[-1] = np.copysign(np.sqrt(max(coefficients[-1] ** 2 + rest, 0.0)), coefficients[-1])
+    return coefficients

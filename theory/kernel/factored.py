@@ -78,8 +78,8 @@ def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
     decay = np.log1p(2 * np.where(is_there, shares, 0.0)[..., None] * _T)
     decay = np.exp(-decay - decay.sum(-2, keepdims=True) / 2)
     axes = factors @ vectors
-    found = []
+    means = []
     for times, power in ((np.sqrt(_T / np.pi), 0.5), (_T, 1.0)):
         weights = np.where(is_there, (times * decay).sum(-1) / 2, 0.0) / np.where(total == 0, 1, total) ** power
-        found.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
-    return found[0], found[1]
+        means.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
+    return means[0], means[1]

@@ -114,12 +114,12 @@ def predict_kernel(
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
-    found: dict[str, list[Stream]] = {}
+    streams: dict[str, list[Stream]] = {}
     for side, grams, gradients in zip(("encoder", "decoder"), walk.streams, walk.gradients, strict=False):
-        found[side] = []
+        streams[side] = []
         for gram, gradient in zip(grams, gradients, strict=True):
             total = float(np.trace(gradient.matrix))
-            found[side].append(
+            streams[side].append(
                 Stream(
                     second_moment=float(gram.diagonal.mean()),
                     token_correlation=float(gram.normalised().full[pairs].mean()) if pairs.any() else 1.0,
@@ -128,7 +128,7 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
                     else -math.inf,
                 )
             )
-    return found
+    return streams
 
 
 def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:

@@ -36,13 +36,13 @@ class Reading:
         read = inputs.read
         self._hidden = last.full[np.ix_(read, read)]
         if inputs.loss == "ce":
-            found, drawn, self.head = self._cross_entropy(inputs, replicate)
+            whole, drawn, self.head = self._cross_entropy(inputs, replicate)
         else:
-            found, self.head = self._logit(inputs)
-            drawn = [found]
-        found, *drawn = (inputs.head_gain**2 * one for one in (found, *drawn))
+            whole, self.head = self._logit(inputs)
+            drawn = [whole]
+        whole, *drawn = (inputs.head_gain**2 * gradient for gradient in (whole, *drawn))
         self.head = replace(self.head, weight=inputs.head_gain)
-        self.gradient, *self.carried = (_among(len(last.gap), read, one) for one in (found, *drawn))
+        self.gradient, *self.carried = (_among(len(last.gap), read, gradient) for gradient in (whole, *drawn))
 
     def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
         """The gradient of logits, and the head's part. The head has a row for each place in a sequence that is read."""
@@ -82,8 +82,8 @@ class Reading:
                 square=float(squares.mean()),
                 length=float(np.sqrt(squares).mean()),
                 root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-                nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
-                factored=float(np.mean([factored_of_few(one.T, self._hidden) for one in errors[:256]]))
+                nuclear=float(np.mean([nuclear(of_tokens, self._hidden) for of_tokens in gram[:256]])),
+                factored=float(np.mean([factored_of_few(error.T, self._hidden) for error in errors[:256]]))
                 if self._has_factored
                 else None,
                 weight=1.0,
@@ -92,8 +92,8 @@ class Reading:
         )
 
 
-def _among(number: int, read: Array, found: Array) -> Array:
+def _among(number: int, read: Array, gradient: Array) -> Array:
     """The gradient of the tokens that are read, as one among all tokens: the others have none."""
     whole = np.zeros((number, number))
-    whole[np.ix_(read, read)] = found
+    whole[np.ix_(read, read)] = gradient
     return whole

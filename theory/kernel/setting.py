@@ -160,7 +160,7 @@ class Transformer:
             raise ValueError("two streams end in the norm of the second, a real one, and in no other")
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
-        if any(one.kind is SublayerKind.CROSS for one in self.encoder):
+        if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
         for sublayer in (*self.encoder, *self.decoder):
             if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):

@@ -120,8 +120,8 @@ class Asked:
     def bias(self, gradient: Array, root: float | None = None, *, role: str = "bias", width: float = 1.0) -> Part:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d."""
         total = max(float(gradient.sum()), 0.0)
-        found = width * math.sqrt(total) if root is None and self.has_roots else root
-        return Part(role=role, square=width * total, root=found, size=math.sqrt(width))
+        of_entries = width * math.sqrt(total) if root is None and self.has_roots else root
+        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width))
 
     def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
@@ -205,7 +205,9 @@ class FeedForward:
         size = math.sqrt(ratio)
         several = [(role, at[role], self.u.full, gains[role]) for role in at]
         several.append(("fc2", ratio * gradient, self.hidden.full, gains["fc2"]))
-        parts += [asked.matrix(*one, roots.get(one[0]), size=size, units=units.get(one[0])) for one in several]
+        parts += [
+            asked.matrix(*matrix, roots.get(matrix[0]), size=size, units=units.get(matrix[0])) for matrix in several
+        ]
         parts += [replace(asked.bias(at[role], roots.get(f"{role} bias")), size=size) for role in at]
         parts.append(asked.bias(gradient))
         if self.has_inner:
@@ -498,8 +500,8 @@ class Walk:
         drawn = reading.carried if has_others and not is_one else []
         share = 1 / (1 + len(drawn))
         self._all_back(passages, reading.gradient, lambda: advance(share), linear=1.0, root=float(is_one))
-        for one in drawn:
-            self._all_back(passages, one, lambda: advance(share), linear=0.0, root=1 / len(drawn))
+        for gradient in drawn:
+            self._all_back(passages, gradient, lambda: advance(share), linear=0.0, root=1 / len(drawn))
         self.gradients = self.gradients[: len(passages)][::-1]
 
     def _all_back(
@@ -517,13 +519,13 @@ class Walk:
         for side in reversed(range(len(passages))):
             assert gradient is not None
             gradient = self._backward(side, passages[side], gradient, advance)
-        self.parts[first:] = [replace(one, linear=linear, root=root) for one in self.parts[first:]]
+        self.parts[first:] = [replace(counted, linear=linear, root=root) for counted in self.parts[first:]]
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
-        found: list[Passage] = []
+        passages: list[Passage] = []
         stream = [self.inputs.gram]
         beside = Beside(stream[0], stream[0].full) if self.network.has_second_stream else None
         for place, sublayer in enumerate(sublayers):
@@ -531,16 +533,16 @@ class Walk:
             sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
-                found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
-                stream.append(found[-1].next)
-                beside = None if beside is None else found[-1].carry(beside)
+                passages.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
+                stream.append(passages[-1].next)
+                beside = None if beside is None else passages[-1].carry(beside)
                 is_finite = np.isfinite(stream[-1].full).all()
             if not is_finite:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)
         self.besides += [] if beside is None else [beside]
-        return found
+        return passages
 
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
@@ -577,18 +579,18 @@ class Walk:
 
     def totals(self) -> Totals:
         """The update by step and role."""
-        found: Totals = {}
+        totals: Totals = {}
         for step in self.steps:
             is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
             degree = 1.0 if is_linear else 0.5
-            counted = [(one, weight) for one in self.parts if (weight := one.linear if is_linear else one.root)]
-            top = degree * max(one.exponent for one, _ in counted)
+            counted = [(entry, weight) for entry in self.parts if (weight := entry.linear if is_linear else entry.root)]
+            top = degree * max(entry.exponent for entry, _ in counted)
             values: dict[str, float] = {}
-            for one, weight in counted:
-                value = weight * one.part.value(step) * math.exp(degree * one.exponent - top)
-                values[one.part.role] = values.get(one.part.role, 0.0) + value
-            found[step] = Sums(values, top)
-        return found
+            for entry, weight in counted:
+                value = weight * entry.part.value(step) * math.exp(degree * entry.exponent - top)
+                values[entry.part.role] = values.get(entry.part.role, 0.0) + value
+            totals[step] = Sums(values, top)
+        return totals
 
 
 def _sum_of_streams(x: Gram, beside: Beside) -> Gram:

@@ -57,12 +57,12 @@ def update_order(setting: Setting) -> Order:
 
 def _from_closed_form(setting: Setting, form: ClosedForm) -> Order:
     try:
-        found = leading_order(form.update, L)
+        order = leading_order(form.update, L)
     except BeyondScaleError:
-        found = _unbounded_kappa(setting)
-        if found is None:
+        order = _unbounded_kappa(setting)
+        if order is None:
             raise
-    return _because(found, form.why)
+    return _because(order, form.why)
 
 
 def _because(order: Order, why: str) -> Order:

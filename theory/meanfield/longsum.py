@@ -113,18 +113,18 @@ def carry(
     grid = Grid(start, stop)
     before = [stream] * len(grid.nodes)
     for _ in range(sweeps):
-        found = [block(k, q) for k, q in zip(grid.nodes, before, strict=True)]
-        after = [stream + grown for grown in grid.running_sum([growth for growth, _, _ in found])]
-        new = [q - growth for q, (growth, _, _) in zip(after, found, strict=True)]
+        blocks = [block(k, q) for k, q in zip(grid.nodes, before, strict=True)]
+        after = [stream + grown for grown in grid.running_sum([growth for growth, _, _ in blocks])]
+        new = [q - growth for q, (growth, _, _) in zip(after, blocks, strict=True)]
         settled = all(abs(x - y) <= 1e-14 * abs(x) for x, y in zip(new, before, strict=True))
         before = new
         if settled:
             break
     else:
         raise ArithmeticError("the stream did not settle: the coefficients move too fast for a smooth sum")
-    logs = grid.running_sum([g for _, g, _ in found])
+    logs = grid.running_sum([g for _, g, _ in blocks])
     out = {}
     for role, total in totals.items():
-        weighted = [units[role] * math.exp(-g) for (_, _, units), g in zip(found, logs, strict=True)]
+        weighted = [units[role] * math.exp(-g) for (_, _, units), g in zip(blocks, logs, strict=True)]
         out[role] = total + grid.running_sum(weighted)[-1]
     return after[-1], out, logs[-1]

@@ -69,10 +69,10 @@ class Bound:
 
     def step(self, name: str) -> Step:
         """The step of that name; KeyError with the names there are."""
-        for found in self.steps:
-            if found.name == name:
-                return found
-        raise KeyError(f"no step {name!r}; there are {', '.join(found.name for found in self.steps)}")
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(f"no step {name!r}; there are {', '.join(step.name for step in self.steps)}")
 
 
 def _checked(gains: Sequence[float], name: str) -> list[float]:

@@ -36,8 +36,8 @@ def power_sum(exponent: Expr) -> Expr:
 @cache
 def _leading(expr: Expr, *, keeps_constant: bool) -> Expr:
     """Leading order of an expression in L."""
-    found = leading_order(expr, L)
-    return (found if keeps_constant else replace(found, coefficient=S.One)).expression(L)
+    order = leading_order(expr, L)
+    return (order if keeps_constant else replace(order, coefficient=S.One)).expression(L)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,10 @@ class GrowingUpdate:
     def gradient(self) -> Expr:
         """Magnitude of the gradient of any matrix of sublayer l."""
         arriving = self.stream_second ** Rational(-1, 2)
-        found = {tidy(self._at_one_gain(g) * arriving) for g in self.branch.gradients}
-        if len(found) != 1:
+        magnitudes = {tidy(self._at_one_gain(g) * arriving) for g in self.branch.gradients}
+        if len(magnitudes) != 1:
             raise ArithmeticError("at one gain all matrices of a branch should have gradients of one magnitude")
-        return found.pop()
+        return magnitudes.pop()
 
     @cached_property
     def term(self) -> Expr:

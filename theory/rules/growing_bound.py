@@ -42,7 +42,7 @@ _stream: Final = scratch("q", positive=True)
 def identity_transfer(placement: Placement, *, stream: Expr, alpha: Expr, v: Expr, w: Expr) -> Transfer:
     """One sublayer at the identity activation and branch weight 1. (On it, RMSNorm and LayerNorm agree.)"""
     preactivation = w**2 * (S.One if placement.pre else stream)
-    found = transfer(
+    sublayer = transfer(
         placement,
         NormKind.RMSNORM,
         BranchMoments(
@@ -61,7 +61,7 @@ def identity_transfer(placement: Placement, *, stream: Expr, alpha: Expr, v: Exp
         gain_out=v,
         sqrt=sqrt,
     )
-    return Transfer(*(sympify(value) for value in found))
+    return Transfer(*(sympify(value) for value in sublayer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +81,16 @@ class Profile:
 @cache
 def growing_profile(placement: Placement) -> Profile:
     """The sublayer of a placement without post-norm; ValueError where its gradient does not telescope."""
-    found = identity_transfer(placement, stream=_stream, alpha=S.One, v=gain_out, w=gain_in)
-    if placement.post or cancel(found.gradient_ratio * _stream - found.stream) != 0:
+    sublayer = identity_transfer(placement, stream=_stream, alpha=S.One, v=gain_out, w=gain_in)
+    if placement.post or cancel(sublayer.gradient_ratio * _stream - sublayer.stream) != 0:
         raise ValueError("the gradient through this placement is not the ratio of its second moments")
 
     def at(expr: Expr, v: Expr, w: Expr) -> Expr:
         return expr.subs({gain_out: v, gain_in: w}, simultaneous=True)
 
     return Profile(
-        increment=lambda v, w: at(found.increment, v, w),
-        gradients=lambda v, w: (at(found.fc1_square, v, w), at(found.fc2_square, v, w)),
+        increment=lambda v, w: at(sublayer.increment, v, w),
+        gradients=lambda v, w: (at(sublayer.fc1_square, v, w), at(sublayer.fc2_square, v, w)),
     )
 
 

@@ -74,7 +74,7 @@ _ALL: Final = (
         is_rule=False,
     ),
 )
-SELECTIONS: Final[Mapping[str, Selection]] = MappingProxyType({found.name: found for found in _ALL})
+SELECTIONS: Final[Mapping[str, Selection]] = MappingProxyType({selection.name: selection for selection in _ALL})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +138,10 @@ def select(name: str, update: StackUpdate) -> Member:
         values = solve_monomials((update.total, *chosen.conditions(update)))
     except NoMemberError:
         raise NoMemberError(f"under {update.optimizer.name}, {name!r} ({chosen.says}) picks no single member") from None
-    found = member_at(name, update, values)
-    if found.update != 1:
-        raise ArithmeticError(f"{name} was put back into its own constraint and gave {found.update}, not 1")
-    return found
+    member = member_at(name, update, values)
+    if member.update != 1:
+        raise ArithmeticError(f"{name} was put back into its own constraint and gave {member.update}, not 1")
+    return member
 
 
 def is_relative_free(update: StackUpdate) -> bool:

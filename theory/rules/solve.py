@@ -187,11 +187,11 @@ class _Problem:
 
     def members(self, name: str) -> _Small:
         """By side: the sum to be held at 1, and the member that the selection picks."""
-        found: _Small = {}
+        updates: _Small = {}
         for side in self.order:
             coupling = S.One
             if reader := self.reader_of(side):
-                branch = found[reader.name][1].branch_at_init
+                branch = updates[reader.name][1].branch_at_init
                 coupling = coupling_of(reader, branch, is_coherent=self.coupling != "mean-square")
             update = self.stack_update(side, coupling, SELECTIONS[name].counts_matrices)
             member = select(name, update)
@@ -200,11 +200,11 @@ class _Problem:
                     f"norm {self.norm!r} has residual weight 1, and {name!r} ({SELECTIONS[name].says}) under "
                     f"{self.optimizer.name} would need {compact(member.residual_weight)}"
                 )
-            found[side.name] = (update, member)
-        return found
+            updates[side.name] = (update, member)
+        return updates
 
     def small_branches(self, asked: str | None) -> Rule:
-        rules = [name for name, found in SELECTIONS.items() if found.is_rule]
+        rules = [name for name, selection in SELECTIONS.items() if selection.is_rule]
         if asked is not None and asked not in rules:
             raise ValueError(nearest(asked, rules, "selection"))
         plain = self.stack_update(self.order[0], S.One, False)
@@ -390,7 +390,7 @@ class _Problem:
             member=member,
             init_gain=gains,
             lr_multiplier=MappingProxyType(dict.fromkeys(self._gains(side, S.One), member.lr_multiplier)),
-            alternatives=tuple(found[side.name][1] for found in others if side.name in found),
+            alternatives=tuple(alternative[side.name][1] for alternative in others if side.name in alternative),
         )
 
     def _gains(self, side: Side, scaled: Expr) -> dict[str, Expr]:

@@ -132,10 +132,10 @@ class Rule:
 
 
 def _named(name: str, among: tuple[_Named, ...], where: str) -> _Named:
-    for found in among:
-        if found.name == name:
-            return found
-    raise ValueError(f"{where} has no {name!r}, only {', '.join(found.name for found in among)}")
+    for candidate in among:
+        if candidate.name == name:
+            return candidate
+    raise ValueError(f"{where} has no {name!r}, only {', '.join(candidate.name for candidate in among)}")
 
 
 @dataclass(frozen=True, kw_only=True)
