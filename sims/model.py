@@ -73,7 +73,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "geglu": nn.functional.gelu,
     "reglu": torch.relu,
 }
-"""phi."""
+"""The activation phi, by name."""
 GATED = ("swiglu", "geglu", "reglu")
 """Activations of an FFN of three matrices: phi(fc1(u)) * fc3(u)."""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
@@ -227,12 +227,12 @@ class ModelConfig:
         return std / math.sqrt(2 / sum(self.shape(role)))
 
     def roles(self, kind: str) -> tuple[str, ...]:
-        """Of the matrices of a sublayer of that kind."""
+        """The roles of the matrices of a sublayer of that kind."""
         is_gated = self.activation in GATED and "fc1" in MATRICES[kind]
         return (*MATRICES[kind], "fc3") if is_gated else MATRICES[kind]
 
     def places(self, sublayer: SublayerConfig) -> frozenset[str]:
-        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        """The places of ``NORM_PLACES`` at which a sublayer has a norm."""
         places, kind = PLACEMENTS[self.placement] - {"final"}, sublayer.kind
         if sublayer.norms is not None:
             places = sublayer.norms
@@ -250,7 +250,9 @@ class ModelConfig:
 
 
 def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
-    """attention, ffn, attention, ...; numbers: fields of each, ``gains`` for those roles that a sublayer has."""
+    """Sublayers in turn: attention, ffn, attention, ... numbers: fields of each; of ``gains`` a sublayer takes those of
+    its roles.
+    """
     return _cycle(("attention", "ffn"), num_sublayers, numbers)
 
 
@@ -273,7 +275,7 @@ def side_by_side(sublayers: tuple[SublayerConfig, ...]) -> tuple[SublayerConfig,
 
 
 def decoder_layers(num_layers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
-    """num_layers times attention, cross, ffn."""
+    """The sublayers of ``num_layers`` decoder layers: attention, cross and ffn in each."""
     return _cycle(("attention", "cross", "ffn"), 3 * num_layers, numbers)
 
 
@@ -409,7 +411,9 @@ class Transformer(nn.Module):
         return [h_BTD for _, h_BTD in self._side("encoder", x_BTD, None)]
 
     def walk(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Iterator[tuple[str, int, Tensor]]:
-        """(side, index, x_index) as they come, one more than sublayers where there is a final norm. Keeps none."""
+        """Yield (side, index, x_index) as each is computed, keeping none; behind the last sublayer, the output of a
+        final norm.
+        """
         memory_BSD = x_BTD
         for index, memory_BSD in self._side("encoder", x_BTD, None):
             yield "encoder", index, memory_BSD
@@ -424,7 +428,7 @@ class Transformer(nn.Module):
         return x_BTD
 
     def on_norm(self, name: str, square_BT1: Tensor) -> None:
-        """What a norm of that sublayer (of that side, for the final norm) divides by the root of."""
+        """Called with the mean square whose root a norm of that sublayer (for the final norm: of that side) divides by."""
 
     def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         sublayers = dict(self.config.sides)[side]

@@ -120,7 +120,9 @@ def draw_inputs(
 
 
 def readings(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> dict[str, Tensor]:
-    """(E,) each: "logit", and of a cross-entropy "label_logit" and "loss"; each the mean over the batch."""
+    """What is read of the output, (E,) each, means over the batch: "logit"; for a cross-entropy also "label_logit" and
+    "loss".
+    """
     read, labels = (hidden, inputs.labels) if task.readout == "sum" else (hidden[..., -1:, :], inputs.labels[..., -1:])
     logits = model.logits(read)
     if task.objective == "logit":
@@ -162,8 +164,9 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """Of one x_index of one side, by member: E x^2 over all entries, mean cosine of two tokens of a sequence, mean
-    cosine with the same token of x_0, and ||d objective / d x||^2."""
+    """One x_index of one side, by member: E x^2 over all entries, the mean cosine of two tokens of a sequence, the mean
+    cosine with the same token of x_0, and ||d objective / d x||^2.
+    """
 
     second_moment: Tensor
     token_correlation: Tensor
@@ -234,8 +237,9 @@ def first_order(
 
 
 def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str]) -> FirstOrder:
-    """Room for every result beforehand. One that is allocated between two gradients would stay where the first was, and
-    the next, of the same size, would no longer fit there: the process grew by a copy of all weights."""
+    """Allocate every result beforehand. A result that is allocated between two gradients would take the place of the
+    first, where the next gradient, of the same size, would no longer fit: the process grew by a copy of all weights.
+    """
     one_of_them = next(iter(trained.values())).detach()
     tables = []
     for _ in range(2):
@@ -311,7 +315,7 @@ class Norms:
         return torch.where(finite, norms, math.nan)
 
     def functional(self, optimizer: str) -> Tensor:
-        """By the definition of the update: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
+        """The update by its definition: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
         if optimizer in ("sgd", "momentum"):
             return self.length.square()
         if optimizer == "lamb":
@@ -368,7 +372,7 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder) -> 
 
 
 def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """(E,) by role, and "update": the branch matrices together."""
+    """The update by role, (E,) each, and of the branch matrices together ("update")."""
     sums: dict[str, Tensor] = {}
     for name, value in by_name.items():
         role = "embedding" if name in INPUTS else model.roles[name]
@@ -378,7 +382,9 @@ def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """By role, (E,) of each sublayer that has it, the encoder's first; without what stands outside of sublayers."""
+    """By role, the update of each sublayer that has it, (E,) each, the encoder's first. Parameters outside of sublayers
+    are left out.
+    """
     by_role: dict[str, dict[str, Tensor]] = {}
     for name, _, role in model.tagged():
         parts = name.removeprefix("_weights.").split("_")
@@ -390,7 +396,7 @@ def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[
 
 
 def divergences(order: FirstOrder) -> dict[int, Divergence]:
-    """By member, where it first was not finite: going forward, then going backward, then in the update itself."""
+    """By member, the first place that was not finite: going forward, then going backward, then in the update itself."""
     at: dict[int, Divergence] = {}
     places = list(order.streams.items())
     for (side, index), stream in places:
@@ -495,7 +501,7 @@ LINEAR_TO = 0.1
 def linear_up_to(
     model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor, per_decade: int = 8
 ) -> Tensor:
-    """(E,), the largest of a geometric grid of learning rates up to which every step is linear.
+    """The largest learning rate of a geometric grid up to which every step is linear, (E,).
 
     slope: <g, step>, (E,). The grid is of the first-order change lr * slope, from 10^-4 to 10^2, so it fits every
     optimizer and depth; a member that is not linear at its lower end has 0, one that is at its upper end has that end,

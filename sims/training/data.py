@@ -99,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Examples:
-    """num_examples of one side of the split; take(indices (B,), rng) makes the batch of those."""
+    """The examples on one side of the split. take(indices (B,), rng) makes the batch of the examples at these indices."""
 
     num_examples: int
     take: Callable[[np.ndarray, np.random.Generator], Batch]

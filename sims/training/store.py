@@ -48,7 +48,7 @@ SCHEMA_VERSION = 1
 PATIENCE = 60.0
 """Seconds to wait for another process that writes."""
 BEAT = 15.0
-"""Seconds between heartbeats: who sweeps calls ``beat`` so often."""
+"""Seconds between heartbeats: a process that sweeps calls ``beat`` this often."""
 STALE = 300.0
 """Seconds without a heartbeat after which another host's claim is nobody's: far above BEAT and clocks' differences."""
 SAME_START = 1.5

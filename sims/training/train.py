@@ -65,11 +65,11 @@ SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 PRECISIONS = ("float64", "float32", "bfloat16")
 OUTCOMES = ("trained", "stuck", "diverged")
 _EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon": 1e-8, "lamb": 1e-6, MIXED: 1e-8}
-"""What people train with, where ``sims.optim.make`` has an eps that nobody feels."""
+"""The eps that people train with, by optimizer; the eps of ``sims.optim.make`` is too small to matter."""
 _FUSED = ("sgd", "momentum", "adam", "adamw")
-"""Those of torch that step all parameters in one call."""
+"""The optimizers of torch that step all parameters in one call."""
 _LARGEST_BY_SUBLAYER = 200
-"""Sublayers up to which gradient norms are kept one by one."""
+"""The largest number of sublayers at which the gradient norm of each one is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

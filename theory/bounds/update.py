@@ -1,8 +1,8 @@
 """Bounds on the model update of one SGD step, derived from the stack: single stacks and encoder-decoders.
 
-``derive_bound(name)`` for a name in ``BOUNDS``. The derivations of one stack are in ``growing`` (pre, sub) and
-``scalar_model`` (post); here they are put together, and encoder and decoder are coupled through the cross-attention,
-whose places follow from the decoder's layer. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
+``derive_bound(name)`` for a name in ``BOUNDS``. The derivations of one stack are in ``theory.rules.growing_bound``
+(pre, sub) and ``scalar_model`` (post). Here they are put together, and encoder and decoder are coupled through the
+cross-attentions, whose places follow from the decoder's layer. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def bound_of_scheme(name: str) -> Bound:
 
 
 def reading_sides(architecture: Architecture) -> tuple[Side, Side]:
-    """(the side that is read, the side that reads it by cross-attention)."""
+    """The side that is read, and the side that reads it by cross-attention."""
     readers = [side for side in architecture.sides if side.positions(SublayerKind.CROSS)]
     if len(architecture.sides) != 2 or len(readers) != 1:
         raise ValueError(f"{architecture.name} is not an encoder-decoder")

@@ -32,9 +32,9 @@ _LARGE, _LARGE_OF_BOUNDED = 5.0, 3.0
 """The standard deviation of a preactivation above which a slope (and a bounded function, which bends sooner) is taken
 as a step and a bump."""
 _FAR = 60.0
-"""Where a bump around 0 has come to its end."""
+"""The point beyond which a bump around 0 is 0 to rounding."""
 _STEP_TERMS = 512
-"""Of a slope beside a step, whose bump is narrow."""
+"""The number of Hermite terms of a slope beside a step, whose bump is narrow."""
 _MOST_LEFT = 1e-3
 _NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -53,9 +53,11 @@ class Dual:
     sides: tuple[float, float] | None
     """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
     far: tuple[float, float] | None = None
-    """What the slope comes near right and left, where its integral comes near the function; None otherwise."""
+    """The limits of the slope on the right and on the left, if the function comes near the lines with these slopes;
+    else None.
+    """
     ends: tuple[float, float] | None = None
-    """What a bounded function comes near right and left; None otherwise."""
+    """The limits of a bounded function on the right and on the left; None for any other."""
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
@@ -160,8 +162,9 @@ def _jumps(sides: tuple[float, float]) -> Array:
 def _near_steps(
     function: Callable[[Array], Array], sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool = False
 ) -> Gram:
-    """E f(u_i) f(u_j), or the covariance, of a function that comes near a step: that of the step, exactly, and what the
-    series of the two differ by."""
+    """E f(u_i) f(u_j), or the covariance, of a function that comes near a step: the exact value of the step, plus the
+    difference between the series of the two.
+    """
     even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
     step = Gram((0.0 if is_centred else even**2) + odd**2, odd**2 * 2 / np.pi * _angle(gap))
     whole, steps = (_of_series(part, gap, int(is_centred)) for part in _beside_steps(function, sides, scale))
@@ -199,7 +202,7 @@ def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
 
 
 _kept: dict[tuple[str, float], Array] = {}
-"""Behind a norm every token of every sublayer has one scale."""
+"""Coefficients by activation and scale. Behind a norm all tokens of all sublayers have the same scale."""
 
 
 def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -> Array:

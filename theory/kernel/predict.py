@@ -1,9 +1,9 @@
 r"""The kernel rung: the update of a real Transformer with softmax attention, by role, at infinite width.
 
-The same second moments as ``theory.meanfield.update``, token by token: the Gram matrix of the tokens goes through the
-sublayers (``kernel_walk``; an activation, ``kernel_duals``; a softmax, ``kernel_softmax``), that of the gradients comes
-back, and what reaches a matrix from both sides is its part of the update (``kernel_update``; ``kernel_factored`` under
-Adafactor). Nothing is fitted.
+It computes the second moments of ``theory.meanfield.update`` token by token. The Gram matrix of the tokens goes through
+the sublayers (``walk``; an activation, ``duals``; a softmax, ``softmax``), that of the gradients comes back, and what
+reaches a matrix from both sides is its part of the update (``update``; under Adafactor, ``factored``). Nothing is
+fitted.
 
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(q k^T / sqrt(K)) v))
@@ -33,7 +33,7 @@ from theory.kernel.walk import Totals, Walk
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
 REPLICATES = 4
-"""Independent sets of points, whose spread is the stated error."""
+"""The number of independent sets of points, whose spread is the stated error."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,12 @@ _NUM_CARRIED = 8
 
 
 class Reading:
-    """gradient: (n, n), G, its mean over logits and labels. head: its part.
+    """What an objective asks of the last hidden states.
 
-    carried: single draws of G, for what is not linear in it, such as ||g||_1; of a logit, where G is one, G itself.
-    Their sizes sqrt(tr G) are scaled together, so that their mean is that of many draws: what only scales G is exact.
+    gradient: G, (n, n), the mean over logits and labels of its gradient's Gram matrix. head: the part of the head.
+    carried: single draws of G, for what is not linear in it, such as ||g||_1; for a logit, whose G is not random, G
+    itself. Their sizes sqrt(tr G) are scaled together so that their mean is that of many draws: what only scales G is
+    exact.
     """
 
     def __init__(self, inputs: Inputs, last: Gram, replicate: int, *, has_factored: bool = False) -> None:

@@ -20,7 +20,9 @@ PLACES: Mapping[str, frozenset[str]] = {
     "peri": frozenset({"pre", "branch", "final"}),
     "normformer": frozenset({"pre", "inner", "branch", "final"}),
 }
-"""A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an attention no inner one."""
+"""Where norms stand, by placement. A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an
+attention no inner one.
+"""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 """Where a sublayer can have a norm: before the branch; of the heads' queries, keys and values; before the branch's last
 matrix; behind the branch; behind the sum."""
@@ -31,7 +33,7 @@ GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 
 
 MOST_TOKENS = 256
-"""Of all sequences together: the cost of a sublayer grows as the fourth power."""
+"""The most tokens in all sequences together: the cost of a sublayer grows as their fourth power."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +177,7 @@ class Transformer:
         return "final" in PLACES[self.placement] if self.has_final is None else self.has_final
 
     def places(self, sublayer: Sublayer) -> frozenset[str]:
-        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        """The places of ``NORM_PLACES`` at which a sublayer has a norm."""
         if sublayer.norms is not None:
             return sublayer.norms
         places = PLACES[self.placement] - {"final"}

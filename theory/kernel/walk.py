@@ -1,7 +1,7 @@
 """The tokens' Gram matrix through a Transformer, the gradients' back, and each parameter's part on the way.
 
-A gradient's is over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n), and at a matrix's output over its units;
-the n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
+The Gram matrix of a gradient is summed over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n); at the output of a
+matrix, over its units. The n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Beside:
-    """The second stream y, on the way forward: gram, its Gram matrix; cross, x_i . y_j / width, (n, n)."""
+    """The second stream y on the way forward. gram: its Gram matrix. cross: x_i . y_j / width, (n, n)."""
 
     gram: Gram
     cross: Array
@@ -67,7 +67,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class GradientBeside:
-    """On the way back: gram, of the gradient at y, which is the same at every sublayer; cross, (dF/dx_i) . (dF/dy_j).
+    """The second stream on the way back. gram: of the gradient at y, the same at every sublayer. cross: (dF/dx_i) .
+    (dF/dy_j).
 
     A sublayer's branch is added to both streams, so what reaches it is the sum of both gradients.
     """
@@ -82,7 +83,7 @@ class GradientBeside:
 
 @dataclass(frozen=True)
 class Asked:
-    """What all sublayers of a walk share. num_points: of an attention's average, and of an FFN's."""
+    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN."""
 
     network: Transformer
     has_roots: bool
@@ -142,12 +143,12 @@ class Asked:
 
     @property
     def _function(self) -> Dual | None:
-        """Of dyt and derf; None for a real norm."""
+        """The function dyt or derf in a norm's place; None for a real norm."""
         name = {"dyt": "tanh", "derf": "erf"}.get(self.network.norm_kind)
         return None if name is None else dual(name)
 
     def normed(self, x: Gram) -> Gram:
-        """Behind a norm, or the function in its place."""
+        """The Gram matrix behind a norm, or behind the function in its place."""
         function = self._function
         return x.normalised() if function is None else function.second(x.times(self.network.norm_scale**2))
 
@@ -274,11 +275,13 @@ class Attending:
 
     @property
     def _positions(self) -> tuple[Array, Array] | None:
-        """Of tokens that attend to their own sequence."""
+        """The places of tokens that attend to their own sequence; None where they attend to a memory."""
         return (self.sides.positions, self.sides.positions) if self.memory is None else None
 
     def _attention(self) -> Attention:
-        """The attention at its points. The way back draws it anew: samples of all sublayers would fill the memory."""
+        """The attention at its points. It is drawn anew on the way back, as the samples of all sublayers would fill the
+        memory.
+        """
         return Attention(
             self.u,
             self.sources,
@@ -427,7 +430,7 @@ class Passage:
         return to_x, to_source, parts, beside
 
     def _branch_weight(self, gradient: Array) -> Iterator[Part]:
-        """Of a b that is trained, given the gradient at the sum."""
+        """The part of a trained branch weight b, given the gradient at the sum."""
         weight = abs(self.sublayer.branch_weight)
         if self.sublayer.has_layer_scale:
             part = self.asked.gain(gradient, self.branch)
@@ -483,7 +486,9 @@ class Walk:
         self.gradients: list[list[Gradient]] = []
 
     def run(self, advance: Callable[[float], None]) -> None:
-        """advance: told 1 for each sublayer, forward and backward. ArithmeticError where the stream overflows."""
+        """Go forward and back once. advance: told 1 for each sublayer on either way. ArithmeticError where the stream
+        overflows.
+        """
         passages: list[list[Passage]] = []
         last: Gram | None = None
         for side, sublayers in enumerate(self.network.sides):
@@ -513,7 +518,7 @@ class Walk:
         linear: float,
         root: float,
     ) -> None:
-        """Through both sides. linear, root: what its parts count, see ``Counted``."""
+        """Carry a gradient back through both sides. linear, root: how often its parts count, see ``Counted``."""
         gradient: Gradient | None = Gradient(at_end).settled()
         first = len(self.parts)
         for side in reversed(range(len(passages))):

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 
 START = 1024
-"""Blocks that the caller must have summed one by one."""
+"""How many blocks the caller must have summed one by one."""
 _NODES = 14
 
 

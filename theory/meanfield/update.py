@@ -27,7 +27,7 @@ from theory.symbols import L
 
 MOST_SUBLAYERS = 10**12
 MOST_DECADES = 15
-"""Weights and gains within 10^-15 to 10^15."""
+"""Weights and gains lie between 10^-15 and 10^15."""
 _DIGITS = 17
 
 

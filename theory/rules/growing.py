@@ -1,9 +1,9 @@
 """The gain that holds the update where the stream grows (Sub-LN, and Pre-LN at unscaled gains).
 
 The stream's second moment at sublayer l is l times a branch's (input dropped), and the gradient that arrives there is
-the inverse root of it (``growing``: the chain telescopes). A matrix changes the loss by |g|^(p+1) |theta|^t, sublayer l
-so by a power of the gain times l^(-(p+1)/2); the sum over l is carried to leading order and its constant dropped, as
-the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
+the inverse root of it (``growing_bound``: the chain telescopes). A matrix changes the loss by |g|^(p+1) |theta|^t, so
+sublayer l changes it by a power of the gain times l^(-(p+1)/2). The sum over l is carried to leading order, and its
+constant is dropped, as the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Profile:
     """||df/dW1||^2 and ||df/dW2||^2, per d and per unit of the gradient D that reaches the sublayer."""
 
     def weight(self, v: Expr, w: Expr) -> Expr:
-        """Both gradients together."""
+        """The sum of both squared gradients."""
         return sum(self.gradients(v, w), S.Zero)
 
 

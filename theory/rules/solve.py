@@ -5,9 +5,9 @@ selection picks, the alternatives that people train with, and in ``why`` every s
 that takes the step. Optimizers enter by their two degrees alone, branches by their number of matrices, so either can be
 one's own.
 
-Two arguments, of the same rung. Small branches (post, pre, no norm): the stream stays O(1) and the probes of
-``magnitude`` see each matrix. Growing stream (sub, and pre at unscaled gains): what arrives at sublayer l falls with
-the stream's size (``growing_rules``), and the sum over l is what has to be held.
+There are two arguments, both of the magnitude rung. Small branches (post, pre, no norm): the stream stays O(1), and the
+probes of ``magnitude`` see each matrix. Growing stream (sub, and pre at unscaled gains): what arrives at sublayer l
+falls with the stream's size (``growing``), and the sum over l is what has to be held.
 Source: S1-22..S1-41, S2-03, S2-19, S2-21, DN-04..DN-07, LI-05.
 """
 
@@ -288,7 +288,7 @@ class _Problem:
     # ------------------------------------------------------------ growing streams: sub, and pre at unscaled gains
 
     def grown_members(self, name: str) -> _Grown:
-        """The same for a stream of unscaled branches."""
+        """``members`` for a stream of unscaled branches."""
         sums = [
             GrowingUpdate(side=side, branch=self.branch, optimizer=self.optimizer, reader=self.reader_of(side))
             for side in self.order
