@@ -84,7 +84,10 @@ class Question:
 
 @dataclass
 class Result:
-    """values: by quantity, a number for each seed; NaN where it diverged, in all or, after a step, in what came of it.
+    """What was measured of some seeds.
+
+    values: by quantity, a number for each seed. Where a seed diverged all its numbers are NaN or, if a step diverged,
+    those that came of the step.
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;

@@ -75,7 +75,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 """The activation phi, by name."""
 GATED = ("swiglu", "geglu", "reglu")
-"""Activations of an FFN of three matrices: phi(fc1(u)) * fc3(u)."""
+"""The activations phi of FFNs of three matrices, fc2(phi(fc1(u)) * fc3(u))."""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
 """dyt and derf are functions of each entry in a norm's place: tanh(s x) and erf(s x)."""
@@ -199,12 +199,12 @@ class ModelConfig:
 
     @property
     def size_of_head(self) -> int:
-        """K, the head size."""
+        """The head size K."""
         return self.d_model // self.num_heads if self.head_size is None else self.head_size
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys and values."""
+        """The number of heads of keys and values."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
@@ -390,7 +390,7 @@ class Transformer(nn.Module):
     # ---------------------------------------------------------------- running
 
     def forward(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Tensor:
-        """The last hidden state, (B, T, D); of the decoder on ``y_BTD`` where there is one.
+        """The last hidden state, (B, T, D): the decoder's, on ``y_BTD``, where there is a decoder.
 
         Inputs are vectors (B, T, D), or tokens (B, T) where there is a vocabulary.
         """
@@ -398,7 +398,7 @@ class Transformer(nn.Module):
         return h_BTD
 
     def logits(self, h_BTD: Tensor) -> Tensor:
-        """(B, T, outputs) of a last hidden state."""
+        """The logits (B, T, outputs) of a last hidden state."""
         return _apply(self._weights["head"], h_BTD)
 
     def streams(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> list[Tensor]:
@@ -428,7 +428,7 @@ class Transformer(nn.Module):
         return x_BTD
 
     def on_norm(self, name: str, square_BT1: Tensor) -> None:
-        """Called with the mean square whose root a norm of that sublayer (for the final norm: of that side) divides by."""
+        """Called with the mean square whose root a norm of that sublayer (or a side's final norm) divides by."""
 
     def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         sublayers = dict(self.config.sides)[side]

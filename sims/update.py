@@ -94,7 +94,7 @@ class Inputs:
 
 
 _STREAM = 1_000_003
-"""Inputs come from other seeds than weights do."""
+"""Inputs are drawn from other seeds than weights are."""
 
 
 def draw_inputs(
@@ -177,9 +177,12 @@ class Stream:
 
 @dataclass
 class FirstOrder:
-    """values: by optimizer and parameter, (E,): <g, first step> in the optimizer's unit, learning-rate multiplier
-    inside. functionals: the same by the definition of the update, which differs under LAMB. steps: the steps
-    themselves, where they were asked for. readings: before the step."""
+    """What one forward and one backward pass give.
+
+    values: by optimizer and parameter, <g, first step> in the optimizer's unit, with the learning-rate multiplier, (E,)
+    each. functionals: the same by the definition of the update, which differs under LAMB. steps: the steps themselves,
+    if they were asked for. readings: what is read of the output before the step.
+    """
 
     values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     functionals: dict[str, dict[str, Tensor]] = field(default_factory=dict)

@@ -39,7 +39,7 @@ _DENSITY: Final = sp.exp(-(_Z**2) / 2) / sp.sqrt(2 * sp.pi)
 
 
 class Kind(enum.Enum):
-    """Which moment of phi(u)."""
+    """The kinds of moments of phi(u)."""
 
     MEAN = "mean"  # E phi(u)
     SECOND = "second"  # E phi(u)^2
@@ -160,7 +160,7 @@ def activation(name: str) -> Activation:
 
 
 def canonical(act: Activation, kind: Kind) -> Kind:
-    """For an odd phi the mean is 0, and the centred moments are the plain ones."""
+    """The kind that gives the same moment: for an odd phi the mean is 0, so the centred moments are the plain ones."""
     plain = {Kind.VARIANCE: Kind.SECOND, Kind.ABS_CENTRED: Kind.ABS_MEAN}
     return plain.get(kind, kind) if act.is_odd else kind
 

@@ -61,7 +61,7 @@ def seeds_for_difference(
 def power_of_difference(
     num: int, sd: float, difference: float, level: float = LEVEL, *, is_paired: bool = True
 ) -> float:
-    """How often num seeds (on each side) find it: Student's t, noncentral, beyond its limits of either sign."""
+    """How often num seeds (on each side) find the difference: that a noncentral t lies outside Student's limits."""
     degrees, pairs = (num - 1, num) if is_paired else (2 * num - 2, num / 2)
     shift, limit = abs(difference) / sd * math.sqrt(pairs), float(tests.t.ppf((1 + level) / 2, degrees))
     return float(tests.nct.sf(limit, degrees, shift) + tests.nct.cdf(-limit, degrees, shift))
@@ -103,7 +103,7 @@ def power_of_shares(num: int, p1: float, p2: float, level: float = LEVEL) -> flo
 
 @cache
 def _least_larger(num: int, level: float) -> tuple[int, ...]:
-    """For each count on one side, the least on the other that ``differs`` calls larger; num + 1: none is.
+    """For each count on one side, the least count on the other that ``differs`` calls larger; num + 1 if there is none.
 
     The p-value falls with the larger count and grows with the smaller one, so one walk along the border finds them.
     The two-sided p-value is twice the smaller side's.

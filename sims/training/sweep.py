@@ -123,7 +123,9 @@ def sweep(
 
 @dataclass
 class _Sweep:
-    """The state of a sweep. fresh: runs that have not begun. busy: runs that another process has claimed. suspects:
+    """The state of a sweep.
+
+    fresh: runs that have not begun. busy: runs that another process has claimed. suspects:
     runs that were under way when a worker died, which died of one of them.
     """
 
@@ -273,7 +275,7 @@ class _Sweep:
 
 
 def _execute(execute: Execute, config: Config, begin_before: float) -> _Ended:
-    """Run one configuration in a worker. Errors go back as text: an exception that cannot be sent would break the pool."""
+    """Run a configuration in a worker. Errors go back as text: an exception that cannot be sent breaks the pool."""
     if time.time() >= begin_before:
         return _Ended()
     start = time.perf_counter()

@@ -17,7 +17,7 @@ from sympy import Expr, Integer, Rational, S, binomial, exp, expand_log, factori
 from theory.asymptotics.evaluate import constant
 
 NUM_TERMS: ContextVar[int] = ContextVar("NUM_TERMS", default=4)
-"""Terms kept; ``orders`` asks for more when cancellation has eaten them all."""
+"""The number of terms that are kept; ``orders`` asks for more when all of them cancel."""
 
 Key = tuple[Expr, Expr, Expr]
 """(power of N, power of log N, power of log log N)."""
@@ -97,7 +97,9 @@ def written(terms: Terms, n: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Shadow:
-    """coefficient * N^.. * e^{growth}, growth -> -oo. Smaller than every power, and yet it can be slow to die."""
+    """A term coefficient * N^.. * e^{growth} with growth -> -oo. It is smaller than every power, and may still vanish
+    slowly.
+    """
 
     coefficient: Expr
     key: Key

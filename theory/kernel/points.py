@@ -20,7 +20,7 @@ _SCRAMBLE = 20221122
 
 
 def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Array:
-    """Standard normal points, (number, *shape), number even. which: whole numbers that say for which average they are."""
+    """Standard normal points, (number, *shape), number even. which: whole numbers that name the average."""
     dimensions = int(np.prod(shape))
     base, shifts = _base(number // 2, dimensions)
     moved = (base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))) % 1.0

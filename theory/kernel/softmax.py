@@ -65,7 +65,7 @@ class Roots:
 
 @dataclass(frozen=True)
 class Backward:
-    """Gram matrices of the gradients at q, k and v, each summed over its units.
+    """The Gram matrices of the gradients at q, k and v, each summed over its units.
 
     unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. units: with roots, by matrix,
     F (points, tokens, .) of each head: at a unit of q, k and v the gradient, and before ``out`` the input, is F z.

@@ -338,7 +338,7 @@ class Attending:
         return (to_u + to_sources, None) if self.memory is None else (to_u, to_sources)
 
     def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
-        """Gains and biases of the norms of q, k and v.
+        """The parts of the gains and biases of the norms of q, k and v.
 
         A head's are as long as the head, K, and all heads share them: their 1-norm goes as sqrt(K d), not as d.
         """
@@ -355,8 +355,11 @@ class Attending:
 
 @dataclass(frozen=True)
 class _Sides:
-    """allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of those. positions: (n,), the
-    place of each token in its own."""
+    """Which tokens attend to which.
+
+    allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of the
+    others. positions: (n,), the place of each token in its sequence.
+    """
 
     allowed: Array
     groups: Array
@@ -446,8 +449,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Counted:
-    """A part in units of e^exponent, and how often it counts: in what is linear in the gradient's Gram matrix, and in
-    what goes as its root."""
+    """A part in units of e^exponent, and how often it counts.
+
+    linear: in what is linear in the gradient's Gram matrix. root: in what goes as the root of that matrix.
+    """
 
     part: Part
     exponent: float

@@ -34,7 +34,7 @@ def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKi
 
 
 def _unread(_: float) -> float:
-    """A stand-in for a moment that nothing reads."""
+    """The value of a moment that nothing reads."""
     return math.nan
 
 

@@ -26,7 +26,9 @@ class Selection:
     says: str
     conditions: Callable[[StackUpdate], tuple[Expr, Expr, Expr]]
     counts_matrices: bool = False
-    """Whether every matrix counts in the sum; else a sublayer counts once, its number of matrices being a constant."""
+    """Whether every matrix counts in the sum. Otherwise a sublayer counts once, as its number of matrices is a
+    constant.
+    """
     is_rule: bool = True
     """Whether it chooses between alpha and lambda (else it leaves both at 1: a way people train)."""
 
