@@ -134,8 +134,8 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     if shutil.which("git") is None or not (root / ".git").exists():
         parser.error(f"--at {asked.at}: needs git, and a checkout of it, to know which files to copy")
     caught: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        whole = copy(root, Path(folder).resolve())
+    with tempfile.TemporaryDirectory() as beside:
+        whole = copy(root, Path(beside).resolve())
         print("faults: the tests without a fault", file=sys.stderr, flush=True)
         code, said = run_tests(whole, sorted({test for fault in faults for test in fault.tests}))
         if code != 0:

@@ -24,9 +24,9 @@ NAMES = ("A claim", "A scheme", "An optimizer", "An activation")
 
 
 def section(name: str, text: str = TEXT) -> str:
-    found = re.search(rf"^### {name}\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf"^### {name}\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, name
+    return match[1]
 
 
 def blocks(text: str, kind: str) -> list[str]:
@@ -79,8 +79,8 @@ os.cpu_count = lambda: 1  # no worker processes
 import paper_checks
 assert paper_checks.__file__.startswith(os.getcwd()), paper_checks.__file__
 from tests.command import depthlaw
-found = [depthlaw(*shlex.split(line)[1:]) for line in sys.stdin.read().splitlines()]
-print(json.dumps([[one.returncode, one.stdout, one.stderr] for one in found]))
+results = [depthlaw(*shlex.split(line)[1:]) for line in sys.stdin.read().splitlines()]
+print(json.dumps([[result.returncode, result.stdout, result.stderr] for result in results]))
 """
 
 
@@ -102,10 +102,10 @@ def answers(asked: Asked, folder: Path) -> list[CompletedProcess[str]]:
     return [CompletedProcess(command, *said) for command, said in zip(commands, json.loads(result.stdout), strict=True)]
 
 
-def missing(asked: Asked, found: Sequence[CompletedProcess[str]]) -> list[list[str]]:
+def missing(asked: Asked, results: Sequence[CompletedProcess[str]]) -> list[list[str]]:
     """By command, the promised lines that it does not print; where it fails, what it says."""
     gaps = []
-    for (_, wanted), result in zip(asked, found, strict=True):
+    for (_, wanted), result in zip(asked, results, strict=True):
         there = [" ".join(line.split()) for line in result.stdout.splitlines()]
         lost = [line for line in map(str.strip, wanted.splitlines()) if " ".join(line.split()) not in there]
         gaps.append([f"exit {result.returncode}: {result.stderr}", *lost] if result.returncode else lost)
@@ -113,12 +113,12 @@ def missing(asked: Asked, found: Sequence[CompletedProcess[str]]) -> list[list[s
 
 
 def test_what_contributing_shows_works(tmp_path: Path) -> None:
-    """All changes in one copy: each leans on none of the others, as the next test says."""
+    """All changes in one copy."""
     text = "".join(map(section, NAMES))
     apply(text, copy(tmp_path))
     asked = commands(text)
-    found = answers(asked, tmp_path)
-    assert dict(zip(asked, missing(asked, found), strict=True)) == {one: [] for one in asked}
+    results = answers(asked, tmp_path)
+    assert dict(zip(asked, missing(asked, results), strict=True)) == {command: [] for command in asked}
 
 
 def test_every_example_is_tried() -> None:

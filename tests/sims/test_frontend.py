@@ -89,7 +89,7 @@ def test_x_0_has_unit_variance(data: Given) -> None:
     with torch.no_grad():
         sides = network.vectors(*inputs_of(data, 64))
     assert (sides[1] is not None) == data.has_decoder
-    for vectors in filter(lambda side: side is not None, sides):
+    for vectors in (side for side in sides if side is not None):
         # some 5 embeddings or positions of 4096 entries, or 3 features of each
         assert abs(float(vectors.square().mean()) - 1) < 5 * (2 / 4096) ** 0.5
         assert abs(float(vectors.mean())) < 5 * 4096**-0.5

@@ -137,13 +137,13 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
             return linear(f"{name}_fc2", norm(f"{name}_inner", h) if "inner" in places else h)
         prefix, source = (f"{name}_cross", memory) if kind == "cross" else (name, u)
         assert source is not None
-        found = []
+        vectors = []
         for role, of in (("q", u), ("k", source), ("v", source)):
             h = linear(f"{prefix}_{role}", of)
             has_norm = role in places or (config.has_qk_norm and role != "v")
             h = heads(norm(f"{name}_{role}_norm", h) if has_norm and config.has_wide_norms else h)
-            found.append(norm(f"{name}_{role}_norm", h) if has_norm and not config.has_wide_norms else h)
-        q, k, v = found
+            vectors.append(norm(f"{name}_{role}_norm", h) if has_norm and not config.has_wide_norms else h)
+        q, k, v = vectors
         q, k = (turned(q), turned(k)) if config.rotary_base and kind != "cross" else (q, k)
         is_causal = kind == "attention" and (config.is_causal or name.startswith("decoder"))
         if config.logit_softcap:

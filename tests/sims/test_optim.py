@@ -233,8 +233,8 @@ def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    one = torch.ones(1)
-    for call in (lambda: make("adamm", [one], 0.1), lambda: first_step("adamm", one, one, 1)):
+    parameter = torch.ones(1)
+    for call in (lambda: make("adamm", [parameter], 0.1), lambda: first_step("adamm", parameter, parameter, 1)):
         with pytest.raises(ValueError, match=r"did you mean adam or adamw.*sgd, momentum, .*, sophia"):
             call()
 

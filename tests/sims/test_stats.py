@@ -154,21 +154,6 @@ def test_lengths_and_numbers_that_do_not_fit_are_refused() -> None:
             fit_exponent(lengths, [[1.0]] * num_samples, [1.0] * num_predicted)
 
 
-def test_the_limit_and_the_slope_are_found_and_their_intervals_hold() -> None:
-    widths = (64, 128, 256, 512)
-
-    def trial(rng: np.random.Generator, of: str) -> tuple[Estimate, float]:
-        ratios = []
-        for width in widths:
-            values = lognormal(rng, 1 + 0.7 * 16 / width, 0.8 * math.sqrt(16 / width), 12)
-            ratios.append(ratio_to_exact(estimate(values), 1.0))
-        line = width_term(widths, ratios, 16)
-        return (line.limit, 1.0) if of == "limit" else (line.slope, 0.7)
-
-    for of in ("limit", "slope"):
-        assert is_coverage(coverage(partial(trial, of=of), FEW), 0.95, FEW)
-
-
 def test_a_width_s_weight_is_its_seeds_times_itself() -> None:
     widths, nums, means = [64, 128, 512], [4, 32, 8], [1.3, 1.2, 1.0]
     ratios = [Estimate(mean, 0.1 / num, None, None, num) for mean, num in zip(means, nums, strict=True)]
@@ -196,12 +181,6 @@ def test_agreement_is_welch_s_test() -> None:
         agreement = agrees(*pair)
         assert not agreement.has_logs
         assert agreement.p_value == pytest.approx(ttest_ind(*pair, equal_var=False).pvalue, rel=1e-10)
-
-
-def test_samples_of_one_distribution_agree_as_often_as_stated() -> None:
-    rng = np.random.default_rng(0)
-    pairs = [(lognormal(rng, 1, 0.3, 64), lognormal(rng, 1, 0.3, 512)) for _ in range(FEW)]
-    assert is_coverage(sum(agrees(first, second, 0.95).is_agreed for first, second in pairs), 0.95, FEW)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ class Degrees:
     name: str = "any"
 
 
-def same(one: Expr | None, other: Expr) -> bool:
+def same(expr: Expr | None, other: Expr) -> bool:
     """Whether two positive expressions are equal; nothing equals an absent one."""
-    return one is not None and tidy(one / other) == 1
+    return expr is not None and tidy(expr / other) == 1
 
 
 def gain_of(side: SideRule | Member) -> Expr:
