@@ -1,7 +1,5 @@
 """A training run that is stopped and goes on is the run that was not stopped, to the last bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The raw examples: what is taken of the library, bytecode as dis has it, the split, files of one's own."""
 
-from __future__ import annotations
-
 import dis
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Shapes and labels of every task, a split that never leaks, batches that come again, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Many models as one are these models one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

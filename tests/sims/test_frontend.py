@@ -1,7 +1,5 @@
 """What goes into the Transformer and what comes out, and that its fused kernels are the same function."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path

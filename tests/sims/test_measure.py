@@ -1,7 +1,5 @@
 """Measurements of many seeds: the same in every chunk, divergence where it began, and nothing that rounding decides."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

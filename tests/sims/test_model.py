@@ -1,7 +1,5 @@
 """The Transformer against a second writing of it from torch's own norms and attention, and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """First steps against the real optimizers; the published algorithms against numpy; torch's departures in numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

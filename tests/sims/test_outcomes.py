@@ -1,7 +1,5 @@
 """Who trains and up to which rate: the edge is found, and intervals hold as often as they say."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The number of seeds that is planned finds the difference as often as it says, and is the least that does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product

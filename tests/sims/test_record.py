@@ -1,7 +1,5 @@
 """Records: what goes in comes back, what does not fit is refused, and no line is lost to a crash or another process."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math

@@ -1,7 +1,5 @@
 """Intervals hold as often as they say, or as the docstring says where they do not; fits find what was put in."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Stores: what goes in comes back, by its content; what is no store stays as it is; a claim ends with its process."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Sweeps: nothing that was kept is run again or lost, whatever is killed, and whoever else sweeps into the file."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

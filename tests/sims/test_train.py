@@ -1,7 +1,5 @@
 """What training does at each step, what it measures on the way, and the rule of what became of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

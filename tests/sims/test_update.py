@@ -1,7 +1,5 @@
 """Tangents and steps against finite steps, streams and LAMB against their definitions, inputs against what is asked."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations

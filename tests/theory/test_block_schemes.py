@@ -3,8 +3,6 @@
 Their updates against the recursion written out again in numpy, and their orders against their updates.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

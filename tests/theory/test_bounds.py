@@ -1,7 +1,5 @@
 """The bounds on the model update: each printed formula retyped as a direct double sum, each step by its own numbers."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import accumulate

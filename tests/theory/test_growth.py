@@ -1,7 +1,5 @@
 """The order of the update against the update itself, far out: the ratio tends to 1 as the stated correction says."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cache

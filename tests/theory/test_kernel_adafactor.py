@@ -1,7 +1,5 @@
 """The kernel rung under Adafactor, of which the scalar rung knows one token."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Deep stacks: tokens that become parallel, and updates beyond the floats."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """What activations make of a Gram matrix, against quadrature in polar coordinates of the activations themselves."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

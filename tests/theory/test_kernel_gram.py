@@ -1,7 +1,5 @@
 """Gram matrices by their gaps, against mpmath; roots of Gaussian forms, against elliptic integrals and exponentials."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

@@ -1,7 +1,5 @@
 """What an objective asks of the last hidden states, against drawn logits and labels, and heads that are written out."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

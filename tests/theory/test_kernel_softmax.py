@@ -4,8 +4,6 @@ The derivative of a softmax is taken by a complex step, keys and values are not 
 closed form (products of gradients, values, keys) is drawn. Nothing of ``theory`` is used but what is tested.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

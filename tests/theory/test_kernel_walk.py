@@ -1,7 +1,5 @@
 """The kernel rung's walk: one token through FFNs is the scalar rung, and what must hold of any stack."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

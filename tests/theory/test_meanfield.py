@@ -3,8 +3,6 @@
 The second implementation, `tests.scalarnet`, is written from DESIGN's text and reads nothing of `theory`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable

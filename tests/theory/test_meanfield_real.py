@@ -6,8 +6,6 @@ from the seeds alone: two-sided, Student, at FAMILY_ERROR over all comparisons t
 as it takes to reject the same prediction multiplied or divided by 1 + `resolution`, and must do so.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import zlib

@@ -1,7 +1,5 @@
 """theory.moments against quadrature written here from the textbook formulas of the activations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Optimizers: what is computed from an update map, against torch.optim, against SVDs, and against mutated maps."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -4,8 +4,6 @@ A truncated expansion claims two things, its terms and how large what it left ou
 where an order that is wrong by any power of the variable is wrong by more than every constant.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

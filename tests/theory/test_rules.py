@@ -3,8 +3,6 @@
 That they are those that the sources print `verify` shows; here they are held against sums, term by term.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache
