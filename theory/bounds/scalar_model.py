@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from sympy import Expr, IndexedBase, Product, S, Sum, cancel, diff, factor, sqrt
 
-from theory.rules.derivation import Bound, Step
-from theory.rules.growing_bound import identity_transfer
+from theory.bounds.derivation import Bound, Step
+from theory.bounds.growing import identity_transfer
 from theory.stack import POST, Stack
 from theory.symbols import (
     L,

@@ -1,7 +1,7 @@
 """Bounds on the model update of one SGD step, derived from the stack: single stacks and encoder-decoders.
 
-``derive_bound(name)`` for a name in ``BOUNDS``. The derivations of one stack are in ``theory.rules.growing_bound``
-(pre, sub) and ``scalar_model`` (post). Here they are put together, and encoder and decoder are coupled through the
+``derive_bound(name)`` derives the bound of a name in ``BOUNDS``. The derivations of one stack are in ``growing`` (pre,
+sub) and ``scalar_model`` (post). Here they are put together, and encoder and decoder are coupled through the
 cross-attentions, whose places follow from the decoder's layer. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
 """
 
@@ -14,9 +14,8 @@ from typing import Final
 
 from sympy import Expr, S, Sum
 
-from theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
-from theory.rules.derivation import Bound, Step, evaluate, evaluate_sums
-from theory.rules.growing_bound import (
+from theory.bounds.derivation import Bound, Step, evaluate, evaluate_sums
+from theory.bounds.growing import (
     Sums,
     cross_gradient_step,
     growing_bound,
@@ -25,6 +24,7 @@ from theory.rules.growing_bound import (
     ratio_sum,
     uniform_stages,
 )
+from theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
 from theory.schemes import nearest, scheme
 from theory.stack import ARCHITECTURES, POST, PRE, SUB, Architecture, Placement, Side, SublayerKind
 from theory.symbols import d, eta, gain_in, gain_out, residual_weight, scratch, side_symbols

@@ -1,9 +1,9 @@
 """The gain that holds the update where the stream grows (Sub-LN, and Pre-LN at unscaled gains).
 
 The stream's second moment at sublayer l is l times a branch's (input dropped), and the gradient that arrives there is
-the inverse root of it (``growing_bound``: the chain telescopes). A matrix changes the loss by |g|^(p+1) |theta|^t, so
-sublayer l changes it by a power of the gain times l^(-(p+1)/2). The sum over l is carried to leading order, and its
-constant is dropped, as the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
+the inverse root of it, as the chain telescopes (``theory.bounds.growing``). A matrix changes the loss by
+|g|^(p+1) |theta|^t, so sublayer l changes it by a power of the gain times l^(-(p+1)/2). The sum over l is carried to
+leading order, and its constant is dropped, as the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from sympy import Expr, Integer, Rational, S, harmonic, zeta
 
 from theory.asymptotics.orders import leading_order
-from theory.rules.growing_bound import ratio_sum
+from theory.bounds.growing import ratio_sum
 from theory.rules.magnitude import Branch, Degrees, NoMemberError, exponents, lr_multiplier, solve_monomials, tidy
 from theory.rules.selection import Member
 from theory.stack import Side, SublayerKind

@@ -31,7 +31,7 @@ from sympy import (
     sympify,
 )
 
-from theory.rules.derivation import Bound, Step
+from theory.bounds.derivation import Bound, Step
 from theory.stack import BranchMoments, NormKind, Placement, Side, Stack, SublayerKind, Transfer, transfer
 from theory.symbols import L, d, eta, gain_in, gain_out, gains_in, gains_out, init_gain, k, l, scratch
 
