@@ -250,8 +250,9 @@ class ModelConfig:
 
 
 def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
-    """Sublayers in turn: attention, ffn, attention, ... numbers: fields of each; of ``gains`` a sublayer takes those of
-    its roles.
+    """Attention and FFN sublayers in turn.
+
+    numbers: fields of each sublayer. Of ``gains`` it takes those of its own roles.
     """
     return _cycle(("attention", "ffn"), num_sublayers, numbers)
 
