@@ -501,9 +501,7 @@ LINEAR_TO = 0.1
 """A step is called linear while the objective moves by its first order, to a tenth of it."""
 
 
-def linear_up_to(
-    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor, per_decade: int = 8
-) -> Tensor:
+def linear_up_to(model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor) -> Tensor:
     """The largest learning rate of a geometric grid up to which every step is linear, (E,).
 
     slope: <g, step>, (E,). The grid is of the first-order change lr * slope, from 10^-4 to 10^2, so it fits every
@@ -513,8 +511,8 @@ def linear_up_to(
     name = "loss" if task.objective == "ce" else "logit"
     reached = torch.where(slope == 0, math.inf, 0.0).to(slope)
     is_linear = slope != 0
-    for exponent in range(-4 * per_decade, 2 * per_decade + 1):
-        rates = torch.where(slope == 0, 0.0, 10 ** (exponent / per_decade) / slope)
+    for eighths in range(-4 * 8, 2 * 8 + 1):
+        rates = torch.where(slope == 0, 0.0, 10 ** (eighths / 8) / slope)
         moved = -finite_changes(model, inputs, task, step, rates)[name]
         is_linear = is_linear & ((moved / (rates * slope) - 1).abs() <= LINEAR_TO)
         reached = torch.where(is_linear, rates, reached)

@@ -93,10 +93,10 @@ def _average(decay: Expr, new: Matrix) -> Matrix:
     return decay * sp.zeros(*new.shape) + (1 - decay) * new
 
 
-def _adam_direction(g: Matrix, step: int = 1) -> Matrix:
-    """Algorithm 1 of Adam: bias-corrected m_hat / sqrt(v_hat)."""
-    m_hat = _average(beta1, g) / (1 - beta1**step)
-    v_hat = _average(beta2, g.multiply_elementwise(g)) / (1 - beta2**step)
+def _adam_direction(g: Matrix) -> Matrix:
+    """The direction of Adam's first step, Algorithm 1: the bias-corrected m_hat / sqrt(v_hat)."""
+    m_hat = _average(beta1, g) / (1 - beta1)
+    v_hat = _average(beta2, g.multiply_elementwise(g)) / (1 - beta2)
     return entrywise(lambda m, v: m / sqrt(v), m_hat, v_hat)
 
 

@@ -70,15 +70,12 @@ def share(successes: int, num: int, level: float = LEVEL) -> Share:
     return Share(successes / num, float(interval.low), float(interval.high), successes, num)
 
 
-def differs(
-    successes1: int, num1: int, successes2: int, num2: int, level: float = LEVEL, *, is_one_sided: bool = False
-) -> Comparison:
+def differs(successes1: int, num1: int, successes2: int, num2: int, level: float = LEVEL) -> Comparison:
     """Whether the shares of two independent sets of runs differ.
 
-    p_value: Boschloo's exact test, of which Fisher's is the less powerful form. is_one_sided: of the first share's
-    being the greater one; else twice the smaller side. The verdict is the p-value's. The interval is Newcombe's (1998,
-    method 10), from Wilson's of either share: always two-sided, and not exact, so that it may just include 0 where the
-    test decides, or the reverse.
+    p_value: of Boschloo's exact test, of which Fisher's is the less powerful form: twice the smaller side. It decides
+    the verdict. The interval is Newcombe's (1998, method 10), from Wilson's of either share. It is not exact, so it may
+    just include 0 where the test decides, or the reverse.
 
     >>> from sims.training.outcomes import differs
     >>> differs(5, 5, 0, 5).verdict, differs(3, 5, 1, 5).verdict
@@ -95,7 +92,7 @@ def differs(
     low = first - second - math.hypot(first - wilson1.low, wilson2.high - second)
     high = first - second + math.hypot(wilson1.high - first, second - wilson2.low)
     table = [[successes1, successes2], [num1 - successes1, num2 - successes2]]
-    p_value = float(tests.boschloo_exact(table, alternative="greater" if is_one_sided else "two-sided").pvalue)
+    p_value = float(tests.boschloo_exact(table, alternative="two-sided").pvalue)
     said = OPEN if p_value > 1 - level else FIRST if first > second else SECOND
     return Comparison(first - second, low, high, p_value, said)
 

@@ -344,17 +344,17 @@ class _Cluster(Executor):
         self._client.close()
 
 
-def cluster(address: str, timeout: float = 10.0) -> Executor:
+def cluster(address: str) -> Executor:
     """Workers of the Dask scheduler at an address (tcp://host:8786), which need this package too.
 
-    ValueError, in one line, where distributed is not installed, or nothing answers in so many seconds.
+    ValueError, in one line, where distributed is not installed, or nothing answers in ten seconds.
     """
     try:
         from distributed import Client
     except ImportError:
         raise ValueError("a cluster needs distributed, which is not there (allowed: pip install distributed)") from None
     try:
-        return _Cluster(Client(address, timeout=timeout))
+        return _Cluster(Client(address, timeout=10.0))
     except (OSError, ValueError) as error:
         said = " ".join(str(error).split())
         raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None

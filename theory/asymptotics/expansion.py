@@ -137,8 +137,8 @@ class Expansion:
         return Expansion.of([(value, CONSTANT)])
 
     @staticmethod
-    def monomial(coefficient: Expr, power: Expr = S.Zero, log_power: Expr = S.Zero, loglog: Expr = S.Zero) -> Expansion:
-        return Expansion.of([(coefficient, (power, log_power, loglog))])
+    def monomial(coefficient: Expr, power: Expr, log_power: Expr = S.Zero) -> Expansion:
+        return Expansion.of([(coefficient, (power, log_power, S.Zero))])
 
     @property
     def is_zero(self) -> bool:

@@ -113,13 +113,18 @@ class Member:
         return tidy(expr.xreplace(self.values))
 
 
-def member_at(name: str, update: StackUpdate, values: Mapping[Expr, Expr], note: str = "") -> Member:
-    """The member with those values of alpha, lambda, b, rho, and what follows from them."""
+def select(name: str, update: StackUpdate) -> Member:
+    """The member of the family ``update.total == 1`` that a selection picks; NoMemberError where there is none."""
+    chosen = SELECTIONS[name]
+    try:
+        values = solve_monomials((update.total, *chosen.conditions(update)))
+    except NoMemberError:
+        raise NoMemberError(f"under {update.optimizer.name}, {name!r} ({chosen.says}) picks no single member") from None
 
     def at(expr: Expr) -> Expr:
-        return tidy(expr.xreplace(dict(values)))
+        return tidy(expr.xreplace(values))
 
-    return Member(
+    member = Member(
         name=name,
         residual_weight=values[residual_weight],
         branch_weight=values[branch_weight],
@@ -129,18 +134,8 @@ def member_at(name: str, update: StackUpdate, values: Mapping[Expr, Expr], note:
         relative_update=at(update.relative),
         branch_at_init=at(update.branch_at_init),
         accumulated_branch=at(update.side.num_sublayers * update.branch_at_init**2),
-        note=note or SELECTIONS[name].says,
+        note=chosen.says,
     )
-
-
-def select(name: str, update: StackUpdate) -> Member:
-    """The member of the family ``update.total == 1`` that a selection picks; NoMemberError where there is none."""
-    chosen = SELECTIONS[name]
-    try:
-        values = solve_monomials((update.total, *chosen.conditions(update)))
-    except NoMemberError:
-        raise NoMemberError(f"under {update.optimizer.name}, {name!r} ({chosen.says}) picks no single member") from None
-    member = member_at(name, update, values)
     if member.update != 1:
         raise ArithmeticError(f"{name} was put back into its own constraint and gave {member.update}, not 1")
     return member
