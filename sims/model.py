@@ -95,8 +95,9 @@ OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "layer_scale",
 class SublayerConfig:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
-    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether it is a trained vector
-    of D entries, each b at first. norms: of ``NORM_PLACES``, in place of those that the model's placement gives.
+    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether b is a trained vector
+    of D entries, each b at first. norms: the places of ``NORM_PLACES`` that have one; left out, the model's placement
+    decides.
     """
 
     kind: str
@@ -123,20 +124,22 @@ class SublayerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Plain numbers.
+    """A network as plain numbers.
 
-    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: left out, ffn_ratio
-    times d_model. has_qk_norm: norms of queries and keys in every attention. has_wide_norms: whether norms of queries,
-    keys and values are over all heads at once. num_kv_heads: heads of keys and values; left out, as many as of queries.
-    head_size: K; left out, d_model / num_heads. rotary_base: of rotary positions, 0 for none; rotary_share: of a head
-    that is turned. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). logit_softcap: c of
-    c tanh(logit / c), 0 for none. norm_scale: s of dyt and derf, which is held. has_final: whether a norm stands behind
-    the last sublayer of each side; None: as the placement says. has_second_stream: ResiDual's y = x_0 + sum of all
-    branches beside the stream x that they read; a side then ends in x + norm(y). embedding_std: of an input's entries,
-    which are times embedding_multiplier. head_gain: times sqrt(1/D), the head's. num_outputs: rows of the head, 0 for a
-    model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: normals of 24 bits,
-    drawn four times as fast. recomputes: keep only what runs between sublayers for the backward pass, and compute the
-    rest again there.
+    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: the width of an FFN;
+    left out, it is ffn_ratio times d_model. has_qk_norm: whether every attention has norms of queries and keys.
+    has_wide_norms: whether norms of queries, keys and values run over all heads at once. num_kv_heads: the number of
+    heads of keys and values; left out, it is that of queries. head_size: K; left out, it is d_model / num_heads.
+    rotary_base: the base of rotary positions, 0 for none. rotary_share: the share of a head that they turn.
+    attention_scale: the factor of q k^T; left out, it is 1/sqrt(K). logit_softcap: c of c tanh(logit / c), 0 for none.
+    norm_scale: s of dyt and derf, which is not trained. has_final: whether a norm stands behind the last sublayer of
+    each side; None leaves that to the placement. has_second_stream: whether ResiDual's y = x_0 + the sum of all
+    branches runs beside the stream x that they read; a side then ends in x + norm(y). embedding_std: the standard
+    deviation of an input's entries before they are multiplied by embedding_multiplier. head_gain: the standard
+    deviation of the head's entries in units of sqrt(1/D). num_outputs: the number of rows of the head, 0 for a model
+    without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: whether normals have 24
+    bits, which are drawn four times as fast. recomputes: whether the backward pass keeps only what runs between
+    sublayers, and computes the rest again.
     """
 
     encoder: tuple[SublayerConfig, ...]

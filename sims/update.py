@@ -48,11 +48,12 @@ OBJECTIVES = ("logit", "ce")
 class Task:
     """What the networks are given, and what of them is asked.
 
-    num_tokens: T, of either side. batch_size: B; the objective is the mean over it. correlation: of any two input
-    tokens of a sequence, whose entries are standard normal. readout: the last token, or all: of a logit then the sum
-    over tokens, each with a head of its own; of a cross-entropy the mean. num_classes: of a cross-entropy.
-    trains_inputs: whether each input vector is the row of an embedding, a table of its own on either side, whose update
-    is role "embedding". What a step moves is found with the inputs where they are.
+    num_tokens: T, the tokens of a sequence on either side. batch_size: B; the objective is the mean over the batch.
+    correlation: that of any two input tokens of a sequence, whose entries are standard normal. readout: which tokens
+    are read, the last or all ("sum"). Of a logit all means the sum over tokens, each with a head of its own; of a
+    cross-entropy it means their mean. num_classes: the number of classes of a cross-entropy. trains_inputs: whether
+    each input vector is the row of an embedding, a table of its own on either side, whose update has the role
+    "embedding". What a step moves is measured with the inputs where they were.
     """
 
     num_tokens: int = 1

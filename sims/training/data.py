@@ -90,9 +90,9 @@ class DataConfig:
 class Batch:
     """One batch of examples.
 
-    inputs: tokens (B, S) int64, or vectors (B, S, F) float32. decoder_inputs: the tokens (B, T) of a
-    translation: the start token, then all labels but the last. labels: (B, S), or (B, T) with a decoder, int64; IGNORED
-    where nothing is asked for.
+    inputs: tokens (B, S) int64, or vectors (B, S, F) float32. decoder_inputs: the tokens (B, T) of a translation: the
+    start token, then all labels but the last. labels: (B, S), or (B, T) with a decoder, int64; IGNORED where nothing is
+    asked for.
     """
 
     inputs: Tensor

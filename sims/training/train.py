@@ -76,12 +76,13 @@ _LARGEST_BY_SUBLAYER = 200
 class TrainConfig:
     """Everything that decides a run.
 
-    model: without vocabulary and head, which come from the data. learning_rate: at its peak; step t (from 0) of the
-    first ``warmup_steps`` W has warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: what comes then: constant,
-    linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t + 1)). weight_decay: of matrices and
-    tables, not of vectors. clip_norm: of the whole gradient. optimizer_options: further ones of the optimizer's class.
-    precision: bfloat16 keeps weights in float32 and multiplies in bfloat16 (autocast). measure_at: steps before which
-    the update is measured; num_steps is after the last. ValueError, in one line, for what does not fit.
+    model: the network without vocabulary and head, which come from the data. learning_rate: its peak; step t (from 0)
+    of the first ``warmup_steps`` W has warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: what follows the
+    warm-up: constant, linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t + 1)). weight_decay:
+    that of matrices and tables; vectors have none. clip_norm: the largest norm of the whole gradient.
+    optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps weights in float32 and
+    multiplies in bfloat16 (autocast). measure_at: steps before which the update is measured; num_steps is after the
+    last. ValueError, in one line, for what does not fit.
     """
 
     model: ModelConfig
