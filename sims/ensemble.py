@@ -42,9 +42,9 @@ class NotEnoughMemoryError(ValueError):
 class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
-    rounding: where it is not 0, every x_l is disturbed by that much of itself, at random, as rounding would.
-    overflowed: where it is a dictionary, filled by the name of the sublayer with whether what a norm in it divides by
-    was not finite, (E,): the norm of entries whose squares overflow would be 0, and nobody would see it.
+    rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do. overflowed:
+    a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides by was not
+    finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is 0.
     ValueError where members differ in more than numbers.
     """
 
@@ -136,9 +136,9 @@ def num_parameters(config: ModelConfig) -> int:
 def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, itemsize: int, num_copies: int = 1) -> int:
     """The bytes that measuring one member takes at its peak.
 
-    num_vectors: tokens of its whole batch, of sequences of num_tokens each. num_copies: of all weights (a step that is
-    kept is one more). Gradients are reduced and dropped as they come, so those of one matrix count, with what is
-    computed of it.
+    num_vectors: the number of tokens in its whole batch, whose sequences have num_tokens each. num_copies: how many
+    copies of all weights are held; a step that is kept is one more. Gradients are reduced and dropped as they come, so
+    only that of one matrix counts, with what is computed from it.
     """
     d, hidden, scores = config.d_model, config.hidden, config.num_heads * num_tokens
     of_norm = 3 if config.has_affine else 2  # times its width: centred, scaled and shifted
@@ -179,12 +179,16 @@ def _control_group(name: str) -> int | None:
 
 
 SHARE, MOST = 0.5, 0.7
-"""Of what is free: what several members together may take, and one alone. Allocators keep more than they are asked for:
-1,000 layers of width 256 took 1.1 times what is counted where they recompute, and 1.4 times where not."""
+"""The shares of the free memory that several members together, and one member alone, may take. Allocators keep more
+than they are asked for: 1,000 layers of width 256 took 1.1 times the counted bytes with recomputation, and 1.4 times
+without it.
+"""
 
 
 def members_at_once(bytes_each: int, device: torch.device | str, what: str) -> int:
-    """How many members fit. NotEnoughMemoryError where not even one does, with what was asked and what is there."""
+    """The number of members that fit into memory. NotEnoughMemoryError if not even one does; it says what was asked for
+    and what is there.
+    """
     free = available_bytes(device)
     if bytes_each > MOST * free:
         raise NotEnoughMemoryError(

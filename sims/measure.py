@@ -84,7 +84,10 @@ class Question:
 
 @dataclass
 class Result:
-    """values: by quantity, a number for each seed; NaN where it diverged, in all or, after a step, in what came of it.
+    """What was measured of some seeds.
+
+    values: by quantity, a number for each seed. Where a seed diverged all its numbers are NaN or, if a step diverged,
+    those that came of the step.
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
@@ -178,7 +181,7 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
 
 
 def _is_of(name: str, unreliable: Collection[str]) -> bool:
-    """Whether a quantity, or what it is of, is among those that rounding decides: adam/q of adam/layer/q/3."""
+    """Whether rounding decides a quantity, or the total that it is a part of: adam/layer/q/3 is a part of adam/q."""
     optimizer, _, quantity = name.partition("/")
     prefix = f"{optimizer}/"
     return is_of(quantity, {lost.removeprefix(prefix) for lost in unreliable if lost.startswith(prefix)})
@@ -190,7 +193,7 @@ def check_memory(question: Question) -> None:
 
 
 _MOST_AT_ONCE = 64
-"""More gain nothing, and progress is told and saved by chunks."""
+"""The most networks in a chunk. More would be no faster, and progress is told and saved chunk by chunk."""
 
 
 def _measure(
@@ -311,17 +314,19 @@ def _streams(order: FirstOrder) -> dict[str, Tensor]:
 # ---------------------------------------------------------------- what rounding decides
 
 _PROBED = 8
-"""Tokens collapse at very different depths: in two networks means that were 2 % off went unnoticed; in eight, none."""
+"""The number of networks in which rounding is probed. Tokens collapse at very different depths: with two networks,
+means that were off by 2 % went unnoticed; with eight, none did.
+"""
 _LIMIT = 0.01
 """A quantity that rounding changes by more than this in one of them is not reported."""
 
 
 def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder) -> dict[str, float]:
-    """The quantities that rounding decides, each with the relative change that noise of one unit in the last place
-    makes of it, put on every x_l of the first networks. order: theirs without noise.
+    """The quantities that rounding decides, each with its relative change under noise of one unit in the last place.
+    The noise is put on every x_l of the first networks. order: the first-order result of these networks without noise.
 
-    Gradients of q and k live on the differences between tokens, which deep post-LN makes smaller than rounding; those
-    behind a norm of two numbers are 0.
+    The gradients of q and k come from the differences between tokens, which deep post-LN makes smaller than rounding.
+    Behind a norm of two numbers they are 0.
     """
     model.rounding = torch.finfo(DTYPES[question.dtype]).eps
     runs = []

@@ -73,9 +73,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "geglu": nn.functional.gelu,
     "reglu": torch.relu,
 }
-"""phi."""
+"""The activation phi, by name."""
 GATED = ("swiglu", "geglu", "reglu")
-"""Activations of an FFN of three matrices: phi(fc1(u)) * fc3(u)."""
+"""The activations phi of FFNs of three matrices, fc2(phi(fc1(u)) * fc3(u))."""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
 """dyt and derf are functions of each entry in a norm's place: tanh(s x) and erf(s x)."""
@@ -95,8 +95,9 @@ OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "layer_scale",
 class SublayerConfig:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
-    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether it is a trained vector
-    of D entries, each b at first. norms: of ``NORM_PLACES``, in place of those that the model's placement gives.
+    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether b is a trained vector
+    of D entries, each b at first. norms: the places of ``NORM_PLACES`` that have one; left out, the model's placement
+    decides.
     """
 
     kind: str
@@ -123,20 +124,22 @@ class SublayerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Plain numbers.
+    """A network as plain numbers.
 
-    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: left out, ffn_ratio
-    times d_model. has_qk_norm: norms of queries and keys in every attention. has_wide_norms: whether norms of queries,
-    keys and values are over all heads at once. num_kv_heads: heads of keys and values; left out, as many as of queries.
-    head_size: K; left out, d_model / num_heads. rotary_base: of rotary positions, 0 for none; rotary_share: of a head
-    that is turned. attention_scale: what q k^T is multiplied by; left out, 1/sqrt(head size). logit_softcap: c of
-    c tanh(logit / c), 0 for none. norm_scale: s of dyt and derf, which is held. has_final: whether a norm stands behind
-    the last sublayer of each side; None: as the placement says. has_second_stream: ResiDual's y = x_0 + sum of all
-    branches beside the stream x that they read; a side then ends in x + norm(y). embedding_std: of an input's entries,
-    which are times embedding_multiplier. head_gain: times sqrt(1/D), the head's. num_outputs: rows of the head, 0 for a
-    model without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: normals of 24 bits,
-    drawn four times as fast. recomputes: keep only what runs between sublayers for the backward pass, and compute the
-    rest again there.
+    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_width: the width of an FFN;
+    left out, it is ffn_ratio times d_model. has_qk_norm: whether every attention has norms of queries and keys.
+    has_wide_norms: whether norms of queries, keys and values run over all heads at once. num_kv_heads: the number of
+    heads of keys and values; left out, it is that of queries. head_size: K; left out, it is d_model / num_heads.
+    rotary_base: the base of rotary positions, 0 for none. rotary_share: the share of a head that they turn.
+    attention_scale: the factor of q k^T; left out, it is 1/sqrt(K). logit_softcap: c of c tanh(logit / c), 0 for none.
+    norm_scale: s of dyt and derf, which is not trained. has_final: whether a norm stands behind the last sublayer of
+    each side; None leaves that to the placement. has_second_stream: whether ResiDual's y = x_0 + the sum of all
+    branches runs beside the stream x that they read; a side then ends in x + norm(y). embedding_std: the standard
+    deviation of an input's entries before they are multiplied by embedding_multiplier. head_gain: the standard
+    deviation of the head's entries in units of sqrt(1/D). num_outputs: the number of rows of the head, 0 for a model
+    without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: whether normals have 24
+    bits, which are drawn four times as fast. recomputes: whether the backward pass keeps only what runs between
+    sublayers, and computes the rest again.
     """
 
     encoder: tuple[SublayerConfig, ...]
@@ -199,12 +202,12 @@ class ModelConfig:
 
     @property
     def size_of_head(self) -> int:
-        """K, the head size."""
+        """The head size K."""
         return self.d_model // self.num_heads if self.head_size is None else self.head_size
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys and values."""
+        """The number of heads of keys and values."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
@@ -227,12 +230,12 @@ class ModelConfig:
         return std / math.sqrt(2 / sum(self.shape(role)))
 
     def roles(self, kind: str) -> tuple[str, ...]:
-        """Of the matrices of a sublayer of that kind."""
+        """The roles of the matrices of a sublayer of that kind."""
         is_gated = self.activation in GATED and "fc1" in MATRICES[kind]
         return (*MATRICES[kind], "fc3") if is_gated else MATRICES[kind]
 
     def places(self, sublayer: SublayerConfig) -> frozenset[str]:
-        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        """The places of ``NORM_PLACES`` at which a sublayer has a norm."""
         places, kind = PLACEMENTS[self.placement] - {"final"}, sublayer.kind
         if sublayer.norms is not None:
             places = sublayer.norms
@@ -250,7 +253,10 @@ class ModelConfig:
 
 
 def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
-    """attention, ffn, attention, ...; numbers: fields of each, ``gains`` for those roles that a sublayer has."""
+    """Attention and FFN sublayers in turn.
+
+    numbers: fields of each sublayer. Of ``gains`` it takes those of its own roles.
+    """
     return _cycle(("attention", "ffn"), num_sublayers, numbers)
 
 
@@ -273,7 +279,7 @@ def side_by_side(sublayers: tuple[SublayerConfig, ...]) -> tuple[SublayerConfig,
 
 
 def decoder_layers(num_layers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
-    """num_layers times attention, cross, ffn."""
+    """The sublayers of ``num_layers`` decoder layers: attention, cross and ffn in each."""
     return _cycle(("attention", "cross", "ffn"), 3 * num_layers, numbers)
 
 
@@ -388,7 +394,7 @@ class Transformer(nn.Module):
     # ---------------------------------------------------------------- running
 
     def forward(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Tensor:
-        """The last hidden state, (B, T, D); of the decoder on ``y_BTD`` where there is one.
+        """The last hidden state, (B, T, D): the decoder's, on ``y_BTD``, where there is a decoder.
 
         Inputs are vectors (B, T, D), or tokens (B, T) where there is a vocabulary.
         """
@@ -396,7 +402,7 @@ class Transformer(nn.Module):
         return h_BTD
 
     def logits(self, h_BTD: Tensor) -> Tensor:
-        """(B, T, outputs) of a last hidden state."""
+        """The logits (B, T, outputs) of a last hidden state."""
         return _apply(self._weights["head"], h_BTD)
 
     def streams(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> list[Tensor]:
@@ -409,7 +415,9 @@ class Transformer(nn.Module):
         return [h_BTD for _, h_BTD in self._side("encoder", x_BTD, None)]
 
     def walk(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> Iterator[tuple[str, int, Tensor]]:
-        """(side, index, x_index) as they come, one more than sublayers where there is a final norm. Keeps none."""
+        """Yield (side, index, x_index) as each is computed, keeping none; behind the last sublayer, the output of a
+        final norm.
+        """
         memory_BSD = x_BTD
         for index, memory_BSD in self._side("encoder", x_BTD, None):
             yield "encoder", index, memory_BSD
@@ -424,7 +432,7 @@ class Transformer(nn.Module):
         return x_BTD
 
     def on_norm(self, name: str, square_BT1: Tensor) -> None:
-        """What a norm of that sublayer (of that side, for the final norm) divides by the root of."""
+        """Called with the mean square whose root a norm of that sublayer (or a side's final norm) divides by."""
 
     def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         sublayers = dict(self.config.sides)[side]
@@ -436,10 +444,10 @@ class Transformer(nn.Module):
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
             if self.config.recomputes and torch.is_grad_enabled():
-                found = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+                after = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
-                found = self._sublayer(*arguments)
-            x_BTD, added_BTD = found
+                after = self._sublayer(*arguments)
+            x_BTD, added_BTD = after
             if self.config.has_second_stream:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)

@@ -112,11 +112,13 @@ def ratio(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
     """
     if first.mean <= 0 or second.mean <= 0:
         raise ValueError(f"no ratio of {first.mean} and {second.mean}: both have to be positive")
-    found = difference(_logarithm(first), _logarithm(second), level)
-    middle = math.exp(found.mean)
-    if found.standard_error is None or found.low is None or found.high is None:
-        return Estimate(middle, None, None, None, found.num)
-    return Estimate(middle, middle * found.standard_error, math.exp(found.low), math.exp(found.high), found.num)
+    logarithm = difference(_logarithm(first), _logarithm(second), level)
+    middle = math.exp(logarithm.mean)
+    if logarithm.standard_error is None or logarithm.low is None or logarithm.high is None:
+        return Estimate(middle, None, None, None, logarithm.num)
+    return Estimate(
+        middle, middle * logarithm.standard_error, math.exp(logarithm.low), math.exp(logarithm.high), logarithm.num
+    )
 
 
 def difference(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:

@@ -48,11 +48,12 @@ OBJECTIVES = ("logit", "ce")
 class Task:
     """What the networks are given, and what of them is asked.
 
-    num_tokens: T, of either side. batch_size: B; the objective is the mean over it. correlation: of any two input
-    tokens of a sequence, whose entries are standard normal. readout: the last token, or all: of a logit then the sum
-    over tokens, each with a head of its own; of a cross-entropy the mean. num_classes: of a cross-entropy.
-    trains_inputs: whether each input vector is the row of an embedding, a table of its own on either side, whose update
-    is role "embedding". What a step moves is found with the inputs where they are.
+    num_tokens: T, the tokens of a sequence on either side. batch_size: B; the objective is the mean over the batch.
+    correlation: that of any two input tokens of a sequence, whose entries are standard normal. readout: which tokens
+    are read, the last or all ("sum"). Of a logit all means the sum over tokens, each with a head of its own; of a
+    cross-entropy it means their mean. num_classes: the number of classes of a cross-entropy. trains_inputs: whether
+    each input vector is the row of an embedding, a table of its own on either side, whose update has the role
+    "embedding". What a step moves is measured with the inputs where they were.
     """
 
     num_tokens: int = 1
@@ -94,7 +95,7 @@ class Inputs:
 
 
 _STREAM = 1_000_003
-"""Inputs come from other seeds than weights do."""
+"""Inputs are drawn from other seeds than weights are."""
 
 
 def draw_inputs(
@@ -120,7 +121,9 @@ def draw_inputs(
 
 
 def readings(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> dict[str, Tensor]:
-    """(E,) each: "logit", and of a cross-entropy "label_logit" and "loss"; each the mean over the batch."""
+    """What is read of the output, (E,) each, means over the batch: "logit"; for a cross-entropy also "label_logit" and
+    "loss".
+    """
     read, labels = (hidden, inputs.labels) if task.readout == "sum" else (hidden[..., -1:, :], inputs.labels[..., -1:])
     logits = model.logits(read)
     if task.objective == "logit":
@@ -162,8 +165,9 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """Of one x_index of one side, by member: E x^2 over all entries, mean cosine of two tokens of a sequence, mean
-    cosine with the same token of x_0, and ||d objective / d x||^2."""
+    """One x_index of one side, by member: E x^2 over all entries, the mean cosine of two tokens of a sequence, the mean
+    cosine with the same token of x_0, and ||d objective / d x||^2.
+    """
 
     second_moment: Tensor
     token_correlation: Tensor
@@ -174,9 +178,12 @@ class Stream:
 
 @dataclass
 class FirstOrder:
-    """values: by optimizer and parameter, (E,): <g, first step> in the optimizer's unit, learning-rate multiplier
-    inside. functionals: the same by the definition of the update, which differs under LAMB. steps: the steps
-    themselves, where they were asked for. readings: before the step."""
+    """What one forward and one backward pass give.
+
+    values: by optimizer and parameter, <g, first step> in the optimizer's unit, with the learning-rate multiplier, (E,)
+    each. functionals: the same by the definition of the update, which differs under LAMB. steps: the steps themselves,
+    if they were asked for. readings: what is read of the output before the step.
+    """
 
     values: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     functionals: dict[str, dict[str, Tensor]] = field(default_factory=dict)
@@ -234,8 +241,9 @@ def first_order(
 
 
 def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str]) -> FirstOrder:
-    """Room for every result beforehand. One that is allocated between two gradients would stay where the first was, and
-    the next, of the same size, would no longer fit there: the process grew by a copy of all weights."""
+    """Allocate every result beforehand. A result that is allocated between two gradients would take the place of the
+    first, where the next gradient, of the same size, would no longer fit: the process grew by a copy of all weights.
+    """
     one_of_them = next(iter(trained.values())).detach()
     tables = []
     for _ in range(2):
@@ -311,7 +319,7 @@ class Norms:
         return torch.where(finite, norms, math.nan)
 
     def functional(self, optimizer: str) -> Tensor:
-        """By the definition of the update: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
+        """The update by its definition: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
         if optimizer in ("sgd", "momentum"):
             return self.length.square()
         if optimizer == "lamb":
@@ -368,7 +376,7 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder) -> 
 
 
 def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """(E,) by role, and "update": the branch matrices together."""
+    """The update by role, (E,) each, and of the branch matrices together ("update")."""
     sums: dict[str, Tensor] = {}
     for name, value in by_name.items():
         role = "embedding" if name in INPUTS else model.roles[name]
@@ -378,7 +386,9 @@ def roles_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-    """By role, (E,) of each sublayer that has it, the encoder's first; without what stands outside of sublayers."""
+    """By role, the update of each sublayer that has it, (E,) each, the encoder's first. Parameters outside of sublayers
+    are left out.
+    """
     by_role: dict[str, dict[str, Tensor]] = {}
     for name, _, role in model.tagged():
         parts = name.removeprefix("_weights.").split("_")
@@ -390,7 +400,7 @@ def layers_of(model: Ensemble, by_name: Mapping[str, Tensor]) -> dict[str, list[
 
 
 def divergences(order: FirstOrder) -> dict[int, Divergence]:
-    """By member, where it first was not finite: going forward, then going backward, then in the update itself."""
+    """By member, the first place that was not finite: going forward, then going backward, then in the update itself."""
     at: dict[int, Divergence] = {}
     places = list(order.streams.items())
     for (side, index), stream in places:
@@ -492,10 +502,8 @@ LINEAR_TO = 0.1
 """A step is called linear while the objective moves by its first order, to a tenth of it."""
 
 
-def linear_up_to(
-    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor, per_decade: int = 8
-) -> Tensor:
-    """(E,), the largest of a geometric grid of learning rates up to which every step is linear.
+def linear_up_to(model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor], slope: Tensor) -> Tensor:
+    """The largest learning rate of a geometric grid up to which every step is linear, (E,).
 
     slope: <g, step>, (E,). The grid is of the first-order change lr * slope, from 10^-4 to 10^2, so it fits every
     optimizer and depth; a member that is not linear at its lower end has 0, one that is at its upper end has that end,
@@ -504,8 +512,8 @@ def linear_up_to(
     name = "loss" if task.objective == "ce" else "logit"
     reached = torch.where(slope == 0, math.inf, 0.0).to(slope)
     is_linear = slope != 0
-    for exponent in range(-4 * per_decade, 2 * per_decade + 1):
-        rates = torch.where(slope == 0, 0.0, 10 ** (exponent / per_decade) / slope)
+    for eighths in range(-4 * 8, 2 * 8 + 1):
+        rates = torch.where(slope == 0, 0.0, 10 ** (eighths / 8) / slope)
         moved = -finite_changes(model, inputs, task, step, rates)[name]
         is_linear = is_linear & ((moved / (rates * slope) - 1).abs() <= LINEAR_TO)
         reached = torch.where(is_linear, rates, reached)

@@ -108,12 +108,12 @@ _left_open: list[str] = []
 
 def left_open() -> list[str]:
     """What finalizers complain of in circles of objects that the tests left: files and stores that nobody closed."""
-    found: list[str] = []
-    before, sys.unraisablehook = sys.unraisablehook, lambda one: found.append(str(one.exc_value))
+    complaints: list[str] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: complaints.append(str(unraisable.exc_value))
     gc.unfreeze()
     gc.collect()
     sys.unraisablehook = before
-    return found
+    return complaints
 
 
 def unlisted_skips(skipped: set[str]) -> list[str]:

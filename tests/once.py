@@ -22,15 +22,6 @@ def once(name: str, make: Callable[[], Any]) -> Any:
 
     The first worker to ask makes it, and one that asks meanwhile waits. An error is not kept: the next one tries again.
     """
-    return json.loads(_text(name, make))
-
-
-@cache
-def _kept(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def _text(name: str, make: Callable[[], Any]) -> str:
     path = Path(os.environ[FOLDER]) / f"{name}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,21 +31,22 @@ def _text(name: str, make: Callable[[], Any]) -> str:
                 part = path.with_suffix(".part")
                 part.write_text(json.dumps(make()), encoding="utf-8")
                 part.replace(path)
-    return _kept(path)
+    return json.loads(_kept(path))
+
+
+@cache
+def _kept(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def claim(id_: str) -> dict[str, Any]:
     """The entry of one claim in the document of ``verify``, every mutant tried."""
-    return _judged(id_)["whole"]
+    return once(f"claims/{id_}", lambda: _judge(id_))["whole"]
 
 
 def quick_claim(id_: str) -> dict[str, Any]:
     """The entry of one claim in the document of ``verify --quick``."""
-    return _judged(id_)["quick"]
-
-
-def _judged(id_: str) -> Any:
-    return once(f"claims/{id_}", lambda: _judge(id_))
+    return once(f"claims/{id_}", lambda: _judge(id_))["quick"]
 
 
 def _judge(id_: str) -> dict[str, Any]:
@@ -77,20 +69,15 @@ def _judge(id_: str) -> dict[str, Any]:
 
 def whole() -> dict[str, Any]:
     """The document of all claims, with the tables that sources print; every mutant tried."""
-    return once("verify", lambda: _document([claim(id_) for id_ in _ids()]))
+    return once("verify", _document)
 
 
-def _ids() -> list[str]:
-    from paper_checks.papers.registry import claims
-
-    return list(claims())
-
-
-def _document(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def _document() -> dict[str, Any]:
     from paper_checks.papers.registry import claims
     from paper_checks.routes.printed_tables import side_by_side
     from paper_checks.verify import document as engine
     from paper_checks.verify.concord import agreements
 
+    entries = [claim(id_) for id_ in claims()]
     rows = side_by_side(engine.small_tables(), claims().values())
     return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=agreements())

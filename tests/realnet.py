@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -53,9 +54,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "identity": lambda x: x,
 }
-
-
-# --- one network as plain numbers -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +101,6 @@ def scheme_numbers(
     )
 
 
-# --- the network -----------------------------------------------------------------------------------------------------
-
-
 def layernorm(x_SD: Tensor) -> Tensor:
     x_SD = x_SD - x_SD.mean(-1, keepdim=True)
     return x_SD / x_SD.square().mean(-1, keepdim=True).sqrt()
@@ -133,11 +128,10 @@ def forward(stack: Stack, x_SD: Tensor, linear: Callable[[str, int, Tensor], Ten
 
 def functionals(l1: Tensor, l2: Tensor, nuclear: Tensor, weight_l2: Tensor, width: int) -> dict[str, Tensor]:
     """Per matrix, from the gradient's entry-wise L1, Frobenius and nuclear norm and the matrix's Frobenius norm."""
-    num_entries = width**2
     return {
         "square": l2**2 / width,
         "sign": l1 / width**1.5,
-        "layerwise_sign": weight_l2 * l1 / (width * math.sqrt(num_entries)),
+        "layerwise_sign": weight_l2 * l1 / width**2,
         "layerwise": weight_l2 * l2 / width,
         "nuclear": nuclear / math.sqrt(width),
     }
@@ -187,12 +181,9 @@ Sums = dict[tuple[str, str], Tensor]  # (functional, role) -> one number per see
 def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, matrices: str) -> Sums:
     sums: Sums = {(name, role): torch.zeros(num_seeds, dtype=torch.float64) for name in FUNCTIONALS for role in ROLES}
 
-    def recorder(role: str) -> Callable[[dict[str, Tensor]], None]:
-        def record(values: dict[str, Tensor]) -> None:
-            for name, value in values.items():
-                sums[name, role] += value
-
-        return record
+    def record(role: str, values: dict[str, Tensor]) -> None:
+        for name, value in values.items():
+            sums[name, role] += value
 
     gains = {"fc1": stack.w, "fc2": stack.v}
     explicit: list[tuple[str, Tensor]] = []
@@ -200,7 +191,7 @@ def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, m
     def linear(role: str, index: int, x_SD: Tensor) -> Tensor:
         gain = gains[role][index]
         if matrices == "implicit":
-            return _ImplicitMatrix.apply(x_SD, gain, generator, recorder(role))
+            return _ImplicitMatrix.apply(x_SD, gain, generator, partial(record, role))
         weight_SDD = (gain / math.sqrt(width) * draw((num_seeds, width, width), generator)).requires_grad_()
         explicit.append((role, weight_SDD))
         return torch.bmm(weight_SDD, x_SD.unsqueeze(-1)).squeeze(-1)
@@ -216,7 +207,7 @@ def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, m
         l1, weight_l2 = grad_SDD.abs().sum((1, 2)), weight_SDD.detach().flatten(1).norm(dim=1)
         # One input: the gradient has rank one.
         nuclear = torch.linalg.matrix_norm(grad_SDD, "nuc") if width <= 8 else l2
-        recorder(role)(functionals(l1, l2, nuclear, weight_l2, width))
+        record(role, functionals(l1, l2, nuclear, weight_l2, width))
     return sums
 
 
@@ -225,14 +216,10 @@ def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: st
     generator = torch.Generator().manual_seed(seed)
     per_seed = stack.num_sublayers * width * (12 if matrices == "implicit" else 5 * width)
     chunk = max(1, min(num_seeds, 40_000_000 // per_seed))
-    parts = []
-    for start in range(0, num_seeds, chunk):
-        parts.append(_run(stack, width, min(chunk, num_seeds - start), generator, matrices))
+    sizes = [min(chunk, num_seeds - start) for start in range(0, num_seeds, chunk)]
+    parts = [_run(stack, width, size, generator, matrices) for size in sizes]
     sums = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
-
-
-# --- statistics ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

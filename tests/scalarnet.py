@@ -75,8 +75,8 @@ class Net:
 
 def net(name: str, L: int) -> Net:
     """DESIGN's table of schemes."""
-    N, one = L / 2, [1.0] * L
-    post, pre = Net("post", one, one, one, one, one), Net("pre final", one, one, one, one, one)
+    N, ones = L / 2, [1.0] * L
+    post, pre = Net("post", ones, ones, ones, ones, ones), Net("pre final", ones, ones, ones, ones, ones)
 
     def gains(base: Net, w: float, v: float, a: float = 1.0, **others) -> Net:
         return Net(**{**vars(base), "w": [w] * L, "v": [v] * L, "a": [a] * L, **others})

@@ -39,7 +39,7 @@ _DENSITY: Final = sp.exp(-(_Z**2) / 2) / sp.sqrt(2 * sp.pi)
 
 
 class Kind(enum.Enum):
-    """Which moment of phi(u)."""
+    """The kinds of moments of phi(u)."""
 
     MEAN = "mean"  # E phi(u)
     SECOND = "second"  # E phi(u)^2
@@ -160,7 +160,7 @@ def activation(name: str) -> Activation:
 
 
 def canonical(act: Activation, kind: Kind) -> Kind:
-    """For an odd phi the mean is 0, and the centred moments are the plain ones."""
+    """The kind that gives the same moment: for an odd phi the mean is 0, so the centred moments are the plain ones."""
     plain = {Kind.VARIANCE: Kind.SECOND, Kind.ABS_CENTRED: Kind.ABS_MEAN}
     return plain.get(kind, kind) if act.is_odd else kind
 
@@ -216,8 +216,8 @@ def _half_moment(n: int) -> Expr:
 def _excess(bound: Expr) -> Expr:
     """E[z - q; z > q], integrated; q = ``bound`` >= 0. In erf alone: integrate gives erf or erfc by chance."""
     q = scratch("q", positive=True)
-    found = sp.integrate((_Z - q) * _DENSITY, (_Z, q, sp.oo))
-    return sp.expand(found.rewrite(sp.erf)).subs(q, bound)
+    integral = sp.integrate((_Z - q) * _DENSITY, (_Z, q, sp.oo))
+    return sp.expand(integral.rewrite(sp.erf)).subs(q, bound)
 
 
 def _kinked_deviation(act: Activation) -> Expr:
@@ -402,10 +402,10 @@ def _slope_abs_tail(act: Activation) -> Expr:
     with mpmath.workdps(45):
         slope = function(act, Kind.SLOPE_ABS, "mpmath")
         ends = [-400, -20, -4, bisect(slope, mpmath.mpf(-3), mpmath.mpf(0))]
-        found = [mpmath.quad(lambda t, i=i: -slope(t) * t ** (2 * i), ends, error=True) for i in range(_NUM_TERMS)]
-        if max(error for _, error in found) > mpmath.mpf(10) ** -32:
+        integrals = [mpmath.quad(lambda t, i=i: -slope(t) * t ** (2 * i), ends, error=True) for i in range(_NUM_TERMS)]
+        if max(error for _, error in integrals) > mpmath.mpf(10) ** -32:
             raise ArithmeticError(f"{act.name}: the tail of |phi'| did not converge")
-        return sp.Rational(1, 2) + _tail(sp.Float(2 * integral, 40) for integral, _ in found).evalf(30)
+        return sp.Rational(1, 2) + _tail(sp.Float(2 * integral, 40) for integral, _ in integrals).evalf(30)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers

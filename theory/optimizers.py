@@ -93,10 +93,10 @@ def _average(decay: Expr, new: Matrix) -> Matrix:
     return decay * sp.zeros(*new.shape) + (1 - decay) * new
 
 
-def _adam_direction(g: Matrix, step: int = 1) -> Matrix:
-    """Algorithm 1 of Adam: bias-corrected m_hat / sqrt(v_hat)."""
-    m_hat = _average(beta1, g) / (1 - beta1**step)
-    v_hat = _average(beta2, g.multiply_elementwise(g)) / (1 - beta2**step)
+def _adam_direction(g: Matrix) -> Matrix:
+    """The direction of Adam's first step, Algorithm 1: the bias-corrected m_hat / sqrt(v_hat)."""
+    m_hat = _average(beta1, g) / (1 - beta1)
+    v_hat = _average(beta2, g.multiply_elementwise(g)) / (1 - beta2)
     return entrywise(lambda m, v: m / sqrt(v), m_hat, v_hat)
 
 
@@ -202,26 +202,26 @@ def _cases(ratio: Expr, positive: dict[Symbol, Symbol]) -> set[Expr]:
     """
     ratio = _canonical(ratio.subs({b: 1 - rate for b, rate in _RATE.items()}))
     signed = [s for s in positive if ratio.has(Abs(s), sign(s))]
-    found = set()
+    ratios = set()
     for signs in product((1, -1), repeat=len(signed)):
         case = _canonical(ratio.xreplace({s: o * positive[s] for s, o in zip(signed, signs, strict=True)}))
         unknown = sorted({atom.args[0] for atom in case.atoms(Abs, sign)}, key=str)
         for more in product((1, -1), repeat=len(unknown)):
             rules = {f(x): o * y for x, o in zip(unknown, more, strict=True) for f, y in ((Abs, x), (sign, S.One))}
-            found.add(sp.factor(sp.cancel(_canonical(case.xreplace(rules)))))
-    return {value.subs({rate: 1 - b for b, rate in _RATE.items()}) for value in found}
+            ratios.add(sp.factor(sp.cancel(_canonical(case.xreplace(rules)))))
+    return {value.subs({rate: 1 - b for b, rate in _RATE.items()}) for value in ratios}
 
 
 def _constant_ratio(top: UpdateMap, bottom: UpdateMap, rank_one: bool) -> Expr | None:
     """The one constant that top / bottom is in each entry, for each shape and every G and Theta; None if not proved."""
-    found = set()
+    ratios = set()
     for g, theta in (_symbols(shape, rank_one) for shape in _SHAPES):
         positive = {s: scratch(f"|{s.name}|", positive=True) for s in g.free_symbols | theta.free_symbols}
         for x, y in zip(top(g, theta), bottom(g, theta), strict=True):
-            found |= _cases(x / y, positive)
-            if len(found) != 1 or any(value.has(*positive, *positive.values()) for value in found):
+            ratios |= _cases(x / y, positive)
+            if len(ratios) != 1 or any(value.has(*positive, *positive.values()) for value in ratios):
                 return None
-    return found.pop()
+    return ratios.pop()
 
 
 class Functional(Enum):
@@ -290,19 +290,14 @@ class Optimizer:
         """t: the update at c Theta is c^t times the update at Theta."""
         return self._degree(lambda c, g, theta: self.update(g, c * theta))
 
-    @property
-    def relative_degree(self) -> Rational:
-        """t - 1, the degree in Theta of Delta Theta / Theta: at 0, no gain changes the relative update."""
-        return self.parameter_degree - 1
-
     def _degree(self, scaled: Callable[[Expr, Matrix, Matrix], Matrix]) -> Rational:
         c = scratch("c", positive=True)
         steps = [step for step in scaled(c, *_symbols(_SHAPES[0])) if step != 0]
         try:
             powers = {pull_out(step, c)[0] for step in steps}
         except NotHomogeneousError as error:
-            one, two, four = (_number(scaled(S(k), *_point(_SHAPES[0], False, 0))[0]) for k in (1, 2, 4))
-            shown = "not shown to be homogeneous" if _agree([two**2, one * four]) else "not homogeneous"
+            at_1, at_2, at_4 = (_number(scaled(S(k), *_point(_SHAPES[0], False, 0))[0]) for k in (1, 2, 4))
+            shown = "not shown to be homogeneous" if _agree([at_2**2, at_1 * at_4]) else "not homogeneous"
             raise NotHomogeneousError(f"{self.name}: update {shown}: {error}") from None
         if len(powers) != 1:
             raise NotHomogeneousError(f"{self.name}: {len(powers)} degrees among the entries of the update: {powers}")

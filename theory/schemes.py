@@ -151,7 +151,7 @@ _ALL = (
     ),
 )
 
-SCHEMES: dict[str, Scheme] = {found.name: found for found in _ALL}
+SCHEMES: dict[str, Scheme] = {entry.name: entry for entry in _ALL}
 
 
 def nearest(name: str, allowed: list[str], what: str) -> str:

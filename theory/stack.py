@@ -275,7 +275,7 @@ class Side:
 
     def positions(self, kind: SublayerKind) -> tuple[int, ...]:
         """1-based positions of a kind within one layer; sublayer l is of that kind iff l mod len(layer) matches."""
-        return tuple(i for i, found in enumerate(self.layer, start=1) if found is kind)
+        return tuple(i for i, sublayer in enumerate(self.layer, start=1) if sublayer is kind)
 
 
 @dataclass(frozen=True, kw_only=True)

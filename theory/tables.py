@@ -155,12 +155,12 @@ def su_optimizers() -> Table:
     rows = []
     for name in SU_OPTIMIZERS:
         side = solve_rule("post", name, "encoder", with_alternatives=False).sides[0]
-        found = optimizer(name)
+        published = optimizer(name)
         rows.append(
             {
                 "optimizer": name,
-                "update": found.update_text,
-                "loss_change": found.loss_change_text,
+                "update": published.update_text,
+                "loss_change": published.loss_change_text,
                 "alpha": compact(side.residual_weight),
                 "lambda": compact(_gain(side.gain)),
             }
@@ -283,11 +283,11 @@ def cross_block(name: str, act: str, kind: str) -> list[Row]:
     first: dict[tuple[object, bool], str] = {}
     rows: list[Row] = []
     for opt in OPTIMIZERS:
-        found = optimizer(opt)
-        key = (found.functional, found.is_sign_type)
+        published = optimizer(opt)
+        key = (published.functional, published.is_sign_type)
         representative = first.setdefault(key, opt)
         try:
-            cells = order_cells(_cross_order(name, computed_kind, act, representative, found.is_sign_type))
+            cells = order_cells(_cross_order(name, computed_kind, act, representative, published.is_sign_type))
         except BeyondScaleError as reason:
             cells = {**dict.fromkeys(_ORDER_COLUMNS), "shown_by": f"not decided: {reason}"}
         rows.append(

@@ -190,7 +190,9 @@ def make(
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """config as it comes back from a file. ValueError of a number that is not finite, TypeError of what JSON lacks."""
+    """The config as it comes back from a file. ValueError for a number that is not finite, TypeError for what JSON
+    lacks.
+    """
     return json.loads(json.dumps(config, allow_nan=False))
 
 
@@ -304,7 +306,8 @@ def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
 
 
 def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
-    """What is there of exactly this configuration, in order; of a seed that stands in two runs, the first.
+    """The seeds and values that runs of exactly this configuration have, in order; of a seed in two runs, those of the
+    first.
 
     To resume: ``find(current(runs, device, dtype), config)``. What rounding decides in one run has no values in any.
     ValueError where runs have different quantities for no such reason.
@@ -340,7 +343,7 @@ def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
 
 
 def is_of(quantity: str, roles: Collection[str]) -> bool:
-    """Whether a quantity is one of these, or of one of these: layer/q/3 of q, and real_step of update."""
+    """Whether a quantity is one of these, or belongs to one of these: layer/q/3 to q, and real_step to update."""
     parts = ["update" if part == "real_step" else part for part in quantity.split("/")]
     return quantity in roles or any(part in roles for part in parts)
 

@@ -59,7 +59,7 @@ PATCH = 2
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What to train on. JSON-plain.
+    """What to train on, as plain JSON.
 
     num_tokens: tokens of a sequence, of either side; the two tasks of digits have as many as there are patches,
     whatever it says. text: the user's own file, plain or .gz, for causal and masked. parallel: two line-aligned files,
@@ -88,9 +88,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs: tokens (B, S) int64, or vectors (B, S, F) float32. decoder_inputs: tokens (B, T) of translation, the
-    labels one later, behind the start token. labels: (B, S), or (B, T) with a decoder, int64; IGNORED where nothing is
-    asked for."""
+    """One batch of examples.
+
+    inputs: tokens (B, S) int64, or vectors (B, S, F) float32. decoder_inputs: the tokens (B, T) of a translation: the
+    start token, then all labels but the last. labels: (B, S), or (B, T) with a decoder, int64; IGNORED where nothing is
+    asked for.
+    """
 
     inputs: Tensor
     decoder_inputs: Tensor | None
@@ -99,7 +102,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Examples:
-    """num_examples of one side of the split; take(indices (B,), rng) makes the batch of those."""
+    """The examples on one side of the split. take(indices (B,), rng) makes the batch of those at these indices."""
 
     num_examples: int
     take: Callable[[np.ndarray, np.random.Generator], Batch]
@@ -107,7 +110,7 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """A task.
+    """A task: its examples on both sides of the split, and their sizes.
 
     num_positions, num_decoder_positions: S and T; T is 0 without a decoder. vocab_size: 0 for vectors;
     decoder_vocab_size: 0 without a decoder; num_features: F, 0 for tokens. num_classes: a label is below it. about: one
@@ -196,7 +199,7 @@ def mask_bytes(tokens: np.ndarray, rng: np.random.Generator) -> Batch:
 
 
 def text(config: DataConfig) -> Data:
-    """The tasks causal and masked, of a text."""
+    """The task causal or masked, on a text."""
     if config.text is None:
         pieces = corpora.standard_library()
         source = (
@@ -269,7 +272,7 @@ def translation(config: DataConfig) -> Data:
     held_out = [pair for pair in fitting if is_held_out(pair[0])]
     for side, pairs_of_side in (("train on", training), ("hold out", held_out)):
         if not pairs_of_side:
-            middle = sorted(max(len(one), len(other) + 1) for one, other in pairs)[len(pairs) // 2]
+            middle = sorted(max(len(source), len(target) + 1) for source, target in pairs)[len(pairs) // 2]
             raise ValueError(
                 f"{source}: no pair to {side}: {len(fitting)} of {len(pairs)} fit into num_tokens {num_tokens} "
                 f"with the target's end; {middle} would fit half of them"

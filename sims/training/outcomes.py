@@ -66,19 +66,16 @@ def share(successes: int, num: int, level: float = LEVEL) -> Share:
     """
     _check_share(successes, num)
     check_probability("a level", level)
-    found = tests.binomtest(successes, num).proportion_ci(level, method="exact")
-    return Share(successes / num, float(found.low), float(found.high), successes, num)
+    interval = tests.binomtest(successes, num).proportion_ci(level, method="exact")
+    return Share(successes / num, float(interval.low), float(interval.high), successes, num)
 
 
-def differs(
-    successes1: int, num1: int, successes2: int, num2: int, level: float = LEVEL, *, is_one_sided: bool = False
-) -> Comparison:
+def differs(successes1: int, num1: int, successes2: int, num2: int, level: float = LEVEL) -> Comparison:
     """Whether the shares of two independent sets of runs differ.
 
-    p_value: Boschloo's exact test, of which Fisher's is the less powerful form. is_one_sided: of the first share's
-    being the greater one; else twice the smaller side. The verdict is the p-value's. The interval is Newcombe's (1998,
-    method 10), from Wilson's of either share: always two-sided, and not exact, so that it may just include 0 where the
-    test decides, or the reverse.
+    p_value: of Boschloo's exact test, of which Fisher's is the less powerful form: twice the smaller side. It decides
+    the verdict. The interval is Newcombe's (1998, method 10), from Wilson's of either share. It is not exact, so it may
+    just include 0 where the test decides, or the reverse.
 
     >>> from sims.training.outcomes import differs
     >>> differs(5, 5, 0, 5).verdict, differs(3, 5, 1, 5).verdict
@@ -95,7 +92,7 @@ def differs(
     low = first - second - math.hypot(first - wilson1.low, wilson2.high - second)
     high = first - second + math.hypot(wilson1.high - first, second - wilson2.low)
     table = [[successes1, successes2], [num1 - successes1, num2 - successes2]]
-    p_value = float(tests.boschloo_exact(table, alternative="greater" if is_one_sided else "two-sided").pvalue)
+    p_value = float(tests.boschloo_exact(table, alternative="two-sided").pvalue)
     said = OPEN if p_value > 1 - level else FIRST if first > second else SECOND
     return Comparison(first - second, low, high, p_value, said)
 
@@ -215,7 +212,7 @@ def compare_edges(
         raise ValueError(f"edges are paired by seed: {len(first)} and {len(second)} cannot be")
     _check_grid(grid, {})
     check_probability("a level", level)
-    places = [(_place(one, grid), _place(other, grid)) for one, other in zip(first, second, strict=True)]
+    places = [(_place(left, grid), _place(right, grid)) for left, right in zip(first, second, strict=True)]
     logs = [-math.inf, *np.log2(grid).tolist(), math.inf]  # an edge at place i is between logs[i + 1] and logs[i + 2]
     bounds = [(logs[i + 1] - logs[j + 2], logs[i + 2] - logs[j + 1]) for i, j in places]
     below, above = ([pair[side] for pair in bounds] for side in (0, 1))

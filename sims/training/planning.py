@@ -61,14 +61,14 @@ def seeds_for_difference(
 def power_of_difference(
     num: int, sd: float, difference: float, level: float = LEVEL, *, is_paired: bool = True
 ) -> float:
-    """How often num seeds (on each side) find it: Student's t, noncentral, beyond its limits of either sign."""
+    """How often num seeds (on each side) find the difference: that a noncentral t lies outside Student's limits."""
     degrees, pairs = (num - 1, num) if is_paired else (2 * num - 2, num / 2)
     shift, limit = abs(difference) / sd * math.sqrt(pairs), float(tests.t.ppf((1 + level) / 2, degrees))
     return float(tests.nct.sf(limit, degrees, shift) + tests.nct.cdf(-limit, degrees, shift))
 
 
 def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = POWER) -> int:
-    """The least number of seeds on each side (2 or more) at which ``differs``, two-sided, finds it with that power.
+    """The least number of seeds on each side (2 or more) at which ``differs`` finds it with that power.
 
     By adding up all outcomes, from half the number that normal shares would need. The power of an exact test is a saw:
     a few more seeds can have a little less of it. ValueError above MAX_SEEDS_OF_SHARES.
@@ -93,7 +93,7 @@ def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = 
 
 
 def power_of_shares(num: int, p1: float, p2: float, level: float = LEVEL) -> float:
-    """How often ``differs``, two-sided, finds a difference of shares p1 and p2 with num seeds on each side."""
+    """How often ``differs`` finds a difference of shares p1 and p2 with num seeds on each side."""
     counts, least = np.arange(num + 1), np.array(_least_larger(num, level))
     return sum(
         float(np.dot(tests.binom.pmf(counts, num, low), tests.binom.sf(least - 1, num, high)))
@@ -103,10 +103,10 @@ def power_of_shares(num: int, p1: float, p2: float, level: float = LEVEL) -> flo
 
 @cache
 def _least_larger(num: int, level: float) -> tuple[int, ...]:
-    """For each count on one side, the least on the other that ``differs`` calls larger; num + 1: none is.
+    """For each count on one side, the least count on the other that ``differs`` calls larger; num + 1 if there is none.
 
     The p-value falls with the larger count and grows with the smaller one, so one walk along the border finds them.
-    The two-sided p-value is twice the smaller side's.
+    The p-value is twice the smaller side's.
     """
     least, least_of = 0, []
     for count in range(num + 1):

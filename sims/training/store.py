@@ -48,7 +48,7 @@ SCHEMA_VERSION = 1
 PATIENCE = 60.0
 """Seconds to wait for another process that writes."""
 BEAT = 15.0
-"""Seconds between heartbeats: who sweeps calls ``beat`` so often."""
+"""Seconds between heartbeats: a process that sweeps calls ``beat`` this often."""
 STALE = 300.0
 """Seconds without a heartbeat after which another host's claim is nobody's: far above BEAT and clocks' differences."""
 SAME_START = 1.5
@@ -187,10 +187,10 @@ class Store:
                 return
             if self._pragma("application_id") != APPLICATION_ID:
                 raise ValueError("something else")
-            if (found := self._pragma("user_version")) != SCHEMA_VERSION:
-                raise ValueError(f"a store of version {found}, and this reads version {SCHEMA_VERSION}")
-            if (found := self._pragma("quick_check(1)")) != "ok":
-                raise ValueError(f"damaged: {' '.join(str(found).split())}")
+            if (version := self._pragma("user_version")) != SCHEMA_VERSION:
+                raise ValueError(f"a store of version {version}, and this reads version {SCHEMA_VERSION}")
+            if (state := self._pragma("quick_check(1)")) != "ok":
+                raise ValueError(f"damaged: {' '.join(str(state).split())}")
             if size != self._pragma("page_count") * self._pragma("page_size"):  # SQLite fills a last page with zeros
                 raise ValueError("damaged: its end is cut off")
 

@@ -55,7 +55,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _Ended:
-    """What comes back from a worker: a result, or an error in one line, or neither, where it was too late to begin."""
+    """What comes back from a worker: a result, or an error in one line, or neither if it was too late to begin."""
 
     result: dict[str, Any] | None = None
     error: str | None = None
@@ -64,7 +64,9 @@ class _Ended:
 
 @dataclass
 class _Run:
-    """deaths: how often a worker died with it. is_alone: whether it is the only one there, so that a death is its."""
+    """A run of a sweep. deaths: how many workers died with it. is_alone: whether it runs alone, so that a death is its
+    own.
+    """
 
     key: str
     config: Config
@@ -121,7 +123,11 @@ def sweep(
 
 @dataclass
 class _Sweep:
-    """fresh: not begun. busy: another process has claimed it. suspects: a worker died of one of them."""
+    """The state of a sweep.
+
+    fresh: runs that have not begun. busy: runs that another process has claimed. suspects:
+    runs that were under way when a worker died, which died of one of them.
+    """
 
     execute: Execute
     store: Store
@@ -185,7 +191,9 @@ class _Sweep:
                     self.busy.append(run)
 
     def _submit(self, run: _Run) -> bool:
-        """Whether there was an executor to hand it to: one whose worker has died meanwhile is replaced next time."""
+        """Hand a run to the executor. False if a worker has died meanwhile: the executor is then replaced the next
+        time.
+        """
         if self.executor is None:
             self.executor = self.make_executor()
         begin_before = time.time() + self._seconds_left()  # a clock that workers elsewhere have too
@@ -267,7 +275,7 @@ class _Sweep:
 
 
 def _execute(execute: Execute, config: Config, begin_before: float) -> _Ended:
-    """In the worker. Errors go back as text: not every exception can be sent, and one that cannot breaks a pool."""
+    """Run a configuration in a worker. Errors go back as text: an exception that cannot be sent breaks the pool."""
     if time.time() >= begin_before:
         return _Ended()
     start = time.perf_counter()
@@ -314,7 +322,7 @@ def _begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool whose parent was killed would end its run, which nobody takes, and then wait for ever."""
+    """End a worker with its parent. Otherwise it would finish a run that nobody takes, and then wait for ever."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
@@ -336,17 +344,17 @@ class _Cluster(Executor):
         self._client.close()
 
 
-def cluster(address: str, timeout: float = 10.0) -> Executor:
+def cluster(address: str) -> Executor:
     """Workers of the Dask scheduler at an address (tcp://host:8786), which need this package too.
 
-    ValueError, in one line, where distributed is not installed, or nothing answers in so many seconds.
+    ValueError, in one line, where distributed is not installed, or nothing answers in ten seconds.
     """
     try:
         from distributed import Client
     except ImportError:
         raise ValueError("a cluster needs distributed, which is not there (allowed: pip install distributed)") from None
     try:
-        return _Cluster(Client(address, timeout=timeout))
+        return _Cluster(Client(address, timeout=10.0))
     except (OSError, ValueError) as error:
         said = " ".join(str(error).split())
         raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None

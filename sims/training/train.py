@@ -65,23 +65,24 @@ SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 PRECISIONS = ("float64", "float32", "bfloat16")
 OUTCOMES = ("trained", "stuck", "diverged")
 _EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon": 1e-8, "lamb": 1e-6, MIXED: 1e-8}
-"""What people train with, where ``sims.optim.make`` has an eps that nobody feels."""
+"""The eps that people train with, by optimizer; the eps of ``sims.optim.make`` is too small to matter."""
 _FUSED = ("sgd", "momentum", "adam", "adamw")
-"""Those of torch that step all parameters in one call."""
+"""The optimizers of torch that step all parameters in one call."""
 _LARGEST_BY_SUBLAYER = 200
-"""Sublayers up to which gradient norms are kept one by one."""
+"""The largest number of sublayers at which the gradient norm of each one is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Everything that decides a run.
 
-    model: without vocabulary and head, which come from the data. learning_rate: at its peak; step t (from 0) of the
-    first ``warmup_steps`` W has warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: what comes then: constant,
-    linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t + 1)). weight_decay: of matrices and
-    tables, not of vectors. clip_norm: of the whole gradient. optimizer_options: further ones of the optimizer's class.
-    precision: bfloat16 keeps weights in float32 and multiplies in bfloat16 (autocast). measure_at: steps before which
-    the update is measured; num_steps is after the last. ValueError, in one line, for what does not fit.
+    model: the network without vocabulary and head, which come from the data. learning_rate: its peak; step t (from 0)
+    of the first ``warmup_steps`` W has warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: what follows the
+    warm-up: constant, linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t + 1)). weight_decay:
+    that of matrices and tables; vectors have none. clip_norm: the largest norm of the whole gradient.
+    optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps weights in float32 and
+    multiplies in bfloat16 (autocast). measure_at: steps before which the update is measured; num_steps is after the
+    last. ValueError, in one line, for what does not fit.
     """
 
     model: ModelConfig

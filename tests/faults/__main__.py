@@ -19,10 +19,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -52,21 +50,14 @@ class Fault:
         return path.is_file() and path.read_text(encoding="utf-8").count(self.old) == 1
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """text: by which test it was caught, or what came instead."""
-
-    is_caught: bool
-    text: str
-
-
 def read(folder: Path = HERE) -> list[Fault]:
     """Those of every area, in the order of the files."""
     areas = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))}
-    return [Fault(area=area, **one | {"tests": tuple(one["tests"])}) for area in areas for one in areas[area]["fault"]]
-
-
-# ---------------------------------------------------------------- a copy of the project
+    return [
+        Fault(area=area, **fields | {"tests": tuple(fields["tests"])})
+        for area, content in areas.items()
+        for fields in content["fault"]
+    ]
 
 
 def copy(root: Path, to: Path) -> Path:
@@ -77,11 +68,11 @@ def copy(root: Path, to: Path) -> Path:
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, to / name)
     (to / ".venv").symlink_to(sys.prefix)  # the README's commands are looked for there
-    found = subprocess.run(
+    places = subprocess.run(
         [sys.executable, "-c", _WHERE], cwd=to, env=_environment(to), capture_output=True, text=True, check=True
     ).stdout
-    if found.count(f"{to}{os.sep}") != len(PACKAGES):
-        raise RuntimeError(f"the installed project hides the copy: {found}")
+    if places.count(f"{to}{os.sep}") != len(PACKAGES):
+        raise RuntimeError(f"the installed project hides the copy: {places}")
     return to
 
 
@@ -107,58 +98,26 @@ def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, s
     return asked.returncode, asked.stdout + asked.stderr
 
 
-# ---------------------------------------------------------------- one fault
-
-
-def try_(fault: Fault, folder: Path, number: int) -> Outcome:
-    """In a copy, which is afterwards as it was."""
-    if not fault.is_in(folder):
-        return Outcome(False, "does not apply")
-    path = folder / fault.file
-    right = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(right.replace(fault.old, fault.new), encoding="utf-8")
-        os.utime(path, (number, number))  # a time of its own: what Python compiled of another text is not taken for it
-        code, said = run_tests(folder, fault.tests, "-x")
-    except subprocess.TimeoutExpired:
-        return Outcome(False, f"MISSED: its tests do not end within {_LONGEST:.0f} s")
-    finally:
-        path.write_text(right, encoding="utf-8")
+def try_(fault: Fault, root: Path) -> tuple[bool, str]:
+    """Whether it was caught in a copy of its own, and by which test, or what came instead."""
+    if not fault.is_in(root):
+        return False, "does not apply"
+    with tempfile.TemporaryDirectory() as folder:
+        own = shutil.copytree(root, Path(folder).resolve() / "copy", symlinks=True)
+        path = own / fault.file
+        path.write_text(path.read_text(encoding="utf-8").replace(fault.old, fault.new), encoding="utf-8")
+        try:
+            code, said = run_tests(own, fault.tests, "-x")
+        except subprocess.TimeoutExpired:
+            return False, f"MISSED: its tests do not end within {_LONGEST:.0f} s"
     red = _RED.search(said)
     if code == 0:
-        return Outcome(False, "MISSED")
+        return False, "MISSED"
     if red is None:
-        return Outcome(False, f"MISSED: no test was run (pytest: exit {code})\n{said[-2000:]}")
+        return False, f"MISSED: no test was run (pytest: exit {code})\n{said[-2000:]}"
     if "::" not in red[1]:  # a module that cannot be imported is no test that fails
-        return Outcome(False, f"no fault but an error: {red[0]}\n{said[-2000:]}")
-    return Outcome(True, f"caught by {red[1]}")
-
-
-def try_all(faults: Sequence[Fault], folders: Sequence[Path]) -> Counter[str]:
-    """By area, how many were caught; each copy takes one fault at a time."""
-    free: SimpleQueue[Path] = SimpleQueue()
-    for folder in folders:
-        free.put(folder)
-
-    def in_turn(fault: Fault, number: int) -> Outcome:
-        folder = free.get()
-        try:
-            return try_(fault, folder, number)
-        finally:
-            free.put(folder)
-
-    caught: Counter[str] = Counter()
-    with ThreadPoolExecutor(len(folders)) as pool:
-        pending = {pool.submit(in_turn, fault, 1 + number): fault for number, fault in enumerate(faults)}
-        for done, future in enumerate(as_completed(pending), start=1):
-            fault, outcome = pending[future], future.result()
-            caught[fault.area] += outcome.is_caught
-            print(f"{fault.area}: {fault.name}: {outcome.text}", flush=True)
-            print(f"faults: {done} of {len(faults)}", file=sys.stderr, flush=True)
-    return caught
-
-
-# ---------------------------------------------------------------- the command
+        return False, f"no fault but an error: {red[0]}\n{said[-2000:]}"
+    return True, f"caught by {red[1]}"
 
 
 def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
@@ -168,20 +127,27 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     parser.add_argument("--at", type=Path, default=ROOT, metavar="FOLDER", help="the checkout to try them in")
     parser.add_argument("--workers", type=int, default=1, metavar="K", help="faults at a time")
     asked = parser.parse_args(arguments)
-    faults = [one for one in read(folder) if not asked.names or one.name.startswith(tuple(asked.names))]
+    faults = [fault for fault in read(folder) if not asked.names or fault.name.startswith(tuple(asked.names))]
     if not faults:
         parser.error("no fault has such a name")
-    if shutil.which("git") is None or not (asked.at / ".git").exists():
+    root = asked.at.resolve()
+    if shutil.which("git") is None or not (root / ".git").exists():
         parser.error(f"--at {asked.at}: needs git, and a checkout of it, to know which files to copy")
-    with ExitStack() as stack:
-        made = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(max(asked.workers, 1)))
-        folders = [copy(asked.at.resolve(), to.resolve()) for to in made]
+    caught: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as beside:
+        whole = copy(root, Path(beside).resolve())
         print("faults: the tests without a fault", file=sys.stderr, flush=True)
-        code, said = run_tests(folders[0], sorted({test for fault in faults for test in fault.tests}))
+        code, said = run_tests(whole, sorted({test for fault in faults for test in fault.tests}))
         if code != 0:
             print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
             return 1
-        caught = try_all(faults, folders)
+        with ThreadPoolExecutor(max(asked.workers, 1)) as pool:
+            pending = {pool.submit(try_, fault, whole): fault for fault in faults}
+            for done, future in enumerate(as_completed(pending), start=1):
+                fault, (is_caught, text) = pending[future], future.result()
+                caught[fault.area] += is_caught
+                print(f"{fault.area}: {fault.name}: {text}", flush=True)
+                print(f"faults: {done} of {len(faults)}", file=sys.stderr, flush=True)
     of_area = Counter(fault.area for fault in faults)
     print(", ".join(f"{area} {caught[area]} of {number}" for area, number in of_area.items()))
     print(f"{caught.total()} of {len(faults)} planted faults caught")

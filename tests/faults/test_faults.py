@@ -30,8 +30,8 @@ tests = ["tests/paper_checks/test_search.py"]
 
 
 def test_there_are_enough_of_every_kind() -> None:
-    found = [fault.area for fault in FAULTS]
-    assert all(found.count(area) >= least for area, least in AREAS.items())
+    areas = [fault.area for fault in FAULTS]
+    assert all(areas.count(area) >= least for area, least in AREAS.items())
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 64
 
 

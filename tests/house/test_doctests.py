@@ -25,8 +25,10 @@ PACKAGES = ("theory", "sims", "paper_checks", "depthlaw.py")
 
 def public() -> list[str]:
     """The functions and classes behind the front door, where they are defined."""
-    found = [getattr(package, name) for package in (theory, sims, paper_checks) for name in package.__all__]
-    return [f"{one.__module__}.{one.__name__}" for one in found if callable(one) and one.__name__ not in GIVEN]
+    values = [getattr(package, name) for package in (theory, sims, paper_checks) for name in package.__all__]
+    return [
+        f"{value.__module__}.{value.__name__}" for value in values if callable(value) and value.__name__ not in GIVEN
+    ]
 
 
 def module_name(path: Path) -> str:
@@ -87,16 +89,16 @@ def shown_on_tour(docstring: str) -> set[str]:
 
 def test_the_public_interface_is_documented() -> None:
     """Each name begins with a line that says what it is, and has an example, of its own or of its module."""
-    found = dict(pair for module in sources() for pair in docstrings_of(module).items())
+    docstrings_by_name = dict(pair for module in sources() for pair in docstrings_of(module).items())
     assert len(public()) == len(set(public())) > 50
-    assert [name for name in public() if name not in found] == []
+    assert [name for name in public() if name not in docstrings_by_name] == []
     wrong = []
     for name in public():
-        summary, _, rest = found[name].partition("\n")
+        summary, _, rest = docstrings_by_name[name].partition("\n")
         if not summary.strip().endswith((".", ":", "?")) or rest.partition("\n")[0].strip():
             wrong.append(f"{name} begins so: {summary!r}")
-        toured = shown_on_tour(found[name.rpartition(".")[0]])
-        if name not in toured and not doctest.DocTestParser().get_examples(found[name]):
+        toured = shown_on_tour(docstrings_by_name[name.rpartition(".")[0]])
+        if name not in toured and not doctest.DocTestParser().get_examples(docstrings_by_name[name]):
             wrong.append(f"{name} has no example")
     assert not wrong, "\n".join(wrong)
 

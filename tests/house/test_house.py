@@ -88,10 +88,10 @@ def test_layers_are_clean() -> None:
 def test_layers_find_mutants(tmp_path: Path) -> None:
     """Each by its own line, a room that the contract does not list, and nothing in the kernel, which may use numpy."""
     fine = {"theory/kernel/predict.py": "import numpy", "paper_checks/attic.py": ""}
-    found = broken_contracts(small_project(tmp_path, LAYER_MUTANTS | fine))
-    assert "0 kept, 6 broken" in found
-    assert "attic" in found
-    named = set(re.findall(r"^-? *([\w.]+) -> ([\w.]+)", found, flags=re.MULTILINE))
+    said = broken_contracts(small_project(tmp_path, LAYER_MUTANTS | fine))
+    assert "0 kept, 6 broken" in said
+    assert "attic" in said
+    named = set(re.findall(r"^-? *([\w.]+) -> ([\w.]+)", said, flags=re.MULTILINE))
     wanted = [(path.removesuffix(".py").replace("/", "."), code.split()[-1]) for path, code in LAYER_MUTANTS.items()]
     wanted[3] = ("theory.imports_scipy", "scipy")
     assert named == set(wanted)
@@ -104,12 +104,12 @@ def test_no_machine_paths() -> None:
     """No path that means something on one machine only."""
     files = project_files()
     assert ROOT / "pyproject.toml" in files
-    found = []
+    wrong = []
     for path in files:
         content = path.read_bytes()
         lines = [] if b"\0" in content else content.decode(errors="replace").splitlines()
-        found += [f"{path}: {line}" for line in lines if len(line) <= MAX_TEXT_COLUMNS and MACHINE_PATH.search(line)]
-    assert not found
+        wrong += [f"{path}: {line}" for line in lines if len(line) <= MAX_TEXT_COLUMNS and MACHINE_PATH.search(line)]
+    assert not wrong
 
 
 # --- commands
@@ -137,7 +137,7 @@ def test_documented_commands_are_in_the_makefile(name: str) -> None:
     """Those in fenced blocks and between backticks."""
     text = (ROOT / name).read_text(encoding="utf-8")
     code = re.findall(r"^```.*?^```|`[^`\n]+`", text, flags=re.MULTILINE | re.DOTALL)
-    named = {target for one in code for target in re.findall(r"\bmake ([a-z][\w-]*)", one)}
+    named = {target for block in code for target in re.findall(r"\bmake ([a-z][\w-]*)", block)}
     targets = re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert {"verify", "test"} <= named <= set(targets)
 

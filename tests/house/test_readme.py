@@ -30,25 +30,25 @@ PEERS = (ROOT / "paper_checks" / "PEERS.md").read_text(encoding="utf-8")
 
 def examples(text: str) -> list[tuple[str, str]]:
     """(command, output printed after it) for each line of the console blocks that begins with $."""
-    found = []
+    commands = []
     for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = part.partition("\n")
-            found.append((command, output))
-    return found
+            commands.append((command, output))
+    return commands
 
 
 def plain(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def is_shown(wanted: list[str], found: list[str]) -> bool:
+def is_shown(wanted: list[str], printed: list[str]) -> bool:
     """Whether these lines are those that were printed, but for runs of lines that ``...`` stands for."""
     if not wanted:
-        return not found
+        return not printed
     if wanted[0] == "...":
-        return any(is_shown(wanted[1:], found[start:]) for start in range(len(found) + 1))
-    return bool(found) and wanted[0] == found[0] and is_shown(wanted[1:], found[1:])
+        return any(is_shown(wanted[1:], printed[start:]) for start in range(len(printed) + 1))
+    return bool(printed) and wanted[0] == printed[0] and is_shown(wanted[1:], printed[1:])
 
 
 def smaller(command: str) -> str:
@@ -61,8 +61,11 @@ def smaller(command: str) -> str:
 MEASURE = next(command for command, _ in examples(README) if "measure " in command)
 SLOW = [command for command, _ in examples(README) if command == MEASURE or command != smaller(command)]
 """Of which the fast lane runs small ones."""
-CASES = [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] in SLOW), id=one[0]) for one in examples(README)]
-CASES += [pytest.param(small, "", id=small) for one in SLOW if (small := smaller(one)) != one]
+CASES = [
+    pytest.param(*example, marks=[pytest.mark.slow] * (example[0] in SLOW), id=example[0])
+    for example in examples(README)
+]
+CASES += [pytest.param(small, "", id=small) for command in SLOW if (small := smaller(command)) != command]
 
 
 @pytest.mark.parametrize(("command", "output"), CASES)
@@ -70,7 +73,7 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
     """In this process. What claims are found to be is asked once in a run of the tests."""
 
     program, *arguments = shlex.split(command)
-    entries = {one: once.claim(one) for one in arguments if one in claims()}
+    entries = {argument: once.claim(argument) for argument in arguments if argument in claims()}
 
     def checked(claim: Claim, with_mutants: bool, *_: object) -> dict[str, Any]:
         return entries[claim.id] | ({} if with_mutants else {"mutants": None})
@@ -100,9 +103,9 @@ def test_readme_measures_so() -> None:
     """``MEASURE`` with small and few networks: its lines, and what they say is predicted."""
     command, count = re.subn(r"--width \d+ --seeds \d+", "--width 16 --seeds 2", MEASURE)
     assert count == 1
-    found = [without_measured(line) for line in told(*shlex.split(command)[1:], COLUMNS="100").splitlines()]
+    printed = [without_measured(line) for line in told(*shlex.split(command)[1:], COLUMNS="100").splitlines()]
     wanted = [without_measured(line) for line in plain(dict(examples(README))[MEASURE]) if line != "..."]
-    assert wanted and all(line in found for line in wanted), found
+    assert wanted and all(line in printed for line in wanted), printed
 
 
 def test_readme_python() -> None:
@@ -110,8 +113,8 @@ def test_readme_python() -> None:
     tests = [doctest.DocTestParser().get_doctest(block, {}, "README", "README.md", 0) for block in blocks]
     runner = doctest.DocTestRunner(verbose=False)
     wrong: list[str] = []
-    for one in tests:
-        runner.run(one, out=wrong.append)
+    for test in tests:
+        runner.run(test, out=wrong.append)
     assert runner.tries > 0 and not wrong, "".join(wrong)
 
 
@@ -155,26 +158,26 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 def test_readme_says_how_many_there_are() -> None:
     """Of claims, verdicts, mutants, cells, schemes and optimizers; and what its picture shows."""
     every = claims().values()
-    found = [one.expected for one in every]
-    verdicts = ", ".join(f"{found.count(one)} {one.value}" for one in reversed(Verdict))
-    used = [one.expected for one in every if one.kind is Kind.RESULT]
-    results = ", ".join(f"{used.count(one)} {one.value}" for one in reversed(Verdict) if one in used)
+    expected = [claim.expected for claim in every]
+    verdicts = ", ".join(f"{expected.count(verdict)} {verdict.value}" for verdict in reversed(Verdict))
+    used = [claim.expected for claim in every if claim.kind is Kind.RESULT]
+    results = ", ".join(f"{used.count(verdict)} {verdict.value}" for verdict in reversed(Verdict) if verdict in used)
     mutants = sum(len(part.mutants) for claim in every for part in claim.parts)
     compared = [row for row in side_by_side(small_tables(), every) if row["equal"] is not None]
     equal = sum(row["equal"] for row in compared)
     optimizers = WORDS[len(OPTIMIZERS)]
     wanted = [
         f"![{alt_text()}](paper_checks/results/figures/why.svg)",
-        f"each of {len(found)} claims",
-        f"``` {len(found)} claims: {verdicts} {len(used)} results that people use: {results}. Found",
-        f"All as expected: {len(found)} claims, {verdicts}. ",
-        f"--> {len(found)} claims: {verdicts}. ",
+        f"each of {len(expected)} claims",
+        f"``` {len(expected)} claims: {verdicts} {len(used)} results that people use: {results}. Found",
+        f"All as expected: {len(expected)} claims, {verdicts}. ",
+        f"--> {len(expected)} claims: {verdicts}. ",
         f"Mutants: {mutants} tried, {mutants} killed. ",
         f"Cells: {len(compared)} printed ones beside derived ones, {equal} equal.",
         f"{optimizers.capitalize()} optimizers; ",
         f"all {len(SCHEMES)} schemes under all {optimizers} optimizers",
         f"| rules by optimizer | {optimizers} |",
-        f"| claims of papers, one by one | {len(found)} |",
+        f"| claims of papers, one by one | {len(expected)} |",
     ]
     said = " ".join((README + PEERS).split())
-    assert [one for one in wanted if one not in said] == []
+    assert [sentence for sentence in wanted if sentence not in said] == []

@@ -14,171 +14,126 @@ import argparse
 import json
 import random
 import re
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.portable.machines import ALL, AT_ONCE, EXACT, RESULT, Machine, at_once, table
+from tests.portable.machines import ALL, AT_ONCE, Machine, at_once, table
 from tests.portable.places import OUT, MissingError, Place, place_of, say
 
+PYTEST = ("-m", "pytest", "-p", "tests.portable.plugin", "-q", "-rfE", "--tb=short", "--timeout", "1800")
 FAST = "not slow and not gpu"
 """What `make test` runs."""
 MOST_AGAIN = 40
 """The most failing tests of a machine that are run again, to find out what makes them fail."""
-_EVERY = 30.0
-"""Seconds between two lines of progress."""
 
 
 @dataclass(frozen=True)
 class Result:
+    """text: why the machine was not run, if it was not."""
+
     machine: str
-    text: str
+    text: str = ""
     passed: int = 0
     failed: tuple[str, ...] = ()
     seconds: float = 0.0
-    cpu: float = 0.0
-    is_run: bool = True
-
-
-class ProbeError(Exception):
-    """Nothing of the project works there: not even what tells one machine from another."""
 
 
 def look(place: Place) -> dict[str, str]:
+    """What a program sees there; OSError where not even that works."""
     with place.start("-m", "tests.portable.machines", stdout=subprocess.PIPE) as process:
         out = process.communicate()[0]
     if process.returncode:
-        raise ProbeError(f"python -m tests.portable.machines ended with exit code {process.returncode}")
+        raise OSError(f"python -m tests.portable.machines ended with exit code {process.returncode}")
     return json.loads(out)
 
 
-def _cpu() -> float:
-    """The processors' seconds of all processes that were started here and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def run_tests(name: str, place: Place, tests: Sequence[str], options: Sequence[str]) -> Result:
+def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
     """tests: files, or node ids, below the root."""
-    log, said = OUT / f"{name}.log", place.own / "result.json"
-    said.unlink(missing_ok=True)
-    asked = replace(place, variables={**place.variables, RESULT: str(said)})
-    command = ["-m", "pytest", "-p", "tests.portable.plugin", "-q", "-m", FAST, "--timeout", "1800", *options, *tests]
-    start = last = told = time.monotonic()
-    used = _cpu()
-    with log.open("w", encoding="utf-8") as out, asked.start(*command, stdout=out, stderr=out) as process:
-        while process.poll() is None:
-            time.sleep(0.2)
-            last = time.monotonic()
-            if last - told > _EVERY:
-                told = last
-                done = re.findall(r"\[ *(\d+%)\]", log.read_text(encoding="utf-8", errors="replace"))
-                say(f"{name}: {last - start:.0f} s, {done[-1] if done else 'no test'} done")
-    seconds, cpu = last - start, _cpu() - used
-    if not said.exists():
-        return Result(
-            name, "", failed=(f"pytest did not come to its end (exit {process.returncode})",), seconds=seconds, cpu=cpu
-        )
-    found = json.loads(said.read_text(encoding="utf-8"))
-    failed = tuple(found["failed"])
+    start, said = time.monotonic(), ""
+    command = [*PYTEST, "-m", FAST, "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", *tests]
+    with (
+        (OUT / f"{name}.log").open("w", encoding="utf-8") as log,
+        place.start(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+    ):
+        for line in process.stdout or ():
+            log.write(line)
+            said += line
+            if done := re.search(r"\[ *(\d+%)\]$", line):
+                say(f"{name}: {done[1]} done")
+    failed = tuple(re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE))
+    passed = re.search(r"(\d+) passed", said)
     if process.returncode and not failed:
         failed = (f"pytest: exit {process.returncode}",)
-    return Result(name, "", found["passed"], failed, seconds, cpu)
+    return Result(name, "", int(passed[1]) if passed else 0, failed, time.monotonic() - start)
 
 
-def try_(machine: Machine, here: Mapping[str, str], tests: Sequence[str], options: Sequence[str]) -> Result:
+def try_(machine: Machine, here: Mapping[str, str], tests: Sequence[str]) -> Result:
     """tests: in place of those of the table, if any. here: what a program sees on this machine as it is."""
     try:
         with place_of(machine) as place:
             seen = look(place)
-            differs = [name for name in here if name in seen and seen[name] != here[name]]
+            differs = [name for name in here if seen[name] != here[name]]
             if not differs:
-                return Result(machine.name, "no different from this machine", is_run=False)
+                return Result(machine.name, "no different from this machine")
             say(f"{machine.name}: another {', '.join(differs)}")
-            if any(name not in seen for name in here):
-                say(f"{machine.name}: not there: {', '.join(name for name in here if name not in seen)}")
-            wanted = tests or (machine.tests if seen.keys() >= here.keys() else EXACT)
-            result = run_tests(machine.name, place, expanded(place.root, wanted), options)
-            return replace(result, text=f"another {', '.join(differs)}")
+            return run_tests(machine.name, place, expanded(place.root, tests or machine.tests))
     except MissingError as error:
-        return Result(machine.name, f"not here: {error}", is_run=False)
-    except ProbeError as error:
-        return Result(machine.name, "not tested", failed=(str(error),))
+        return Result(machine.name, f"not here: {error}")
+    except OSError as error:
+        return Result(machine.name, failed=(str(error),))
 
 
 def expanded(root: Path, tests: Sequence[str]) -> list[str]:
     """The files of the patterns, less those after a "!"; a folder or a node id stays what it is."""
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for test in tests:
         files = [test.removeprefix("!")]
         if "*" in test and "::" not in test:
             files = sorted(str(path.relative_to(root)) for path in root.glob(files[0]))
         if test.startswith("!"):
-            found = {file: None for file in found if file not in files}
+            chosen = {file: None for file in chosen if file not in files}
         else:
-            found |= dict.fromkeys(files)
-    return list(found)
+            chosen |= dict.fromkeys(files)
+    return list(chosen)
 
 
-def explain(
-    result: Result, parts: Sequence[Machine], here: Mapping[str, str], options: Sequence[str]
-) -> dict[str, str]:
+def explain(result: Result, parts: Sequence[Machine], here: Mapping[str, str]) -> dict[str, str]:
     """What is known of each test that failed: it is run again on this machine as it is, then as each of the parts."""
     tests = [test for test in result.failed if test.startswith("tests")][:MOST_AGAIN]
     if not tests:
         return {}
     say(f"{result.machine}: {len(tests)} failing, run again on this machine as it is")
     with place_of(Machine(name="", tests=ALL)) as place:
-        plain = run_tests(f"{result.machine}-again", place, tests, options)
-    known = {test: "fails on this machine as it is, too" for test in plain.failed}
-    rest = [test for test in tests if test not in known]
+        plain = run_tests(f"{result.machine}-again", place, tests)
+    rest = [test for test in tests if test not in plain.failed]
     fells: dict[str, list[str]] = {test: [] for test in rest}
     for part in parts if rest else ():
         say(f"{result.machine}: run again as {part.name}")
-        for test in try_(replace(part, name=f"{result.machine}-{part.name}"), here, rest, options).failed:
+        for test in try_(replace(part, name=f"{result.machine}-{part.name}"), here, rest).failed:
             fells.setdefault(test, []).append(part.name)
     why = "passes on this machine as it is" + (", and under each change alone" if parts else "")
-    return known | {test: f"fails as {', '.join(names)}" if names else why for test, names in fells.items()}
-
-
-# ---------------------------------------------------------------- the command
+    known = {test: f"fails as {', '.join(names)}" if names else why for test, names in fells.items()}
+    return dict.fromkeys(plain.failed, "fails on this machine as it is, too") | known
 
 
 def show(results: Sequence[Result], known: Mapping[str, Mapping[str, str]]) -> None:
     width = max(len(result.machine) for result in results)
-    print(f"\n{'machine':<{width}}  passed  failed  seconds  CPU s")
+    print(f"\n{'machine':<{width}}  passed  failed  seconds")
     for result in results:
-        numbers = (
-            f"{result.passed:6}  {len(result.failed):6}  {result.seconds:7.0f}  {result.cpu:5.0f}"
-            if result.is_run
-            else " " * 30
-        )
-        print(f"{result.machine:<{width}}  {numbers}  {result.text}")
+        numbers = f"{result.passed:6}  {len(result.failed):6}  {result.seconds:7.0f}"
+        print(f"{result.machine:<{width}}  {result.text or numbers}")
     for result in results:
         for test in result.failed:
-            print(
-                f"FAILED as {result.machine}: {test}: {known[result.machine].get(test, 'see its log in out/portable')}"
-            )
-    failed, ran = sum(bool(result.failed) for result in results), sum(result.is_run for result in results)
-    print(
-        f"portable: {failed} of {ran} machines failed" if failed else f"portable: none of {ran} machines failed",
-        flush=True,
-    )
-
-
-def differences(machine: Machine) -> Iterator[str]:
-    """What --list says of a machine."""
-    yield from (f"{variable}={value!r}" for variable, value in machine.variables.items())
-    if machine.hides:
-        yield f"without {', '.join(machine.hides)}"
-    if machine.as_user:
-        yield "a user who is not root"
-    if machine.python:
-        yield f"Python {machine.python}"
+            why = known[result.machine].get(test, "see its log in out/portable")
+            print(f"FAILED as {result.machine}: {test}: {why}")
+    failed, ran = sum(bool(result.failed) for result in results), sum(not result.text for result in results)
+    print(f"portable: {failed or 'none'} of {ran} machines failed", flush=True)
+    if not ran:
+        print("portable: no machine was run, so nothing was tested", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,7 +142,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="the whole fast lane once, with all changes together")
     parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="these instead of those of the table")
     parser.add_argument("--seed", default="", help="of the hash seed and the order of tests; drawn if left out")
-    parser.add_argument("--workers", default="auto", metavar="K", help="processes at a time; 0: in one")
     parser.add_argument("--list", action="store_true", help="the machines, and what is different in each")
     asked = parser.parse_args(arguments)
     seed = asked.seed or str(random.SystemRandom().randrange(10**6))
@@ -197,28 +151,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.quick and asked.machines:
         parser.error("--quick is all machines at once; name machines or ask for it, not both")
     if asked.list:
-        for name, machine in machines.items():
-            print(name, *differences(machine))
+        for machine in machines.values():
+            print(machine.name, *machine.differences())
         return 0
     parts = [machines[name] for name in AT_ONCE] if asked.quick else []
     wanted = [at_once(parts)] if parts else [machines[name] for name in asked.machines or machines]
-    options = ["-n", asked.workers, *(() if asked.workers == "0" else ("--maxprocesses", "8", "--dist", "worksteal"))]
     say(f"--seed {seed}")
     with place_of(Machine(name="", tests=ALL)) as place:
         here = look(place)
     results: list[Result] = []
     known: dict[str, dict[str, str]] = {}
     for machine in wanted:
-        result = try_(machine, here, asked.tests, options)
+        result = try_(machine, here, asked.tests)
         results.append(result)
-        say(f"{result.machine}: {len(result.failed)} failed, {result.passed} passed" if result.is_run else
-            f"{result.machine}: {result.text}")  # fmt: skip
-        known[machine.name] = explain(result, parts, here, options) if result.failed else {}
+        say(f"{result.machine}: {result.text or f'{len(result.failed)} failed, {result.passed} passed'}")
+        known[machine.name] = explain(result, parts, here) if result.failed else {}
     show(results, known)
-    if not any(result.is_run for result in results):
-        print("portable: no machine was run, so nothing was tested", flush=True)
-        return 1
-    return 1 if any(result.failed for result in results) else 0
+    return 1 if any(result.failed for result in results) or all(result.text for result in results) else 0
 
 
 if __name__ == "__main__":

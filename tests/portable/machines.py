@@ -9,16 +9,15 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-SEED, RESULT = "DEPTHLAW_TEST_ORDER", "DEPTHLAW_TEST_RESULT"
-"""The variables that the plugin beside this reads: what the order of the tests is drawn from, the file for a result."""
+SEED = "DEPTHLAW_TEST_ORDER"
+"""The variable that the order of the tests is drawn from; ``tests/portable/plugin.py`` reads it."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "pdflatex")
 
-# ---------------------------------------------------------------- what a machine is, and which tests it runs
-
-# Patterns of files; those after a "!" are left out again. First, networks that print nothing.
+# Which tests a machine runs: patterns of files; those after a "!" are left out again. Networks that print nothing:
 _NETWORKS = (
     "tests/paper_checks/test_counterexamples_*.py",
     "tests/paper_checks/test_kernel_*.py",
@@ -26,11 +25,10 @@ _NETWORKS = (
     "tests/paper_checks/test_optimizers_agree.py",
     "tests/paper_checks/test_torchscale.py",
 )
-_KERNEL = ("tests/theory/test_kernel_*.py", "tests/theory/test_meanfield_real.py")
 # Floating point: what torch, numpy, scipy and the C library round.
 NUMBERS = (
     "tests/sims",
-    *_KERNEL,
+    *("tests/theory/test_kernel_*.py", "tests/theory/test_meanfield_real.py"),
     *_NETWORKS,
     "tests/paper_checks/test_meas*.py",
     "tests/paper_checks/test_train*.py",
@@ -38,8 +36,6 @@ NUMBERS = (
 )
 # What is printed, written, drawn, sorted or found by name.
 TEXT = ("tests/house", "tests/notebooks", "tests/paper_checks/test_*.py", *(f"!{path}" for path in _NETWORKS))
-# Exact algebra, for a Python without torch.
-EXACT = ("tests/theory/test_*.py", "!tests/theory/test_optimizers.py", *(f"!{path}" for path in _KERNEL))
 ALL = ("tests",)
 
 
@@ -48,7 +44,8 @@ class Machine:
     """This machine with something changed.
 
     needs: a flag of the processor without which its variables name what it cannot do. hides: programs that are not
-    found there. as_user: another user than root, in a checkout of its own whose parent belongs to root.
+    found there. as_user: another user than root, in a checkout of its own whose parent belongs to root. python: the
+    version, 3.11 for instance, of another Python.
     """
 
     name: str
@@ -59,47 +56,52 @@ class Machine:
     as_user: bool = False
     python: str = ""
 
-
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "pdflatex")
-_NUMPY = "X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
-_LIBM = "glibc.cpu.hwcaps=-AVX2_Usable,-AVX2,-FMA_Usable,-FMA,-FMA4"
-
-
-def _numbers(name: str, needs: str = "", **variables: str) -> Machine:
-    return Machine(name=name, tests=NUMBERS, variables=variables, needs=needs)
-
-
-def _text(name: str, **variables: str) -> Machine:
-    return Machine(name=name, tests=TEXT, variables=variables)
+    def differences(self) -> Iterator[str]:
+        """What ``--list`` says of it."""
+        yield from (f"{variable}={value!r}" for variable, value in self.variables.items())
+        if self.hides:
+            yield f"without {', '.join(self.hides)}"
+        if self.as_user:
+            yield "a user who is not root"
+        if self.python:
+            yield f"Python {self.python}"
 
 
 def table(seed: str) -> list[Machine]:
     """Every machine. seed: what the random hash seed and the random order are drawn from."""
-    return [
-        _numbers("aten-default", ATEN_CPU_CAPABILITY="default"),
-        _numbers("aten-avx2", ATEN_CPU_CAPABILITY="avx2", needs="avx2"),
-        _numbers("aten-avx512", ATEN_CPU_CAPABILITY="avx512", needs="avx512f"),
+    numbers = {
+        "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
         # `make test` gives its workers one thread each, and so does every machine here but the next.
-        _numbers("threads-1", **dict.fromkeys(THREADS, "1")),
-        _numbers("threads-4", **dict.fromkeys(THREADS, "4")),
-        _numbers("mkl-compatible", MKL_CBWR="COMPATIBLE"),
-        _numbers("onednn-sse41", ONEDNN_MAX_CPU_ISA="SSE41"),
-        _numbers("onednn-avx2", ONEDNN_MAX_CPU_ISA="AVX2"),
-        _numbers("openblas-prescott", OPENBLAS_CORETYPE="Prescott"),
-        _numbers("openblas-haswell", OPENBLAS_CORETYPE="Haswell"),
-        _numbers("numpy-sse", NPY_DISABLE_CPU_FEATURES=_NUMPY),
-        _numbers("libm-without-fma", GLIBC_TUNABLES=_LIBM),
-        _text("locale-c", LANG="C", LC_ALL="C", LANGUAGE="C"),
+        "threads-1": dict.fromkeys(THREADS, "1"),
+        "threads-4": dict.fromkeys(THREADS, "4"),
+        "mkl-compatible": {"MKL_CBWR": "COMPATIBLE"},
+        "onednn-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+        "onednn-avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        "openblas-prescott": {"OPENBLAS_CORETYPE": "Prescott"},
+        "openblas-haswell": {"OPENBLAS_CORETYPE": "Haswell"},
+        "numpy-sse": {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR"},
+        "libm-without-fma": {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2_Usable,-AVX2,-FMA_Usable,-FMA,-FMA4"},
+    }
+    texts = {
+        "locale-c": {"LANG": "C", "LC_ALL": "C", "LANGUAGE": "C"},
         # What Python 3.11 does on a system whose locale is not UTF-8, Latin-1 for instance.
-        _text("not-utf-8", LANG="C", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"),
-        _text("kathmandu", TZ="Asia/Kathmandu"),
-        _text("columns-40", COLUMNS="40", LINES="10"),
-        _text("hash-0", PYTHONHASHSEED="0"),
-        _text("hash-1", PYTHONHASHSEED="1"),
-        _text("hash-random", PYTHONHASHSEED=str(random.Random(seed).randrange(2, 2**32))),
-        replace(_text("order", **{SEED: seed}), tests=("tests/sims", "tests/theory", *TEXT)),
-        replace(_text("user"), as_user=True, tests=("tests/sims", *TEXT)),
-        replace(_text("no-programs", DEPTHLAW_PROGRAMS=""), hides=_PROGRAMS),
+        "not-utf-8": {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        "kathmandu": {"TZ": "Asia/Kathmandu"},
+        "columns-40": {"COLUMNS": "40", "LINES": "10"},
+        "hash-0": {"PYTHONHASHSEED": "0"},
+        "hash-1": {"PYTHONHASHSEED": "1"},
+        "hash-random": {"PYTHONHASHSEED": str(random.Random(seed).randrange(2, 2**32))},
+    }
+    return [
+        *(
+            Machine(name=f"aten-{name}", tests=NUMBERS, variables={"ATEN_CPU_CAPABILITY": name}, needs=flag)
+            for name, flag in (("avx2", "avx2"), ("avx512", "avx512f"))
+        ),
+        *(Machine(name=name, tests=NUMBERS, variables=changed) for name, changed in numbers.items()),
+        *(Machine(name=name, tests=TEXT, variables=changed) for name, changed in texts.items()),
+        Machine(name="order", tests=("tests/sims", "tests/theory", *TEXT), variables={SEED: seed}),
+        Machine(name="user", tests=("tests/sims", *TEXT), as_user=True),
+        Machine(name="no-programs", tests=TEXT, variables={"DEPTHLAW_PROGRAMS": ""}, hides=PROGRAMS),
         *(Machine(name=f"python3.{n}", tests=ALL, python=f"3.{n}") for n in (11, 12, 13, 14)),
     ]
 
@@ -124,8 +126,8 @@ def at_once(parts: Sequence[Machine]) -> Machine:
 # ---------------------------------------------------------------- what a program sees of it
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
+def _digest(values: Iterable[object]) -> str:
+    return hashlib.sha256(repr([getattr(x, "tobytes", lambda x=x: x)() for x in values]).encode()).hexdigest()[:12]
 
 
 def probe() -> dict[str, str]:
@@ -133,60 +135,40 @@ def probe() -> dict[str, str]:
     import locale
     import math
 
-    draws = [random.Random(1).uniform(0.1, 9) for _ in range(2000)]
-    functions = (math.exp, math.log, math.sin, math.tanh, math.gamma, lambda x: x**0.37)
-    seen = {
+    import numpy as np
+    import torch
+    from scipy import linalg
+    from torch.nn import functional
+
+    draw = random.Random(1)
+    draws = [draw.uniform(0.1, 9) for _ in range(2000)]
+    of_c = (math.exp, math.log, math.sin, math.tanh, math.gamma, lambda x: x**0.37)
+    wide = np.random.default_rng(1).normal(size=(300, 300))
+    both = [wide, wide.astype("float32")]
+    of_numpy = (lambda a: a @ a, np.exp, np.sin, np.tanh, np.sum, lambda a: a.sum(axis=0), lambda a: a.sum(axis=1))
+    x = torch.tensor(wide[:128].reshape(8, 48, 100))
+    of_torch = (
+        *(lambda a: a[0].T @ a[0], lambda a: torch.bmm(a, a.mT), lambda a: torch.linalg.svdvals(a[0])),
+        *(torch.sum, lambda a: a.sum(1), lambda a: a.sum(2), torch.var, torch.exp, torch.tanh, functional.gelu),
+        *(lambda a: a.softmax(-1), lambda a: functional.layer_norm(a, (100,))),
+        lambda a: torch.randn(999, generator=torch.Generator().manual_seed(1), dtype=a.dtype),
+    )
+    return {
         "Python": sys.version,
         "user": str(os.geteuid()),
-        "functions of C": _digest([[f(x) for x in draws] for f in functions]),
         "encoding": f"{locale.getpreferredencoding()} {sys.getfilesystemencoding()} {sys.stdout.encoding}",
         "locale": str(locale.setlocale(locale.LC_ALL, "")),
         "time zone": time.strftime("%z"),
         "width": str(shutil.get_terminal_size().columns),
         "order of sets": str(hash("depthlaw")) if "PYTHONHASHSEED" in os.environ else "drawn anew",
         "order of tests": os.environ.get(SEED, "as written"),
-        "programs": ", ".join(name for name in _PROGRAMS if shutil.which(name)),
+        "programs": ", ".join(name for name in PROGRAMS if shutil.which(name)),
+        "threads": str(torch.get_num_threads()),
+        "functions of C": _digest(f(x) for x in draws for f in of_c),
+        "numbers of numpy": _digest(f(a) for a in both for f in of_numpy),
+        "numbers of scipy": _digest([linalg.cholesky(wide @ wide.T + 300 * np.eye(300)), np.linalg.eigvalsh(wide)]),
+        "numbers of torch": _digest(f(a).numpy() for a in (x, x.float()) for f in of_torch),
     }
-    return seen | _probe_numpy() | _probe_torch()
-
-
-def _probe_numpy() -> dict[str, str]:
-    try:
-        import numpy as np
-        from scipy import linalg
-    except ImportError:
-        return {}
-    x = np.random.default_rng(1).normal(size=(300, 300))
-    both = [x, x.astype("float32")]
-    return {
-        "products of numpy": _digest([(a @ a).tobytes() for a in both] + [np.linalg.eigvalsh(x + x.T).tobytes()]),
-        "functions of numpy": _digest([f(a).tobytes() for a in both for f in (np.exp, np.sin, np.tanh)]),
-        "sums of numpy": _digest([a.sum(axis=i).tobytes() for a in both for i in (None, 0, 1)]),
-        "factors of scipy": _digest(linalg.cholesky(x @ x.T + 300 * np.eye(300)).tobytes()),
-    }
-
-
-def _probe_torch() -> dict[str, str]:
-    try:
-        import numpy as np
-        import torch
-    except ImportError:
-        return {}
-    seen = {"processor of torch": torch.backends.cpu.get_cpu_capability(), "threads": str(torch.get_num_threads())}
-    # From numpy, so that torch's own draws are one answer and do not change the others.
-    x = torch.tensor(np.random.default_rng(1).normal(size=(8, 48, 96)))
-    for a in (x, x.float()):
-        norm = torch.nn.functional.layer_norm(a, (96,))
-        gelu = torch.nn.functional.gelu(a)
-        of = str(a.dtype).removeprefix("torch.")
-        parts = {
-            "products": [a[0].T @ a[0], torch.bmm(a, a.transpose(1, 2)), torch.linalg.svdvals(a[0])],
-            "sums": [a.sum(), a.sum(1), a.sum(2), a.var(), norm],
-            "functions": [a.exp(), a.tanh(), gelu, a.softmax(-1)],
-            "draws": [torch.randn(999, generator=torch.Generator().manual_seed(1), dtype=a.dtype)],
-        }
-        seen |= {f"{of} {k} of torch": _digest([t.numpy().tobytes() for t in ts]) for k, ts in parts.items()}
-    return seen
 
 
 if __name__ == "__main__":

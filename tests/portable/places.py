@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.portable.machines import RESULT, SEED, THREADS, Machine
+from tests.portable.machines import SEED, THREADS, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "out" / "portable"
@@ -34,11 +34,10 @@ class MissingError(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """A checkout, and who runs its tests with what. own: a folder that this user may write in."""
+    """A checkout, and who runs its tests with what."""
 
     root: Path
     python: Path
-    own: Path
     variables: Mapping[str, str]
     user: int | None = None
 
@@ -58,9 +57,9 @@ def place_of(machine: Machine) -> Iterator[Place]:
     processor = Path("/proc/cpuinfo")
     if machine.needs and not (processor.exists() and machine.needs in processor.read_text(encoding="utf-8").split()):
         raise MissingError(f"this processor has no {machine.needs}")
-    rest = {name: x for name, x in os.environ.items() if name not in ("DEPTHLAW_TEST_RUN", SEED, RESULT)}
+    rest = {name: x for name, x in os.environ.items() if name not in ("DEPTHLAW_TEST_RUN", SEED)}
     variables = dict.fromkeys(THREADS, "1") | rest | dict(machine.variables)
-    python, root, own, user = Path(sys.executable), ROOT, OUT, None
+    python, root, user = Path(sys.executable), ROOT, None
     if machine.python:
         python = another_python(machine.python)
     # The copy stands beside the packages that it links. A user's own folder does not: a test's folder in a checkout
@@ -71,12 +70,12 @@ def place_of(machine: Machine) -> Iterator[Place]:
         if machine.as_user and os.geteuid() == 0:
             Path(folder).chmod(0o755)
             root, python = a_checkout_of_its_own(Path(folder))
-            own, user = Path(home), USER
-            os.chown(own, USER, USER)
+            user = USER
+            os.chown(home, USER, USER)
             variables |= {"HOME": home, "TMPDIR": home, "USER": "nobody", "LOGNAME": "nobody"}
         if machine.hides:
             variables["PATH"] = str(programs_without(machine.hides, Path(folder) / "programs"))
-        yield Place(root, python, own, variables, user)
+        yield Place(root, python, variables, user)
 
 
 def programs_without(hidden: Sequence[str], folder: Path) -> Path:
@@ -92,8 +91,8 @@ def programs_without(hidden: Sequence[str], folder: Path) -> Path:
 def a_checkout_of_its_own(folder: Path) -> tuple[Path, Path]:
     """A copy of the project that belongs to USER, in a folder of root's, with an environment; its root, its Python."""
     version = f"python3.{sys.version_info.minor}"
-    found = [Path(sys.executable).resolve(), *(Path(path) / version for path in os.defpath.split(os.pathsep) if path)]
-    base = next((path for path in found if path.exists() and is_open(path.resolve())), None)
+    pythons = [Path(sys.executable).resolve(), *(Path(path) / version for path in os.defpath.split(os.pathsep) if path)]
+    base = next((path for path in pythons if path.exists() and is_open(path.resolve())), None)
     if base is None:
         raise MissingError(f"no {version} that another user may run")
     root = folder / "checkout"
@@ -145,8 +144,8 @@ def another_python(version: str) -> Path:
     if version == f"3.{sys.version_info.minor}":
         raise MissingError("that is the Python of this environment")
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
-    found = [str(path) for path in kept] + ([path] if (path := shutil.which(f"python{version}")) else [])
-    base = next((path for path in found if _runs([path, "-c", ""])), None)
+    pythons = [str(path) for path in kept] + ([path] if (path := shutil.which(f"python{version}")) else [])
+    base = next((path for path in pythons if _runs([path, "-c", ""])), None)
     if base is None:
         raise MissingError(f"no Python {version} on this machine")
     folder = OUT / f"python{version}"
@@ -161,11 +160,8 @@ def another_python(version: str) -> Path:
         # PyPI's torch for Linux brings gigabytes of CUDA along; a CPU build is taken where an index has one.
         torch = next(line for line in pins.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
         if not _runs([*pip, "--no-deps", f"{torch}+cpu"]):
-            say(f"no CPU build of torch for Python {version}: what needs it is left out")
-            wanted = [name for name in wanted if not name.startswith("torch")]
-        else:
-            subprocess.run([*pip, "--no-deps", *project["optional-dependencies"]["peers"]], check=True)
+            raise MissingError(f"no CPU build of torch for Python {version}")
         subprocess.run([*pip, *wanted], check=True)
-        subprocess.run([*pip, "--no-deps", "-e", str(ROOT)], check=True)
+        subprocess.run([*pip, "--no-deps", *project["optional-dependencies"]["peers"], "-e", str(ROOT)], check=True)
         stamp.write_text(key, encoding="utf-8")
     return folder / "bin" / "python"

@@ -4,8 +4,6 @@ Its runs take a few milliseconds and log what happens to a file that is only app
 that it can be killed often. It says "ready", and begins when it is sent a line, or has nobody who could send one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A training run that is stopped and goes on is the run that was not stopped, to the last bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,9 +71,6 @@ def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-# --- what is not a checkpoint of this run
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -135,14 +130,9 @@ def test_a_checkpoint_of_another_run_or_other_data_is_refused(tmp_path: Path) ->
             refused(config, path, "run.pt is a checkpoint of another run: its settings or its data differ")
 
 
-# --- killed while it saves
-
-
-@pytest.mark.parametrize("cleans_up", [True, False])
 def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
-    cleans_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So does one that was killed while it wrote, and cleaned nothing up."""
     path = tmp_path / "run.pt"
     with pytest.raises(Killed):
         train(FULL, checkpoint=path, checkpoint_every=3, advance=killed_at(4))
@@ -154,10 +144,8 @@ def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
 
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", break_off)
-        if not cleans_up:
-            patched.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(OSError, match="no space left"):
             train(FULL, checkpoint=path, checkpoint_every=3)
     assert path.read_bytes() == before
-    assert [file.read_bytes() for file in tmp_path.iterdir() if file != path] == [b"half"] * (not cleans_up)
+    assert list(tmp_path.iterdir()) == [path]
     assert without_time(train(FULL, checkpoint=path)) == without_time(train(FULL))

@@ -1,7 +1,5 @@
 """The raw examples: what is taken of the library, bytecode as dis has it, the split, files of one's own."""
 
-from __future__ import annotations
-
 import dis
 import itertools
 import os
@@ -48,8 +46,6 @@ def test_source_is_compiled_and_never_run() -> None:
 
 def test_the_split_is_that_of_the_hash() -> None:
     assert [i for i in range(60) if corpora.is_held_out(b"%d" % i)] == [0, 7, 9, 10, 33, 40, 44, 51, 57, 59]
-    share = sum(corpora.is_held_out(b"%d" % i) for i in range(10_000)) / 10_000
-    assert abs(share - 0.1) < 5 * (0.09 / 10_000) ** 0.5
 
 
 def test_another_process_finds_the_same_examples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Shapes and labels of every task, a split that never leaks, batches that come again, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any
@@ -38,9 +36,6 @@ def own_lines(folder: Path, num_lines: int = 200, prefix: str = "a") -> tuple[st
     numbers = [b"%d" % (7919 * i + 12345) for i in range(num_lines)]
     first, second = (b"\n".join(side) + b"\n" for side in (numbers, [line[::-1] for line in numbers]))
     return write(folder / f"{prefix}.src", first), write(folder / f"{prefix}.tgt", second)
-
-
-# --- shapes
 
 
 SHAPES = {
@@ -80,9 +75,6 @@ def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
         if batch.decoder_inputs is not None:
             assert batch.decoder_inputs.shape == (SIZE, positions[1])
             assert 0 <= batch.decoder_inputs.min() <= batch.decoder_inputs.max() < examples.decoder_vocab_size
-
-
-# --- labels
 
 
 def test_causal_labels_are_the_next_bytes(tmp_path: Path) -> None:
@@ -179,9 +171,6 @@ def test_masked_patches_hide_what_they_ask_for() -> None:
     assert {label for _, label in pairs} == set(range(32))
 
 
-# --- the split
-
-
 def sides(loaded: Data) -> tuple[data.Examples, data.Examples]:
     return loaded.training, loaded.held_out_examples
 
@@ -205,9 +194,6 @@ def test_no_text_is_on_both_sides(tmp_path: Path) -> None:
         assert source in (held_out if corpora.is_held_out(path) else training)
 
 
-# --- what comes again
-
-
 def same(a: Batch, b: Batch) -> bool:
     return torch.equal(a.inputs, b.inputs) and torch.equal(a.labels, b.labels)
 
@@ -224,27 +210,12 @@ def test_a_batch_is_a_function_of_its_arguments(name: str) -> None:
     assert not same(examples.batch(8, 5, 3), first)
 
 
-def test_digest_is_that_of_the_examples(tmp_path: Path) -> None:
-    digests = [task(name).digest for name in NAMES]
-    assert len(set(digests)) == len(NAMES)
-    texts = [random_text(60_000), random_text(60_000)[:-1] + b"?"]
-    first, second = (load(DataConfig(text=write(tmp_path / str(i), text))).digest for i, text in enumerate(texts))
-    assert first != second
-    assert corpora.digest_of(b"ab", b"c") != corpora.digest_of(b"a", b"bc")
-
-
-# --- the guess
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_guess_is_the_least_loss_of_a_constant_answer(name: str) -> None:
     """The entropy of the frequencies of the labels that are asked for, by Gibbs' inequality."""
     labels = task(name).held_out(HELD_OUT).labels
     shares = torch.bincount(labels[labels != IGNORED]).double()
     assert task(name).guess == pytest.approx(float(torch.distributions.Categorical(shares).entropy()), rel=1e-12)
-
-
-# --- the user's own files
 
 
 def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
@@ -257,9 +228,6 @@ def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
     assert same(batch, b.batch(8, 0, 0))
     for source, labels in zip(batch.inputs.tolist(), batch.labels.tolist(), strict=True):
         assert [token for token in source if token < 256] == [token for token in labels if 0 <= token < 256][::-1]
-
-
-# --- what is refused
 
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {

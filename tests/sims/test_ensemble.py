@@ -1,6 +1,4 @@
-"""Many models as one are these models one by one, and take the memory that is said."""
-
-from __future__ import annotations
+"""Many models as one are these models one by one."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,13 +13,11 @@ from sims.ensemble import (
     Ensemble,
     Member,
     NotEnoughMemoryError,
-    bytes_of_member,
     members_at_once,
 )
-from sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
+from sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating
 from sims.optim import NORMALISATION, OPTIMIZERS, first_step
 from sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
-from tests.memory import Peak
 
 D, T, B = 12, 5, 2
 SEEDS = (3, 14, 15)
@@ -158,9 +154,6 @@ def compare_update(
         assert by_layer[role] == pytest.approx(list(of_role.values()), rel=1e-8, abs=1e-13)
 
 
-# ---------------------------------------------------------------- and what is wrong is found
-
-
 @pytest.mark.parametrize(
     "change",
     [{"d_model": 24}, {"placement": "pre"}, {"encoder": alternating(2, trains_branch_weight=True)}],
@@ -170,37 +163,6 @@ def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="member 1 differs from member 0"):
         Ensemble([Member(config, 0), Member(replace(config, **change), 0)])
     Ensemble([Member(config, 0), Member(replace(config, encoder=alternating(2, residual_weight=2.0)), 1)])
-
-
-# ---------------------------------------------------------------- memory
-
-
-SIZES: dict[str, tuple[dict[str, Any], Task]] = {
-    "encoder-decoder": (
-        {"encoder": alternating(4), "decoder": decoder_layers(2), "d_model": 32, "placement": "normformer"},
-        Task(num_tokens=32),
-    ),
-    "everything": (
-        {
-            **{"encoder": alternating(6), "d_model": 32, "activation": "swiglu", "placement": "sub"},
-            **{"has_affine": True, "has_bias": True, "has_qk_norm": True, "num_heads": 4},
-        },
-        Task(num_tokens=32),
-    ),
-    "recomputes": ({"encoder": alternating(8), "d_model": 32, "recomputes": True}, Task(num_tokens=64)),
-}
-
-
-@pytest.mark.parametrize("case", SIZES)
-def test_what_a_member_is_said_to_take_is_enough_and_not_much_more(case: str) -> None:
-    rest, task = SIZES[case]
-    config = task.on(ModelConfig(**rest))
-    with Peak() as peak:
-        model = Ensemble([Member(config, 0)])
-        inputs = draw_inputs(config, task, [0], torch.float64, "cpu")
-        first_order(model, inputs, task, ["sgd", "adam", "lamb"])
-    said = bytes_of_member(config, task.num_tokens * task.batch_size, task.num_tokens, 8)
-    assert peak.most <= said <= 3 * peak.most
 
 
 def test_one_network_that_does_not_fit_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """The GPU lane (``make gpu``): the same numbers on a GPU as on the CPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measurements of many seeds: the same in every chunk, divergence where it began, and nothing that rounding decides."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -38,9 +36,6 @@ def as_one(parts: list[Result]) -> Result:
     values = {name: [x for part in parts for x in part.values[name]] for name in parts[0].values}
     diverged = {seed: place for part in parts for seed, place in part.diverged.items()}
     return Result([seed for part in parts for seed in part.seeds], values, diverged, parts[0].unreliable)
-
-
-# ---------------------------------------------------------------- the same numbers
 
 
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,18 +98,23 @@ def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPa
         next(run(asked, range(4)))
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "extra", "optimizers"),
-    [
-        (1, {}, ("sgd",)),
-        (16, {"has_changes": True}, ("muon", "adafactor")),
-        (1, {"learning_rate": 1e-3}, ("adam", "lamb")),
-    ],
+WIDE = ModelConfig(
+    encoder=alternating(4), decoder=decoder_layers(2), d_model=32, activation="swiglu", placement="normformer"
 )
-def test_memory_that_is_asked_for_is_enough_and_not_much_more(
-    num_tokens: int, extra: dict[str, Any], optimizers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = question(2, task=Task(num_tokens=num_tokens, trains_inputs=True), optimizers=optimizers, **extra)
+MEMORY = {
+    "one token": question(2, task=Task()),
+    "changes": question(2, task=Task(num_tokens=16), has_changes=True, optimizers=("muon", "adafactor")),
+    "a step": question(2, task=Task(), learning_rate=1e-3, optimizers=("adam", "lamb")),
+    "an encoder-decoder": Question(config=replace(WIDE, has_affine=True, has_bias=True), task=Task(num_tokens=32)),
+    "recomputed": Question(
+        config=replace(WIDE, encoder=alternating(8), decoder=(), recomputes=True), task=Task(num_tokens=64)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_memory_that_is_asked_for_is_enough_and_not_much_more(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = replace(MEMORY[case], task=replace(MEMORY[case].task, trains_inputs=True))
     said: list[int] = []
     monkeypatch.setattr(measure, "members_at_once", lambda need, *_: said.append(need) or 1)
     measure._chunk(asked, 1)
@@ -129,9 +129,6 @@ def test_no_seeds_and_unknown_devices_are_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown device 'tpu' \(allowed: auto, cpu, cuda\)"):
         choose_device("tpu")
     assert choose_device("cpu") == "cpu"
-
-
-# ---------------------------------------------------------------- divergence
 
 
 def diverging(wild: ModelConfig, tame: ModelConfig) -> dict[int, Divergence]:
@@ -206,9 +203,6 @@ def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyP
     assert not together(question(12, placement="pre"), range(3)).diverged
 
 
-# ---------------------------------------------------------------- what rounding decides
-
-
 def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """By quantity, in float32 and, with the same weights and inputs, in float64."""
     config = asked.full_config
@@ -276,8 +270,6 @@ def test_tokens_that_differ_by_rounding_alone_lose_q_and_k_altogether(
     assert {"sgd/v", "sgd/out", "sgd/fc1", "sgd/fc2", "sgd/update"} <= result.values.keys()
     assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
 
-
-# ---------------------------------------------------------------- against networks written for another purpose
 
 WIDTH, NUM_SUBLAYERS = 16, 4
 FUNCTIONALS = {"sgd": "square", "adam": "sign", "lamb": "layerwise_sign"}

@@ -1,7 +1,5 @@
 """First steps against the real optimizers; the published algorithms against numpy; torch's departures in numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -47,9 +45,6 @@ def gradients(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[Tensor]:
         yield from (without_a_row, one_input)
 
 
-# --- the first step is the real one
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -72,9 +67,6 @@ def test_first_step_of_muon_is_where_its_iteration_leads(shape: tuple[int, int])
         assert (real - first_step("muon", grad, grad, 2)).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps
 
 
-# --- gradients that are very small, or not numbers
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("sgd", "momentum", "muon", MIXED)])
 def test_real_first_steps_of_the_smallest_gradients_are_no_longer(name: str, dtype: torch.dtype) -> None:
@@ -95,8 +87,6 @@ def test_first_step_shows_a_gradient_that_is_not_a_number(name: str) -> None:
     assert step[0, 3, 1].isnan()
     assert step[1].isfinite().all()
 
-
-# --- the published algorithms over several steps, written once more in numpy
 
 Array = np.ndarray
 LR, DECAY, NUM_STEPS = 0.05, 0.1, 6
@@ -201,9 +191,6 @@ def test_several_steps_are_those_of_the_published_algorithm(name: str, kind: str
     assert agree(train(name, theta, grads, weight_decay=DECAY, **options), expected, theta)
 
 
-# --- torch's departures
-
-
 @pytest.mark.parametrize("name", ["adafactor", "lars", "lamb"])
 def test_relative_steps_of_small_parameters_are_small(name: str) -> None:
     """With the paper's least RMS, 0.001, adafactor would move them by more than themselves; none of these moves a 0."""
@@ -243,12 +230,9 @@ def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
         assert not agree(ours[part].detach(), start[part])
 
 
-# --- what every optimizer of `make` can do
-
-
 def test_unknown_names_are_refused() -> None:
-    one = torch.ones(1)
-    for call in (lambda: make("adamm", [one], 0.1), lambda: first_step("adamm", one, one, 1)):
+    parameter = torch.ones(1)
+    for call in (lambda: make("adamm", [parameter], 0.1), lambda: first_step("adamm", parameter, parameter, 1)):
         with pytest.raises(ValueError, match=r"did you mean adam or adamw.*sgd, momentum, .*, sophia"):
             call()
 

@@ -1,10 +1,7 @@
 """The number of seeds that is planned finds the difference as often as it says, and is the least that does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -52,19 +49,6 @@ def test_the_planned_number_in_simple_cases() -> None:
     assert seeds_for_difference(2, -1, power=0.8) == 34
     assert seeds_for_difference(0, 1) == 2
     assert [seeds_for_difference(1, difference) for difference in (1e6, 30)] == [2, 3]
-
-
-def test_planned_shares_differ_as_often_as_planned() -> None:
-    p1, p2 = 0.9, 0.1
-    num = seeds_for_shares(p1, p2)
-
-    @cache
-    def said(first: int, second: int) -> str:
-        return differs(first, num, second, num).verdict
-
-    power = power_of_shares(num, p1, p2)
-    assert power >= 0.9
-    assert is_power(num_found(lambda rng: said(rng.binomial(num, p1), rng.binomial(num, p2))), power)
 
 
 def test_the_power_of_shares_is_that_of_all_outcomes() -> None:

@@ -1,7 +1,5 @@
 """Records: what goes in comes back, what does not fit is refused, and no line is lost to a crash or another process."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -36,9 +34,6 @@ def run(config: Any = CONFIG, seeds: Any = (0, 1), values: Any = None, **rest: A
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "it.jsonl"
-
-
-# ---------------------------------------------------------------- one run
 
 
 def test_runs_come_back_as_they_were_in_order(path: Path) -> None:
@@ -109,9 +104,6 @@ def test_a_line_that_is_no_run_is_an_error_wherever_it_stands(path: Path, line: 
         number = 1 if content.startswith(line + b"\n") else 2
         with pytest.raises(ValueError, match=rf"^it\.jsonl, line {number} does not fit: "):
             read(path)
-
-
-# ---------------------------------------------------------------- crashes
 
 
 def test_a_run_that_was_cut_off_anywhere_is_told_of_and_nothing_else_is_lost(path: Path) -> None:
@@ -191,9 +183,6 @@ def test_processes_that_append_at_once_all_survive(path: Path) -> None:
         seeds = [kept.seeds[0] for kept in read(path)]
     assert len(caught) == 1
     assert sorted(seeds) == list(range(NUM_APPENDED * NUM_PROCESSES))
-
-
-# ---------------------------------------------------------------- resuming
 
 
 def test_what_is_there_is_found_by_its_configuration() -> None:

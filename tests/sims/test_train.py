@@ -1,7 +1,5 @@
 """What training does at each step, what it measures on the way, and the rule of what became of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -51,8 +49,6 @@ def loss_of(network: Network, batch: Batch) -> Tensor:
     logits = network(batch.inputs, batch.decoder_inputs)
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
-
-# --- optimizers
 
 CLASSES: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "momentum": (SGD, {"momentum": 0.9}),
@@ -114,9 +110,6 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
     assert length(2 * whole) == whole
 
 
-# --- schedules
-
-
 def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -> float:
     """As it is written in textbooks, in other words than there."""
     if t < num_warmup:
@@ -150,9 +143,6 @@ def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, 
         assert config.rate_at(10) == pytest.approx(0)
 
 
-# --- the same again
-
-
 def test_a_run_is_a_function_of_its_config(tmp_path: Path) -> None:
     config = replace(BASE, num_steps=3, measure_at=(0, 2))
     result, again = train(config), train(config)
@@ -178,9 +168,6 @@ def test_mixed_precision_knows_every_norm() -> None:
             assert mixed != whole
     finally:
         torch.set_warn_always(False)
-
-
-# --- looks
 
 
 def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
@@ -242,9 +229,6 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
         for side, norms in expected.items():
             assert looks[step].gradient_norms[side] == pytest.approx(norms)
     assert looks[6].gradient_norms == {}  # no batch comes then
-
-
-# --- what became of it
 
 
 def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path) -> None:
@@ -316,9 +300,6 @@ def test_the_rule_at_its_boundaries() -> None:
     run.stopped = "why"
     assert outcome(0.0) == "diverged"
     assert (run.result().reason, run.result().held_out) == ("why", None)
-
-
-# --- refusals
 
 
 @pytest.mark.parametrize(

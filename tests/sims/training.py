@@ -1,7 +1,5 @@
 """A tiny network on a tiny task, for the tests of training and of checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gram matrices by their gaps, against mpmath; roots of Gaussian forms, against elliptic integrals and exponentials."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath
@@ -19,9 +17,6 @@ GAPS = (1e-1, 1e-5, 1e-12, 1e-16, 1e-20, 1e-100, 1e-300)
 
 def vectors(*shape: int) -> np.ndarray:
     return np.random.default_rng(20_231).normal(size=shape)
-
-
-# ---------------------------------------------------------------- normalised
 
 
 def exact_gap(gram: Gram, i: int, j: int) -> mpmath.mpf:
@@ -60,9 +55,6 @@ def test_a_gap_keeps_its_own_digits_however_small(gap: float, level: float) -> N
     assert worst_error(gram) < 8
 
 
-# ---------------------------------------------------------------- sums, multiples, centring
-
-
 def test_sums_and_multiples_are_of_the_whole_matrix() -> None:
     x, y = vectors(2, 5, 5)
     of_x, of_y = (Gram(2.0, 2.0 - z @ z.T) for z in (x, y))
@@ -80,13 +72,6 @@ def test_centred_subtracts_each_groups_mean() -> None:
     assert np.allclose(Gram(5.0, 5.0 - x @ x.T).centred(groups), wanted, rtol=1e-13, atol=1e-13)
     assert np.allclose(centred(groups, x @ x.T), wanted, rtol=1e-13, atol=1e-13)
 
-
-def test_centring_keeps_the_digits_of_small_gaps() -> None:
-    gap = np.array([[0.0, 4e-60], [4e-60, 0.0]])
-    assert np.allclose(Gram(1.0, gap).centred(np.zeros(2)), [[2e-60, -2e-60], [-2e-60, 2e-60]], rtol=4 * EPS, atol=0)
-
-
-# ---------------------------------------------------------------- E sqrt(z^T C z)
 
 TRAPEZOID = 1e-5
 """The error of ``mean_root``'s rule, which grows with the number of like eigenvalues to this."""
@@ -118,9 +103,6 @@ def test_any_three_eigenvalues(logs: tuple[float, float, float]) -> None:
 def test_forms_that_are_turned_and_stacked() -> None:
     roots = mean_root(np.array([turned([1.0, 2.0, 5.0]), turned([0.0, 0.0, 3.0])]))
     assert roots == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
-
-
-# ---------------------------------------------------------------- norms of products
 
 
 def test_mean_abs_is_of_a_sum_of_products_of_gaussians() -> None:

@@ -1,7 +1,5 @@
 """The quasi-random points: fixed, antithetic, of the moments of a normal, and others for each average."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What an objective asks of the last hidden states, against drawn logits and labels, and heads that are written out."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
@@ -85,21 +83,16 @@ def agree(theory: np.ndarray, samples: np.ndarray) -> bool:
 CROSS_ENTROPIES = [
     Inputs(num_tokens=3, loss="ce", num_classes=5, readout="sum"),
     Inputs(num_tokens=2, batch_size=3, loss="ce", num_classes=4),
-    Inputs(num_tokens=2, batch_size=2, loss="ce", num_classes=2, readout="sum"),
-    Inputs(num_tokens=1, loss="ce", num_classes=16),
 ]
 
 
-@pytest.mark.parametrize("inputs", CROSS_ENTROPIES[:2])
+@pytest.mark.parametrize("inputs", CROSS_ENTROPIES)
 def test_a_cross_entropy_is_that_of_drawn_logits(inputs: Inputs) -> None:
     """With an error below a fifth of each number."""
     samples = drawn(inputs)
     for name, value in predicted(inputs).items():
         assert agree(value, samples[name]), name
         assert not agree(1.25 * value, samples[name]), name
-
-
-# ---------------------------------------------------------------- one logit
 
 
 def of_logits(inputs: Inputs, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

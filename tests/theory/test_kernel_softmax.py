@@ -4,8 +4,6 @@ The derivative of a softmax is taken by a complex step, keys and values are not 
 closed form (products of gradients, values, keys) is drawn. Nothing of ``theory`` is used but what is tested.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -85,9 +83,6 @@ CASES = [
 ]
 
 
-# ---------------------------------------------------------------- what the theory says
-
-
 @cache
 def predicted(case: Case) -> tuple[Numbers, Numbers]:
     """Means and squares of standard errors over sets of points."""
@@ -114,9 +109,6 @@ def predicted(case: Case) -> tuple[Numbers, Numbers]:
         {name: x.mean(0) for name, x in stacked.items()},
         {name: x.var(0, ddof=1) / REPLICATES for name, x in stacked.items()},
     )
-
-
-# ---------------------------------------------------------------- what heads say
 
 
 def normal(generator: np.random.Generator, number: int, covariance: np.ndarray, units: int) -> np.ndarray:
@@ -209,9 +201,6 @@ def outside(case: Case, theory: Numbers) -> set[str]:
         if (abs(value - means[name]) > allowance).any():
             missed.add(name)
     return missed
-
-
-# ---------------------------------------------------------------- the comparison
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

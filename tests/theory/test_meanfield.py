@@ -3,8 +3,6 @@
 The second implementation, `tests.scalarnet`, is written from DESIGN's text and reads nothing of `theory`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable
@@ -31,9 +29,6 @@ def agree(predicted: Prediction, roles: dict[str, float], rel: float = 1e-10) ->
     wanted = {"fc1": roles["fc1"], "fc2": roles["fc2"], "update": roles["fc1"] + roles["fc2"]}
     values = {"update": predicted.update, **predicted.roles}
     return all(math.isclose(values[key], value, rel_tol=rel, abs_tol=1e-300) for key, value in wanted.items())
-
-
-# ---------------------------------------------------------------------------------------------- the same numbers
 
 
 def check(name: str, act: str, kind: str, nums: Iterable[int]) -> None:
@@ -112,8 +107,6 @@ def test_uneven_gains_without_a_norm_agree_with_the_reference(act, opt, pairs):
     assert agree(predict("t-fixup", opt, len(pairs), activation=act, w=w, v=v), wanted, rel=1e-9)
 
 
-# ---------------------------------------------------------------------------------------- three ways, one number
-
 constants = st.fractions(Fraction(1, 3), 3, max_denominator=4)
 powers = st.sampled_from([Fraction(p, 4) for p in range(-4, 2)])
 laws = st.tuples(constants, powers)
@@ -161,9 +154,6 @@ def test_the_leap_is_the_recursion():
         assert agree(far, near.roles) or near.update == math.inf, setting
 
 
-# ------------------------------------------------------------------------------------------------- how much work
-
-
 @pytest.mark.parametrize("name", IN_KIND)
 def test_a_milliard_sublayers_cost_no_walk(name, monkeypatch):
     calls: list[int] = []
@@ -184,9 +174,6 @@ def test_a_stream_beyond_the_floats_is_carried(factor):
             assert agree(many, few.roles)
 
 
-# ----------------------------------------------------------------------------------------------- known relations
-
-
 @pytest.mark.parametrize("name", ["rezero", "skipinit"])
 def test_zero_branches_move_only_their_weight(name):
     for opt, num in itertools.product(OPTIMIZERS, (1, 8, 10**9)):
@@ -198,9 +185,6 @@ def test_zero_branches_move_only_their_weight(name):
 def test_an_overflowing_update_is_told_by_its_logarithm():
     predicted = predict("post-ln", "sgd", 10**6, activation="gelu")
     assert predicted.update == math.inf and math.isfinite(predicted.log10_update)
-
-
-# ----------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """theory.moments against quadrature written here from the textbook formulas of the activations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache
@@ -40,7 +38,6 @@ SCALES = st.floats(-6, 6).map(lambda power: 10.0**power)
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=30)
 
 
-# ------------------------------------------------------------------------------- the reference, independent of theory
 def _sigmoid(t: mp.mpf) -> mp.mpf:
     return 1 / (1 + mp.exp(-t))
 
@@ -125,9 +122,6 @@ def _value(expansion: Expansion, num_terms: int, scale: mp.mpf) -> mp.mpf:
         return mp.fsum(mp.mpf(c.evalf(60)) * scale ** int(p) for c, p in expansion[:num_terms])
 
 
-# ------------------------------------------------------------------------------------------------ absolute numbers
-
-
 @pytest.mark.parametrize("kind", GELU_CLOSED)
 def test_gelu_closed_forms_to_49_digits(kind: Kind) -> None:
     assert _relative(exact(GELU, kind, sp.S(3)), reference("gelu", kind, 3.0)) < mp.mpf(10) ** -49
@@ -184,7 +178,6 @@ def test_numeric_agrees_with_quadrature(act: Activation, kind: Kind, scale: floa
     assert _relative(numeric(act, kind, scale), precise(act, kind, scale, digits=13)) < 1e-12
 
 
-# --------------------------------------------------------------------------------------------------------- expansions
 def remainder_shrinks(expansion: Expansion, act: Activation, kind: Kind, scale: int | sp.Rational) -> bool:
     """After k terms the remainder is the next term, to relative O(s^+-1); after all, it falls faster than the last.
 
@@ -238,7 +231,6 @@ def test_homogeneous_expansions_are_the_closed_form(act: Activation) -> None:
             assert sp.expand(sum((c * s**p for c, p in expansion), sp.S.Zero) - closed) == 0
 
 
-# ---------------------------------------------------------------------------------------- properties of an activation
 def test_inhomogeneity() -> None:
     for act in HOMOGENEOUS:
         assert inhomogeneity(act, 3) == 0
@@ -251,7 +243,6 @@ def test_inhomogeneity() -> None:
     assert inhomogeneity(SILU, 2, 1e-2, digits=8) < 2e-2 < inhomogeneity(SILU, 2, 1, digits=8)
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
 def test_scales_out_of_range_are_refused(scale: float) -> None:
     for call in (numeric, precise):

@@ -1,7 +1,5 @@
 """Optimizers: what is computed from an update map, against torch.optim, against SVDs, and against mutated maps."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -54,17 +52,11 @@ def custom(update):
     return Optimizer(name="custom", update=update)
 
 
-# ---------------------------------------------------------------- the twelve
-
-
 @pytest.mark.parametrize("name", EXPECTED)
 def test_computed_from_the_map(name):
     o = optimizer(name)
     degrees, texts = (o.gradient_degree, o.parameter_degree), (o.update_text, o.loss_change_text)
     assert (*degrees, o.functional, o.factor, o.assumes_rank_one, *texts) == EXPECTED[name]
-
-
-# ---------------------------------------------------------------- the map is what torch does in its first step
 
 
 def evaluate(name, gradient, parameter):
@@ -103,9 +95,6 @@ def test_torch_first_step(name):
     torch.testing.assert_close(evaluate(name, gradient, parameter), measured, rtol=1e-9, atol=1e-12)
 
 
-# ---------------------------------------------------------------- maps never seen before
-
-
 @given(*[st.fractions(min_value=-3, max_value=3, max_denominator=6)] * 2)
 @FEW
 def test_any_degrees_are_found(p, t):
@@ -135,9 +124,6 @@ def test_an_identity_beyond_the_rewrites_is_undecided():
     """It is sgd, but nothing here knows sin^2 + cos^2 = 1: neither a functional nor none."""
     with pytest.raises(UndecidedError, match="agree with FROBENIUS_SQUARED"):
         _ = custom(lambda g, theta: -eta * g * (sp.sin(g[0]) ** 2 + sp.cos(g[0]) ** 2)).functional
-
-
-# ---------------------------------------------------------------- the same statements at random matrices
 
 
 @cache

@@ -4,8 +4,6 @@ A truncated expansion claims two things, its terms and how large what it left ou
 where an order that is wrong by any power of the variable is wrong by more than every constant.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,9 +42,6 @@ from theory.moments import Kind
 from theory.symbols import L, N
 
 half, third = S.Half, Rational(1, 3)
-
-
-# ---------------------------------------------------------------------------------------------- expansions
 
 
 def at(key: Key | None, n: mpmath.mpf) -> mpmath.mpf:
@@ -146,8 +141,6 @@ def test_more_terms_uncover_what_cancelled():
     assert leading_order(sqrt(n**2 + 1) - n, n).expression(n) == 1 / (2 * n)
 
 
-# ---------------------------------------------------------------------------------------------- each asymptotic
-
 RULES: dict[str, tuple[Expr, Callable[[mpmath.mpf], mpmath.mpf]]] = {
     "log": (log(3 * N + 1), lambda n: mpmath.log(3 * n + 1)),
     "log log": (log(log(N) + 2), lambda n: mpmath.log(mpmath.log(n) + 2)),
@@ -211,8 +204,6 @@ def test_sums_of_roots_honour_their_remainder(eps, kappa):
         assert abs(terms - total) <= 10 * float(at(expansion.remainder, mpmath.mpf(n))) + 1e-9 * total
 
 
-# ---------------------------------------------------------------------------------------------- numbers
-
 positive = st.floats(0.01, 50)
 
 
@@ -239,8 +230,6 @@ def test_a_growth_sum_is_the_sum(length, eps, kappa):
     expr = GrowthSum(L + 1 + e, 1 + e, Rational(kappa.numerator, kappa.denominator) - 1)
     assert math.isclose(evaluate(expr, {L: length}), total, rel_tol=1e-11)
 
-
-# ---------------------------------------------------------------------------------------------- known answers
 
 GROWING = {
     "2^N": (2**N, N * log(2)),
@@ -303,6 +292,3 @@ def test_orders_multiply_and_restate():
     assert order.times(ZERO) is ZERO and ZERO.restated(L, 2 * N) is ZERO
     fast = leading_order(L * 2**L, L).restated(L, 2 * N)
     assert fast.power is oo and (fast.growth - 2 * N * log(2) - log(2 * N)).expand(force=True) == 0
-
-
-# ---------------------------------------------------------------------------------------------- cross-checks

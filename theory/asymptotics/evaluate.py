@@ -97,12 +97,12 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
     while precision <= 400:
         with mpmath.workdps(precision):
             try:
-                found = _Evaluator({symbol: mpmath.mpf(number) for symbol, number in values.items()})(expr)
+                value = _Evaluator({symbol: mpmath.mpf(number) for symbol, number in values.items()})(expr)
             except ZeroDivisionError:
-                found = mpmath.mpf(0)
-            if before is not None and found and abs(found - before) <= abs(found) * mpmath.mpf(10) ** -digits:
-                return found
-        before, precision = found, precision + max(digits, precision // 2)
+                value = mpmath.mpf(0)
+            if before is not None and value and abs(value - before) <= abs(value) * mpmath.mpf(10) ** -digits:
+                return value
+        before, precision = value, precision + max(digits, precision // 2)
     raise ArithmeticError("a closed form does not settle at 400 digits; its gains are too small or too large")
 
 
@@ -133,10 +133,10 @@ class _Evaluator:
         self.values, self.cache = values, {}
 
     def __call__(self, expr: Expr) -> mpmath.mpf:
-        found = self.cache.get(expr)
-        if found is None:
-            found = self.cache[expr] = self._compute(expr)
-        return found
+        value = self.cache.get(expr)
+        if value is None:
+            value = self.cache[expr] = self._compute(expr)
+        return value
 
     def _compute(self, expr: Expr) -> mpmath.mpf:
         if isinstance(expr, Symbol):

@@ -17,7 +17,7 @@ from sympy import Expr, Integer, Rational, S, binomial, exp, expand_log, factori
 from theory.asymptotics.evaluate import constant
 
 NUM_TERMS: ContextVar[int] = ContextVar("NUM_TERMS", default=4)
-"""Terms kept; ``orders`` asks for more when cancellation has eaten them all."""
+"""The number of terms that are kept; ``orders`` asks for more when all of them cancel."""
 
 Key = tuple[Expr, Expr, Expr]
 """(power of N, power of log N, power of log log N)."""
@@ -46,35 +46,35 @@ def sign_of(expr: Expr) -> int:
     return 0 if abs(value) < _ZERO else 1 if value > 0 else -1
 
 
-def compare(one: Key, other: Key) -> int:
-    """1 if ``one`` grows faster, -1 if slower, 0 if they are the same."""
-    for left, right in zip(one, other, strict=True):
+def compare(first: Key, second: Key) -> int:
+    """1 if ``first`` grows faster, -1 if it grows slower, 0 if they are the same."""
+    for left, right in zip(first, second, strict=True):
         if left != right and (sign := sign_of(left - right)):
             return sign
     return 0
 
 
-def add_keys(one: Key, other: Key) -> Key:
-    return (one[0] + other[0], one[1] + other[1], one[2] + other[2])
+def add_keys(first: Key, second: Key) -> Key:
+    return (first[0] + second[0], first[1] + second[1], first[2] + second[2])
 
 
 def times_key(key: Key, factor: Expr) -> Key:
     return (key[0] * factor, key[1] * factor, key[2] * factor)
 
 
-def _faster(one: Key | None, other: Key | None) -> Key | None:
-    if one is None or other is None:
-        return one or other
-    return one if compare(one, other) >= 0 else other
+def _faster(first: Key | None, second: Key | None) -> Key | None:
+    if first is None or second is None:
+        return first or second
+    return first if compare(first, second) >= 0 else second
 
 
 def collect(pairs: Iterable[tuple[Expr, Key]]) -> Terms:
     """Add the coefficients of equal keys, drop those that vanish, sort by growth."""
     merged: list[tuple[Expr, Key]] = []
     for coefficient, key in pairs:
-        for place, (found, other) in enumerate(merged):
+        for place, (total, other) in enumerate(merged):
             if compare(other, key) == 0:
-                merged[place] = (found + coefficient, other)
+                merged[place] = (total + coefficient, other)
                 break
         else:
             merged.append((coefficient, key))
@@ -97,7 +97,9 @@ def written(terms: Terms, n: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Shadow:
-    """coefficient * N^.. * e^{growth}, growth -> -oo. Smaller than every power, and yet it can be slow to die."""
+    """A term coefficient * N^.. * e^{growth} with growth -> -oo. It is smaller than every power, and may still vanish
+    slowly.
+    """
 
     coefficient: Expr
     key: Key
@@ -135,8 +137,8 @@ class Expansion:
         return Expansion.of([(value, CONSTANT)])
 
     @staticmethod
-    def monomial(coefficient: Expr, power: Expr = S.Zero, log_power: Expr = S.Zero, loglog: Expr = S.Zero) -> Expansion:
-        return Expansion.of([(coefficient, (power, log_power, loglog))])
+    def monomial(coefficient: Expr, power: Expr, log_power: Expr = S.Zero) -> Expansion:
+        return Expansion.of([(coefficient, (power, log_power, S.Zero))])
 
     @property
     def is_zero(self) -> bool:
@@ -180,10 +182,10 @@ class Expansion:
             return Expansion(())
         pairs = [(c1 * c2, add_keys(k1, k2)) for c1, k1 in self.terms for c2, k2 in other.terms]
         remainder = None
-        for one, two in ((self, other), (other, self)):
-            if one.remainder is not None:
-                top = two.terms[0][1] if two.terms else two.remainder
-                remainder = _faster(remainder, add_keys(one.remainder, top or CONSTANT))
+        for left, right in ((self, other), (other, self)):
+            if left.remainder is not None:
+                top = right.terms[0][1] if right.terms else right.remainder
+                remainder = _faster(remainder, add_keys(left.remainder, top or CONSTANT))
         product = Expansion.of(pairs, remainder, collect((*self.growth, *other.growth)))
         return replace(product, shadow=self.shadow or other.shadow)
 

@@ -56,7 +56,8 @@ from theory.moments import activation, exact, large_scale, small_scale
 
 CHECK_POINTS = (10**3, 10**6, 10**9)
 FAR_POINTS = (10**100, 10**1000, 10**4000)
-"""Where the next term dies slowly, 10^9 is not yet far; a closed form costs no more out here."""
+"""Points for orders whose next term vanishes slowly, so that 10^9 is not yet far out. A closed form costs no more here.
+"""
 SLOW = Rational(1, 4)
 """A next term that dies like N^-SLOW or slower may still be a fiftieth of the whole at 10^9."""
 
@@ -194,16 +195,16 @@ class _Walker:
         self.cache: dict[Expr, tuple[Expansion, tuple[str, ...]]] = {}
 
     def expand(self, expr: Expr) -> Expansion:
-        found = self.cache.get(expr)
-        if found is None:
+        kept = self.cache.get(expr)
+        if kept is None:
             outer, self.used = self.used, {}
             try:
                 expansion = self._expand(expr)
-                found = self.cache[expr] = (expansion, tuple(self.used))
+                kept = self.cache[expr] = (expansion, tuple(self.used))
             finally:
                 self.used = outer
-        self.used.update(dict.fromkeys(found[1]))
-        return found[0]
+        self.used.update(dict.fromkeys(kept[1]))
+        return kept[0]
 
     def _expand(self, expr: Expr) -> Expansion:
         n = self.n

@@ -2,8 +2,8 @@
 
 GaussianMoment    a moment of an activation at a preactivation scale, kept unevaluated while the scale is symbolic
 LongPsi           digamma of a large whole number
-GrowthSum         the same sum without the roots, which telescopes
 RootRatioSum      sum_{l=1}^{L} sqrt( Gamma(l + eps) / Gamma(l + eps + kappa) ), which does not telescope
+GrowthSum         the same sum without the roots, which telescopes
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class GaussianMoment(Function):
             return self
         digits = int(prec / 3.3219)
         with mpmath.workprec(prec + 20):
-            found = moment_value(name, kind, mpmath.mpf(scale.evalf(digits + 5)), digits)
-        return Float(found, precision=prec)
+            value = moment_value(name, kind, mpmath.mpf(scale.evalf(digits + 5)), digits)
+        return Float(value, precision=prec)
 
 
 @functools.lru_cache(maxsize=50_000)

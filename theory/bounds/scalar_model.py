@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from sympy import Expr, IndexedBase, Product, S, Sum, cancel, diff, factor, sqrt
 
-from theory.rules.derivation import Bound, Step
-from theory.rules.growing_bound import identity_transfer
+from theory.bounds.derivation import Bound, Step
+from theory.bounds.growing import identity_transfer
 from theory.stack import POST, Stack
 from theory.symbols import (
     L,
@@ -48,7 +48,7 @@ def scalar_sensitivity(alpha: Expr, v: Expr, w: Expr) -> Expr:
     -sqrt(2)*alpha*(1 - alpha)/(alpha**2 + 1)**(3/2)
     """
     slope = scalar_slope(residual_weight, gain_out, gain_in)
-    by_v, by_w = (factor(diff(slope, one) / other) for one, other in ((gain_out, gain_in), (gain_in, gain_out)))
+    by_v, by_w = (factor(diff(slope, weight) / other) for weight, other in ((gain_out, gain_in), (gain_in, gain_out)))
     if cancel(by_v - by_w) != 0:
         raise ArithmeticError("the two slopes of the scalar model should differ only in which weight they carry")
     at = {residual_weight: alpha, gain_out: v, gain_in: w}
@@ -125,10 +125,10 @@ def scalar_steps(alpha: Expr, v: IndexedBase, w: IndexedBase, delta: IndexedBase
 
 def second_moments(alpha: Expr, v: Expr, w: Expr) -> Expr:
     """||df/dW1||^2 + ||df/dW2||^2 per d of a post-norm sublayer, identity activation; D_l is 1 at every l."""
-    found = identity_transfer(POST, stream=S.One, alpha=alpha, v=v, w=w)
-    if cancel(found.gradient_ratio - 1) != 0:
+    sublayer = identity_transfer(POST, stream=S.One, alpha=alpha, v=v, w=w)
+    if cancel(sublayer.gradient_ratio - 1) != 0:
         raise ArithmeticError("a post-norm sublayer at the identity activation should pass the gradient unchanged")
-    return factor(found.fc1_square + found.fc2_square)
+    return factor(sublayer.fc1_square + sublayer.fc2_square)
 
 
 def post_bound(name: str, stack: Stack) -> Bound:
@@ -144,7 +144,6 @@ def post_bound(name: str, stack: Stack) -> Bound:
         factorised=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)) / alpha**2,
         exact=Sum(second_moments(alpha, v[l], w[l]), (l, 1, L)),
         uniform=uniform,
-        exact_uniform=L * second_moments(alpha, init_gain, init_gain),
         at_scheme=uniform.subs(own, simultaneous=True),
         steps=steps,
         displacement=steps[-1].before,

@@ -1,8 +1,8 @@
 """Bounds on the model update of one SGD step, derived from the stack: single stacks and encoder-decoders.
 
-``derive_bound(name)`` for a name in ``BOUNDS``. The derivations of one stack are in ``growing`` (pre, sub) and
-``scalar_model`` (post); here they are put together, and encoder and decoder are coupled through the cross-attention,
-whose places follow from the decoder's layer. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
+``derive_bound(name)`` derives the bound of a name in ``BOUNDS``. The derivations of one stack are in ``growing`` (pre,
+sub) and ``scalar_model`` (post). Here they are put together, and encoder and decoder are coupled through the
+cross-attentions, whose places follow from the decoder's layer. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Final
 
 from sympy import Expr, S, Sum
 
-from theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
-from theory.rules.derivation import Bound, Step, evaluate, evaluate_sums
-from theory.rules.growing_bound import (
+from theory.bounds.derivation import Bound, Step, evaluate, evaluate_sums
+from theory.bounds.growing import (
     Sums,
     cross_gradient_step,
     growing_bound,
     growing_profile,
     growing_steps,
+    ratio_sum,
     uniform_stages,
 )
+from theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
 from theory.schemes import nearest, scheme
 from theory.stack import ARCHITECTURES, POST, PRE, SUB, Architecture, Placement, Side, SublayerKind
 from theory.symbols import d, eta, gain_in, gain_out, residual_weight, scratch, side_symbols
@@ -35,8 +36,6 @@ __all__ = [
     "bound_of_scheme",
     "cross_sublayers",
     "derive_bound",
-    "encoder_decoder_growing",
-    "encoder_decoder_post",
     "evaluate",
     "evaluate_sums",
 ]
@@ -59,43 +58,31 @@ def bound_of_scheme(name: str) -> Bound:
 
 
 def reading_sides(architecture: Architecture) -> tuple[Side, Side]:
-    """(the side that is read, the side that reads it by cross-attention)."""
+    """The side that is read, and the side that reads it by cross-attention."""
     readers = [side for side in architecture.sides if side.positions(SublayerKind.CROSS)]
     if len(architecture.sides) != 2 or len(readers) != 1:
         raise ValueError(f"{architecture.name} is not an encoder-decoder")
     return next(side for side in architecture.sides if side is not readers[0]), readers[0]
 
 
-def cross_sublayers(side: Side, index: Expr = _j, position: int | None = None) -> Expr:
-    """Sublayer number of the cross-attention of layer ``index``: 3 (index - 1) + 2 for (self, cross, ffn).
+def cross_sublayers(side: Side, index: Expr = _j) -> Expr:
+    """The number of the sublayer that is the cross-attention of layer ``index``.
 
-    ``position`` (1-based, within a layer) replaces the one that the side's own layer gives.
+    For layers of (self, cross, ffn) it is 3 (index - 1) + 2. ValueError where a layer has not one cross-attention.
     """
-    found = side.positions(SublayerKind.CROSS)
-    if position is None:
-        if len(found) != 1:
-            raise ValueError(f"{side.name} has {len(found)} cross-attentions in a layer, not one")
-        position = found[0]
-    size = len(side.layer)
-    if not 1 <= position <= size:
-        raise ValueError(f"a layer of {size} sublayers has no position {position}")
-    return size * (index - 1) + position
+    positions = side.positions(SublayerKind.CROSS)
+    if len(positions) != 1:
+        raise ValueError(f"{side.name} has {len(positions)} cross-attentions in a layer, not one")
+    return len(side.layer) * (index - 1) + positions[0]
 
 
-def encoder_decoder_growing(
-    name: str,
-    placement: Placement,
-    gains: Mapping[str, Expr],
-    *,
-    architecture: Architecture = ARCHITECTURES["encoder-decoder"],
-    cross_position: int | None = None,
-) -> Bound:
-    """Pre or sub: (decoder's bound) + coupling * (encoder's), the coupling from the cross-attentions' own gradients.
+def _encoder_decoder_growing(name: str, placement: Placement, gains: Mapping[str, Expr]) -> Bound:
+    """The bound of an encoder-decoder with pre or sub norms: the decoder's bound + coupling * the encoder's.
 
-    What reaches the encoder's (normalised) output is the sum over cross-attentions of s_l D_l. ``gains``: the scheme's
-    gain by side. Sub-LN here has an inner norm in the cross-attention too, as the theorem writes it.
+    The coupling is the sum of s_l D_l over the cross-attentions, whose gradients reach the encoder's normalised output.
+    As the theorem writes it, Sub-LN has an inner norm in the cross-attention too. gains: the scheme's gain by side.
     """
-    read, reader = reading_sides(architecture)
+    read, reader = reading_sides(ARCHITECTURES["encoder-decoder"])
     profile = growing_profile(placement)
     sums = {
         side.name: Sums(
@@ -111,13 +98,12 @@ def encoder_decoder_growing(
         side.name: uniform_stages(profile, side.num_sublayers, own[side.name])["range"] for side in (read, reader)
     }
     of_reader, of_read = sums[reader.name], sums[read.name]
-    cross = cross_sublayers(reader, position=cross_position)
+    cross = cross_sublayers(reader)
     coupling = Sum(of_reader.s(cross), (_j, 1, reader.num_layers)) * of_reader.gradient
     increment = profile.increment(own[reader.name], own[reader.name])
     share = reader.num_layers * increment / (reader.num_sublayers * increment)
-    coupling_uniform = share * (1 + _ratio_sum(reader))
+    coupling_uniform = share * (1 + ratio_sum(reader.num_sublayers))
     total = uniform[reader.name] + coupling_uniform * uniform[read.name]
-    positions = reader.positions(SublayerKind.CROSS) if cross_position is None else (cross_position,)
     return Bound(
         scheme=name,
         prefactor=eta * d,
@@ -125,43 +111,30 @@ def encoder_decoder_growing(
         factorised=of_reader.factorised + coupling * of_read.factorised,
         uniform=total,
         at_scheme=total.subs({own[side]: gain for side, gain in gains.items()}, simultaneous=True),
-        steps=(cross_gradient_step(of_reader, len(reader.layer), positions), *growing_steps(of_reader)),
+        steps=(cross_gradient_step(of_reader, reader), *growing_steps(of_reader)),
         coupling=coupling,
         coupling_uniform=coupling_uniform,
     )
 
 
-def _ratio_sum(side: Side) -> Expr:
-    from theory.rules.growing_bound import ratio_sum
+def _encoder_decoder_post(name: str, scales: Mapping[str, tuple[Expr, Expr]]) -> Bound:
+    """The bound of a post-norm encoder-decoder: the decoder's bound + coupling * the encoder's.
 
-    return ratio_sum(side.num_sublayers)
-
-
-def encoder_decoder_post(
-    name: str,
-    scales: Mapping[str, tuple[Expr, Expr]],
-    *,
-    architecture: Architecture = ARCHITECTURES["encoder-decoder"],
-    cross_position: int | None = None,
-    coupling_power: int = 1,
-) -> Bound:
-    """Post: the decoder's bound + coupling * the encoder's, coupling = sum over cross-attentions of v w / alpha_d.
-
-    ``scales``: (alpha, gain) by side. ``coupling_power``: DeepNet multiplies the encoder's own update by the coupling
-    once; with its gradient passing the cross-attention as well, the coupling enters squared (2).
+    The coupling is the sum of v w / alpha_d over the cross-attentions. It multiplies the encoder's update once, as in
+    DeepNet: that the gradient passes the cross-attentions too is left out. scales: (alpha, gain) by side.
     """
-    read, reader = reading_sides(architecture)
+    read, reader = reading_sides(ARCHITECTURES["encoder-decoder"])
     e, r = side_symbols(read.name), side_symbols(reader.name)
     steps = {
         s.name: scalar_steps(t.residual_weight, t.gains_out, t.gains_in, t.displacements, s.num_sublayers)
         for s, t in ((read, e), (reader, r))
     }
-    c = cross_sublayers(reader, position=cross_position)
+    c = cross_sublayers(reader)
     small = gain_out * gain_in / residual_weight
     slope = cross_slopes(residual_weight, gain_out, gain_in)
     each = small.subs({gain_out: r.gains_out[c], gain_in: r.gains_in[c], residual_weight: r.residual_weight})
-    coupling = Sum(each, (_j, 1, reader.num_layers)) ** coupling_power
-    coupling_uniform = (reader.num_layers * r.init_gain**2 / r.residual_weight) ** coupling_power
+    coupling = Sum(each, (_j, 1, reader.num_layers))
+    coupling_uniform = reader.num_layers * r.init_gain**2 / r.residual_weight
     of_read, of_reader = (
         side.num_sublayers * sensitivity_bound(t.residual_weight, t.init_gain, t.init_gain) ** 2
         for side, t in ((read, e), (reader, r))
@@ -222,9 +195,9 @@ def _encoder_decoder(placement: Placement, norm: str, is_solved: bool, name: str
     names = [side.name for side in ARCHITECTURES["encoder-decoder"].sides]
     plain = dict.fromkeys(names, (S.One, S.One))
     if placement.post:
-        return encoder_decoder_post(name, _solved(norm, "deepnet") if is_solved else plain)
+        return _encoder_decoder_post(name, _solved(norm, "deepnet") if is_solved else plain)
     scales = _solved(norm, None) if is_solved else plain
-    return encoder_decoder_growing(name, placement, {side: gain for side, (_, gain) in scales.items()})
+    return _encoder_decoder_growing(name, placement, {side: gain for side, (_, gain) in scales.items()})
 
 
 BOUNDS: Final[Mapping[str, Callable[[], Bound]]] = MappingProxyType(

@@ -32,9 +32,9 @@ _LARGE, _LARGE_OF_BOUNDED = 5.0, 3.0
 """The standard deviation of a preactivation above which a slope (and a bounded function, which bends sooner) is taken
 as a step and a bump."""
 _FAR = 60.0
-"""Where a bump around 0 has come to its end."""
+"""The point beyond which a bump around 0 is 0 to rounding."""
 _STEP_TERMS = 512
-"""Of a slope beside a step, whose bump is narrow."""
+"""The number of Hermite terms of a slope beside a step, whose bump is narrow."""
 _MOST_LEFT = 1e-3
 _NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -53,9 +53,11 @@ class Dual:
     sides: tuple[float, float] | None
     """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
     far: tuple[float, float] | None = None
-    """What the slope comes near right and left, where its integral comes near the function; None otherwise."""
+    """The limits of the slope on the right and on the left, if the function comes near the lines with these slopes;
+    else None.
+    """
     ends: tuple[float, float] | None = None
-    """What a bounded function comes near right and left; None otherwise."""
+    """The limits of a bounded function on the right and on the left; None for any other."""
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
@@ -89,12 +91,11 @@ def dual(name: str) -> Dual:
     """The kernels of an activation of ``theory.moments``, or of erf. ValueError for any other name."""
     if name == "erf":
         return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None, (0.0, 0.0), (1.0, -1.0))
-    found = activation(name)
-    sides = None
-    if found.is_homogeneous:
-        sides = float(found.positive.diff(u)), float(found.negative.diff(u))
+    phi = activation(name)
+    if phi.is_homogeneous:
+        sides = float(phi.positive.diff(u)), float(phi.negative.diff(u))
         return Dual(name, _lines(*sides), _steps(*sides), sides)
-    value, slope = _numeric(found.expression), _numeric(found.derivative)
+    value, slope = _numeric(phi.expression), _numeric(phi.derivative)
     return Dual(name, value, slope, None, *_far(value, slope))
 
 
@@ -161,11 +162,12 @@ def _jumps(sides: tuple[float, float]) -> Array:
 def _near_steps(
     function: Callable[[Array], Array], sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool = False
 ) -> Gram:
-    """E f(u_i) f(u_j), or the covariance, of a function that comes near a step: that of the step, exactly, and what the
-    series of the two differ by."""
+    """E f(u_i) f(u_j), or the covariance, of a function that comes near a step: the exact value of the step, plus the
+    difference between the series of the two.
+    """
     even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
     step = Gram((0.0 if is_centred else even**2) + odd**2, odd**2 * 2 / np.pi * _angle(gap))
-    whole, steps = (_of_series(one, gap, int(is_centred)) for one in _beside_steps(function, sides, scale))
+    whole, steps = (_of_series(part, gap, int(is_centred)) for part in _beside_steps(function, sides, scale))
     return step.plus(whole).plus(steps.times(-1))
 
 
@@ -200,7 +202,7 @@ def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
 
 
 _kept: dict[tuple[str, float], Array] = {}
-"""Behind a norm every token of every sublayer has one scale."""
+"""Coefficients by activation and scale. Behind a norm all tokens of all sublayers have the same scale."""
 
 
 def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -> Array:
@@ -221,17 +223,17 @@ def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -
 
 def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
     values = function(scale * _NODES) * np.ones_like(_NODES)
-    found = np.empty(_TERMS)
+    coefficients = np.empty(_TERMS)
     before, now = np.zeros_like(_NODES), np.ones_like(_NODES)
     for k in range(_TERMS):
-        found[k] = (_WEIGHTS * values * now).sum()
+        coefficients[k] = (_WEIGHTS * values * now).sum()
         before, now = now, (_NODES * now - np.sqrt(k) * before) / np.sqrt(k + 1)
     second = float((_WEIGHTS * values**2).sum())
-    rest = second - float((found**2).sum())
+    rest = second - float((coefficients**2).sum())
     if rest > _MOST_LEFT * second:
         raise ArithmeticError(
             f"{name} of preactivations of standard deviation {scale:.3g}: {_TERMS} Hermite terms leave out "
             f"{rest / second:.2g} of its square, and at most {_MOST_LEFT:g} may be"
         )
-    found[-1] = np.copysign(np.sqrt(max(found[-1] ** 2 + rest, 0.0)), found[-1])
-    return found
+    coefficients[-1] = np.copysign(np.sqrt(max(coefficients[-1] ** 2 + rest, 0.0)), coefficients[-1])
+    return coefficients

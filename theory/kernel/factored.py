@@ -10,10 +10,11 @@ is then a product of a row and a column, and so are its averages, which fall apa
     mean g direction   = sqrt(m) <A, B>,   A  = E delta delta^T / sqrt(delta^T X delta),   B  = E x x^T / sqrt(x^T D x)
     mean direction^2   = m <A', B'>,       A' = E delta delta^T / (delta^T X delta),       B' = E x x^T / (x^T D x)
 
-One token: mean |g|, and 1. Two that are nearly parallel are more: where a row is nearly orthogonal to what they have in
-common, and a column too, the direction is large. These are few entries: the second eigenvalue of X^(1/2) D X^(1/2), as
-a share s of the first, has its part in mean direction^2 from widths of 1/sqrt(s) on (at a third of that a step is still
-up to 20 % longer than this), and is left out where no network is as wide.
+For one token the two are mean |g| and 1. For two tokens that are nearly parallel, mean direction^2 is larger: the
+direction is large where a row and a column are both nearly orthogonal to what the tokens have in common. Such entries
+are few. Let s be the second eigenvalue of X^(1/2) D X^(1/2) as a share of the first: it contributes to mean direction^2
+from widths of 1/sqrt(s) on (at a third of that width a step is still up to 20 % longer than predicted), and is left out
+where no network is as wide.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def factored(side: Array, other: Array, drawn: Array | None = None) -> float:
 
 
 def factored_of_few(rows: Array, columns: Array) -> float:
-    """The same, summed over rows (number, n) that are few and no average."""
+    """The sum of g times Adafactor's step over a few given rows (number, n), of which no average is taken."""
     return len(rows) * factored(rows.T @ rows / len(rows), columns, rows)
 
 
@@ -62,7 +63,7 @@ def _weighted(drawn: Array, form: Array) -> tuple[Array, Array]:
 
 
 def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
-    """The same of y = F z, z ~ N(0, 1). On the axes of F^T form F, with eigenvalues l,
+    """The averages of ``_weighted`` for y = F z, z ~ N(0, 1). On the axes of F^T form F, with eigenvalues l,
 
     E z_i^2 / sqrt(Q) = (1 / sqrt(pi)) int_0^oo t^(-1/2) w_i(t) dt,   E z_i^2 / Q = int_0^oo w_i(t) dt,
     w_i = E z_i^2 e^(-Q t) = (1 + 2 l_i t)^(-1) prod_j (1 + 2 l_j t)^(-1/2),
@@ -78,8 +79,8 @@ def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
     decay = np.log1p(2 * np.where(is_there, shares, 0.0)[..., None] * _T)
     decay = np.exp(-decay - decay.sum(-2, keepdims=True) / 2)
     axes = factors @ vectors
-    found = []
+    means = []
     for times, power in ((np.sqrt(_T / np.pi), 0.5), (_T, 1.0)):
         weights = np.where(is_there, (times * decay).sum(-1) / 2, 0.0) / np.where(total == 0, 1, total) ** power
-        found.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
-    return found[0], found[1]
+        means.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
+    return means[0], means[1]

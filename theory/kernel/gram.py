@@ -38,7 +38,7 @@ class Gram:
         return Gram(self.level + other.level, self.gap + other.gap)
 
     def entrywise(self, other: Gram) -> Gram:
-        """Of vectors whose entries are products of those of two vectors, independent of one another."""
+        """The Gram matrix of vectors whose entries are products of the entries of two independent vectors."""
         gap = self.level * other.gap + other.level * self.gap - self.gap * other.gap
         return Gram(self.level * other.level, gap)
 
@@ -68,10 +68,10 @@ def centred(groups: Array, matrix: Array) -> Array:
 
 
 def factor(matrix: Array) -> Array:
-    """The symmetric R with R R = matrix, symmetric and positive semidefinite up to rounding.
+    """The symmetric root R, with R R = matrix, of a matrix that is symmetric and positive semidefinite up to rounding.
 
-    Of all roots the one that does not depend on which axes are chosen where eigenvalues are equal: the points behind it
-    would turn with rounding.
+    Other roots depend on the axes that are chosen for equal eigenvalues, so rounding would turn the points that they
+    are applied to.
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * np.sqrt(values.clip(min=0.0))) @ vectors.T

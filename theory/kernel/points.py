@@ -15,12 +15,12 @@ from scipy.stats import qmc
 from theory.kernel.gram import Array
 
 _MOST_DIMENSIONS = 16_384
-"""Of one Sobol sequence; further ones come from the same points in another order."""
+"""The most dimensions of one Sobol sequence; further dimensions are the same points in another order."""
 _SCRAMBLE = 20221122
 
 
 def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Array:
-    """(number, *shape) standard normal points, number even. which: of which average, any whole numbers."""
+    """Standard normal points, (number, *shape), number even. which: whole numbers that name the average."""
     dimensions = int(np.prod(shape))
     base, shifts = _base(number // 2, dimensions)
     moved = (base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))) % 1.0
@@ -43,8 +43,9 @@ def _base(number: int, dimensions: int) -> tuple[Array, Array]:
 
 @cache
 def _primes(number: int) -> Array:
-    """The first so many. Their roots are independent over the rationals: no coordinate stays where it was, and no two
-    move together, as those of 4, or of 2 and 8, would."""
+    """The first ``number`` primes. Their square roots are independent over the rationals, so no coordinate stays where
+    it was and no two move together, as those of 4, or of 2 and 8, would.
+    """
     least = max(number, 6)
     end = int(least * (np.log(least) + np.log(np.log(least)))) + 1  # Rosser's bound on the n-th prime
     is_prime = np.ones(end + 1, dtype=bool)

@@ -1,9 +1,9 @@
 r"""The kernel rung: the update of a real Transformer with softmax attention, by role, at infinite width.
 
-The same second moments as ``theory.meanfield.update``, token by token: the Gram matrix of the tokens goes through the
-sublayers (``kernel_walk``; an activation, ``kernel_duals``; a softmax, ``kernel_softmax``), that of the gradients comes
-back, and what reaches a matrix from both sides is its part of the update (``kernel_update``; ``kernel_factored`` under
-Adafactor). Nothing is fitted.
+It computes the second moments of ``theory.meanfield.update`` token by token. The Gram matrix of the tokens goes through
+the sublayers (``walk``; an activation, ``duals``; a softmax, ``softmax``), that of the gradients comes back, and what
+reaches a matrix from both sides is its part of the update (``update``; under Adafactor, ``factored``). Nothing is
+fitted.
 
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(q k^T / sqrt(K)) v))
@@ -33,7 +33,7 @@ from theory.kernel.walk import Totals, Walk
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
 REPLICATES = 4
-"""Independent sets of points, whose spread is the stated error."""
+"""The number of independent sets of points, whose spread is the stated error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +114,12 @@ def predict_kernel(
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
-    found: dict[str, list[Stream]] = {}
+    streams: dict[str, list[Stream]] = {}
     for side, grams, gradients in zip(("encoder", "decoder"), walk.streams, walk.gradients, strict=False):
-        found[side] = []
+        streams[side] = []
         for gram, gradient in zip(grams, gradients, strict=True):
             total = float(np.trace(gradient.matrix))
-            found[side].append(
+            streams[side].append(
                 Stream(
                     second_moment=float(gram.diagonal.mean()),
                     token_correlation=float(gram.normalised().full[pairs].mean()) if pairs.any() else 1.0,
@@ -128,7 +128,7 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
                     else -math.inf,
                 )
             )
-    return found
+    return streams
 
 
 def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:

@@ -25,10 +25,12 @@ _NUM_CARRIED = 8
 
 
 class Reading:
-    """gradient: (n, n), G, its mean over logits and labels. head: its part.
+    """What an objective asks of the last hidden states.
 
-    carried: single draws of G, for what is not linear in it, such as ||g||_1; of a logit, where G is one, G itself.
-    Their sizes sqrt(tr G) are scaled together, so that their mean is that of many draws: what only scales G is exact.
+    gradient: G, (n, n), the mean over logits and labels of its gradient's Gram matrix. head: the part of the head.
+    carried: single draws of G, for what is not linear in it, such as ||g||_1; for a logit, whose G is not random, G
+    itself. Their sizes sqrt(tr G) are scaled together so that their mean is that of many draws: what only scales G is
+    exact.
     """
 
     def __init__(self, inputs: Inputs, last: Gram, replicate: int, *, has_factored: bool = False) -> None:
@@ -36,13 +38,13 @@ class Reading:
         read = inputs.read
         self._hidden = last.full[np.ix_(read, read)]
         if inputs.loss == "ce":
-            found, drawn, self.head = self._cross_entropy(inputs, replicate)
+            whole, drawn, self.head = self._cross_entropy(inputs, replicate)
         else:
-            found, self.head = self._logit(inputs)
-            drawn = [found]
-        found, *drawn = (inputs.head_gain**2 * one for one in (found, *drawn))
+            whole, self.head = self._logit(inputs)
+            drawn = [whole]
+        whole, *drawn = (inputs.head_gain**2 * gradient for gradient in (whole, *drawn))
         self.head = replace(self.head, weight=inputs.head_gain)
-        self.gradient, *self.carried = (_among(len(last.gap), read, one) for one in (found, *drawn))
+        self.gradient, *self.carried = (_among(len(last.gap), read, gradient) for gradient in (whole, *drawn))
 
     def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
         """The gradient of logits, and the head's part. The head has a row for each place in a sequence that is read."""
@@ -82,8 +84,8 @@ class Reading:
                 square=float(squares.mean()),
                 length=float(np.sqrt(squares).mean()),
                 root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-                nuclear=float(np.mean([nuclear(one, self._hidden) for one in gram[:256]])),
-                factored=float(np.mean([factored_of_few(one.T, self._hidden) for one in errors[:256]]))
+                nuclear=float(np.mean([nuclear(of_tokens, self._hidden) for of_tokens in gram[:256]])),
+                factored=float(np.mean([factored_of_few(error.T, self._hidden) for error in errors[:256]]))
                 if self._has_factored
                 else None,
                 weight=1.0,
@@ -92,8 +94,8 @@ class Reading:
         )
 
 
-def _among(number: int, read: Array, found: Array) -> Array:
+def _among(number: int, read: Array, gradient: Array) -> Array:
     """The gradient of the tokens that are read, as one among all tokens: the others have none."""
     whole = np.zeros((number, number))
-    whole[np.ix_(read, read)] = found
+    whole[np.ix_(read, read)] = gradient
     return whole

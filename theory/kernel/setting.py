@@ -20,7 +20,9 @@ PLACES: Mapping[str, frozenset[str]] = {
     "peri": frozenset({"pre", "branch", "final"}),
     "normformer": frozenset({"pre", "inner", "branch", "final"}),
 }
-"""A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an attention no inner one."""
+"""Where norms stand, by placement. A cross-attention has no inner norm; in normformer an FFN has no branch norm, and an
+attention no inner one.
+"""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 """Where a sublayer can have a norm: before the branch; of the heads' queries, keys and values; before the branch's last
 matrix; behind the branch; behind the sum."""
@@ -31,7 +33,7 @@ GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 
 
 MOST_TOKENS = 256
-"""Of all sequences together: the cost of a sublayer grows as the fourth power."""
+"""The most tokens in all sequences together: the cost of a sublayer grows as their fourth power."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,8 @@ class Sublayer:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
     kind: of ``theory.stack.SublayerKind``. residual_weight, branch_weight, input_scale: a, b, c of the one form.
-    trains_branch_weight: whether b is itself a parameter. has_layer_scale: whether it is a trained vector of d entries,
-    each b at first. norms: of ``NORM_PLACES``, in place of those that the network's placement gives.
+    trains_branch_weight: whether b is itself a parameter. has_layer_scale: whether b is a trained vector of d entries,
+    each b at first. norms: the places of ``NORM_PLACES`` that have one; left out, the network's placement decides.
 
     >>> from theory.kernel.predict import Sublayer
     >>> from theory.stack import SublayerKind
@@ -69,11 +71,11 @@ class Sublayer:
 class Heads:
     """How the heads of an attention look at tokens. H heads of size K.
 
-    number: H, 0 for infinitely many; it matters for the norms of single heads alone. queries_per_key: heads of queries
-    that share one head of keys and values (grouped heads). width_ratio: H K over d_model. rotary_base: of rotary
-    positions, 0 for none. rotary_share: the part of a head that is rotated. logit_scale: of the logits q k^T / sqrt(K).
-    logit_softcap: c of c tanh(logit / c), 0 for none. has_wide_norm: whether a norm of queries, keys or values is over
-    all heads at once. ValueError for what cannot be.
+    number: H, 0 for infinitely many; it matters only for norms of single heads. queries_per_key: how many heads of
+    queries share one head of keys and values (grouped heads). width_ratio: H K over d_model. rotary_base: the base of
+    rotary positions, 0 for none. rotary_share: the share of a head that they turn. logit_scale: a factor of the logits
+    q k^T / sqrt(K). logit_softcap: c of c tanh(logit / c), 0 for none. has_wide_norm: whether a norm of queries, keys
+    or values is over all heads at once. ValueError for what cannot be.
 
     >>> from theory.kernel.setting import Heads
     >>> Heads(queries_per_key=4, rotary_base=10_000.0).logit_softcap
@@ -120,11 +122,11 @@ DRAWN_SIZE = 64
 class Transformer:
     """A Transformer as plain numbers, of infinite width.
 
-    encoder: of a decoder-only model too, with is_causal. ffn_ratio: hidden width over d_model. activation: of
-    ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: None for infinite, where logits are Gaussian. norm_scale: s
-    of dyt and derf. has_final: whether a norm stands behind the last sublayer of each side; None: as the placement
-    says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the stream x that branches F read; a
-    side then ends in x + norm(y). ValueError, in one line, for what cannot be.
+    encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_ratio: hidden width over
+    d_model. activation: a name of ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: K; None is infinite, where
+    logits are Gaussian. norm_scale: s of dyt and derf. has_final: whether a norm stands behind the last sublayer of
+    each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
+    stream x that branches F read; a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
     >>> from theory.kernel.predict import Sublayer, Transformer
     >>> from theory.stack import SublayerKind
@@ -160,7 +162,7 @@ class Transformer:
             raise ValueError("two streams end in the norm of the second, a real one, and in no other")
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
-        if any(one.kind is SublayerKind.CROSS for one in self.encoder):
+        if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
         for sublayer in (*self.encoder, *self.decoder):
             if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):
@@ -175,7 +177,7 @@ class Transformer:
         return "final" in PLACES[self.placement] if self.has_final is None else self.has_final
 
     def places(self, sublayer: Sublayer) -> frozenset[str]:
-        """Where norms stand in a sublayer, of ``NORM_PLACES``."""
+        """The places of ``NORM_PLACES`` at which a sublayer has a norm."""
         if sublayer.norms is not None:
             return sublayer.norms
         places = PLACES[self.placement] - {"final"}
@@ -191,11 +193,11 @@ class Transformer:
 class Inputs:
     """What the network is given, and what of it is read.
 
-    num_tokens: of a sequence, on either side. batch_size: sequences; the objective is their mean. correlation: of two
-    input tokens of a sequence. readout: the last token, or all ("sum"), each with a head of its own. loss: one logit or
-    a cross-entropy ("ce") over num_classes with random labels. embedding_std, embedding_multiplier: an entry of x_0 is
-    N(0, std^2) times the multiplier. head_gain: an entry of the head is N(0, gain^2/d). ValueError, in one line, for
-    what does not fit.
+    num_tokens: the tokens of a sequence, on either side. batch_size: the number of sequences; the objective is the mean
+    over them. correlation: that of two input tokens of a sequence. readout: which tokens are read, the last or all
+    ("sum"), each with a head of its own. loss: one logit or a cross-entropy ("ce") over num_classes with random labels.
+    embedding_std, embedding_multiplier: an entry of x_0 is N(0, std^2) times the multiplier. head_gain: an entry of the
+    head is N(0, gain^2/d). ValueError, in one line, for what does not fit.
 
     >>> from theory.kernel.predict import Inputs
     >>> Inputs(num_tokens=3, batch_size=2, readout="last").read.tolist()

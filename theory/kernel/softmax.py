@@ -32,7 +32,7 @@ from theory.kernel.points import normals
 from theory.kernel.setting import DRAWN_SIZE, Heads
 
 _CHUNK = 2**22
-"""Numbers that one step of the backward average holds."""
+"""How many numbers one step of the backward average holds."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Roots:
 
 @dataclass(frozen=True)
 class Backward:
-    """Gram matrices of the gradients at q, k and v, each summed over its units.
+    """The Gram matrices of the gradients at q, k and v, each summed over its units.
 
     unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. units: with roots, by matrix,
     F (points, tokens, .) of each head: at a unit of q, k and v the gradient, and before ``out`` the input, is F z.
@@ -223,7 +223,7 @@ class Attention:
         return keys if size <= m else np.swapaxes(np.linalg.qr(keys.mT, mode="r"), -1, -2)
 
     def _query_grams(self, chunk: slice) -> Array:
-        """(points or 1, n, n)"""
+        """The Gram matrices of the queries as they meet the keys, (points or 1, n, n)."""
         if self.query is None:
             return (self.query_factor @ self.query_factor.T)[None]
         return self.query[chunk] @ self.query[chunk].mT
@@ -251,7 +251,7 @@ class Attention:
         return to_q, to_k, to_q, to_k
 
     def _steering_of_drawn(self, chunk: slice, moved: Array, gradient: Array) -> tuple[Array, Array, Array, Array]:
-        """The same where each vector is turned, or divided by a length of its own: unit by unit."""
+        """``_steering``, unit by unit, where each vector is turned or is divided by a length of its own."""
         assert self.query is not None and self.keys is not None
         number, n, m = moved.shape[:3]
         query, keys = self.query[chunk], self.keys[chunk]
@@ -305,7 +305,7 @@ class Attention:
         return roots, units
 
     def _at_units(self, steps: Array) -> tuple[Array, Array]:
-        """What steps of the logits (points, n, m) ask of q and k: (points, n, .) and (points, m, .)."""
+        """What a step of the logits, (points, n, m), is at q, (points, n, .), and at k, (points, m, .)."""
         if self.query is None or self.keys is None:
             return steps @ self._key_factors(slice(None)), steps.mT @ self.query_factor
         if not (self.has_rotary or self.query_norm or self.key_norm):
@@ -321,7 +321,7 @@ class Attention:
         return at_q, at_k
 
     def _shared(self, rows: Array) -> Array:
-        """(points, m, r) of single heads to (groups of points, m, g r) of the heads that share keys and values."""
+        """Join (points, m, r) of single heads to (groups of points, m, g r) of the heads that share keys and values."""
         together = min(self.heads.queries_per_key, len(rows))
         number = len(rows) // together
         several = rows[: number * together].reshape(number, together, *rows.shape[1:])
@@ -337,19 +337,21 @@ class DrawnNorm:
         self.unit = vectors / self.length
 
     def back(self, gradients: Array, chunk: slice) -> Array:
-        """(points, tokens, r, K): less what points along the vector, over its length."""
+        """Carry gradients (points, tokens, r, K) back: the part along the vector goes, the rest is divided by its
+        length.
+        """
         unit, length = self.unit[chunk][:, :, None], self.length[chunk][:, :, None]
         return (gradients - (gradients * unit).sum(-1, keepdims=True) * unit) / length
 
 
 def _gram_of(vectors: Array) -> Array:
-    """(points, tokens, r, K) to (tokens, tokens), summed over all else."""
+    """The Gram matrix (tokens, tokens) of vectors (points, tokens, r, K), summed over all other dimensions."""
     rows = vectors.transpose(1, 0, 2, 3).reshape(vectors.shape[1], -1)
     return rows @ rows.T
 
 
 def _less_mean(vectors: Array, groups: Array) -> Array:
-    """(points, m, K) less the mean of each group of tokens."""
+    """Vectors (points, m, K) less the mean of each group of tokens."""
     same = (groups[:, None] == groups).astype(float)
     return vectors - (same / same.sum(1)) @ vectors
 

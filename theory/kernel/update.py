@@ -38,7 +38,7 @@ class Part:
     length: float | None = None
 
     def value(self, step: Step) -> float:
-        """The update under an optimizer whose step is that."""
+        """The update under an optimizer with this step."""
         if step.is_factored and self.factored is not None:
             return self.lr_multiplier * self.weight * self.factored
         if self.role in MATRICES:
@@ -47,7 +47,7 @@ class Part:
         return self._value(step.others) / (float(MATCHED) if step.is_matched else 1.0)
 
     def _value(self, functional: Functional) -> float:
-        """Under one optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
+        """The update under an optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
             return self.lr_multiplier * self.square
         if functional is Functional.FROBENIUS_PRODUCT:
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Step:
-    """What functional of its gradient a matrix of a branch counts by, and everything else.
+    """An optimizer's step: the functionals of the gradient by which matrices of branches, and all others, count.
 
     is_matched: two optimizers share the learning rate. A matrix's step is then sqrt(max(rows, columns)) times as long,
     over sqrt(d), and the unit is MATCHED sqrt(d) times the matrices' own. is_factored: a matrix's second moment is one

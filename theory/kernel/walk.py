@@ -1,7 +1,7 @@
 """The tokens' Gram matrix through a Transformer, the gradients' back, and each parameter's part on the way.
 
-A gradient's is over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n), and at a matrix's output over its units;
-the n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
+The Gram matrix of a gradient is summed over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n); at the output of a
+matrix, over its units. The n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Beside:
-    """The second stream y, on the way forward: gram, its Gram matrix; cross, x_i . y_j / width, (n, n)."""
+    """The second stream y on the way forward. gram: its Gram matrix. cross: x_i . y_j / width, (n, n)."""
 
     gram: Gram
     cross: Array
@@ -67,7 +67,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class GradientBeside:
-    """On the way back: gram, of the gradient at y, which is the same at every sublayer; cross, (dF/dx_i) . (dF/dy_j).
+    """The second stream on the way back. gram: of the gradient at y, the same at every sublayer. cross: (dF/dx_i) .
+    (dF/dy_j).
 
     A sublayer's branch is added to both streams, so what reaches it is the sum of both gradients.
     """
@@ -82,7 +83,7 @@ class GradientBeside:
 
 @dataclass(frozen=True)
 class Asked:
-    """What all sublayers of a walk share. num_points: of an attention's average, and of an FFN's."""
+    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN."""
 
     network: Transformer
     has_roots: bool
@@ -120,8 +121,8 @@ class Asked:
     def bias(self, gradient: Array, root: float | None = None, *, role: str = "bias", width: float = 1.0) -> Part:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d."""
         total = max(float(gradient.sum()), 0.0)
-        found = width * math.sqrt(total) if root is None and self.has_roots else root
-        return Part(role=role, square=width * total, root=found, size=math.sqrt(width))
+        of_entries = width * math.sqrt(total) if root is None and self.has_roots else root
+        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width))
 
     def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
@@ -142,12 +143,12 @@ class Asked:
 
     @property
     def _function(self) -> Dual | None:
-        """Of dyt and derf; None for a real norm."""
+        """The function dyt or derf in a norm's place; None for a real norm."""
         name = {"dyt": "tanh", "derf": "erf"}.get(self.network.norm_kind)
         return None if name is None else dual(name)
 
     def normed(self, x: Gram) -> Gram:
-        """Behind a norm, or the function in its place."""
+        """The Gram matrix behind a norm, or behind the function in its place."""
         function = self._function
         return x.normalised() if function is None else function.second(x.times(self.network.norm_scale**2))
 
@@ -205,7 +206,9 @@ class FeedForward:
         size = math.sqrt(ratio)
         several = [(role, at[role], self.u.full, gains[role]) for role in at]
         several.append(("fc2", ratio * gradient, self.hidden.full, gains["fc2"]))
-        parts += [asked.matrix(*one, roots.get(one[0]), size=size, units=units.get(one[0])) for one in several]
+        parts += [
+            asked.matrix(*matrix, roots.get(matrix[0]), size=size, units=units.get(matrix[0])) for matrix in several
+        ]
         parts += [replace(asked.bias(at[role], roots.get(f"{role} bias")), size=size) for role in at]
         parts.append(asked.bias(gradient))
         if self.has_inner:
@@ -272,11 +275,13 @@ class Attending:
 
     @property
     def _positions(self) -> tuple[Array, Array] | None:
-        """Of tokens that attend to their own sequence."""
+        """The places of tokens that attend to their own sequence; None where they attend to a memory."""
         return (self.sides.positions, self.sides.positions) if self.memory is None else None
 
     def _attention(self) -> Attention:
-        """The attention at its points. The way back draws it anew: samples of all sublayers would fill the memory."""
+        """The attention at its points. It is drawn anew on the way back, as the samples of all sublayers would fill the
+        memory.
+        """
         return Attention(
             self.u,
             self.sources,
@@ -333,7 +338,7 @@ class Attending:
         return (to_u + to_sources, None) if self.memory is None else (to_u, to_sources)
 
     def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
-        """Gains and biases of the norms of q, k and v.
+        """The parts of the gains and biases of the norms of q, k and v.
 
         A head's are as long as the head, K, and all heads share them: their 1-norm goes as sqrt(K d), not as d.
         """
@@ -350,8 +355,11 @@ class Attending:
 
 @dataclass(frozen=True)
 class _Sides:
-    """allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of those. positions: (n,), the
-    place of each token in its own."""
+    """Which tokens attend to which.
+
+    allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of the
+    others. positions: (n,), the place of each token in its sequence.
+    """
 
     allowed: Array
     groups: Array
@@ -425,7 +433,7 @@ class Passage:
         return to_x, to_source, parts, beside
 
     def _branch_weight(self, gradient: Array) -> Iterator[Part]:
-        """Of a b that is trained, given the gradient at the sum."""
+        """The part of a trained branch weight b, given the gradient at the sum."""
         weight = abs(self.sublayer.branch_weight)
         if self.sublayer.has_layer_scale:
             part = self.asked.gain(gradient, self.branch)
@@ -441,8 +449,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Counted:
-    """A part in units of e^exponent, and how often it counts: in what is linear in the gradient's Gram matrix, and in
-    what goes as its root."""
+    """A part in units of e^exponent, and how often it counts.
+
+    linear: in what is linear in the gradient's Gram matrix. root: in what goes as the root of that matrix.
+    """
 
     part: Part
     exponent: float
@@ -481,7 +491,9 @@ class Walk:
         self.gradients: list[list[Gradient]] = []
 
     def run(self, advance: Callable[[float], None]) -> None:
-        """advance: told 1 for each sublayer, forward and backward. ArithmeticError where the stream overflows."""
+        """Go forward and back once. advance: told 1 for each sublayer on either way. ArithmeticError where the stream
+        overflows.
+        """
         passages: list[list[Passage]] = []
         last: Gram | None = None
         for side, sublayers in enumerate(self.network.sides):
@@ -498,8 +510,8 @@ class Walk:
         drawn = reading.carried if has_others and not is_one else []
         share = 1 / (1 + len(drawn))
         self._all_back(passages, reading.gradient, lambda: advance(share), linear=1.0, root=float(is_one))
-        for one in drawn:
-            self._all_back(passages, one, lambda: advance(share), linear=0.0, root=1 / len(drawn))
+        for gradient in drawn:
+            self._all_back(passages, gradient, lambda: advance(share), linear=0.0, root=1 / len(drawn))
         self.gradients = self.gradients[: len(passages)][::-1]
 
     def _all_back(
@@ -511,19 +523,19 @@ class Walk:
         linear: float,
         root: float,
     ) -> None:
-        """Through both sides. linear, root: what its parts count, see ``Counted``."""
+        """Carry a gradient back through both sides. linear, root: how often its parts count, see ``Counted``."""
         gradient: Gradient | None = Gradient(at_end).settled()
         first = len(self.parts)
         for side in reversed(range(len(passages))):
             assert gradient is not None
             gradient = self._backward(side, passages[side], gradient, advance)
-        self.parts[first:] = [replace(one, linear=linear, root=root) for one in self.parts[first:]]
+        self.parts[first:] = [replace(counted, linear=linear, root=root) for counted in self.parts[first:]]
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
-        found: list[Passage] = []
+        passages: list[Passage] = []
         stream = [self.inputs.gram]
         beside = Beside(stream[0], stream[0].full) if self.network.has_second_stream else None
         for place, sublayer in enumerate(sublayers):
@@ -531,16 +543,16 @@ class Walk:
             sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
-                found.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
-                stream.append(found[-1].next)
-                beside = None if beside is None else found[-1].carry(beside)
+                passages.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
+                stream.append(passages[-1].next)
+                beside = None if beside is None else passages[-1].carry(beside)
                 is_finite = np.isfinite(stream[-1].full).all()
             if not is_finite:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)
         self.besides += [] if beside is None else [beside]
-        return found
+        return passages
 
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
@@ -577,18 +589,18 @@ class Walk:
 
     def totals(self) -> Totals:
         """The update by step and role."""
-        found: Totals = {}
+        totals: Totals = {}
         for step in self.steps:
             is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
             degree = 1.0 if is_linear else 0.5
-            counted = [(one, weight) for one in self.parts if (weight := one.linear if is_linear else one.root)]
-            top = degree * max(one.exponent for one, _ in counted)
+            counted = [(entry, weight) for entry in self.parts if (weight := entry.linear if is_linear else entry.root)]
+            top = degree * max(entry.exponent for entry, _ in counted)
             values: dict[str, float] = {}
-            for one, weight in counted:
-                value = weight * one.part.value(step) * math.exp(degree * one.exponent - top)
-                values[one.part.role] = values.get(one.part.role, 0.0) + value
-            found[step] = Sums(values, top)
-        return found
+            for entry, weight in counted:
+                value = weight * entry.part.value(step) * math.exp(degree * entry.exponent - top)
+                values[entry.part.role] = values.get(entry.part.role, 0.0) + value
+            totals[step] = Sums(values, top)
+        return totals
 
 
 def _sum_of_streams(x: Gram, beside: Beside) -> Gram:

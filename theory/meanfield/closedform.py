@@ -46,11 +46,11 @@ class ClosedForm:
 def symbolic_moments(act: Activation, scale: Expr) -> BranchMoments:
     """The moments at a symbolic scale: closed where the activation is homogeneous, else ``GaussianMoment``."""
 
-    def one(kind: Kind) -> Expr:
+    def moment(kind: Kind) -> Expr:
         form = exact(act, kind, scale) if act.is_homogeneous else None
         return GaussianMoment.of(act.name, kind, scale) if form is None else form
 
-    return BranchMoments(*(one(kind) for kind in MOMENT_KINDS))
+    return BranchMoments(*(moment(kind) for kind in MOMENT_KINDS))
 
 
 def _tidy(expr: Expr) -> Expr:
@@ -96,10 +96,10 @@ def closed_form(setting: Setting) -> ClosedForm | None:
     residual_weight = S.One if stack.residual_weight is None else stack.residual_weight
     t = _symbolic_transfer(setting, placement, residual_weight)
     units = role_values(setting.functional, t, stack.gain_in, stack.gain_out, sqrt, 2 / pi)
-    found = _layer_sum(setting, placement, residual_weight, t)
-    if found is None:
+    summed = _layer_sum(setting, placement, residual_weight, t)
+    if summed is None:
         return None
-    total, why = found
+    total, why = summed
     roles = {role: unit * total * setting.lr_multiplier for role, unit in units.items()}
     return ClosedForm(roles=roles, why="Admin is Pre-LN at one input: " + why if admin else why)
 

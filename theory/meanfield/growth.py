@@ -57,12 +57,12 @@ def update_order(setting: Setting) -> Order:
 
 def _from_closed_form(setting: Setting, form: ClosedForm) -> Order:
     try:
-        found = leading_order(form.update, L)
+        order = leading_order(form.update, L)
     except BeyondScaleError:
-        found = _unbounded_kappa(setting)
-        if found is None:
+        order = _unbounded_kappa(setting)
+        if order is None:
             raise
-    return _because(found, form.why)
+    return _because(order, form.why)
 
 
 def _because(order: Order, why: str) -> Order:
@@ -208,9 +208,9 @@ def _geometric(ratio: Expr, count: Expr) -> Expr:
 def _two_streams(setting: Setting) -> Order:
     """ResiDual: the post-norm stack x whose branches are also added to y, read as x_L + norm(y_L).
 
-    The gradient at y is 1/q_y = 1/(beta L) in square at every layer, its product with that at x dies as the post-norms
-    are passed. So where the post-norm stack passes gradients on as they are (rho = 1) each layer adds 1/L to them:
-    D_l = 1 + (1 - l/L). Where it makes them grow, 1/L is nothing.
+    The squared gradient at y is 1/q_y = 1/(beta L) at every layer; its product with the gradient at x vanishes as the
+    post-norms are passed. So if the post-norm stack passes gradients on as they are (rho = 1), each layer adds 1/L to
+    them: D_l = 1 + (1 - l/L). If it makes them grow, 1/L is negligible.
     """
     stack, p = setting.scheme.stack, degree(setting.functional)
     alone = dataclasses.replace(setting.scheme, stack=dataclasses.replace(stack, has_second_stream=False))

@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable, Sequence
 
 START = 1024
-"""Blocks that the caller must have summed one by one."""
+"""How many blocks the caller must have summed one by one."""
+ROUNDS = 60
 _NODES = 14
 
 
@@ -102,29 +103,29 @@ Block = Callable[[float, float], tuple[float, float, dict[str, float]]]
 
 
 def carry(
-    block: Block, start: int, stop: int, stream: float, totals: dict[str, float], sweeps: int = 60
+    block: Block, start: int, stop: int, stream: float, totals: dict[str, float]
 ) -> tuple[float, dict[str, float], float]:
     """Continue U_k = U_{k-1} e^{g_k} + unit_k from block ``start`` to ``stop``.
 
     Returns the stream after ``stop``, the totals divided by e^{G}, and G, the log of the whole gradient ratio.
     The stream solves q_k = q_start + sum growth(j, q_{j-1}); it is found by iteration, which converges because a
-    block changes it by little. ArithmeticError if it has not settled after ``sweeps`` rounds.
+    block changes it by little. ArithmeticError if it has not settled after ``ROUNDS`` rounds.
     """
     grid = Grid(start, stop)
     before = [stream] * len(grid.nodes)
-    for _ in range(sweeps):
-        found = [block(k, q) for k, q in zip(grid.nodes, before, strict=True)]
-        after = [stream + grown for grown in grid.running_sum([growth for growth, _, _ in found])]
-        new = [q - growth for q, (growth, _, _) in zip(after, found, strict=True)]
+    for _ in range(ROUNDS):
+        blocks = [block(k, q) for k, q in zip(grid.nodes, before, strict=True)]
+        after = [stream + grown for grown in grid.running_sum([growth for growth, _, _ in blocks])]
+        new = [q - growth for q, (growth, _, _) in zip(after, blocks, strict=True)]
         settled = all(abs(x - y) <= 1e-14 * abs(x) for x, y in zip(new, before, strict=True))
         before = new
         if settled:
             break
     else:
         raise ArithmeticError("the stream did not settle: the coefficients move too fast for a smooth sum")
-    logs = grid.running_sum([g for _, g, _ in found])
+    logs = grid.running_sum([g for _, g, _ in blocks])
     out = {}
     for role, total in totals.items():
-        weighted = [units[role] * math.exp(-g) for (_, _, units), g in zip(found, logs, strict=True)]
+        weighted = [units[role] * math.exp(-g) for (_, _, units), g in zip(blocks, logs, strict=True)]
         out[role] = total + grid.running_sum(weighted)[-1]
     return after[-1], out, logs[-1]

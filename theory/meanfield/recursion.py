@@ -34,7 +34,7 @@ def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKi
 
 
 def _unread(_: float) -> float:
-    """A stand-in for a moment that nothing reads."""
+    """The value of a moment that nothing reads."""
     return math.nan
 
 
@@ -186,7 +186,7 @@ def by_recursion(
 
 
 def _norm(asked: NormFunction | None) -> Callable[[float], tuple[float, float]]:
-    """What stands in a norm's place, as ``real_norm`` has it."""
+    """What a norm, or the function in its place, makes of an input; the values are those of ``real_norm``."""
     if asked is None:
         return real_norm
     second, slope = (evaluator(asked.function, kind) for kind in (Kind.SECOND, Kind.SLOPE_SECOND))

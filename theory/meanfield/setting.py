@@ -88,10 +88,10 @@ class Setting:
 
     @property
     def functional(self) -> Functional:
-        found = self.optimizer.functional
-        if found is None:
+        functional = self.optimizer.functional
+        if functional is None:
             raise ValueError(f"the mean field knows no update functional for optimizer {self.optimizer.name!r}")
-        return found
+        return functional
 
     @property
     def lr_multiplier(self) -> Expr:

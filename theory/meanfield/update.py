@@ -27,7 +27,7 @@ from theory.symbols import L
 
 MOST_SUBLAYERS = 10**12
 MOST_DECADES = 15
-"""Weights and gains within 10^-15 to 10^15."""
+"""Weights and gains lie between 10^-15 and 10^15."""
 _DIGITS = 17
 
 
@@ -103,9 +103,9 @@ def predict_setting(
 def _by_recursion(setting: Setting, num_sublayers: int, **gains: Sequence[float] | None) -> Prediction:
     """``by_recursion``; ValueError where gains are so large or small that the moments themselves are no floats."""
     try:
-        found = by_recursion(setting, num_sublayers, **gains)
-        if found.log10_update < math.inf and not math.isnan(found.update):
-            return found
+        walked = by_recursion(setting, num_sublayers, **gains)
+        if walked.log10_update < math.inf and not math.isnan(walked.update):
+            return walked
     except (OverflowError, ZeroDivisionError):
         pass
     raise ValueError("with these gains the second moments leave the range of floating-point numbers")

@@ -17,7 +17,7 @@ from theory.symbols import L
 
 
 def rule_scheme(rule: Rule, side: SideRule) -> Scheme:
-    """The FFN-only stack that a rule for one plain stack builds; gain 1 where no gain can do it.
+    """The FFN-only stack that a rule for one plain stack builds. Its gain is 1 where no gain keeps the update flat.
 
     ValueError for a side with cross-attention, or that is read by one: that is no single stack.
 
@@ -51,11 +51,11 @@ def len_of_layer(side: SideRule) -> int:
 
 
 def rule_order(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: str = "layernorm") -> Order:
-    """Leading order of the true update under the rule, in its own count of layers.
+    """The leading order of the true update under the rule, in the rule's count of layers.
 
-    The magnitude argument held against the mean field: a rule is good where this is a constant (``is_flat``). Source of
-    the stack: ``rule_scheme``; of the order: ``growth.update_order``. BeyondScaleError where it is open, ValueError for
-    an encoder-decoder.
+    This holds the magnitude argument against the mean field: a rule is good where the order is a constant
+    (``is_flat``). The stack is that of ``rule_scheme``, the order that of ``growth.update_order``. BeyondScaleError
+    where the order is open, ValueError for an encoder-decoder.
 
     >>> from theory.rules.check import is_flat, rule_order
     >>> from theory.rules.solve import solve_rule
@@ -71,10 +71,11 @@ def rule_order(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: 
 
 
 def flat_gain(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: str = "layernorm") -> Expr | None:
-    """The gain that does keep the mean field's update flat where the rule's own does not, in the rule's count.
+    """The gain that keeps the mean field's update flat where the rule's own gain does not, in the rule's count of
+    layers.
 
-    For a homogeneous activation the update falls with the gain g as g^-2r where it grows with L as L^r at gain 1 under
-    a squared gradient: so g = L^(r/2) is tried, and returned only if its own order, derived anew, is flat. None where
+    Let the update grow as L^r at gain 1. Behind a homogeneous activation and under a squared gradient it falls with the
+    gain g as g^-2r, so g = L^(r/2) is tried; it is returned only if its own order, derived anew, is flat. None where
     the rule is flat already, where it sets no gain, or where this does not help.
 
     >>> from theory.rules.check import flat_gain

@@ -1,9 +1,9 @@
 """The gain that holds the update where the stream grows (Sub-LN, and Pre-LN at unscaled gains).
 
 The stream's second moment at sublayer l is l times a branch's (input dropped), and the gradient that arrives there is
-the inverse root of it (``growing``: the chain telescopes). A matrix changes the loss by |g|^(p+1) |theta|^t, sublayer l
-so by a power of the gain times l^(-(p+1)/2); the sum over l is carried to leading order and its constant dropped, as
-the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
+the inverse root of it, as the chain telescopes (``theory.bounds.growing``). A matrix changes the loss by
+|g|^(p+1) |theta|^t, so sublayer l changes it by a power of the gain times l^(-(p+1)/2). The sum over l is carried to
+leading order, and its constant is dropped, as the source drops the 2 of 2 log L / gamma^2. Source: S2-03, S2-19, S2-21.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from sympy import Expr, Integer, Rational, S, harmonic, zeta
 
 from theory.asymptotics.orders import leading_order
-from theory.rules.growing_bound import ratio_sum
+from theory.bounds.growing import ratio_sum
 from theory.rules.magnitude import Branch, Degrees, NoMemberError, exponents, lr_multiplier, solve_monomials, tidy
 from theory.rules.selection import Member
 from theory.stack import Side, SublayerKind
@@ -28,16 +28,16 @@ _NOTES = {
 }
 
 
-def power_sum(exponent: Expr, length: Expr = L) -> Expr:
-    """sum_{l=1}^L l^-exponent."""
-    return harmonic(length) if exponent == 1 else zeta(exponent) - zeta(exponent, length + 1)
+def power_sum(exponent: Expr) -> Expr:
+    """The sum of l^-exponent over l = 1..L."""
+    return harmonic(L) if exponent == 1 else zeta(exponent) - zeta(exponent, L + 1)
 
 
 @cache
 def _leading(expr: Expr, *, keeps_constant: bool) -> Expr:
     """Leading order of an expression in L."""
-    found = leading_order(expr, L)
-    return (found if keeps_constant else replace(found, coefficient=S.One)).expression(L)
+    order = leading_order(expr, L)
+    return (order if keeps_constant else replace(order, coefficient=S.One)).expression(L)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,10 @@ class GrowingUpdate:
     def gradient(self) -> Expr:
         """Magnitude of the gradient of any matrix of sublayer l."""
         arriving = self.stream_second ** Rational(-1, 2)
-        found = {tidy(self._at_one_gain(g) * arriving) for g in self.branch.gradients}
-        if len(found) != 1:
+        magnitudes = {tidy(self._at_one_gain(g) * arriving) for g in self.branch.gradients}
+        if len(magnitudes) != 1:
             raise ArithmeticError("at one gain all matrices of a branch should have gradients of one magnitude")
-        return found.pop()
+        return magnitudes.pop()
 
     @cached_property
     def term(self) -> Expr:
@@ -92,7 +92,7 @@ class GrowingUpdate:
         return tidy(self.term * l**self.exponent)
 
     def growth(self, length: Expr) -> Expr:
-        """Leading order of sum_l l^-s over that many sublayers, constant dropped."""
+        """The leading order of the sum of l^-s over l = 1..length, without its constant."""
         return _leading(power_sum(self.exponent), keeps_constant=False).subs(L, length)
 
     @property
@@ -122,13 +122,6 @@ class GrowingUpdate:
         """The sum to leading order; this side's own gradients pass the coupling."""
         passing = self.coupling ** ((self.optimizer.gradient_degree + 1) / 2)
         return self.gain_power * self.growth(self.side.num_sublayers) * passing
-
-    @cached_property
-    def by_probe(self) -> Expr:
-        """The exact sum at equal gains, every matrix counted, the coupling as a closed form."""
-        passing = self.coupling_exact ** ((self.optimizer.gradient_degree + 1) / 2)
-        whole = power_sum(self.exponent, self.side.num_sublayers)
-        return self.branch.num_matrices * self.gain_power * whole * passing
 
     @cached_property
     def relative(self) -> Expr:

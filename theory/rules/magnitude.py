@@ -95,10 +95,10 @@ class Branch:
         d magnitude / d lambda_i; behind an inner norm the branch has degree 0 in the earlier matrices, the probe sees
         nothing, and the gradient, of degree -1, has magnitude / lambda_i (orthogonal to the matrix).
         """
-        found = [diff(self.magnitude, probe) for probe in self.probes]
+        gradients = [diff(self.magnitude, probe) for probe in self.probes]
         if self.inner_norm:
-            found[:-1] = [self.magnitude / probe for probe in self.probes[:-1]]
-        return tuple(expr.xreplace(self._start) for expr in found)
+            gradients[:-1] = [self.magnitude / probe for probe in self.probes[:-1]]
+        return tuple(expr.xreplace(self._start) for expr in gradients)
 
     @cached_property
     def _start(self) -> dict[Symbol, Expr]:
@@ -150,22 +150,17 @@ class StackUpdate:
             outside * lr_multiplier * (self._incoming * g) ** (p + 1) * size**t
             for g, size in zip(self.branch.gradients, self.branch.sizes, strict=True)
         )
-        found = tuple(term for term in terms if term != 0)
-        if not found:
+        changes = tuple(term for term in terms if term != 0)
+        if not changes:
             raise NoMemberError(
                 f"the last matrix starts at 0, and {self.optimizer.name} moves it in proportion to that"
             )
-        return found
-
-    @cached_property
-    def by_probe(self) -> Expr:
-        """The sum over all sublayers and matrices, each matrix with its own probe, every matrix counted."""
-        return self.side.num_sublayers * sum(self.by_matrix, S.Zero)
+        return changes
 
     @cached_property
     def total(self) -> Expr:
         """The sum at one gain, counted as ``counts_matrices`` says."""
-        whole = self.branch.uniform(self.by_probe)
+        whole = self.branch.uniform(self.side.num_sublayers * sum(self.by_matrix, S.Zero))
         return whole if self.counts_matrices else whole / len(self.by_matrix)
 
     @cached_property
@@ -221,10 +216,10 @@ def exponents(expr: Expr, unknowns: Sequence[Symbol] = UNKNOWNS) -> tuple[Expr, 
     """(coefficient, powers) of a monomial in the unknowns; ArithmeticError if it is none."""
     coefficient, rest = tidy(expr).as_independent(*unknowns, as_Add=False)
     powers = rest.as_powers_dict()
-    found = tuple(powers.pop(unknown, S.Zero) for unknown in unknowns)
-    if any(base != 1 for base in powers) or any(not power.is_Rational for power in found):
+    degrees = tuple(powers.pop(unknown, S.Zero) for unknown in unknowns)
+    if any(base != 1 for base in powers) or any(not power.is_Rational for power in degrees):
         raise ArithmeticError(f"{expr} is not a monomial in {', '.join(map(str, unknowns))}")
-    return coefficient, found
+    return coefficient, degrees
 
 
 def solve_monomials(equations: Sequence[Expr], unknowns: Sequence[Symbol] = UNKNOWNS) -> dict[Symbol, Expr]:

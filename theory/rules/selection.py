@@ -26,7 +26,9 @@ class Selection:
     says: str
     conditions: Callable[[StackUpdate], tuple[Expr, Expr, Expr]]
     counts_matrices: bool = False
-    """Whether every matrix counts in the sum; else a sublayer counts once, its number of matrices being a constant."""
+    """Whether every matrix counts in the sum. Otherwise a sublayer counts once, as its number of matrices is a
+    constant.
+    """
     is_rule: bool = True
     """Whether it chooses between alpha and lambda (else it leaves both at 1: a way people train)."""
 
@@ -74,7 +76,7 @@ _ALL: Final = (
         is_rule=False,
     ),
 )
-SELECTIONS: Final[Mapping[str, Selection]] = MappingProxyType({found.name: found for found in _ALL})
+SELECTIONS: Final[Mapping[str, Selection]] = MappingProxyType({selection.name: selection for selection in _ALL})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +113,18 @@ class Member:
         return tidy(expr.xreplace(self.values))
 
 
-def member_at(name: str, update: StackUpdate, values: Mapping[Expr, Expr], note: str = "") -> Member:
-    """The member with those values of alpha, lambda, b, rho, and what follows from them."""
+def select(name: str, update: StackUpdate) -> Member:
+    """The member of the family ``update.total == 1`` that a selection picks; NoMemberError where there is none."""
+    chosen = SELECTIONS[name]
+    try:
+        values = solve_monomials((update.total, *chosen.conditions(update)))
+    except NoMemberError:
+        raise NoMemberError(f"under {update.optimizer.name}, {name!r} ({chosen.says}) picks no single member") from None
 
     def at(expr: Expr) -> Expr:
-        return tidy(expr.xreplace(dict(values)))
+        return tidy(expr.xreplace(values))
 
-    return Member(
+    member = Member(
         name=name,
         residual_weight=values[residual_weight],
         branch_weight=values[branch_weight],
@@ -127,21 +134,11 @@ def member_at(name: str, update: StackUpdate, values: Mapping[Expr, Expr], note:
         relative_update=at(update.relative),
         branch_at_init=at(update.branch_at_init),
         accumulated_branch=at(update.side.num_sublayers * update.branch_at_init**2),
-        note=note or SELECTIONS[name].says,
+        note=chosen.says,
     )
-
-
-def select(name: str, update: StackUpdate) -> Member:
-    """The member of the family ``update.total == 1`` that a selection picks; NoMemberError where there is none."""
-    chosen = SELECTIONS[name]
-    try:
-        values = solve_monomials((update.total, *chosen.conditions(update)))
-    except NoMemberError:
-        raise NoMemberError(f"under {update.optimizer.name}, {name!r} ({chosen.says}) picks no single member") from None
-    found = member_at(name, update, values)
-    if found.update != 1:
-        raise ArithmeticError(f"{name} was put back into its own constraint and gave {found.update}, not 1")
-    return found
+    if member.update != 1:
+        raise ArithmeticError(f"{name} was put back into its own constraint and gave {member.update}, not 1")
+    return member
 
 
 def is_relative_free(update: StackUpdate) -> bool:

@@ -5,9 +5,9 @@ selection picks, the alternatives that people train with, and in ``why`` every s
 that takes the step. Optimizers enter by their two degrees alone, branches by their number of matrices, so either can be
 one's own.
 
-Two arguments, of the same rung. Small branches (post, pre, no norm): the stream stays O(1) and the probes of
-``magnitude`` see each matrix. Growing stream (sub, and pre at unscaled gains): what arrives at sublayer l falls with
-the stream's size (``growing_rules``), and the sum over l is what has to be held.
+There are two arguments, both of the magnitude rung. Small branches (post, pre, no norm): the stream stays O(1), and the
+probes of ``magnitude`` see each matrix. Growing stream (sub, and pre at unscaled gains): what arrives at sublayer l
+falls with the stream's size (``growing``), and the sum over l is what has to be held.
 Source: S1-22..S1-41, S2-03, S2-19, S2-21, DN-04..DN-07, LI-05.
 """
 
@@ -187,11 +187,11 @@ class _Problem:
 
     def members(self, name: str) -> _Small:
         """By side: the sum to be held at 1, and the member that the selection picks."""
-        found: _Small = {}
+        updates: _Small = {}
         for side in self.order:
             coupling = S.One
             if reader := self.reader_of(side):
-                branch = found[reader.name][1].branch_at_init
+                branch = updates[reader.name][1].branch_at_init
                 coupling = coupling_of(reader, branch, is_coherent=self.coupling != "mean-square")
             update = self.stack_update(side, coupling, SELECTIONS[name].counts_matrices)
             member = select(name, update)
@@ -200,11 +200,11 @@ class _Problem:
                     f"norm {self.norm!r} has residual weight 1, and {name!r} ({SELECTIONS[name].says}) under "
                     f"{self.optimizer.name} would need {compact(member.residual_weight)}"
                 )
-            found[side.name] = (update, member)
-        return found
+            updates[side.name] = (update, member)
+        return updates
 
     def small_branches(self, asked: str | None) -> Rule:
-        rules = [name for name, found in SELECTIONS.items() if found.is_rule]
+        rules = [name for name, selection in SELECTIONS.items() if selection.is_rule]
         if asked is not None and asked not in rules:
             raise ValueError(nearest(asked, rules, "selection"))
         plain = self.stack_update(self.order[0], S.One, False)
@@ -288,7 +288,7 @@ class _Problem:
     # ------------------------------------------------------------ growing streams: sub, and pre at unscaled gains
 
     def grown_members(self, name: str) -> _Grown:
-        """The same for a stream of unscaled branches."""
+        """``members`` for a stream of unscaled branches."""
         sums = [
             GrowingUpdate(side=side, branch=self.branch, optimizer=self.optimizer, reader=self.reader_of(side))
             for side in self.order
@@ -390,7 +390,7 @@ class _Problem:
             member=member,
             init_gain=gains,
             lr_multiplier=MappingProxyType(dict.fromkeys(self._gains(side, S.One), member.lr_multiplier)),
-            alternatives=tuple(found[side.name][1] for found in others if side.name in found),
+            alternatives=tuple(alternative[side.name][1] for alternative in others if side.name in alternative),
         )
 
     def _gains(self, side: Side, scaled: Expr) -> dict[str, Expr]:

@@ -53,11 +53,6 @@ class SideRule:
         return Eq(plainly(self.update_sum.total), 1, evaluate=False)
 
     @property
-    def family_by_matrix(self) -> Eq:
-        """The same family with every matrix counted, each with a probe lambda_i of its own (for small branches)."""
-        return Eq(plainly(self.update_sum.by_probe), 1, evaluate=False)
-
-    @property
     def coupling(self) -> Expr:
         """What stands between this side and the output: 1 for the side that ends in it."""
         return self.update_sum.coupling
@@ -137,10 +132,10 @@ class Rule:
 
 
 def _named(name: str, among: tuple[_Named, ...], where: str) -> _Named:
-    for found in among:
-        if found.name == name:
-            return found
-    raise ValueError(f"{where} has no {name!r}, only {', '.join(found.name for found in among)}")
+    for candidate in among:
+        if candidate.name == name:
+            return candidate
+    raise ValueError(f"{where} has no {name!r}, only {', '.join(candidate.name for candidate in among)}")
 
 
 @dataclass(frozen=True, kw_only=True)

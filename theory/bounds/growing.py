@@ -31,8 +31,8 @@ from sympy import (
     sympify,
 )
 
-from theory.rules.derivation import Bound, Step
-from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, transfer
+from theory.bounds.derivation import Bound, Step
+from theory.stack import BranchMoments, NormKind, Placement, Side, Stack, SublayerKind, Transfer, transfer
 from theory.symbols import L, d, eta, gain_in, gain_out, gains_in, gains_out, init_gain, k, l, scratch
 
 _n: Final = scratch("n", integer=True, positive=True)
@@ -42,7 +42,7 @@ _stream: Final = scratch("q", positive=True)
 def identity_transfer(placement: Placement, *, stream: Expr, alpha: Expr, v: Expr, w: Expr) -> Transfer:
     """One sublayer at the identity activation and branch weight 1. (On it, RMSNorm and LayerNorm agree.)"""
     preactivation = w**2 * (S.One if placement.pre else stream)
-    found = transfer(
+    sublayer = transfer(
         placement,
         NormKind.RMSNORM,
         BranchMoments(
@@ -61,7 +61,7 @@ def identity_transfer(placement: Placement, *, stream: Expr, alpha: Expr, v: Exp
         gain_out=v,
         sqrt=sqrt,
     )
-    return Transfer(*(sympify(value) for value in found))
+    return Transfer(*(sympify(value) for value in sublayer))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,23 +74,23 @@ class Profile:
     """||df/dW1||^2 and ||df/dW2||^2, per d and per unit of the gradient D that reaches the sublayer."""
 
     def weight(self, v: Expr, w: Expr) -> Expr:
-        """Both gradients together."""
+        """The sum of both squared gradients."""
         return sum(self.gradients(v, w), S.Zero)
 
 
 @cache
 def growing_profile(placement: Placement) -> Profile:
     """The sublayer of a placement without post-norm; ValueError where its gradient does not telescope."""
-    found = identity_transfer(placement, stream=_stream, alpha=S.One, v=gain_out, w=gain_in)
-    if placement.post or cancel(found.gradient_ratio * _stream - found.stream) != 0:
+    sublayer = identity_transfer(placement, stream=_stream, alpha=S.One, v=gain_out, w=gain_in)
+    if placement.post or cancel(sublayer.gradient_ratio * _stream - sublayer.stream) != 0:
         raise ValueError("the gradient through this placement is not the ratio of its second moments")
 
     def at(expr: Expr, v: Expr, w: Expr) -> Expr:
         return expr.subs({gain_out: v, gain_in: w}, simultaneous=True)
 
     return Profile(
-        increment=lambda v, w: at(found.increment, v, w),
-        gradients=lambda v, w: (at(found.fc1_square, v, w), at(found.fc2_square, v, w)),
+        increment=lambda v, w: at(sublayer.increment, v, w),
+        gradients=lambda v, w: (at(sublayer.fc1_square, v, w), at(sublayer.fc2_square, v, w)),
     )
 
 
@@ -210,8 +210,7 @@ def growing_bound(name: str, stack: Stack) -> Bound:
     """The bound of one stack, pre or sub."""
     profile = growing_profile(stack.placement)
     sums = Sums(profile=profile, v=gains_out, w=gains_in, length=L)
-    stages = uniform_stages(profile, L)
-    uniform = stages["range"]
+    uniform = uniform_stages(profile, L)["range"]
     return Bound(
         scheme=name,
         prefactor=eta * d,
@@ -219,20 +218,19 @@ def growing_bound(name: str, stack: Stack) -> Bound:
         factorised=sums.factorised,
         exact=Sum(sums.weight(l) / (1 + sums.total(l)), (l, 1, L)),
         uniform=uniform,
-        exact_uniform=stages["telescope"],
         at_scheme=uniform.subs(init_gain, stack.gain_in),
         steps=growing_steps(sums),
     )
 
 
-def cross_gradient_step(sums: Sums, layer: int, cross: tuple[int, ...]) -> Step:
-    """Decoder with cross-attention: the sources chain it like self-attention, though its branch reads no stream.
+def cross_gradient_step(sums: Sums, side: Side) -> Step:
+    """The step of a decoder in which the sources chain cross-attention like self-attention.
 
-    ``cross`` are the 1-based positions of cross-attention in a layer of ``layer`` sublayers.
+    The branch of a cross-attention reads the encoder's output, not the decoder's stream. side: whose ``sums`` they are.
     """
-    ratio = sums.s(k) / sums.total(k - 1)
-    is_cross = [Eq(Mod(k, layer), position % layer) for position in cross]
-    own = Piecewise(*((S.Zero, found) for found in is_cross), (ratio, True))
+    ratio, size = sums.s(k) / sums.total(k - 1), len(side.layer)
+    is_cross = [Eq(Mod(k, size), position % size) for position in side.positions(SublayerKind.CROSS)]
+    own = Piecewise(*((S.Zero, condition) for condition in is_cross), (ratio, True))
     whole = sums.total(sums.length)
     return Step(
         name="cross-attention as self-attention",

@@ -56,7 +56,6 @@ class Bound:
     steps: tuple[Step, ...]
     exact: Expr | None = None
     """What ``expression`` approximates: second moments at the identity activation, input counted, nothing dropped."""
-    exact_uniform: Expr | None = None
     displacement: Expr | None = None
     """The bound before an optimizer is chosen, in the ``displacements``."""
     coupling: Expr | None = None
@@ -70,10 +69,10 @@ class Bound:
 
     def step(self, name: str) -> Step:
         """The step of that name; KeyError with the names there are."""
-        for found in self.steps:
-            if found.name == name:
-                return found
-        raise KeyError(f"no step {name!r}; there are {', '.join(found.name for found in self.steps)}")
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(f"no step {name!r}; there are {', '.join(step.name for step in self.steps)}")
 
 
 def _checked(gains: Sequence[float], name: str) -> list[float]:
