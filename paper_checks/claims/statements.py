@@ -69,13 +69,7 @@ def _exact(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than).
-
-    >>> from paper_checks.claims.statements import Growth
-    >>> from theory.symbols import L
-    >>> Growth(scheme="post-ln", order=L, is_upper=True).text
-    'update of post-ln, relu, layernorm under sgd = O(L)'
-    """
+    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than)."""
 
     scheme: str
     order: Expr
