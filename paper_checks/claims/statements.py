@@ -82,10 +82,13 @@ class Growth:
         return replace(self, **changes)
 
     @property
+    def printed_order(self) -> str:
+        return f"{'O' if self.is_upper else 'Theta'}({self.order})"
+
+    @property
     def text(self) -> str:
-        sign = "O" if self.is_upper else "Theta"
         network = f"{self.scheme}, {self.activation}, {self.norm_kind}"
-        return f"update of {network} under {self.optimizer} = {sign}({self.order})"
+        return f"update of {network} under {self.optimizer} = {self.printed_order}"
 
 
 @dataclass(frozen=True)

@@ -174,11 +174,13 @@ class Case:
 
 def falling(optimizer: str, falls: bool, yes: int, no: int, unclear: int, **fields: Any) -> Case:
     statement = FallsWithDepth(row="su-sgd", optimizer=optimizer, falls=falls, **fields)
-    return Case(statement, statement.with_not(), partial(fall, optimizer=optimizer), (yes,), (no,), (unclear,))
+    mutant = replace(statement, falls=not falls)
+    return Case(statement, mutant, partial(fall, optimizer=optimizer), (yes,), (no,), (unclear,))
 
 
 def updating(statement: SmallerIsStabler | RanksFall, unclear: tuple[float, ...]) -> Case:
-    mutant = statement.with_larger() if isinstance(statement, SmallerIsStabler) else statement.with_sign_turned()
+    is_of_pairs = isinstance(statement, SmallerIsStabler)
+    mutant = statement.with_larger() if is_of_pairs else replace(statement, is_negative=False)
     return Case(statement, mutant, by_update, SMALL_IS_FAST, LARGE_IS_FAST, unclear)
 
 
