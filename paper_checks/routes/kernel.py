@@ -23,12 +23,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sympy import Expr, S, lambdify, log
+from sympy import Expr, lambdify, log
 
-from paper_checks.claims.claim import Check, Evidence, Part, Route
+from paper_checks.claims.claim import Check, Part, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import second_meanfield
-from paper_checks.routes.checks import outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import ends
 from paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
 from sims import stats
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
 
 FIRST, LAST = 4, 1000
 """N, from which and up to which a law counts."""
-_MOST_OF_TWO_SIDES = 250
-_REPLICATES = 4
-"""Sets of quasi-random points, whose spread is a law's error: ``theory.kernel.predict.REPLICATES``."""
-OPTIMIZERS = ("sgd", "adam", "lamb")
+DEEP = 250
+"""N, from which on a role is called flat or growing."""
+SHALLOW = (1, 2, 4)
+"""N of the networks that are derived anew."""
 UPDATE = "update"
 """In place of a role: the branch matrices together."""
+NETWORK, GROWING = "network", "roles that grow"
+BY_ROLE = f"power of L by role, N = {DEEP} to {LAST}"
+"""Keys of the numbers of evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,7 @@ def law(statement: Growth, arch: str = "encoder") -> Law:
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
     found = kernel_laws.law(statement.scheme, statement.optimizer, **options)
-    most = _MOST_OF_TWO_SIDES if arch == "encoder-decoder" else LAST
+    most = 250 if arch == "encoder-decoder" else LAST
     if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in found.updates]:
         raise LookupError(f"no law of {statement.scheme} is kept at N = {', '.join(map(str, missing))}")
     return found
@@ -83,10 +86,14 @@ class Curve(NamedTuple):
     errors: np.ndarray
 
     def deeper_half(self) -> Curve:
-        return Curve(*(one[len(one) // 2 :] for one in self))
+        return Curve(*(column[len(column) // 2 :] for column in self))
 
     def times(self, log_factor: Callable[[float], float]) -> Curve:
         return self._replace(logs=self.logs + [log_factor(length) for length in self.lengths.tolist()])
+
+    def unit(self) -> Curve:
+        """1 at the same lengths, without error."""
+        return self._replace(logs=np.zeros(len(self.logs)), errors=np.zeros(len(self.logs)))
 
 
 def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
@@ -118,8 +125,10 @@ def rise_exponent(found: Curve) -> Estimate:
 
 
 def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
-    """Errors at different depths are independent, each of 3 degrees of freedom: Welch and Satterthwaite's interval."""
-    parts = [Estimate(0.0, error, None, None, _REPLICATES) for error in errors.tolist()]
+    """Errors at different depths are independent, each the scatter of a few sets of quasi-random points."""
+    from theory.kernel.predict import REPLICATES
+
+    parts = [Estimate(0.0, error, None, None, REPLICATES) for error in errors.tolist()]
     low, high = ends(combined(weights.tolist(), parts, level))
     return Estimate(mean, math.hypot(*(weights * errors)), mean + low, mean + high, len(weights))
 
@@ -145,27 +154,25 @@ class Found(NamedTuple):
 
 def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
     """log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none."""
-    fit, factor = exponent, _no_gain
-    if log_gain is not None and _grows(order, log_gain):
-        fit, factor = rise_exponent, log_gain
+    is_of_rises = log_gain is not None and _grows(order, log_gain)
+    fit = rise_exponent if is_of_rises else exponent
+    what = "power of L of its rises" if is_of_rises else "power of L"
+    if log_gain is not None and is_of_rises:
+        of_law, unit = of_law.times(log_gain), of_law.unit().times(log_gain)
+    else:
+        unit = of_law.unit()
     numbers: dict[str, str] = {}
     answers = []
-    for name, part in (("", of_law), ("deeper half, ", of_law.deeper_half())):
-        unit = Curve(part.lengths, np.zeros(len(part.lengths)), np.zeros(len(part.lengths))).times(factor)
+    for name, part, unit_part in (("", of_law, unit), ("deeper half, ", of_law.deeper_half(), unit.deeper_half())):
 
-        def stated(expr: Expr, unit: Curve = unit) -> float:
+        def stated(expr: Expr, unit: Curve = unit_part) -> float:
             return fit(unit.times(_logarithm(expr))).mean
 
-        found = fit(part.times(factor))
+        found = fit(part)
         answers.append(holds(found, order, is_upper, stated))
-        what = "power of L" if fit is exponent else "power of L of its rises"
         numbers[f"{name}{what}"] = f"{found.low:.3f} to {found.high:.3f}"
         numbers[f"{name}stated"] = f"{stated(order):.3f}, next by {2 * halfway(order, stated):.2g}"
     return Found(answers[0] if answers[0] is answers[1] else None, numbers)
-
-
-def _no_gain(_: float) -> float:
-    return 0.0
 
 
 def _grows(order: Expr, log_gain: Callable[[float], float]) -> bool:
@@ -174,39 +181,32 @@ def _grows(order: Expr, log_gain: Callable[[float], float]) -> bool:
     return late > early + 1e-6
 
 
-def _growth(statement: Growth) -> Evidence:
+def _growth(statement: Growth) -> Answers:
     found = law(statement)
     role = statement.role if isinstance(statement, InTransformer) else UPDATE
     log_gain = _log_gain_squared(statement.scheme) if role == UPDATE else None
     of_role = curve(found, role)
-    told = follows(of_role, statement.order, statement.is_upper, log_gain)
-    return Evidence(
-        route=Route.KERNEL,
-        num_effective=0 if told.answer is None else len(of_role.lengths),
-        verdict=outcome(told.answer),
+    answer, numbers = follows(of_role, statement.order, statement.is_upper, log_gain)
+    name = "the branch matrices" if role == UPDATE else role
+    return Answers(
+        holds=[answer],
+        num_effective=len(of_role.lengths),
         detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
-        f"{LAST}: the power of L that the update of {_name(role)} goes with, over all depths and over the deeper half",
-        numbers={**told.numbers, **roles_beside(statement, found)},
-        counterexample=_example(statement, found, role) if told.answer is False else None,
+        f"{LAST}: the power of L that the update of {name} goes with, over all depths and over the deeper half",
+        numbers={**numbers, **roles_beside(statement, found)},
+        counterexample=_example(statement, found.of(role), name) if answer is False else None,
     )
 
 
-def _name(role: str) -> str:
-    return "the branch matrices" if role == UPDATE else role
-
-
-def _example(statement: Growth, found: Law, role: str) -> dict[str, Any]:
+def _example(statement: Growth, updates: Mapping[int, float], name: str) -> dict[str, Any]:
     lengths = (FIRST, 64, LAST)
     network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
     return {
-        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
-        "found": ", ".join(f"{found.of(role)[n]:.4g} at N = {n}" for n in lengths) + f", of {_name(role)}",
+        "printed": statement.printed_order,
+        "found": ", ".join(f"{updates[n]:.4g} at N = {n}" for n in lengths) + f", of {name}",
         "command": f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
         + ",".join(map(str, lengths)),
     }
-
-
-SHALLOW = (1, 2, 4)
 
 
 @cache
@@ -215,26 +215,27 @@ def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Ma
     from paper_checks.experiments.kernel_laws import network_of
 
     networks = {n: network_of(scheme, n, activation=activation, norm_kind=norm_kind) for n in SHALLOW}
-    found = {n: network.theory(optimizer) for n, network in networks.items()}
-    return {n: {UPDATE: now.update, **now.roles} for n, now in found.items()}
+    theories = {n: network.theory(optimizer) for n, network in networks.items()}
+    return {n: {UPDATE: theory.update, **theory.roles} for n, theory in theories.items()}
 
 
-def _growth_anew(statement: Growth) -> Evidence:
+def _growth_anew(statement: Growth) -> Answers:
     """ArithmeticError where the law has another number for a shallow network than is derived now."""
     from paper_checks.experiments.kernel_kept import DIGITS
 
-    found, told = law(statement), _growth(statement)
+    found, answers = law(statement), _growth(statement)
     names = (statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
-    for n, now in _shallow(*names).items():
-        for role, value in now.items():
+    for n, roles in _shallow(*names).items():
+        for role, value in roles.items():
             if not math.isclose(value, found.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
                 raise ArithmeticError(f"{role} at N = {n}: {found.of(role)[n]:g} is kept, {value:g} is derived now")
-    return replace(told, detail=f"{told.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same")
+    detail = f"{answers.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same"
+    return replace(answers, detail=detail)
 
 
-GROWTH_BY_KERNEL = Check(route=Route.KERNEL, run=_growth)
+GROWTH_BY_KERNEL = check(Route.KERNEL, "", _growth)
 """A growth law of a real Transformer."""
-GROWTH_BY_KERNEL_ANEW = Check(route=Route.KERNEL, run=_growth_anew, is_slow=True)
+GROWTH_BY_KERNEL_ANEW = check(Route.KERNEL, "", _growth_anew, is_slow=True)
 """The same, and the shallowest networks of the law are derived here and now."""
 
 
@@ -245,68 +246,27 @@ def kernel_too(part: Part, check: Check = GROWTH_BY_KERNEL) -> Part:
 
 # ---------------------------------------------------------------- who keeps the promise of a flat update
 
-DEEP = 250
-"""N, from which on a role is called flat or growing."""
-
-
-class Promise(NamedTuple):
-    """exponent: the power of L of a role's part of the update, N = DEEP to the largest; None where it gets none at all.
-
-    is_flat: it is below half of that of log L, the slowest that counts as growth; None where its 0.95 interval has that
-    inside. No verdict hangs on it.
-    """
-
-    scheme: str
-    optimizer: str
-    role: str
-    exponent: float | None
-    is_flat: bool | None
-
-
-def promises() -> list[Promise]:
-    """By scheme, optimizer and role, "update" for the branch matrices together: who keeps the update from growing.
-
-    relu, layernorm. What falls with depth is flat, too. What is not kept is left out.
-    """
-    from theory.schemes import SCHEMES
-
-    out = []
-    for scheme in SCHEMES:
-        for optimizer in OPTIMIZERS:
-            try:
-                found = law(Growth(scheme=scheme, optimizer=optimizer, order=S.One))
-            except LookupError:
-                continue
-            out += _promises(scheme, optimizer, found)
-    return out
-
-
-def _promises(scheme: str, optimizer: str, found: Law) -> list[Promise]:
-    out = []
-    for role in (UPDATE, *found.roles):
-        if not all(found.of(role)[n] for n in found.updates if n >= DEEP):
-            out.append(Promise(scheme, optimizer, role, None, True))
-            continue
-        deep = curve(found, role, first=DEEP)
-        told = exponent(deep, stats.LEVEL)
-        edge = exponent(Curve(deep.lengths, np.log(np.log(deep.lengths)), np.zeros(len(deep.lengths)))).mean / 2
-        assert told.low is not None and told.high is not None
-        is_flat = True if told.high < edge else False if told.low > edge else None
-        out.append(Promise(scheme, optimizer, role, round(told.mean, 3), is_flat))
-    return out
-
 
 def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
-    """For the numbers of evidence: the power of each role of a default model, and which of them grow."""
-    rows = _promises(statement.scheme, statement.optimizer, found)
+    """For the numbers of evidence: the power of each role of a default model, and which of them grow.
+
+    The power is that from N = DEEP on, None of a role that gets no update. A role grows where the 0.95 interval of its
+    power is above half of that of log L, the slowest that counts as growth. No verdict hangs on it.
+    """
+    powers: dict[str, float | None] = {}
+    growing = []
+    for role in (UPDATE, *found.roles):
+        powers[role] = None
+        if all(found.of(role)[n] for n in found.updates if n >= DEEP):
+            deep = curve(found, role, first=DEEP)
+            power = exponent(deep, stats.LEVEL)
+            edge = exponent(deep.unit().times(lambda length: math.log(math.log(length)))).mean / 2
+            powers[role] = round(round(power.mean, 3), 2) + 0.0
+            if ends(power).low > edge:
+                growing.append(role)
     kinds = [name for name in (statement.activation, statement.norm_kind) if name not in ("relu", "layernorm")]
     return {
         NETWORK: ", ".join([f"{statement.scheme} under {statement.optimizer}", *kinds]),
-        BY_ROLE: {row.role: None if row.exponent is None else round(row.exponent, 2) + 0.0 for row in rows},
-        GROWING: [row.role for row in rows if row.is_flat is False],
+        BY_ROLE: powers,
+        GROWING: growing,
     }
-
-
-NETWORK, GROWING = "network", "roles that grow"
-BY_ROLE = f"power of L by role, N = {DEEP} to {LAST}"
-"""Keys of the numbers of evidence."""
