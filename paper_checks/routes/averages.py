@@ -79,11 +79,6 @@ def _identity() -> bool:
     return expand(whole - rho - (1 - rho) * squares - rest) == 0
 
 
-def _by_identity(s: Average) -> list[bool | None]:
-    """One token alone attains 1, the most (the triangle inequality)."""
-    return [_identity(), s.allows(least_average(s)) and s.allows(Integer(1))]
-
-
 class Case(NamedTuple):
     """Tokens of zero mean and unit variance with entries +-1: rows of a Hadamard matrix, with a part in common.
 
@@ -98,11 +93,10 @@ class Case(NamedTuple):
 
     def tokens(self) -> list[list[int]]:
         shared = [1, -1] * (self.size // 2) if self.common else []
-        out = []
-        for row, sign in zip(self.rows, self.signs, strict=True):
-            own = [sign * (-1) ** (row & column).bit_count() for column in range(self.size)]
-            out.append([*own, *shared])
-        return out
+        return [
+            [*(sign * (-1) ** (row & column).bit_count() for column in range(self.size)), *shared]
+            for row, sign in zip(self.rows, self.signs, strict=True)
+        ]
 
 
 def _cases() -> Any:
@@ -112,8 +106,8 @@ def _cases() -> Any:
     @st.composite
     def small(draw: Any) -> Case:
         size = 2 ** draw(st.integers(1, 4))
-        one = st.tuples(st.integers(1, size - 1), st.sampled_from((1, -1)), st.integers(1, 9))
-        rows, signs, weights = zip(*draw(st.lists(one, min_size=1, max_size=6)), strict=True)
+        token = st.tuples(st.integers(1, size - 1), st.sampled_from((1, -1)), st.integers(1, 9))
+        rows, signs, weights = zip(*draw(st.lists(token, min_size=1, max_size=6)), strict=True)
         return Case(size, rows, signs, weights, draw(st.booleans()))
 
     @st.composite
@@ -138,6 +132,17 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
     return square, float((x_TD @ x_TD.T).min()) / length, int(p_T.sum()) ** 2 / int(p_T @ p_T)
 
 
+@check(
+    Route.PROOF,
+    "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
+    is_direct=True,
+    steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
+)
+def _by_identity(s: Average) -> list[bool | None]:
+    """One token alone attains 1, the most (the triangle inequality)."""
+    return [_identity(), s.allows(least_average(s)) and s.allows(Integer(1))]
+
+
 def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
     """By an identity in the cosines; by a search over exact tokens, whose counterexample ``explain ID`` shows.
 
@@ -150,34 +155,21 @@ def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
             return s.allows(square) if s.meets(cosine, num_effective) else None
 
         result = search(_cases(), holds, max_examples=50)
+        case: Case | None = result.found
         example: dict[str, Any] | None = None
-        if result.found is not None:
-            case: Case = result.found
+        if case is not None:
+            square, num_tokens = _facts(case)[0], len(case.rows)
             example = {
                 "printed": s.text,
-                "found": f"|sum p_j x_j|^2 / |x|^2 = {_facts(case)[0]} of {len(case.rows)} tokens of mean 0 and "
-                "variance 1",
+                "found": f"|sum p_j x_j|^2 / |x|^2 = {square} of {num_tokens} tokens of mean 0 and variance 1",
                 "tokens": case.tokens()[:4],
                 "weights": [str(Fraction(weight, sum(case.weights))) for weight in case.weights][:4],
-                "command": command if command and _facts(case)[0] == 0 else f"depthlaw explain {id_}",
+                "command": command if command and square == 0 else f"depthlaw explain {id_}",
             }
-        return Answers(holds=[result.found is None], num_effective=result.num_effective, counterexample=example)
+        return Answers(holds=[case is None], num_effective=result.num_effective, counterexample=example)
 
-    return (
-        check(
-            Route.PROOF,
-            "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
-            _by_identity,
-            is_direct=True,
-            steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
-        ),
-        check(
-            Route.PROPERTY,
-            "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly",
-            searched,
-            is_direct=True,
-        ),
-    )
+    detail = "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly"
+    return _by_identity, check(Route.PROPERTY, detail, searched, is_direct=True)
 
 
 @cache

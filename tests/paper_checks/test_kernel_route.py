@@ -39,6 +39,7 @@ from theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 FROM_FIRST = tuple(n for n in LENGTHS if n >= FIRST)
+STATEMENT = Growth(scheme="su-sgd", order=S.One)
 
 
 @cache
@@ -85,11 +86,10 @@ def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
 
 
 def test_what_is_not_kept_is_undecided() -> None:
-    flat = Growth(scheme="su-sgd", order=S.One)
     for statement in (
-        flat.with_(activation="gelu"),
-        flat.with_(optimizer="muon"),
-        flat.with_(scheme="nonesuch"),
+        STATEMENT.with_(activation="gelu"),
+        STATEMENT.with_(optimizer="muon"),
+        STATEMENT.with_(scheme="nonesuch"),
         InTransformer(scheme="su-lamb", optimizer="lamb", role="bias", order=S.One),  # 0 at initialisation
     ):
         found = perform(GROWTH_BY_KERNEL, statement)
@@ -101,9 +101,8 @@ def test_a_law_that_lacks_a_depth_is_undecided(monkeypatch: pytest.MonkeyPatch) 
     whole = kernel_laws.law("su-sgd", "sgd")
     short = replace(whole, updates={n: x for n, x in whole.updates.items() if n != 500})
     monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: short)
-    found = perform(GROWTH_BY_KERNEL, Growth(scheme="su-sgd", order=S.One))
-    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
-    assert "N = 500" in found.detail
+    found = perform(GROWTH_BY_KERNEL, STATEMENT)
+    assert found.verdict is UNDECIDED and "N = 500" in found.detail
 
 
 # ---------------------------------------------------------------- laws that are made up
@@ -160,9 +159,6 @@ def test_what_errors_and_bends_leave_open() -> None:
 
 
 # ---------------------------------------------------------------- derived anew
-
-
-STATEMENT = Growth(scheme="su-sgd", order=S.One)
 
 
 def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> None:
