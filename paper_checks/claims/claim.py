@@ -314,29 +314,7 @@ def claim(
 ) -> Claim:
     """A claim of one part.
 
-    The arguments are those of ``Part`` and ``Claim``. statement: as printed, errors included; any object with a
-    ``text``. checks: each gets the statement and returns ``Evidence``. mutants: the statement broken on purpose.
-    ValueError where it has no check, or no mutant.
-
-    >>> from sympy import S
-    >>> from paper_checks.claims.claim import Check, Evidence, Kind, Mutant, Route, Verdict, claim, judge
-    >>> from paper_checks.claims.statements import Values
-    >>> def is_a_third(statement):
-    ...     verdict = Verdict.CONFIRMED if statement["share"] == S(1) / 3 else Verdict.REFUTED
-    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=statement.text)
-    >>> printed = Values.of(share=S(1) / 3)
-    >>> mine = claim(
-    ...     "S1-99",
-    ...     kind=Kind.STEP,
-    ...     statement=printed,
-    ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
-    ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),
-    ...     locator="page 1",
-    ...     quote="a third",
-    ...     summary="the share is 1/3",
-    ... )
-    >>> judge(mine)[0].value
-    'CONFIRMED'
+    The arguments are those of ``Part`` and ``Claim``. ValueError where it has no check, or no mutant.
     """
     part = Part(
         name="as printed",

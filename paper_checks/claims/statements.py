@@ -91,15 +91,8 @@ class Growth:
         return f"update of {network} under {self.optimizer} = {self.printed_order}"
 
 
-@dataclass(frozen=True)
-class Decimals:
+class Decimals(Values):
     """Printed decimal constants, as printed: the digits tell how they were rounded."""
-
-    entries: tuple[tuple[str, str], ...]
-
-    @property
-    def text(self) -> str:
-        return "; ".join(f"{name} = {value}" for name, value in self.entries)
 
 
 @dataclass(frozen=True)

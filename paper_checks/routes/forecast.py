@@ -12,15 +12,8 @@ from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, M
 from paper_checks.routes.checks import Answers
 from paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
 from sims.stats import LEVEL
-from sims.training.outcomes import (
-    MIN_EDGES,
-    Edge,
-    EdgeComparison,
-    compare_edges,
-    compare_means,
-    rank_correlation,
-    rank_correlation_over_seeds,
-)
+from sims.training import outcomes
+from sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
 
 LOOKS = ("trains", "half")
 _WORDS = {"trains": "trains at all", "half": "learns half"}
@@ -75,10 +68,10 @@ def pairs(found: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
         # Logarithms are near to normal where updates are not; ReZero's update is 0 and has none.
         scale = math.log if min(*one.updates, *other.updates) > 0 else float
         first, second = ([scale(update) for update in case.updates] for case in (one, other))
-        one_is_larger = is_first_larger(compare_means(first, second, is_paired=True))
+        one_is_larger = is_first_larger(outcomes.compare_means(first, second, is_paired=True))
         if one_is_larger is not None:
             small, large = (other, one) if one_is_larger else (one, other)
-            rates = compare_edges(small.edges, large.edges, GRID if look == "trains" else CURVE, level)
+            rates = outcomes.compare_edges(small.edges, large.edges, GRID if look == "trains" else CURVE, level)
             out.append(Pair(small.name, large.name, rates))
     return out
 
@@ -124,26 +117,25 @@ class SmallerIsStabler(Answered):
             several = self.found(book, part)["half", MIDDLE]
             counted[f"{MIDDLE} layers, learns {part:.0%} instead of half"] = self._counted(several)
         against = [pair for pair, answer in zip(every, holds, strict=True) if answer is False]
+        example = None
+        if against:
+            pair = max(against, key=_distance)
+            rates = f"its largest rate over {pair.larger}'s, in octaves: {in_octaves(pair.rates)}"
+            shown = f"{pair.smaller} has the smaller update; {rates}"
+            command = "depthlaw experiment stable-rates --from-record"
+            example = {"printed": self.text, "found": shown, "command": command}
         return Answers(
             holds=holds,
             detail="pairs of schemes whose updates differ by their interval; the largest rates paired by seed, at a "
             "level that all pairs together hold",
             numbers=counted,
-            counterexample=self._example(max(against, key=_distance)) if against else None,
+            counterexample=example,
         )
 
     def _counted(self, several: Sequence[Pair]) -> str:
         answers = [_or_not(pair.agrees, self.is_smaller) for pair in several]
         agree, against, unknown = map(answers.count, (True, False, None))
         return f"{agree} pairs agree, {against} contradict, {unknown} are open"
-
-    def _example(self, pair: Pair) -> dict[str, str]:
-        rates = f"its largest rate over {pair.larger}'s, in octaves: {in_octaves(pair.rates)}"
-        return {
-            "printed": self.text,
-            "found": f"{pair.smaller} has the smaller update; {rates}",
-            "command": "depthlaw experiment stable-rates --from-record",
-        }
 
 
 def _or_not(answer: bool | None, is_so: bool) -> bool | None:
@@ -178,8 +170,8 @@ class RanksFall(Answered):
             raise LookupError(f"edges lie on a grid, so that {num} seeds may agree by chance: {MIN_EDGES} are needed")
         x = [sum(case.updates) / len(case.updates) for case in found]
         y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in found]
-        over_seeds = rank_correlation_over_seeds(x, y)
-        over_schemes = rank_correlation(x, [sum(row) / len(row) for row in y])
+        over_seeds = outcomes.rank_correlation_over_seeds(x, y)
+        over_schemes = outcomes.rank_correlation(x, [sum(row) / len(row) for row in y])
         return {
             "over seeds": (over_seeds.low, over_seeds.high, over_seeds.mean),
             "over schemes": (over_schemes.low, over_schemes.high, over_schemes.value),

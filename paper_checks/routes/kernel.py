@@ -138,10 +138,6 @@ def _logarithm(order: Expr) -> Callable[[float], float]:
     return lambdify(L, log(order), modules="math")
 
 
-def _log_gain_squared(scheme: str) -> Callable[[float], float]:
-    return lambda length: 2 * math.log(second_meanfield.coefficients(scheme, round(length)).gain_in)
-
-
 # ---------------------------------------------------------------- what is found of an order
 
 
@@ -154,13 +150,12 @@ class Found(NamedTuple):
 
 def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
     """log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none."""
-    is_of_rises = log_gain is not None and _grows(order, log_gain)
-    fit = rise_exponent if is_of_rises else exponent
-    what = "power of L of its rises" if is_of_rises else "power of L"
-    if log_gain is not None and is_of_rises:
-        of_law, unit = of_law.times(log_gain), of_law.unit().times(log_gain)
-    else:
-        unit = of_law.unit()
+    fit, what, unit = exponent, "power of L", of_law.unit()
+    if log_gain is not None:
+        early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
+        if late > early + 1e-6:
+            fit, what = rise_exponent, "power of L of its rises"
+            of_law, unit = of_law.times(log_gain), unit.times(log_gain)
     numbers: dict[str, str] = {}
     answers = []
     for name, part, unit_part in (("", of_law, unit), ("deeper half, ", of_law.deeper_half(), unit.deeper_half())):
@@ -175,38 +170,33 @@ def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[floa
     return Found(answers[0] if answers[0] is answers[1] else None, numbers)
 
 
-def _grows(order: Expr, log_gain: Callable[[float], float]) -> bool:
-    """Whether gain^2 times the order does."""
-    early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
-    return late > early + 1e-6
-
-
 def _growth(statement: Growth) -> Answers:
     found = law(statement)
     role = statement.role if isinstance(statement, InTransformer) else UPDATE
-    log_gain = _log_gain_squared(statement.scheme) if role == UPDATE else None
-    of_role = curve(found, role)
-    answer, numbers = follows(of_role, statement.order, statement.is_upper, log_gain)
-    name = "the branch matrices" if role == UPDATE else role
+    of_role, updates = curve(found, role), found.of(role)
+
+    def log_gain(length: float) -> float:
+        return 2 * math.log(second_meanfield.coefficients(statement.scheme, round(length)).gain_in)
+
+    is_of_all = role == UPDATE
+    answer, numbers = follows(of_role, statement.order, statement.is_upper, log_gain if is_of_all else None)
+    network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
+    shown = (FIRST, 64, LAST)
+    command = f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
+    name = "the branch matrices" if is_of_all else role
+    example = {
+        "printed": statement.printed_order,
+        "found": ", ".join(f"{updates[n]:.4g} at N = {n}" for n in shown) + f", of {name}",
+        "command": command + ",".join(map(str, shown)),
+    }
     return Answers(
         holds=[answer],
         num_effective=len(of_role.lengths),
         detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
         f"{LAST}: the power of L that the update of {name} goes with, over all depths and over the deeper half",
         numbers={**numbers, **roles_beside(statement, found)},
-        counterexample=_example(statement, found.of(role), name) if answer is False else None,
+        counterexample=example if answer is False else None,
     )
-
-
-def _example(statement: Growth, updates: Mapping[int, float], name: str) -> dict[str, Any]:
-    lengths = (FIRST, 64, LAST)
-    network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
-    return {
-        "printed": statement.printed_order,
-        "found": ", ".join(f"{updates[n]:.4g} at N = {n}" for n in lengths) + f", of {name}",
-        "command": f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
-        + ",".join(map(str, lengths)),
-    }
 
 
 @cache

@@ -13,21 +13,7 @@ from sympy import Expr, Indexed, exp, sympify
 from paper_checks.claims.claim import Cell, Claim
 from paper_checks.claims.letters import read_update
 from paper_checks.routes import algebra
-from theory.symbols import (
-    L,
-    M,
-    N,
-    d,
-    displacements,
-    eta,
-    gains_in,
-    gains_out,
-    k,
-    l,
-    residual_weight,
-    scratch,
-    side_symbols,
-)
+from theory import symbols
 
 TABLES = {
     "su-optimizers": ("optimizer",),
@@ -38,13 +24,14 @@ TABLES = {
 }
 """The tables that sources print, and the columns that name a row. `cross` is printed nowhere."""
 _UPDATES = ("update", "loss_change")
-_SIDES = tuple(side_symbols(side) for side in ("encoder", "decoder"))
-_INDEXED = (gains_in, gains_out, displacements, *(base for side in _SIDES for base in (side.gains_in, side.gains_out)))
+_SIDES = tuple(symbols.side_symbols(side) for side in ("encoder", "decoder"))
+_GAINS = tuple(gains for side in _SIDES for gains in (side.gains_in, side.gains_out))
+_INDEXED = (symbols.gains_in, symbols.gains_out, symbols.displacements, *_GAINS)
+_PLAIN = (symbols.N, symbols.M, symbols.L, symbols.l, symbols.k, symbols.d, symbols.eta, symbols.residual_weight)
 _LETTERS = {
-    **{str(letter): letter for letter in (N, M, L, l, k, d, eta, residual_weight)},
-    **{letter: scratch(letter, integer=True, positive=True) for letter in "nj"},
+    **{str(letter): letter for letter in (*_PLAIN, *(side.residual_weight for side in _SIDES))},
+    **{letter: symbols.scratch(letter, integer=True, positive=True) for letter in "nj"},
     **{str(letter.label): letter for letter in _INDEXED},
-    **{str(side.residual_weight): side.residual_weight for side in _SIDES},
 }
 
 Row = dict[str, Any]

@@ -188,7 +188,7 @@ def at_most(most: Most) -> Check:
             value = float(bound(length))
             answers.append(ends(found).is_below(value))
             numbers[f"L = {length}"] = f"{_interval(found)} against {_short(value)}"
-        return Answers(holds=answers, numbers=numbers)
+        return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
 
     detail = (
         f"recorded FFN stacks at gains 1, {_WIDE} wide, the line in 1/d through both: the interval of the mean update "

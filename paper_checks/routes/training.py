@@ -27,19 +27,8 @@ from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, 
 from paper_checks.routes.checks import Answers, awaits, check
 from paper_checks.system.places import TRAINING_RECORDS
 from sims.stats import LEVEL, Estimate, estimate
-from sims.training.outcomes import (
-    FIRST,
-    SECOND,
-    Comparison,
-    Edge,
-    EdgeComparison,
-    Share,
-    compare_edges,
-    compare_means,
-    differs,
-    edge,
-    share,
-)
+from sims.training import outcomes
+from sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
 from sims.training.train import TrainResult
 
 
@@ -117,7 +106,7 @@ def half_learnt(
     half = guess - part * (guess - best)
     of_schemes = [
         [
-            edge(CURVE, {rate: row[i] <= half for rate, row in zip(CURVE, losses[scheme], strict=True)})
+            outcomes.edge(CURVE, {rate: row[i] <= half for rate, row in zip(CURVE, losses[scheme], strict=True)})
             for i in range(len(seeds))
         ]
         for scheme in schemes
@@ -147,7 +136,7 @@ class LargerRate(Answered):
         else:
             of_names, grid = edges(self.names, book)[0], GRID
         return {
-            f"{one} over {other}": compare_edges(a, b, grid)
+            f"{one} over {other}": outcomes.compare_edges(a, b, grid)
             for (one, a), (other, b) in pairwise(zip(self.names, of_names, strict=True))
         }
 
@@ -183,7 +172,7 @@ class FallsWithDepth(Answered):
         """Shallow over deep."""
         names = [own_row.arm_name(self.row, self.optimizer, layers) for layers in own_row.LAYERS]
         (shallow, deep), _ = edges(names, book, self.of)
-        return compare_edges(shallow, deep, own_row.GRIDS[self.optimizer])
+        return outcomes.compare_edges(shallow, deep, own_row.GRIDS[self.optimizer])
 
     def answers(self, book: Book) -> Answers:
         found = self.comparison(book)
@@ -218,12 +207,11 @@ class MoreTrain(Answered):
     def answers(self, book: Book) -> Answers:
         arms = {name: arm(self.of, name) for name in (*self.more, *self.fewer)}
         seeds = seeds_of(list(arms.values()), book)
-        shares = {
-            name: share(sum(book[one.at(seed)].has_trained for seed in seeds), len(seeds)) for name, one in arms.items()
-        }
+        trained = {name: sum(book[one.at(seed)].has_trained for seed in seeds) for name, one in arms.items()}
+        shares = {name: outcomes.share(number, len(seeds)) for name, number in trained.items()}
         pairs = [(shares[one], shares[other]) for one in self.more for other in self.fewer]
         return Answers(
-            holds=[is_first_larger(differs(a.successes, a.num, b.successes, b.num)) for a, b in pairs],
+            holds=[is_first_larger(outcomes.differs(a.successes, a.num, b.successes, b.num)) for a, b in pairs],
             detail="trained alike: seeds that trained, with the exact interval of the share; pairs by Boschloo's test",
             numbers={name: in_share(found) for name, found in shares.items()},
         )
@@ -263,7 +251,7 @@ class LowerLoss(_OfTwo):
 
     def answers(self, book: Book) -> Answers:
         first, second = self.by_seed(book, lambda result: result.held_out)
-        found = compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
+        found = outcomes.compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
         return Answers(
             holds=[{SECOND: True, FIRST: False}.get(found.verdict)],
             detail="paired by seed: held-out loss of the first less that of the second",

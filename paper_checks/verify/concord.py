@@ -77,19 +77,18 @@ def _same_cross(claims: Claims) -> bool:
     return all(place.subs(layer, j) % 3 == _printed(claims, "S2-18")["remainder"] for j in range(1, 11))
 
 
-def _same_order(law: Expr, claims: Claims, column: str) -> bool:
+def _same_order(column: str, law: Callable[[Claims], Expr]) -> Compare:
     """A law in L against the slides' table, in N: their ratio at L = 2N goes to a number that is not 0."""
-    ratio = limit(law.subs(L, 2 * N) / _printed(claims, "S3-10")[column], N, oo)
-    return bool(ratio.is_finite and ratio != 0)
+
+    def compare(claims: Claims) -> bool:
+        ratio = limit(law(claims).subs(L, 2 * N) / _printed(claims, "S3-10")[column], N, oo)
+        return bool(ratio.is_finite and ratio != 0)
+
+    return compare
 
 
-def _post_order(claims: Claims) -> bool:
-    at_one = _printed(claims, "S2-11").bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
-    return _same_order(at_one.doit(), claims, "post")
-
-
-def _pre_order(claims: Claims) -> bool:
-    return _same_order(_printed(claims, "S2-10")["order"], claims, "pre")
+def _post_law(claims: Claims) -> Expr:
+    return _printed(claims, "S2-11").bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One).doit()
 
 
 def _of_deepnet(power: int, id_: str, part: int, name: str) -> Compare:
@@ -109,6 +108,7 @@ def _same_norms(claims: Claims) -> bool:
 
 
 _RATIO, _PRODUCT = _of_deepnet(-1, "S1-24", 0, "ratio"), _of_deepnet(1, "S1-25", 1, "product")
+_POST, _PRE = _same_order("post", _post_law), _same_order("pre", lambda claims: _printed(claims, "S2-10")["order"])
 _SUBLAYER, _PRE_LN = _same_steps(("S2-01", 1), ("S3-06", 1)), _same_steps(("S2-12", 0), ("LI-01", 1))
 _THEOREM_42 = "each displacement of an SGD step is eta sqrt(v^2 + w^2) at alpha = 1: eta sum v^2 + w^2"
 _CROSS = "l % 3 = 1, first of a layer, in Magneto; 3j - 1, the second, in DeepNet"
@@ -125,8 +125,8 @@ TOPICS = (
     Topic("Sub-LN below Pre-LN", ("S2-17", "S3-09"), True, "the same conclusion, of (13)", _same("S2-17", "S3-09")),
     Topic("GOAL", ("S2-20", "S3-12"), True, "dF_sub = Theta(eta d) per SGD step", _same("S2-20", "S3-12")),
     Topic("bracket at equal gains", ("S2-21", "S3-13"), True, "O(log L / gamma^2)", _same("S2-21", "S3-13")),
-    Topic("order of Post-LN", ("S2-11", "S3-10"), True, "sum v_l^2 + w_l^2 at gains 1 is Theta(N)", _post_order),
-    Topic("order of Pre-LN", ("S2-10", "S3-10"), True, "O(log L) and Theta(log N)", _pre_order),
+    Topic("order of Post-LN", ("S2-11", "S3-10"), True, "sum v_l^2 + w_l^2 at gains 1 is Theta(N)", _POST),
+    Topic("order of Pre-LN", ("S2-10", "S3-10"), True, "O(log L) and Theta(log N)", _PRE),
     Topic("Post-LN, after DeepNet", ("S2-11", "DN-02"), True, _THEOREM_42),
     Topic("Pre-LN, after Admin", ("S2-12", "LI-01"), True, "Corollary 1: O(log N)", _PRE_LN),
     Topic("which model uses which norm", ("S2-22",), True, "of three models", _same_norms, "slides, Introduction"),

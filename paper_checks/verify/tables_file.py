@@ -70,19 +70,13 @@ def derive(progress: Callable[[int, int], None] | None = None) -> Tables:
     settings = tables.cross_settings()
     blocks = []
     with Workers(os.cpu_count() or 1) as workers:
-        pending = [workers.submit(_block, setting) for setting in settings]
+        pending = [workers.submit(tables.cross_block, *setting) for setting in settings]
         small = [make() for make in tables.SMALL_TABLES.values()]
         for done, future in enumerate(pending, start=1):
-            blocks.append(future.result())
+            blocks.append([dict(row) for row in future.result()])
             if progress is not None:
                 progress(done, len(settings))
     return [plain(table) for table in (*small, tables.cross(blocks))]
-
-
-def _block(setting: tuple[str, str, str]) -> list[dict[str, Any]]:
-    from theory.tables import cross_block
-
-    return [dict(row) for row in cross_block(*setting)]
 
 
 def plain(table: Any) -> dict[str, Any]:
