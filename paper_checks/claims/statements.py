@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sympy import Expr, Integer
 
@@ -14,6 +14,14 @@ class Statement(Protocol):
 
     @property
     def text(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Changeable:
+    """A printed statement of which ``with_`` makes a mutant."""
+
+    def with_(self, **changes: Any) -> Self:
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def _exact(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class Growth(Changeable):
     """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than)."""
 
     scheme: str
@@ -77,9 +85,6 @@ class Growth:
     activation: str = "relu"
     norm_kind: str = "layernorm"
     is_upper: bool = False
-
-    def with_(self, **changes: Any) -> Growth:
-        return replace(self, **changes)
 
     @property
     def printed_order(self) -> str:

@@ -6,7 +6,7 @@ Nothing here reads ``theory``. Letters: T and S tokens, D width, R runs (seeds).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 
 from paper_checks.claims.claim import Check, Route
+from paper_checks.claims.statements import Changeable
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
@@ -23,7 +24,7 @@ _WIDTH, _RUNS = 320, 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average:
+class Average(Changeable):
     """low <= |sum_j p_j x_j|^2 / |x|^2 <= high for tokens of one length and weights p.
 
     Among all sets of tokens whose cosines are at least ``min_cosine`` and whose effective number 1 / sum_j p_j^2 is at
@@ -34,9 +35,6 @@ class Average:
     max_tokens: int | None = None
     low: Expr | None = None
     high: Expr = S.One
-
-    def with_(self, **changes: Any) -> Average:
-        return replace(self, **changes)
 
     def meets(self, min_cosine: float, num_effective: float) -> bool:
         return min_cosine >= self.min_cosine and (self.max_tokens is None or num_effective <= self.max_tokens)

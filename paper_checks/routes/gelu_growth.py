@@ -11,14 +11,15 @@ and the sum of D_l is a ratio of Gamma functions, which at L = e^100 and beyond 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict, told
+from paper_checks.claims.claim import Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check
+from paper_checks.routes.checks import GROWTH, Answers, check, growth_part
 from theory.symbols import L
 
 KAPPA = (
@@ -63,15 +64,8 @@ def _by_gamma_functions(statement: Growth) -> Answers:
 
 def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Sentence], condition: str | Sentence) -> Part:
     """A printed order that GELU breaks so slowly that sums up to 10^6 sublayers do not tell."""
-    return Part(
-        name=name,
-        statement=statement,
-        checks=(GROWTH[0], _by_gamma_functions),
-        mutants=(Mutant(name="L^(1/2) times it", statement=statement.with_(order=sqrt(L) * statement.order)),),
-        expected=Verdict.REFUTED,
-        instead=Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),
-        condition=condition,
-    )
+    part = growth_part(name, statement, expected=Verdict.REFUTED, instead=instead, condition=condition)
+    return replace(part, checks=(GROWTH[0], _by_gamma_functions))
 
 
 GELU_SECOND, GELU_SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paper_checks.claims.claim import Route
+from paper_checks.claims.statements import Changeable
 from paper_checks.routes.checks import Answers, check
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count:
+class Count(Changeable):
     """So many parameters: from ``low`` up to, not including, ``high``.
 
     stacks: (layers, attentions in each): (N, 1) an encoder or a lone decoder, (M, 2) a decoder with cross-attention.
@@ -28,10 +29,6 @@ class Count:
     def text(self) -> str:
         layers = " + ".join(f"{count} layers of {attentions} attention + FFN" for count, attentions in self.stacks)
         return f"{layers}, width {self.width}, {self.rows} embedding rows: {self.words}"
-
-    def with_(self, **changes: object) -> Count:
-        """A mutant: another shape for the same printed number."""
-        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
 
 def to_rounding(printed: str, unit: int) -> tuple[int, int]:

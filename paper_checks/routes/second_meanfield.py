@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy.optimize import brentq
 from sympy import Expr, lambdify, pi
 
 from theory.schemes import Scheme, scheme
@@ -116,14 +117,10 @@ def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _roots(function: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> list[float]:
-    """Where the function changes its sign, by bisection; the grid has at most one change in each step."""
+    """Where the function changes its sign; the grid has at most one change in each step."""
     values = function(grid)
-    low, high = (grid[i:][: len(grid) - 1][values[:-1] * values[1:] < 0] for i in (0, 1))
-    for _ in range(80 if len(low) else 0):
-        middle = (low + high) / 2
-        is_below = function(low) * function(middle) > 0
-        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-    return high.tolist()
+    changes = np.flatnonzero(values[:-1] * values[1:] < 0)
+    return [brentq(lambda u: function(np.array([u])).item(), grid[i], grid[i + 1]) for i in changes]
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
 from paper_checks.claims.claim import Amendment, Check, Mutant, Part, Route, Sentence, Verdict
+from paper_checks.claims.statements import Changeable
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
@@ -39,7 +40,7 @@ _t = scratch("t", positive=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inequality:
+class Inequality(Changeable):
     """The update of ``scheme`` is at most eta d times ``bound``. ``is_equal``: one v and one w for all sublayers.
 
     has_head: the output projection is trained, too. Its gradient is x^e, and |x^e|^2 = d: it adds eta d exactly.
@@ -51,9 +52,6 @@ class Inequality:
     activation: str = "relu"
     norm_kind: str = "layernorm"
     has_head: bool = False
-
-    def with_(self, **changes: Any) -> Inequality:
-        return replace(self, **changes)
 
     @property
     def text(self) -> str:
@@ -269,33 +267,21 @@ def limit_at_infinity(expr: Expr) -> Expr:
     return cancel(above.LC() / below.LC())
 
 
-@cache
-def _exceeding(statement: Inequality) -> tuple[int, str]:
-    """(families that were looked at, the first along which the update exceeds the bound)."""
-    compiled = lambdify(LETTERS, statement.bound, modules="math")
-    number = 0
-    for name, a, b in families(statement.is_equal):
-        number += 1
-        limit = limit_at_infinity(statement.update(a, b) / compiled([S.Zero, *a], [S.Zero, *b], len(a)))
-        if limit is oo or limit > 1:
-            size = "infinity: no constant saves it" if limit is oo else f"{float(limit):.4g}"
-            return number, f"{name}, t to infinity: update / bound -> {size}"
-    return number, ""
-
-
 @check(Route.PROOF, "for every L and all gains of that kind, by the signs of coefficients", is_direct=True)
 def _by_limits(statement: Inequality) -> Answers:
     """The inequality for all gains where it can be had; else update / bound as t goes to infinity."""
     proven, steps = _proofs(statement)
     if proven:
         return Answers(holds=[True] * len(steps), steps=steps)
-    number, failing = _exceeding(statement)
-    return Answers(
-        holds=[False if failing else None],
-        num_effective=number,
-        detail="limits of update / bound along gains that are powers of t",
-        steps=[failing] if failing else (),
-    )
+    bound = lambdify(LETTERS, statement.bound, modules="math")
+    detail = "limits of update / bound along gains that are powers of t"
+    for number, (name, a, b) in enumerate(families(statement.is_equal), start=1):
+        limit = limit_at_infinity(statement.update(a, b) / bound([S.Zero, *a], [S.Zero, *b], len(a)))
+        if limit is oo or limit > 1:
+            size = "infinity: no constant saves it" if limit is oo else f"{float(limit):.4g}"
+            step = f"{name}, t to infinity: update / bound -> {size}"
+            return Answers(holds=[False], num_effective=number, detail=detail, steps=[step])
+    return Answers(holds=[None], detail=detail)
 
 
 def _proofs(statement: Inequality) -> tuple[bool, list[str]]:
