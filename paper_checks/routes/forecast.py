@@ -61,16 +61,16 @@ class Pair:
         return is_first_larger(self.rates.octaves)
 
 
-def pairs(found: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
+def pairs(cases: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
     """Those whose updates differ by their interval. level: of the interval of the rates."""
     out = []
-    for one, other in combinations(found, 2):
+    for first, second in combinations(cases, 2):
         # Logarithms are near to normal where updates are not; ReZero's update is 0 and has none.
-        scale = math.log if min(*one.updates, *other.updates) > 0 else float
-        first, second = ([scale(update) for update in case.updates] for case in (one, other))
-        one_is_larger = is_first_larger(outcomes.compare_means(first, second, is_paired=True))
-        if one_is_larger is not None:
-            small, large = (other, one) if one_is_larger else (one, other)
+        scale = math.log if min(*first.updates, *second.updates) > 0 else float
+        a, b = ([scale(update) for update in case.updates] for case in (first, second))
+        is_larger = is_first_larger(outcomes.compare_means(a, b, is_paired=True))
+        if is_larger is not None:
+            small, large = (second, first) if is_larger else (first, second)
             rates = outcomes.compare_edges(small.edges, large.edges, GRID if look == "trains" else CURVE, level)
             out.append(Pair(small.name, large.name, rates))
     return out

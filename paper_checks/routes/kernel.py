@@ -71,11 +71,11 @@ def law(statement: Growth, arch: str = "encoder") -> Law:
     from paper_checks.experiments import kernel_laws
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
-    found = kernel_laws.law(statement.scheme, statement.optimizer, **options)
+    kept = kernel_laws.law(statement.scheme, statement.optimizer, **options)
     most = 250 if arch == "encoder-decoder" else LAST
-    if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in found.updates]:
+    if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in kept.updates]:
         raise LookupError(f"no law of {statement.scheme} is kept at N = {', '.join(map(str, missing))}")
-    return found
+    return kept
 
 
 class Curve(NamedTuple):
@@ -96,24 +96,24 @@ class Curve(NamedTuple):
         return self._replace(logs=np.zeros(len(self.logs)), errors=np.zeros(len(self.logs)))
 
 
-def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
+def curve(of_law: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
     """Of the layers N from first to last. ValueError where the role gets no update."""
-    values = {n: value for n, value in found.of(role).items() if first <= n <= last}
+    values = {n: value for n, value in of_law.of(role).items() if first <= n <= last}
     if not all(value > 0 for value in values.values()):
         raise ValueError(f"the update of {role} is 0, which has no order")
     lengths = 2 * np.array(list(values), dtype=float)
-    return Curve(lengths, np.log(list(values.values())), np.array([found.errors[role][n] for n in values]))
+    return Curve(lengths, np.log(list(values.values())), np.array([of_law.errors[role][n] for n in values]))
 
 
-def exponent(found: Curve, level: float = LEVEL) -> Estimate:
+def exponent(points: Curve, level: float = LEVEL) -> Estimate:
     """The slope in log L."""
-    weights = slope_weights(np.log(found.lengths))
-    return _estimate(float(weights @ found.logs), weights, found.errors, level)
+    weights = slope_weights(np.log(points.lengths))
+    return _estimate(float(weights @ points.logs), weights, points.errors, level)
 
 
-def rise_exponent(found: Curve) -> Estimate:
+def rise_exponent(points: Curve) -> Estimate:
     """The slope of the logarithm of the rises per log L; -infinity where it does not rise all the way."""
-    x, values = np.log(found.lengths), np.exp(found.logs - found.logs.max())
+    x, values = np.log(points.lengths), np.exp(points.logs - points.logs.max())
     rises = np.diff(values)
     if rises.min() <= 0:
         return Estimate(-math.inf, 0.0, -math.inf, -math.inf, len(values))
@@ -121,7 +121,7 @@ def rise_exponent(found: Curve) -> Estimate:
     shares = np.zeros(len(values))
     shares[1:] += weights * values[1:] / rises
     shares[:-1] -= weights * values[:-1] / rises
-    return _estimate(float(weights @ np.log(rises / np.diff(x))), shares, found.errors)
+    return _estimate(float(weights @ np.log(rises / np.diff(x))), shares, points.errors)
 
 
 def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
@@ -163,17 +163,17 @@ def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[floa
         def stated(expr: Expr, unit: Curve = unit_part) -> float:
             return fit(unit.times(_logarithm(expr))).mean
 
-        found = fit(part)
-        answers.append(holds(found, order, is_upper, stated))
-        numbers[f"{name}{what}"] = f"{found.low:.3f} to {found.high:.3f}"
+        power = fit(part)
+        answers.append(holds(power, order, is_upper, stated))
+        numbers[f"{name}{what}"] = f"{power.low:.3f} to {power.high:.3f}"
         numbers[f"{name}stated"] = f"{stated(order):.3f}, next by {2 * halfway(order, stated):.2g}"
     return Found(answers[0] if answers[0] is answers[1] else None, numbers)
 
 
 def _growth(statement: Growth) -> Answers:
-    found = law(statement)
+    kept = law(statement)
     role = statement.role if isinstance(statement, InTransformer) else UPDATE
-    of_role, updates = curve(found, role), found.of(role)
+    of_role, updates = curve(kept, role), kept.of(role)
 
     def log_gain(length: float) -> float:
         return 2 * math.log(second_meanfield.coefficients(statement.scheme, round(length)).gain_in)
@@ -194,7 +194,7 @@ def _growth(statement: Growth) -> Answers:
         num_effective=len(of_role.lengths),
         detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
         f"{LAST}: the power of L that the update of {name} goes with, over all depths and over the deeper half",
-        numbers={**numbers, **roles_beside(statement, found)},
+        numbers={**numbers, **roles_beside(statement, kept)},
         counterexample=example if answer is False else None,
     )
 
@@ -213,12 +213,12 @@ def _growth_anew(statement: Growth) -> Answers:
     """ArithmeticError where the law has another number for a shallow network than is derived now."""
     from paper_checks.experiments.kernel_kept import DIGITS
 
-    found, answers = law(statement), _growth(statement)
+    kept, answers = law(statement), _growth(statement)
     names = (statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
     for n, roles in _shallow(*names).items():
         for role, value in roles.items():
-            if not math.isclose(value, found.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
-                raise ArithmeticError(f"{role} at N = {n}: {found.of(role)[n]:g} is kept, {value:g} is derived now")
+            if not math.isclose(value, kept.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
+                raise ArithmeticError(f"{role} at N = {n}: {kept.of(role)[n]:g} is kept, {value:g} is derived now")
     detail = f"{answers.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same"
     return replace(answers, detail=detail)
 
@@ -237,7 +237,7 @@ def kernel_too(part: Part, check: Check = GROWTH_BY_KERNEL) -> Part:
 # ---------------------------------------------------------------- who keeps the promise of a flat update
 
 
-def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
+def roles_beside(statement: Growth, kept: Law) -> dict[str, Any]:
     """For the numbers of evidence: the power of each role of a default model, and which of them grow.
 
     The power is that from N = DEEP on, None of a role that gets no update. A role grows where the 0.95 interval of its
@@ -245,10 +245,10 @@ def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
     """
     powers: dict[str, float | None] = {}
     growing = []
-    for role in (UPDATE, *found.roles):
+    for role in (UPDATE, *kept.roles):
         powers[role] = None
-        if all(found.of(role)[n] for n in found.updates if n >= DEEP):
-            deep = curve(found, role, first=DEEP)
+        if all(kept.of(role)[n] for n in kept.updates if n >= DEEP):
+            deep = curve(kept, role, first=DEEP)
             power = exponent(deep, stats.LEVEL)
             edge = exponent(deep.unit().times(lambda length: math.log(math.log(length)))).mean / 2
             powers[role] = round(round(power.mean, 3), 2) + 0.0

@@ -53,11 +53,11 @@ WIDTHS = (512, 256)
 @cache
 def _runs(path: Path) -> Mapping[str, Sequence[record.Run]]:
     """Those in float64, by what they are of. The digest of the numbers that a network was made of is not its name."""
-    found: dict[str, list[record.Run]] = {}
+    runs: dict[str, list[record.Run]] = {}
     for run in record.read(path):
         if run.dtype == "float64":
-            found.setdefault(_name({key: x for key, x in run.config.items() if key != "numbers"}), []).append(run)
-    return found
+            runs.setdefault(_name({key: x for key, x in run.config.items() if key != "numbers"}), []).append(run)
+    return runs
 
 
 def _name(config: Mapping[str, Any]) -> str:
@@ -91,10 +91,10 @@ def table(scheme: str, optimizer: str, path: Path = PATH) -> np.ndarray:
     seeds = sorted(set.intersection(*map(set, by_seed)))
     if len(seeds) < 2:
         raise LookupError(f"the record has {len(seeds)} seeds of {scheme} under {optimizer} at every length and width")
-    found = np.array([[cell[seed] for cell in by_seed] for seed in seeds], dtype=float)
-    if not np.isfinite(found).all():
+    values = np.array([[cell[seed] for cell in by_seed] for seed in seeds], dtype=float)
+    if not np.isfinite(values).all():
         raise ValueError(f"{scheme} under {optimizer}: a seed diverged")
-    return found.reshape(len(seeds), len(WIDTHS), len(LENGTHS))
+    return values.reshape(len(seeds), len(WIDTHS), len(LENGTHS))
 
 
 # ---------------------------------------------------------------- the exponent
@@ -109,10 +109,10 @@ def width_weights() -> np.ndarray:
 @cache
 def exponent(scheme: str, optimizer: str, path: Path = PATH) -> Estimate:
     """The power of L from 4 to 64 sublayers. LookupError and ValueError as ``table``; ValueError of updates of 0."""
-    found = table(scheme, optimizer, path)
-    if found.min() <= 0:
-        raise ValueError(f"{scheme} under {optimizer}: an update is {found.min():g}, which has no logarithm")
-    logs_SL = np.tensordot(np.log(found), width_weights(), (1, 0))
+    values = table(scheme, optimizer, path)
+    if values.min() <= 0:
+        raise ValueError(f"{scheme} under {optimizer}: an update is {values.min():g}, which has no logarithm")
+    logs_SL = np.tensordot(np.log(values), width_weights(), (1, 0))
     return estimate((logs_SL @ slope_weights(np.log(LENGTHS))).tolist(), LEVEL)
 
 
@@ -131,10 +131,10 @@ def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent)
 
 
 def holds(
-    found: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
+    power: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
 ) -> bool | None:
     """Whether the interval is nearer to the order (or below it) than to any other; None where it has the middle."""
-    low, high = ends(found)
+    low, high = ends(power)
     own, edge = exponent_of(order), halfway(order, exponent_of)
     if high < own + edge and (is_upper or low > own - edge):
         return True
@@ -147,15 +147,15 @@ def growth(path: Path = PATH) -> Check:
     def decide(statement: Growth) -> Answers:
         if (statement.activation, statement.norm_kind) != ("relu", "layernorm"):
             raise LookupError(f"the record is of relu and layernorm: {statement.text}")
-        found = exponent(statement.scheme, statement.optimizer, path)
+        power = exponent(statement.scheme, statement.optimizer, path)
         return Answers(
-            holds=[holds(found, statement.order, statement.is_upper)],
-            num_effective=found.num * len(LENGTHS) * len(WIDTHS),
+            holds=[holds(power, statement.order, statement.is_upper)],
+            num_effective=power.num * len(LENGTHS) * len(WIDTHS),
             detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {_WIDE} wide, the exact update of "
-            f"{found.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
+            f"{power.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
             "interval, beside those of the stated order and of the next one, a quarter power or a log L away",
             numbers={
-                "power of L": _interval(found),
+                "power of L": _interval(power),
                 "of the stated order": _short(stated_exponent(statement.order)),
                 "half of the way to the next": _short(halfway(statement.order)),
             },
@@ -184,10 +184,10 @@ def at_most(most: Most) -> Check:
         scheme, optimizer, bound = most(statement)
         answers: list[bool | None] = []
         numbers: dict[str, str] = {}
-        for length, found in at_infinite_width(scheme, optimizer).items():
+        for length, mean in at_infinite_width(scheme, optimizer).items():
             value = float(bound(length))
-            answers.append(ends(found).is_below(value))
-            numbers[f"L = {length}"] = f"{_interval(found)} against {_short(value)}"
+            answers.append(ends(mean).is_below(value))
+            numbers[f"L = {length}"] = f"{_interval(mean)} against {_short(value)}"
         return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
 
     detail = (
@@ -208,8 +208,8 @@ def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
     return replace(part, checks=(*part.checks, check))
 
 
-def _interval(found: Estimate) -> str:
-    return " to ".join(map(_short, ends(found)))
+def _interval(mean: Estimate) -> str:
+    return " to ".join(map(_short, ends(mean)))
 
 
 def _short(number: float) -> str:

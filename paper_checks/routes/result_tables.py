@@ -104,8 +104,8 @@ class Table:
 
     def row(self, model: str, layers: str = "") -> Row:
         """The run of that model that did not diverge: there is one."""
-        (found,) = (row for row in self.trained if (row.model, row.layers) == (model, layers))
-        return found
+        (run,) = (row for row in self.trained if (row.model, row.layers) == (model, layers))
+        return run
 
     def columns(self) -> Iterator[Column]:
         """Every column of every block, the average last."""
@@ -116,7 +116,7 @@ class Table:
                 yield Column(table=self.name, block=block, name=name, entries=entries, is_error=self.is_error)
 
     def column(self, name: str, block: str = "") -> Column:
-        return next(found for found in self.columns() if (found.name, found.block) == (name, block))
+        return next(column for column in self.columns() if (column.name, column.block) == (name, block))
 
 
 # ---------------------------------------------------------------- reading

@@ -68,8 +68,8 @@ class Answered:
         return self.answers(book).evidence(Route.MEASURED)
 
 
-def is_first_larger(found: Comparison) -> bool | None:
-    return {FIRST: True, SECOND: False}.get(found.verdict)
+def is_first_larger(comparison: Comparison) -> bool | None:
+    return {FIRST: True, SECOND: False}.get(comparison.verdict)
 
 
 def ends(low: float | None, high: float | None) -> tuple[float, float]:
@@ -84,7 +84,7 @@ def edges(names: Sequence[str], book: Book, of: str = "stable-rates") -> tuple[l
     """By arm, each seed's; and the seeds."""
     arms = [arm(of, name) for name in names]
     seeds = seeds_of(arms, book)
-    return [[one.edge(book, seed) for seed in seeds] for one in arms], seeds
+    return [[searched.edge(book, seed) for seed in seeds] for searched in arms], seeds
 
 
 def half_learnt(
@@ -92,13 +92,13 @@ def half_learnt(
 ) -> tuple[list[list[Edge]], tuple[int, ...], float]:
     """The same of the second look, MIDDLE layers; and the loss that is half of the way, or another part of it."""
     curves = {scheme: [arm("stable-rates", on_curve(scheme, rate)) for rate in CURVE] for scheme in SCHEMES}
-    seeds = seeds_of([one for curve in curves.values() for one in curve], book)
+    seeds = seeds_of([run for curve in curves.values() for run in curve], book)
 
-    def loss(one: Arm, seed: int) -> float:
-        held_out = book[one.at(seed)].held_out
+    def loss(run: Arm, seed: int) -> float:
+        held_out = book[run.at(seed)].held_out
         return math.inf if held_out is None else held_out
 
-    losses = {scheme: [[loss(one, seed) for seed in seeds] for one in curve] for scheme, curve in curves.items()}
+    losses = {scheme: [[loss(run, seed) for seed in seeds] for run in curve] for scheme, curve in curves.items()}
     best = min(sum(row) / len(row) for rows in losses.values() for row in rows)
     guess = book[curves[SCHEMES[0]][0].at(seeds[0])].guess
     if not best < guess:
@@ -233,7 +233,7 @@ class _OfTwo(Answered):
         """A number of each run of the first arm, and of the second, over the same seeds."""
         arms = [arm(self.of, name) for name in (self.first, self.second)]
         seeds = seeds_of(arms, book)
-        return [[number(book[one.at(seed)]) for seed in seeds] for one in arms]
+        return [[number(book[searched.at(seed)]) for seed in seeds] for searched in arms]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,23 +316,23 @@ def at_this_scale(*statements: Answered) -> Check:
     def decide(_: Any) -> Answers:
         said = []
         for statement in statements:
-            found = statement.evidence(recorded(statement.of))
-            numbers = "; ".join(f"{name}: {number}" for name, number in found.numbers.items())
-            said.append(f"{statement.text}: {words[found.verdict]} ({numbers})")
+            evidence = statement.evidence(recorded(statement.of))
+            numbers = "; ".join(f"{name}: {number}" for name, number in evidence.numbers.items())
+            said.append(f"{statement.text}: {words[evidence.verdict]} ({numbers})")
         return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(said)}")
 
     return check(Route.MEASURED, "", decide, is_direct=True, is_open=True)
 
 
-def in_octaves(found: EdgeComparison) -> str:
-    low, high = found.octaves.low, found.octaves.high
+def in_octaves(rates: EdgeComparison) -> str:
+    low, high = rates.octaves.low, rates.octaves.high
     interval = f"{'below' if low is None else f'{low:.2g}'} to {'above' if high is None else f'{high:.2g}'}"
-    num = found.num_first + found.num_second + found.num_ties
-    return f"{interval} ({num} seeds: {found.num_first} larger, {found.num_second} smaller, {found.num_ties} equal)"
+    num = rates.num_first + rates.num_second + rates.num_ties
+    return f"{interval} ({num} seeds: {rates.num_first} larger, {rates.num_second} smaller, {rates.num_ties} equal)"
 
 
-def in_share(found: Share) -> str:
-    return f"{found.successes} of {found.num}, {found.low:.2f} to {found.high:.2f}"
+def in_share(trained: Share) -> str:
+    return f"{trained.successes} of {trained.num}, {trained.low:.2f} to {trained.high:.2f}"
 
 
 def middle(scheme: str) -> str:
