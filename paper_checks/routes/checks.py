@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from sympy import Expr, S, lambdify, log, sqrt, sympify
@@ -78,8 +78,8 @@ def check(
 ) -> Check | Callable[[Decide], Check]:
     """A check from a function that answers for each case in turn; without the function, a decorator that makes one.
 
-    detail: what is done, in one line. steps: where they do not depend on the statement; else ``decide``, which gets
-    it, returns them in ``Answers``. how: is_direct, is_open and is_slow of ``Check``.
+    detail: what is done, in one line. steps: where they do not depend on the statement. how: is_direct, is_open and
+    is_slow of ``Check``.
 
     >>> from paper_checks.claims.claim import Route, perform
     >>> from paper_checks.claims.statements import Values
@@ -95,8 +95,8 @@ def check(
         def run(statement: Any) -> Evidence:
             answers = decide(statement)
             if not isinstance(answers, Answers):
-                answers = Answers(holds=list(answers), steps=steps() if steps is not None else ())
-            return answers.evidence(route, detail)
+                answers = Answers(holds=list(answers))
+            return (answers if steps is None else replace(answers, steps=steps())).evidence(route, detail)
 
         return Check(route=route, run=run, **how)
 
@@ -108,23 +108,15 @@ def awaits(what: str) -> Check:
     return check(Route.MEASURED, f"awaits {what}", lambda _: [None], is_direct=True, is_open=True)
 
 
-def derived(
-    detail: str,
-    values: Callable[[], Mapping[str, Expr]],
-    *,
-    route: Route = Route.PROOF,
-    is_direct: bool = False,
-    steps: Callable[[], Sequence[str]] | None = None,
-) -> Check:
-    """Each printed value against the derived one of that name, by ``algebra.equal``."""
+def derived(detail: str, values: Callable[[], Mapping[str, Expr]], *, route: Route = Route.PROOF, **how: Any) -> Check:
+    """Each printed value against the derived one of that name, by ``algebra.equal``. how: as ``check`` has it."""
 
     def decide(statement: Values) -> Answers:
         expected = values()
         holds = [algebra.equal(statement[name], expr) for name, expr in expected.items()]
-        numbers = {name: str(expr) for name, expr in expected.items()}
-        return Answers(holds=holds, numbers=numbers, steps=steps() if steps is not None else ())
+        return Answers(holds=holds, numbers={name: str(expr) for name, expr in expected.items()})
 
-    return check(route, detail, decide, is_direct=is_direct)
+    return check(route, detail, decide, **how)
 
 
 # ---------------------------------------------------------------- growth laws

@@ -15,18 +15,7 @@ from typing import Any
 
 from sympy import Expr
 
-from paper_checks.claims.claim import (
-    Claim,
-    Evidence,
-    Fill,
-    Kind,
-    Number,
-    PartResult,
-    Sentence,
-    Verdict,
-    judge,
-    try_mutants,
-)
+from paper_checks.claims.claim import Claim, Fill, Kind, Number, PartResult, Sentence, Verdict, judge, try_mutants
 from paper_checks.claims.sources import sources
 from paper_checks.papers.registry import claims, results_of
 from paper_checks.routes.printed_tables import TABLES, side_by_side
@@ -107,21 +96,18 @@ def _part(result: PartResult) -> Found:
         "counterexample": result.counterexample,
         "instead_holds": result.instead_holds,
         "evidence": [
-            *(_evidence(item, "printed") for item in result.evidence),
-            *(_evidence(item, "amended") for item in result.amended),
+            {
+                "route": item.route.value,
+                "num_effective": item.num_effective,
+                "verdict": item.verdict.value,
+                "of": of,
+                "detail": item.detail,
+                "numbers": dict(item.numbers),
+                "steps": list(item.steps),
+            }
+            for of, items in (("printed", result.evidence), ("amended", result.amended))
+            for item in items
         ],
-    }
-
-
-def _evidence(item: Evidence, of: str) -> Found:
-    return {
-        "route": item.route.value,
-        "num_effective": item.num_effective,
-        "verdict": item.verdict.value,
-        "of": of,
-        "detail": item.detail,
-        "numbers": dict(item.numbers),
-        "steps": list(item.steps),
     }
 
 
