@@ -73,7 +73,7 @@ def best(column: Column) -> tuple[str, ...]:
 
 
 def _best(column: Column) -> str:
-    """The same in words, with the number."""
+    """The best printed number of a column, and whose it is."""
     return f"{' = '.join(best(column))} {column.of(best(column)[0])}"
 
 

@@ -42,7 +42,7 @@ def cases(num_layers: int, look: str, book: Book, part: float = 0.5) -> list[Cas
 
 
 def _update(book: Book, name: str, seed: int) -> float:
-    """At initialisation, of the branch matrices: every rate of an arm begins with the same network."""
+    """The update at initialisation, of the branch matrices: every rate of an arm begins with the same network."""
     update = next(iter(arm("stable-rates", name).tried(book, seed).values())).looks[0].update["update"]
     return math.nan if update is None else update
 
@@ -62,7 +62,7 @@ class Pair:
 
 
 def pairs(cases: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
-    """Those whose updates differ by their interval. level: of the interval of the rates."""
+    """The pairs of schemes whose updates differ by their interval. level: of the interval of the rates."""
     out = []
     for first, second in combinations(cases, 2):
         # Logarithms are near to normal where updates are not; ReZero's update is 0 and has none.

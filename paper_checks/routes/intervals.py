@@ -43,12 +43,12 @@ def ends(mean: Estimate) -> Interval:
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Of the mean."""
+    """The interval of the mean of these values."""
     return ends(estimate(values, level))
 
 
 def of_logs(logarithms: Sequence[float]) -> Interval:
-    """Of the geometric mean of positive values, from their logarithms."""
+    """The interval of the geometric mean of positive values, from their logarithms."""
     return Interval(*map(math.exp, interval(logarithms)))
 
 

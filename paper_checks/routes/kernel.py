@@ -67,7 +67,7 @@ class InTransformer(Growth):
 
 
 def law(statement: Growth, arch: str = "encoder") -> Law:
-    """LookupError where it is not kept to the largest depth."""
+    """The kept law of a statement's network. LookupError where it is not kept to the largest depth."""
     from paper_checks.experiments import kernel_laws
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
@@ -97,7 +97,7 @@ class Curve(NamedTuple):
 
 
 def curve(of_law: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
-    """Of the layers N from first to last. ValueError where the role gets no update."""
+    """A role's update, N from first to last. ValueError where the role gets no update."""
     values = {n: value for n, value in of_law.of(role).items() if first <= n <= last}
     if not all(value > 0 for value in values.values()):
         raise ValueError(f"the update of {role} is 0, which has no order")
@@ -149,7 +149,10 @@ class Found(NamedTuple):
 
 
 def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
-    """log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none."""
+    """Whether a law follows an order.
+
+    log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none.
+    """
     fit, what, unit = exponent, "power of L", of_law.unit()
     if log_gain is not None:
         early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
@@ -201,7 +204,7 @@ def _growth(statement: Growth) -> Answers:
 
 @cache
 def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Mapping[int, Mapping[str, float]]:
-    """By N and role, derived now."""
+    """The updates of shallow networks by N and role, derived now."""
     from paper_checks.experiments.kernel_laws import network_of
 
     networks = {n: network_of(scheme, n, activation=activation, norm_kind=norm_kind) for n in SHALLOW}

@@ -52,7 +52,7 @@ WIDTHS = (512, 256)
 
 @cache
 def _runs(path: Path) -> Mapping[str, Sequence[record.Run]]:
-    """Those in float64, by what they are of. The digest of the numbers that a network was made of is not its name."""
+    """The runs in float64, by what they are of. The digest of a network's numbers is no part of its name."""
     runs: dict[str, list[record.Run]] = {}
     for run in record.read(path):
         if run.dtype == "float64":
@@ -67,7 +67,7 @@ def _name(config: Mapping[str, Any]) -> str:
 def updates(
     scheme: str, optimizer: str, num_sublayers: int, d_model: int, path: Path = PATH
 ) -> dict[int, float | None]:
-    """Of one network, by seed, None where it diverged; of a seed that stands in two runs, the first.
+    """The updates of one network by seed, None where it diverged; of a seed that stands in two runs, the first.
 
     OSError without the file, ValueError where its runs are not of one network.
     """
@@ -117,7 +117,7 @@ def exponent(scheme: str, optimizer: str, path: Path = PATH) -> Estimate:
 
 
 def stated_exponent(order: Expr) -> float:
-    """The same of an order in L."""
+    """The power of L that an order in L looks like at these lengths."""
     value = lambdify(L, log(order), modules="math")
     return float(slope_weights(np.log(LENGTHS)) @ [float(value(length)) for length in LENGTHS])
 

@@ -81,7 +81,7 @@ def ends(low: float | None, high: float | None) -> tuple[float, float]:
 
 
 def edges(names: Sequence[str], book: Book, of: str = "stable-rates") -> tuple[list[list[Edge]], tuple[int, ...]]:
-    """By arm, each seed's; and the seeds."""
+    """The largest rates by arm and seed, and the seeds."""
     arms = [arm(of, name) for name in names]
     seeds = seeds_of(arms, book)
     return [[searched.edge(book, seed) for seed in seeds] for searched in arms], seeds
@@ -169,7 +169,7 @@ class FallsWithDepth(Answered):
         return f"the largest rate of {self.row} under {self.optimizer} {what} with depth"
 
     def comparison(self, book: Book) -> EdgeComparison:
-        """Shallow over deep."""
+        """The largest rates, shallow over deep."""
         names = [own_row.arm_name(self.row, self.optimizer, layers) for layers in own_row.LAYERS]
         (shallow, deep), _ = edges(names, book, self.of)
         return outcomes.compare_edges(shallow, deep, own_row.GRIDS[self.optimizer])
@@ -275,7 +275,7 @@ class LargerGradients(_OfTwo):
         return f"{steps} the top decoder layer's gradient is larger in {self.first} than in {self.second}"
 
     def ratio(self, book: Book) -> Estimate:
-        """log of the ratio, the mean over the looks of each seed."""
+        """The logarithm of the ratio, of each seed the mean over the looks."""
         first, second = self.by_seed(book, self._log_norm)
         return estimate([a - b for a, b in zip(first, second, strict=True)])
 

@@ -102,7 +102,7 @@ def _powers(base: Fraction, length: int) -> Gains:
 
 
 def tried(is_equal: bool) -> Iterator[Gains]:
-    """Growing and shrinking by powers, and one sublayer unlike the others; equal gains."""
+    """Gains that grow and shrink by powers, and one sublayer unlike the others; equal gains."""
     for length in () if is_equal else (4, 2, 6):
 
         def alone(index: int, value: Fraction, others: Fraction = ONE, length: int = length) -> tuple[Fraction, ...]:
@@ -122,7 +122,7 @@ def tried(is_equal: bool) -> Iterator[Gains]:
 
 
 def _first_too_long(statement: Inequality) -> int | None:
-    """At gains 1: a length at which the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
+    """A length at which, at gains 1, the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
 
     def is_exceeded(length: int) -> bool:
         try:
@@ -186,8 +186,6 @@ def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
     is_direct=True,
 )
 def _in_fractions(statement: Inequality) -> Answers:
-    """The list, then hypothesis."""
-
     def holds(gains: Gains) -> bool:
         update, bound = _update_and_bound(statement, gains)
         return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound) * (1 + 1e-12)
@@ -216,7 +214,6 @@ def _in_fractions(statement: Inequality) -> Answers:
 
 @check(Route.MEANFIELD, "the mean field at the same gains: the largest update / bound, or the first above 1")
 def _in_mean_field(statement: Inequality) -> Answers:
-    """The same gains through theory.meanfield.update, and gains 1 as far as 10^4 sublayers, up to the first failure."""
     from theory.meanfield.update import predict
 
     def ratios() -> Iterator[float]:
@@ -260,7 +257,7 @@ def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
 
 
 def limit_at_infinity(expr: Expr) -> Expr:
-    """Of a rational function of t with positive leading coefficients, by its degrees."""
+    """The limit of a rational function of t with positive leading coefficients, by its degrees."""
     above, below = (Poly(part, _t) for part in fraction(cancel(together(expr))))
     if above.degree() != below.degree():
         return oo if above.degree() > below.degree() else S.Zero

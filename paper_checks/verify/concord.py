@@ -35,29 +35,29 @@ def _printed(claims: Claims, id_: str, part: int = 0) -> Any:
 
 
 def _same(first: str, second: str) -> Compare:
-    """Part by part, as far as both have them."""
+    """Whether two claims print the same, part by part, as far as both have parts."""
     return lambda claims: all(
         a.statement == b.statement for a, b in zip(claims[first].parts, claims[second].parts, strict=False)
     )
 
 
 def _same_bound(first: str, second: str) -> Compare:
-    """Sums, for every L."""
+    """Whether the bounds of two claims are one sum, for every L."""
     return lambda claims: algebra.sums_equal(*(_printed(claims, id_)["bound"] for id_ in (first, second))) is True
 
 
 def _same_steps(*places: tuple[str, int]) -> Compare:
-    """Statements of these parts of claims; of sublayers, their steps."""
+    """Whether these parts of claims print the same; of sublayers, the same steps."""
     return lambda claims: len({getattr(s, "steps", s) for s in (_printed(claims, *place) for place in places)}) == 1
 
 
 def _same_code(claims: Claims) -> bool:
-    """But for blanks, of which the paper's extraction lost some."""
+    """Whether both print the same code, but for blanks, of which the paper's extraction lost some."""
     return "".join(claims["S2-02"].quote.split()) == "".join(_printed(claims, "S3-01")["code"].split())
 
 
 def _same_update(claims: Claims) -> bool:
-    """The slide's norm, at the paper's gamma, is the change of the label's logit."""
+    """Whether the slide's norm, at the paper's gamma, is the change of the label's logit."""
     paper, slide = _printed(claims, "S2-07"), _printed(claims, "S3-04")["update"]
     letters = {letter.name: letter for letter in slide.free_symbols}
     gammas = {letter: paper["elsewhere"] for name, letter in letters.items() if name.startswith("gamma")}
@@ -71,14 +71,14 @@ def _same_variances(claims: Claims) -> bool:
 
 
 def _same_cross(claims: Claims) -> bool:
-    """Of the first ten layers of a decoder."""
+    """Whether DeepNet has the cross-attention where Magneto has it, in the first ten layers of a decoder."""
     place = _printed(claims, "DN-03")["cross"]
     (layer,) = place.free_symbols
     return all(place.subs(layer, j) % 3 == _printed(claims, "S2-18")["remainder"] for j in range(1, 11))
 
 
 def _same_order(column: str, law: Callable[[Claims], Expr]) -> Compare:
-    """A law in L against the slides' table, in N: their ratio at L = 2N goes to a number that is not 0."""
+    """Whether a law in L is that of the slides' table, in N: their ratio at L = 2N goes to a number that is not 0."""
 
     def compare(claims: Claims) -> bool:
         ratio = limit(law(claims).subs(L, 2 * N) / _printed(claims, "S3-10")[column], N, oo)
@@ -92,7 +92,7 @@ def _post_law(claims: Claims) -> Expr:
 
 
 def _of_deepnet(power: int, id_: str, part: int, name: str) -> Compare:
-    """Su's number against beta alpha^power of DeepNet's encoder."""
+    """Whether Su's number is beta alpha^power of DeepNet's encoder."""
 
     def compare(claims: Claims) -> bool:
         theirs = _printed(claims, "DN-04")
@@ -102,7 +102,7 @@ def _of_deepnet(power: int, id_: str, part: int, name: str) -> Compare:
 
 
 def _same_norms(claims: Claims) -> bool:
-    """What the slides' introduction says of three of the models."""
+    """Whether the paper gives three models the norms that the slides' introduction gives them."""
     slides = {("BERT", "Post-LN"), ("GPT", "Pre-LN"), ("ViT", "Pre-LN")}
     return slides <= set(_printed(claims, "S2-22").entries)
 
