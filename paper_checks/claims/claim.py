@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
 from string import Formatter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sympy import Expr
 
@@ -32,7 +32,16 @@ from paper_checks.claims.sources import source_of
 from paper_checks.claims.statements import Statement
 
 
-class Verdict(Enum):
+class _Word(Enum):
+    """A word with more said of it: the first of each member's texts is its value."""
+
+    def __new__(cls, word: str, *_: str) -> Self:
+        member = object.__new__(cls)
+        member._value_ = word
+        return member
+
+
+class Verdict(_Word):
     """What was found of a claim, the worst first.
 
     symbol: beside the word, for who does not see colours. colour: on a terminal. outcome: what a single check says by
@@ -42,12 +51,6 @@ class Verdict(Enum):
     >>> Verdict("CONFIRMED").symbol, Verdict.CONFIRMED.meaning
     ('✓', 'holds as printed')
     """
-
-    _value_: str
-    symbol: str
-    colour: str
-    outcome: str
-    meaning: str
 
     REFUTED = (
         *("REFUTED", "✗", "red", "fails"),
@@ -64,11 +67,8 @@ class Verdict(Enum):
     )
     CONFIRMED = "CONFIRMED", "✓", "green", "holds", "holds as printed"
 
-    def __new__(cls, word: str, symbol: str, colour: str, outcome: str, meaning: str) -> Self:
-        verdict = object.__new__(cls)
-        verdict._value_ = word
-        verdict.symbol, verdict.colour, verdict.outcome, verdict.meaning = symbol, colour, outcome, meaning
-        return verdict
+    def __init__(self, _: str, symbol: str, colour: str, outcome: str, meaning: str) -> None:
+        self.symbol, self.colour, self.outcome, self.meaning = symbol, colour, outcome, meaning
 
 
 SEVERITY = tuple(Verdict)
@@ -76,17 +76,11 @@ OUTCOMES = tuple(verdict for verdict in Verdict if verdict.outcome)
 """What one piece of evidence can say."""
 
 
-class Route(Enum):
+class Route(_Word):
     """A way to find out whether a statement holds."""
 
-    _value_: str
-    meaning: str
-
     PROOF = "proof", "a derivation in exact algebra"
-    PROPERTY = (
-        "property",
-        "a search for counterexamples, or a proof that there is none, all over the stated domain",
-    )
+    PROPERTY = "property", "a search for counterexamples, or a proof that there is none, all over the stated domain"
     NUMERIC = "numeric", "numbers to many digits, summed or integrated by a way of their own"
     MEANFIELD = "meanfield", "the exact second moments of a stack of FFN sublayers at infinite width"
     KERNEL = "kernel", "a real Transformer at infinite width, token by token and role by role"
@@ -94,23 +88,12 @@ class Route(Enum):
     ARITHMETIC = "arithmetic", "the printed numbers and formulas against one another"
     CITATION = "citation", "the printed words read again, or what another source prints"
 
-    def __new__(cls, word: str, meaning: str) -> Self:
-        route = object.__new__(cls)
-        route._value_, route.meaning = word, meaning
-        return route
+    def __init__(self, _: str, meaning: str) -> None:
+        self.meaning = meaning
 
 
-class Kind(Enum):
-    """What a printed statement is to the source's readers.
-
-    >>> from paper_checks.claims.claim import Kind
-    >>> Kind("step").title
-    'Steps of the derivations'
-    """
-
-    _value_: str
-    title: str
-    meaning: str
+class Kind(_Word):
+    """What a printed statement is to the source's readers."""
 
     RESULT = (
         "result",
@@ -120,10 +103,8 @@ class Kind(Enum):
     STEP = "step", "Steps of the derivations", "a definition, an assumption or a step that leads to a result"
     REMARK = "remark", "Remarks", "what is said beside the derivation: arithmetic, experiments, what others do"
 
-    def __new__(cls, word: str, title: str, meaning: str) -> Self:
-        kind = object.__new__(cls)
-        kind._value_, kind.title, kind.meaning = word, title, meaning
-        return kind
+    def __init__(self, _: str, title: str, meaning: str) -> None:
+        self.title, self.meaning = title, meaning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +147,6 @@ class Check:
     is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
     is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either. is_slow: a quick look
     leaves it out, as it does what is measured.
-
-    >>> from paper_checks.claims.claim import Check, Evidence, Route, Verdict, perform
-    >>> from paper_checks.claims.statements import Values
-    >>> def is_small(found):
-    ...     verdict = Verdict.CONFIRMED if found["x"] < 1 else Verdict.REFUTED
-    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
-    >>> check = Check(route=Route.ARITHMETIC, run=is_small)
-    >>> [perform(check, Values.of(x=x)).verdict.value for x in (0, 2)]
-    ['CONFIRMED', 'REFUTED']
     """
 
     route: Route
@@ -192,20 +164,16 @@ class Mutant:
     statement: Statement
 
 
-@dataclass(frozen=True)
-class Number:
-    """Where a number of a sentence stands.
-
-    part: how the name of one part of the claim begins. keys: the way to the number, first in the counterexample of that
-    part, then in the numbers of each piece of its evidence.
-    """
+class Number(NamedTuple):
+    """Where a number of a sentence stands."""
 
     part: str
     keys: tuple[str, ...]
 
 
 def number(part: str, *keys: str) -> Number:
-    """The number of a claim's part that stands under these keys."""
+    """part: how the name of one part of the claim begins. keys: the way to the number, first in the counterexample of
+    that part, then in the numbers of each piece of its evidence."""
     return Number(part, keys)
 
 
@@ -219,11 +187,6 @@ class Sentence:
     numbers: what fills the fields of the text: where it stands in the evidence, or the value itself, as an expression,
     a whole number, or what a function returns when the sentence is read. ValueError where a field has no number, or a
     number no field.
-
-    >>> from paper_checks.claims.claim import Sentence, number
-    >>> sentence = Sentence("{update:.2f} is more than 0", {"update": number("as printed", "update")})
-    >>> sentence.numbers["update"].keys
-    ('update',)
     """
 
     text: str
@@ -351,29 +314,7 @@ def claim(
 ) -> Claim:
     """A claim of one part.
 
-    The arguments are those of ``Part`` and ``Claim``. statement: as printed, errors included; any object with a
-    ``text``. checks: each gets the statement and returns ``Evidence``. mutants: the statement broken on purpose.
-    ValueError where it has no check, or no mutant.
-
-    >>> from sympy import S
-    >>> from paper_checks.claims.claim import Check, Evidence, Kind, Mutant, Route, Verdict, claim, judge
-    >>> from paper_checks.claims.statements import Values
-    >>> def is_a_third(found):
-    ...     verdict = Verdict.CONFIRMED if found["share"] == S(1) / 3 else Verdict.REFUTED
-    ...     return Evidence(route=Route.ARITHMETIC, num_effective=1, verdict=verdict, detail=found.text)
-    >>> printed = Values.of(share=S(1) / 3)
-    >>> mine = claim(
-    ...     "S1-99",
-    ...     kind=Kind.STEP,
-    ...     statement=printed,
-    ...     checks=(Check(route=Route.ARITHMETIC, run=is_a_third),),
-    ...     mutants=(Mutant(name="a half", statement=printed.with_(share=S(1) / 2)),),
-    ...     locator="page 1",
-    ...     quote="a third",
-    ...     summary="the share is 1/3",
-    ... )
-    >>> judge(mine)[0].value
-    'CONFIRMED'
+    The arguments are those of ``Part`` and ``Claim``. ValueError where it has no check, or no mutant.
     """
     part = Part(
         name="as printed",
@@ -391,26 +332,12 @@ def claim(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst verdict; UNDECIDED of none.
-
-    >>> from paper_checks.claims.claim import Verdict, worst
-    >>> worst([Verdict.CONFIRMED, Verdict.CONDITIONAL, Verdict.UNDECIDED]).value
-    'UNDECIDED'
-    >>> worst([]).value
-    'UNDECIDED'
-    """
+    """The worst verdict; UNDECIDED of none."""
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNDECIDED)
 
 
 def perform(check: Check, statement: Statement) -> Evidence:
-    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident.
-
-    >>> from paper_checks.claims.claim import Check, Route, perform
-    >>> from paper_checks.claims.statements import Values
-    >>> found = perform(Check(route=Route.PROOF, run=lambda statement: 1 / 0), Values.of(x=1))
-    >>> found.verdict.value, found.detail
-    ('UNDECIDED', 'gave up: ZeroDivisionError: division by zero')
-    """
+    """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident."""
     try:
         found = check.run(statement)
     except Exception as error:  # a check that gave up has shown nothing
@@ -423,8 +350,8 @@ def perform(check: Check, statement: Statement) -> Evidence:
 
 def examine(checks: Iterable[Check], statement: Statement) -> tuple[Verdict, tuple[Evidence, ...]]:
     """All checks on one statement. A failure by any route is a failure; holding takes every route."""
-    found = tuple(perform(check, statement) for check in checks)
-    return worst(evidence.verdict for evidence in found), found
+    evidence = tuple(perform(check, statement) for check in checks)
+    return worst(item.verdict for item in evidence), evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +368,7 @@ class PartResult:
     def counterexample(self) -> Mapping[str, Any] | None:
         if self.verdict is not Verdict.REFUTED:
             return None
-        return next((found.counterexample for found in self.evidence if found.counterexample is not None), None)
+        return next((item.counterexample for item in self.evidence if item.counterexample is not None), None)
 
 
 def judge_part(part: Part) -> PartResult:
@@ -454,10 +381,10 @@ def judge_part(part: Part) -> PartResult:
             found, amended = examine(part.checks, amendment.statement)
             if found is Verdict.CONFIRMED:
                 return PartResult(part=part, verdict=outcome, evidence=evidence, amended=amended)
-    holds, amended = True, ()
-    if part.instead is not None:
-        found, amended = examine(part.checks, part.instead.statement)
-        holds = found is Verdict.CONFIRMED
+    if part.instead is None:
+        return PartResult(part=part, verdict=verdict, evidence=evidence)
+    found, amended = examine(part.checks, part.instead.statement)
+    holds = found is Verdict.CONFIRMED
     return PartResult(part=part, verdict=verdict, evidence=evidence, amended=amended, instead_holds=holds)
 
 
@@ -465,9 +392,9 @@ def judge_quickly(part: Part) -> PartResult:
     """Without the measured and the slow checks, where the others reach the expected verdict; else with all."""
     kept = tuple(check for check in part.checks if check.route is not Route.MEASURED and not check.is_slow)
     if kept:
-        found = judge_part(replace(part, checks=kept))
-        if found.verdict is part.expected and found.instead_holds:
-            return found
+        result = judge_part(replace(part, checks=kept))
+        if result.verdict is part.expected and result.instead_holds:
+            return result
     return judge_part(part)
 
 
@@ -485,7 +412,7 @@ def judge(
     >>> verdict.value
     'CONFIRMED'
     >>> for result in results:
-    ...     print(result.verdict.value, [found.route.value for found in result.evidence])
+    ...     print(result.verdict.value, [item.route.value for item in result.evidence])
     CONFIRMED ['proof', 'arithmetic']
     CONFIRMED ['meanfield', 'numeric', 'measured', 'kernel']
     """
@@ -495,6 +422,9 @@ def judge(
         if advance is not None:
             advance()
     return worst(result.verdict for result in results), tuple(results)
+
+
+# ---------------------------------------------------------------- mutants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -515,12 +445,6 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
 
     A check is tried on every mutant until it has gone red, and after that where no other check sees the mutant. One
     that goes red on no mutant is blind; it is listed as a surviving mutant of its own.
-
-    >>> from paper_checks.claims.claim import try_mutants
-    >>> from paper_checks.papers.registry import claims
-    >>> found = try_mutants(claims()["LI-05"].parts[0])
-    >>> len(found) > 0, all(result.is_killed for result in found)
-    (True, True)
     """
     results = []
     blind = [i for i, check in enumerate(part.checks) if not check.is_open]
@@ -535,6 +459,8 @@ def try_mutants(part: Part) -> tuple[MutantResult, ...]:
 
 
 _IS_SHRUNK: ContextVar[bool] = ContextVar("_IS_SHRUNK", default=True)
+is_shrunk = _IS_SHRUNK.get
+"""Whether a search goes on from the first failing case to a smaller one."""
 
 
 @contextmanager
@@ -545,11 +471,6 @@ def any_counterexample() -> Iterator[None]:
         yield
     finally:
         _IS_SHRUNK.reset(token)
-
-
-def is_shrunk() -> bool:
-    """Whether a search goes on from the first failing case to a smaller one."""
-    return _IS_SHRUNK.get()
 
 
 def _sees(check: Check, mutant: Mutant) -> bool:

@@ -9,8 +9,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FILE = Path(__file__).resolve().parent / "sources.toml"
-RESTATED = "formulas restated"
-"""Said of a source of which there is no copy to hash."""
 
 
 class Source(BaseModel):
@@ -39,34 +37,25 @@ class Source(BaseModel):
     def _is_pinned(self) -> Source:
         if (self.file is None) != (self.sha256 is None):
             raise ValueError(f"{self.key}: file and sha256 stand together")
-        if self.file is None and not self.version.endswith(RESTATED):
-            raise ValueError(f"{self.key}: without file and sha256 its version ends in {RESTATED!r}")
+        if self.file is None and not self.version.endswith("formulas restated"):
+            raise ValueError(f"{self.key}: without file and sha256 its version ends in 'formulas restated'")
         return self
 
 
 @cache
-def sources(path: Path = FILE) -> dict[str, Source]:
+def sources() -> dict[str, Source]:
     """All sources by key, in the order of the file.
 
-    path: a TOML file. ValueError of a source that is not pinned as ``Source`` says.
-
     >>> from paper_checks.claims.sources import sources
-    >>> list(sources())
-    ['su', 'magneto', 'slides', 'deepnet', 'admin', 'fixup', 'xiong']
     >>> sources()["magneto"].url
     'https://arxiv.org/abs/2210.06423'
     """
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {key: Source(key=key, **entry) for key, entry in found.items()}
+    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {key: Source(key=key, **entry) for key, entry in entries.items()}
 
 
 def source_of(id_: str) -> str:
-    """The key of the one source whose claims' ids begin as this one does. ValueError where there is none, or several.
-
-    >>> from paper_checks.claims.sources import source_of
-    >>> source_of("S2-08")
-    'magneto'
-    """
+    """The key of the source whose claims' ids begin as this one does. ValueError where there is none, or several."""
     prefix = id_.partition("-")[0]
     keys = [key for key, source in sources().items() if source.prefix == prefix]
     if len(keys) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from sympy import Expr, Integer
 
@@ -14,6 +14,14 @@ class Statement(Protocol):
 
     @property
     def text(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Changeable:
+    """A printed statement of which ``with_`` makes a mutant."""
+
+    def with_(self, **changes: Any) -> Self:
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -68,14 +76,8 @@ def _exact(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
-    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than).
-
-    >>> from paper_checks.claims.statements import Growth
-    >>> from theory.symbols import L
-    >>> Growth(scheme="post-ln", order=L, is_upper=True).text
-    'update of post-ln, relu, layernorm under sgd = O(L)'
-    """
+class Growth(Changeable):
+    """The update of a network grows with its L sublayers as ``order``: Theta, or O (no faster than)."""
 
     scheme: str
     order: Expr
@@ -84,25 +86,18 @@ class Growth:
     norm_kind: str = "layernorm"
     is_upper: bool = False
 
-    def with_(self, **changes: Any) -> Growth:
-        return replace(self, **changes)
+    @property
+    def printed_order(self) -> str:
+        return f"{'O' if self.is_upper else 'Theta'}({self.order})"
 
     @property
     def text(self) -> str:
-        sign = "O" if self.is_upper else "Theta"
         network = f"{self.scheme}, {self.activation}, {self.norm_kind}"
-        return f"update of {network} under {self.optimizer} = {sign}({self.order})"
+        return f"update of {network} under {self.optimizer} = {self.printed_order}"
 
 
-@dataclass(frozen=True)
-class Decimals:
+class Decimals(Values):
     """Printed decimal constants, as printed: the digits tell how they were rounded."""
-
-    entries: tuple[tuple[str, str], ...]
-
-    @property
-    def text(self) -> str:
-        return "; ".join(f"{name} = {value}" for name, value in self.entries)
 
 
 @dataclass(frozen=True)

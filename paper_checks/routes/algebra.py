@@ -15,7 +15,6 @@ import mpmath
 from sympy import Add, Expr, Integer, S, Sum, Symbol, expand, expand_log, expand_power_base, lambdify, log
 
 DIGITS = 40
-_POINTS = (2, 3, 7, 19)
 
 
 def log_form(expr: Expr) -> Expr:
@@ -37,8 +36,9 @@ def equal(first: Expr, second: Expr) -> bool | None:
 def _differ(first: Expr, second: Expr) -> bool:
     """Whether two expressions have different values, to 40 digits, at some small whole numbers."""
     letters = sorted(first.free_symbols | second.free_symbols, key=str)
-    for shift in range(len(_POINTS)):
-        at = {letter: Integer(_POINTS[(shift + i) % len(_POINTS)]) for i, letter in enumerate(letters)}
+    points = (2, 3, 7, 19)
+    for shift in range(len(points)):
+        at = {letter: Integer(points[(shift + i) % len(points)]) for i, letter in enumerate(letters)}
         a, b = (expr.subs(at).evalf(DIGITS) for expr in (first, second))
         if a.is_number and b.is_number and abs(a - b) > abs(a + b) * Integer(10) ** (10 - DIGITS):
             return True
@@ -122,9 +122,6 @@ def falls_away(ratios: Sequence[mpmath.mpf | float]) -> bool:
 
 def roundings(value: mpmath.mpf, digits: int) -> dict[str, str]:
     """``value`` to that many decimals, half up and half to even."""
-    exact = Decimal(mpmath.nstr(value, 30, strip_zeros=False))
-    step = Decimal(1).scaleb(-digits)
-    return {
-        "half up": str(exact.quantize(step, ROUND_HALF_UP)),
-        "half even": str(exact.quantize(step, ROUND_HALF_EVEN)),
-    }
+    exact, step = Decimal(mpmath.nstr(value, 30, strip_zeros=False)), Decimal(1).scaleb(-digits)
+    ways = {"half up": ROUND_HALF_UP, "half even": ROUND_HALF_EVEN}
+    return {name: str(exact.quantize(step, way)) for name, way in ways.items()}

@@ -6,7 +6,7 @@ Nothing here reads ``theory``. Letters: T and S tokens, D width, R runs (seeds).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 
 from paper_checks.claims.claim import Check, Route
+from paper_checks.claims.statements import Changeable
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
@@ -23,7 +24,7 @@ _WIDTH, _RUNS = 320, 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average:
+class Average(Changeable):
     """low <= |sum_j p_j x_j|^2 / |x|^2 <= high for tokens of one length and weights p.
 
     Among all sets of tokens whose cosines are at least ``min_cosine`` and whose effective number 1 / sum_j p_j^2 is at
@@ -34,9 +35,6 @@ class Average:
     max_tokens: int | None = None
     low: Expr | None = None
     high: Expr = S.One
-
-    def with_(self, **changes: Any) -> Average:
-        return replace(self, **changes)
 
     def meets(self, min_cosine: float, num_effective: float) -> bool:
         return min_cosine >= self.min_cosine and (self.max_tokens is None or num_effective <= self.max_tokens)
@@ -79,11 +77,6 @@ def _identity() -> bool:
     return expand(whole - rho - (1 - rho) * squares - rest) == 0
 
 
-def _by_identity(s: Average) -> list[bool | None]:
-    """One token alone attains 1, the most (the triangle inequality)."""
-    return [_identity(), s.allows(least_average(s)) and s.allows(Integer(1))]
-
-
 class Case(NamedTuple):
     """Tokens of zero mean and unit variance with entries +-1: rows of a Hadamard matrix, with a part in common.
 
@@ -98,11 +91,10 @@ class Case(NamedTuple):
 
     def tokens(self) -> list[list[int]]:
         shared = [1, -1] * (self.size // 2) if self.common else []
-        out = []
-        for row, sign in zip(self.rows, self.signs, strict=True):
-            own = [sign * (-1) ** (row & column).bit_count() for column in range(self.size)]
-            out.append([*own, *shared])
-        return out
+        return [
+            [*(sign * (-1) ** (row & column).bit_count() for column in range(self.size)), *shared]
+            for row, sign in zip(self.rows, self.signs, strict=True)
+        ]
 
 
 def _cases() -> Any:
@@ -112,8 +104,8 @@ def _cases() -> Any:
     @st.composite
     def small(draw: Any) -> Case:
         size = 2 ** draw(st.integers(1, 4))
-        one = st.tuples(st.integers(1, size - 1), st.sampled_from((1, -1)), st.integers(1, 9))
-        rows, signs, weights = zip(*draw(st.lists(one, min_size=1, max_size=6)), strict=True)
+        token = st.tuples(st.integers(1, size - 1), st.sampled_from((1, -1)), st.integers(1, 9))
+        rows, signs, weights = zip(*draw(st.lists(token, min_size=1, max_size=6)), strict=True)
         return Case(size, rows, signs, weights, draw(st.booleans()))
 
     @st.composite
@@ -138,6 +130,17 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
     return square, float((x_TD @ x_TD.T).min()) / length, int(p_T.sum()) ** 2 / int(p_T @ p_T)
 
 
+@check(
+    Route.PROOF,
+    "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
+    is_direct=True,
+    steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
+)
+def _by_identity(s: Average) -> list[bool | None]:
+    """One token alone attains 1, the most (the triangle inequality)."""
+    return [_identity(), s.allows(least_average(s)) and s.allows(Integer(1))]
+
+
 def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
     """By an identity in the cosines; by a search over exact tokens, whose counterexample ``explain ID`` shows.
 
@@ -150,34 +153,21 @@ def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
             return s.allows(square) if s.meets(cosine, num_effective) else None
 
         result = search(_cases(), holds, max_examples=50)
+        case: Case | None = result.found
         example: dict[str, Any] | None = None
-        if result.found is not None:
-            case: Case = result.found
+        if case is not None:
+            square, num_tokens = _facts(case)[0], len(case.rows)
             example = {
                 "printed": s.text,
-                "found": f"|sum p_j x_j|^2 / |x|^2 = {_facts(case)[0]} of {len(case.rows)} tokens of mean 0 and "
-                "variance 1",
+                "found": f"|sum p_j x_j|^2 / |x|^2 = {square} of {num_tokens} tokens of mean 0 and variance 1",
                 "tokens": case.tokens()[:4],
                 "weights": [str(Fraction(weight, sum(case.weights))) for weight in case.weights][:4],
-                "command": command if command and _facts(case)[0] == 0 else f"depthlaw explain {id_}",
+                "command": command if command and square == 0 else f"depthlaw explain {id_}",
             }
-        return Answers(holds=[result.found is None], num_effective=result.num_effective, counterexample=example)
+        return Answers(holds=[case is None], num_effective=result.num_effective, counterexample=example)
 
-    return (
-        check(
-            Route.PROOF,
-            "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
-            _by_identity,
-            is_direct=True,
-            steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
-        ),
-        check(
-            Route.PROPERTY,
-            "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly",
-            searched,
-            is_direct=True,
-        ),
-    )
+    detail = "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly"
+    return _by_identity, check(Route.PROPERTY, detail, searched, is_direct=True)
 
 
 @cache

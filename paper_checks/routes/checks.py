@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from sympy import Expr, S, lambdify, log, sqrt, sympify
@@ -13,8 +13,6 @@ from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, 
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.routes import algebra, second_meanfield
 from theory.symbols import L
-
-_SHOWN = (10**3, 10**6, 10**9)
 
 
 def outcome(holds: bool | None) -> Verdict:
@@ -45,17 +43,29 @@ class Answers:
     steps: Sequence[str] = ()
     counterexample: Mapping[str, Any] | None = None
 
+    def evidence(self, route: Route, detail: str = "") -> Evidence:
+        decided = sum(answer is not None for answer in self.holds)
+        return Evidence(
+            route=route,
+            num_effective=decided if not decided or self.num_effective is None else self.num_effective,
+            verdict=outcome(all_of(self.holds)),
+            detail=self.detail or detail,
+            numbers=dict(self.numbers),
+            steps=tuple(self.steps),
+            counterexample=self.counterexample,
+        )
+
 
 Decide = Callable[[Any], Sequence[bool | None] | Answers]
 """What a check asks of a statement: an answer for each case."""
 
 
 @overload
-def check(route: Route, detail: str, decide: Decide, **options: Any) -> Check: ...
+def check(route: Route, detail: str, decide: Decide, **how: Any) -> Check: ...
 
 
 @overload
-def check(route: Route, detail: str, **options: Any) -> Callable[[Decide], Check]: ...
+def check(route: Route, detail: str, **how: Any) -> Callable[[Decide], Check]: ...
 
 
 def check(
@@ -63,15 +73,13 @@ def check(
     detail: str,
     decide: Decide | None = None,
     *,
-    is_direct: bool = False,
-    is_slow: bool = False,
-    numbers: Mapping[str, Any] | None = None,
     steps: Callable[[], Sequence[str]] | None = None,
+    **how: Any,
 ) -> Check | Callable[[Decide], Check]:
     """A check from a function that answers for each case in turn; without the function, a decorator that makes one.
 
-    detail: what is done, in one line. decide: gets the statement. numbers, steps: where they do not depend on the
-    statement; else ``decide`` returns them in ``Answers``.
+    detail: what is done, in one line. steps: where they do not depend on the statement. how: is_direct, is_open and
+    is_slow of ``Check``.
 
     >>> from paper_checks.claims.claim import Route, perform
     >>> from paper_checks.claims.statements import Values
@@ -85,53 +93,30 @@ def check(
 
     def made(decide: Decide) -> Check:
         def run(statement: Any) -> Evidence:
-            told = decide(statement)
-            if not isinstance(told, Answers):
-                told = Answers(holds=list(told), numbers=numbers or {}, steps=steps() if steps is not None else ())
-            decided = sum(answer is not None for answer in told.holds)
-            return Evidence(
-                route=route,
-                num_effective=decided if told.num_effective is None else told.num_effective,
-                verdict=outcome(all_of(told.holds)),
-                detail=told.detail or detail,
-                numbers=dict(told.numbers),
-                steps=tuple(told.steps),
-                counterexample=told.counterexample,
-            )
+            answers = decide(statement)
+            if not isinstance(answers, Answers):
+                answers = Answers(holds=list(answers))
+            return (answers if steps is None else replace(answers, steps=steps())).evidence(route, detail)
 
-        return Check(route=route, run=run, is_direct=is_direct, is_slow=is_slow)
+        return Check(route=route, run=run, **how)
 
     return made if decide is None else made(decide)
 
 
 def awaits(what: str) -> Check:
     """A statement that only training decides: open until records of it are there."""
-
-    def run(_: Any) -> Evidence:
-        return Evidence(route=Route.MEASURED, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"awaits {what}")
-
-    return Check(route=Route.MEASURED, run=run, is_direct=True, is_open=True)
+    return check(Route.MEASURED, f"awaits {what}", lambda _: [None], is_direct=True, is_open=True)
 
 
-def derived(
-    detail: str,
-    values: Callable[[], Mapping[str, Expr]],
-    *,
-    route: Route = Route.PROOF,
-    is_direct: bool = False,
-    steps: Callable[[], Sequence[str]] | None = None,
-) -> Check:
-    """Each printed value against the derived one of that name, by ``algebra.equal``."""
+def derived(detail: str, values: Callable[[], Mapping[str, Expr]], *, route: Route = Route.PROOF, **how: Any) -> Check:
+    """Each printed value against the derived one of that name, by ``algebra.equal``. how: as ``check`` has it."""
 
     def decide(statement: Values) -> Answers:
         expected = values()
-        return Answers(
-            holds=[algebra.equal(statement[name], expr) for name, expr in expected.items()],
-            numbers={name: str(expr) for name, expr in expected.items()},
-            steps=steps() if steps is not None else (),
-        )
+        holds = [algebra.equal(statement[name], expr) for name, expr in expected.items()]
+        return Answers(holds=holds, numbers={name: str(expr) for name, expr in expected.items()})
 
-    return check(route, detail, decide, is_direct=is_direct)
+    return check(route, detail, decide, **how)
 
 
 # ---------------------------------------------------------------- growth laws
@@ -151,7 +136,8 @@ def order_of(expr: Expr, variable: Expr = L) -> Any:
     return leading_order(expr, variable) if expr.has(variable) else Order(coefficient=expr)
 
 
-def _growth_by_closed_form(statement: Growth) -> Evidence:
+@check(Route.MEANFIELD, "leading order of the exact update at infinite width")
+def _growth_by_closed_form(statement: Growth) -> Answers:
     from theory.meanfield.growth import update_order
     from theory.meanfield.setting import Setting
 
@@ -171,10 +157,8 @@ def _growth_by_closed_form(statement: Growth) -> Evidence:
         "loglog_power": str(key[2]),
         "growth": str(found.growth),
     }
-    return Evidence(
-        route=Route.MEANFIELD,
-        num_effective=1,
-        verdict=outcome(holds),
+    return Answers(
+        holds=[holds],
         detail=f"leading order of the exact update at infinite width: {order_text(numbers)}",
         numbers=numbers,
         steps=found.shown_by,
@@ -220,53 +204,37 @@ def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
     """The network, its update at three depths beside the printed order, and the command that shows it."""
     from theory.meanfield.update import predict
 
-    lengths = (10, 100, 1000) if "exp" in true_order and statement.scheme == "post-ln" else _SHOWN
+    is_explosive = "exp" in true_order and statement.scheme == "post-ln"
+    lengths = (10, 100, 1000) if is_explosive else (10**3, 10**6, 10**9)
     value = lambdify(L, statement.order, modules="math")
+    setting: dict[str, Any] = {"activation": statement.activation, "norm_kind": statement.norm_kind}
     rows = []
     for length in lengths:
-        found = predict(
-            statement.scheme,
-            statement.optimizer,
-            length,
-            activation=statement.activation,
-            norm_kind=statement.norm_kind,
-        )
-        rows.append(
-            {
-                "num_sublayers": length,
-                "update": float(f"{found.update:.12g}"),
-                "update_over_printed_order": float(f"{found.update / float(value(length)):.6g}"),
-            }
-        )
-    options = {
-        "scheme": statement.scheme,
-        "optimizer": statement.optimizer,
-        "activation": statement.activation,
-        "norm-kind": statement.norm_kind,
-        "sublayers": ",".join(map(str, lengths)),
-    }
+        update = predict(statement.scheme, statement.optimizer, length, **setting).update
+        over = float(f"{update / float(value(length)):.6g}")
+        rows.append({"num_sublayers": length, "update": float(f"{update:.12g}"), "update_over_printed_order": over})
+    network = {"scheme": statement.scheme, "optimizer": statement.optimizer, **setting}
+    options = {**network, "sublayers": ",".join(map(str, lengths))}
+    command = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
     return {
-        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
+        "printed": statement.printed_order,
         "found": true_order,
-        "scheme": statement.scheme,
-        "optimizer": statement.optimizer,
-        "activation": statement.activation,
-        "norm_kind": statement.norm_kind,
+        **network,
         "rows": rows,
-        "command": "depthlaw predict " + " ".join(f"--{name} {value}" for name, value in options.items()),
+        "command": f"depthlaw predict {command}",
     }
 
 
-def _growth_by_sum(statement: Growth) -> Evidence:
+@check(Route.NUMERIC, "the update summed sublayer by sublayer", is_direct=True)
+def _growth_by_sum(statement: Growth) -> Answers:
     log_order = lambdify(L, log(statement.order), modules="math")
     ratios = second_meanfield.log_ratios(
         statement.scheme, log_order, statement.activation, statement.norm_kind, statement.optimizer
     )
     holds = algebra.settles(ratios) or (statement.is_upper and algebra.falls_away(ratios))
-    return Evidence(
-        route=Route.NUMERIC,
+    return Answers(
+        holds=[holds],
         num_effective=len(ratios),
-        verdict=outcome(holds),
         detail="update / order, the update summed sublayer by sublayer with moments by quadrature: "
         + ("settles" if holds else "does not settle"),
         numbers={
@@ -276,10 +244,7 @@ def _growth_by_sum(statement: Growth) -> Evidence:
     )
 
 
-GROWTH = (
-    Check(route=Route.MEANFIELD, run=_growth_by_closed_form),
-    Check(route=Route.NUMERIC, run=_growth_by_sum, is_direct=True),
-)
+GROWTH = (_growth_by_closed_form, _growth_by_sum)
 """The leading order of theory's exact mean field; and ``second_meanfield`` at 10^2, 10^4, 10^6 sublayers."""
 
 

@@ -7,7 +7,7 @@ that rounds to it, in fractions, or reads the printed line again without the rea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +19,15 @@ from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.result_tables import DIVERGED, Column, Table
 
 OURS = "Magneto"
+
+
+def _printed_lines(table: Table) -> Iterator[tuple[list[str], str]]:
+    """The printed lines read again: the cells of each, and the depth of its block."""
+    layers = ""
+    for line in table.text.splitlines():
+        cells = re.sub(r"</?b>", "", line).split("\t")
+        layers = next((cell for cell in cells if re.fullmatch(r"\d+L", cell)), layers)
+        yield cells, layers
 
 
 # ---------------------------------------------------------------- who is best
@@ -37,20 +46,23 @@ class Wins:
         places = ", ".join(column.place for column in self.columns)
         return f"{self.model} is better than {', '.join(rivals)} in each of {len(self.columns)} columns: {places}"
 
-    def with_swapped(self, *numbers: int) -> Wins:
-        """A mutant: in these columns the model and its first rival have changed places."""
-        columns = list(self.columns)
-        for i in numbers:
-            entries = columns[i].entries
-            rival = next(name for name, *_ in entries if name != self.model)
-            names = {self.model: rival, rival: self.model}
-            columns[i] = replace(columns[i], entries=tuple((names.get(e[0], e[0]), *e[1:]) for e in entries))
-        return replace(self, columns=tuple(columns))
-
 
 def wins_of(columns: Sequence[Column], *models: str, model: str = OURS) -> Wins:
     """The statement on these columns; of the models named alone, where any are."""
     return Wins(columns=tuple(column.only(*models) if models else column for column in columns), model=model)
+
+
+def swapped(statement: Wins, *numbers: int) -> tuple[Mutant, ...]:
+    """Mutants, one for each column given: in it the model and its first rival have changed places."""
+    out = []
+    for i in numbers:
+        columns = list(statement.columns)
+        rival = next(name for name, *_ in columns[i].entries if name != statement.model)
+        names = {statement.model: rival, rival: statement.model}
+        columns[i] = replace(columns[i], entries=tuple((names.get(e[0], e[0]), *e[1:]) for e in columns[i].entries))
+        name = f"{columns[i].place}: two models swapped"
+        out.append(Mutant(name=name, statement=replace(statement, columns=tuple(columns))))
+    return tuple(out)
 
 
 def best(column: Column) -> tuple[str, ...]:
@@ -60,43 +72,47 @@ def best(column: Column) -> tuple[str, ...]:
     return tuple(name for name, value in values.items() if value == top)
 
 
-def _margins(column: Column, model: str) -> dict[str, Decimal]:
-    """By how much the model is better than each other one; negative where it is worse."""
+def _best(column: Column) -> str:
+    """The best printed number of a column, and whose it is."""
+    return f"{' = '.join(best(column))} {column.of(best(column)[0])}"
+
+
+def _margin(column: Column, model: str) -> Decimal:
+    """By how much the model is better than the best of the others; negative where it is worse."""
     sign = -1 if column.is_error else 1
-    mine = Decimal(column.of(model))
-    return {name: sign * (mine - Decimal(printed)) for name, printed, _ in column.entries if name != model}
-
-
-def _wins_printed(id_: str) -> Check:
-    def decide(statement: Wins) -> Answers:
-        margins = {column: _margins(column, statement.model) for column in statement.columns}
-        found = [all(margin > 0 for margin in each.values()) for each in margins.values()]
-        winners = {c.place: f"{' = '.join(best(c))} {c.of(best(c)[0])}" for c in statement.columns}
-        lost = [column for column, won in zip(margins, found, strict=True) if not won]
-        return Answers(
-            holds=found,
-            detail=f"printed numbers compared: better in {sum(found)} of {len(found)} columns",
-            numbers={"best": winners, "least margin": str(min(min(each.values()) for each in margins.values()))},
-            steps=tuple(f"{column.place}: {_line(column)}" for column in statement.columns),
-            counterexample=_loss(id_, statement, lost) if lost else None,
-        )
-
-    return check(Route.ARITHMETIC, "printed numbers compared", decide, is_direct=True)
+    others = (Decimal(printed) for name, printed, _ in column.entries if name != model)
+    return min(sign * (Decimal(column.of(model)) - other) for other in others)
 
 
 def _line(column: Column) -> str:
     return ", ".join(f"{name} {printed}" for name, printed, _ in column.entries)
 
 
+def wins(id_: str) -> tuple[Check, ...]:
+    """Printed numbers as they stand, and the intervals that round to them."""
+
+    def as_printed(statement: Wins) -> Answers:
+        margins = {column: _margin(column, statement.model) for column in statement.columns}
+        lost = sorted((column for column in margins if margins[column] <= 0), key=lambda column: margins[column])
+        return Answers(
+            holds=[margin > 0 for margin in margins.values()],
+            detail=f"printed numbers compared: better in {len(margins) - len(lost)} of {len(margins)} columns",
+            numbers={"best": {c.place: _best(c) for c in margins}, "least margin": str(min(margins.values()))},
+            steps=tuple(f"{column.place}: {_line(column)}" for column in margins),
+            counterexample=_loss(id_, statement, lost) if lost else None,
+        )
+
+    return check(Route.ARITHMETIC, "", as_printed, is_direct=True), _wins_whatever_was_rounded
+
+
 def _loss(id_: str, statement: Wins, lost: Sequence[Column]) -> Mapping[str, Any]:
-    """What is printed where the model is not the best; the widest loss first."""
-    worst = min(lost, key=lambda column: min(_margins(column, statement.model).values()))
+    """What is printed where the model is not the best. lost: the widest loss first."""
+    worst = lost[0]
     more = f"; and {len(lost) - 1} more columns" if len(lost) > 1 else ""
-    top = f"{' = '.join(best(worst))} {worst.of(best(worst)[0])}"
     return {
         "printed": f"{statement.model} better in each of {len(statement.columns)} columns",
-        "found": f"{worst.place}: {top}, {statement.model} {worst.of(statement.model)}{more}",
-        "columns": {column.place: _line(column) for column in lost},
+        "found": f"{worst.place}: {_best(worst)}, {statement.model} {worst.of(statement.model)}{more}",
+        "columns": {column.place: _line(column) for column in statement.columns if column in lost},
         "command": f"depthlaw explain {id_}",
     }
 
@@ -107,6 +123,11 @@ def rounded_from(printed: str) -> tuple[Fraction, Fraction]:
     return Fraction(printed) - half, Fraction(printed) + half
 
 
+@check(
+    Route.NUMERIC,
+    "the same for any scores that round to the printed ones: their intervals do not meet",
+    is_direct=True,
+)
 def _wins_whatever_was_rounded(statement: Wins) -> list[bool | None]:
     """True where the intervals lie apart the right way, False where the wrong way, None where they touch."""
     out: list[bool | None] = []
@@ -121,27 +142,6 @@ def _wins_whatever_was_rounded(statement: Wins) -> list[bool | None]:
                 better, worse = worse, better
             out.append(True if better else False if worse else None)
     return out
-
-
-def wins(id_: str) -> tuple[Check, ...]:
-    """Printed numbers as they stand, and the intervals that round to them."""
-    return (
-        _wins_printed(id_),
-        check(
-            Route.NUMERIC,
-            "the same for any scores that round to the printed ones: their intervals do not meet",
-            _wins_whatever_was_rounded,
-            is_direct=True,
-        ),
-    )
-
-
-def swapped(statement: Wins, *numbers: int) -> tuple[Mutant, ...]:
-    """Mutants of a statement, one for each column given."""
-    return tuple(
-        Mutant(name=f"{statement.columns[i].place}: two models swapped", statement=statement.with_swapped(i))
-        for i in numbers
-    )
 
 
 # ---------------------------------------------------------------- by how much
@@ -173,19 +173,15 @@ def _gains_of_table(statement: Gains) -> list[bool | None]:
 @check(Route.CITATION, "the printed lines read again, in units of the last place", is_direct=True)
 def _gains_of_lines(statement: Gains) -> list[bool | None]:
     """From the printed line of each block: its numbers two by two, in units of the last place."""
-    pairs: dict[str, list[int]] = {}
-    for line in statement.table.text.splitlines():
-        if block := re.search(r"\t(\d+L)\t", line):
-            digits = [int(word.replace(".", "")) for word in re.findall(r"\d+\.\d+", line)]
-            pairs[block[1]] = [ours - theirs for theirs, ours in zip(digits[::2], digits[1::2], strict=True)]
+    gains: dict[str, list[int]] = {}
+    for cells, layers in _printed_lines(statement.table):
+        digits = [int(word.replace(".", "")) for word in re.findall(r"\d+\.\d+", " ".join(cells))]
+        gains[layers] = [ours - theirs for theirs, ours in zip(digits[::2], digits[1::2], strict=True)]
     names = [score.column for score in statement.table.rows[0].scores]
-    return [pairs[block][names.index(name)] == int(gain.replace(".", "")) for block, name, gain in statement.entries]
+    return [gains[block][names.index(name)] == int(gain.replace(".", "")) for block, name, gain in statement.entries]
 
 
-GAIN_CHECKS = (
-    _gains_of_table,
-    _gains_of_lines,
-)
+GAIN_CHECKS = (_gains_of_table, _gains_of_lines)
 
 
 # ---------------------------------------------------------------- what is bold
@@ -211,14 +207,9 @@ class Bold:
         return self._with(place, lambda e: (e[0], printed, e[2]) if e[0] == model else e)
 
     def _with(self, place: str, change: Any) -> Bold:
-        if place not in {column.place for column in self.columns}:
-            raise KeyError(f"no column {place}")
-        return Bold(
-            columns=tuple(
-                replace(column, entries=tuple(map(change, column.entries))) if column.place == place else column
-                for column in self.columns
-            )
-        )
+        columns = {column.place: column for column in self.columns}
+        columns[place] = replace(columns[place], entries=tuple(map(change, columns[place].entries)))
+        return Bold(columns=tuple(columns.values()))
 
 
 @check(
@@ -227,10 +218,10 @@ class Bold:
     is_direct=True,
 )
 def _bold_is_best(statement: Bold) -> Answers:
-    found = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
+    is_best = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
     ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
-    wrong = [place for place, right in found.items() if not right]
-    return Answers(holds=list(found.values()), numbers={"columns": len(found), "ties": ties, "wrong": wrong})
+    wrong = [place for place, right in is_best.items() if not right]
+    return Answers(holds=list(is_best.values()), numbers={"columns": len(is_best), "ties": ties, "wrong": wrong})
 
 
 @check(Route.NUMERIC, "every bold entry against every other of its column", is_direct=True)
@@ -247,10 +238,7 @@ def _bold_by_pairs(statement: Bold) -> list[bool | None]:
     return out
 
 
-BOLD_CHECKS = (
-    _bold_is_best,
-    _bold_by_pairs,
-)
+BOLD_CHECKS = (_bold_is_best, _bold_by_pairs)
 
 
 # ---------------------------------------------------------------- what ran, and at which rate
@@ -305,20 +293,16 @@ def _runs_of_lines(statement: Runs) -> list[bool | None]:
     """The one line with that model, depth and rate; it has scores, or it has none."""
     out: list[bool | None] = []
     for run in statement.runs:
-        lines, layers = [], ""
-        for line in run.table.text.splitlines():
-            cells = re.sub(r"</?b>", "", line).lower().split("\t")
-            layers = next((cell.upper() for cell in cells if re.fullmatch(r"\d+l", cell)), layers)
-            if run.model.lower() == cells[0] and layers == run.layers and (run.rate in cells or not run.rate):
-                lines.append(line)
-        out.append([bool(re.search(r"\b\d\d\.\d\b", line)) for line in lines] == [run.has_trained])
+        has_scores = [
+            bool(re.search(r"\b\d\d\.\d\b", " ".join(cells)))
+            for cells, layers in _printed_lines(run.table)
+            if (cells[0].lower(), layers) == (run.model.lower(), run.layers) and (run.rate in cells or not run.rate)
+        ]
+        out.append(has_scores == [run.has_trained])
     return out
 
 
-RUN_CHECKS = (
-    _runs_of_rows,
-    _runs_of_lines,
-)
+RUN_CHECKS = (_runs_of_rows, _runs_of_lines)
 
 
 # ---------------------------------------------------------------- the largest rate that trained
@@ -360,22 +344,17 @@ def _largest_of_rows(statement: Largest) -> list[bool | None]:
     is_direct=True,
 )
 def _largest_of_lines(statement: Largest) -> list[bool | None]:
-    """The printed lines read again: where a model diverged, at a larger rate than where it trained."""
+    """Where a model diverged, it did at a larger rate than where it trained."""
     out: list[bool | None] = []
     for model, rate in statement.rates:
-        trained, diverged, layers = set(), set(), ""
-        for line in statement.table.text.splitlines():
-            cells = re.sub(r"</?b>", "", line).split("\t")
-            layers = next((cell for cell in cells if re.fullmatch(r"\d+L", cell)), layers)
-            rates = [cell for cell in cells if re.fullmatch(r"[\d.]+e-\d", cell)]
-            if cells[0].lower() == model.lower() and layers == statement.layers:
-                (diverged if DIVERGED in cells else trained).update(map(float, rates))
-        out += [float(rate) in trained, all(one <= float(rate) for one in trained)]
-        out += [one > float(rate) for one in diverged]
+        trained, diverged = set[float](), set[float]()
+        for cells, layers in _printed_lines(statement.table):
+            if (cells[0].lower(), layers) == (model.lower(), statement.layers):
+                rates = (float(cell) for cell in cells if re.fullmatch(r"[\d.]+e-\d", cell))
+                (diverged if DIVERGED in cells else trained).update(rates)
+        out += [float(rate) in trained, all(other <= float(rate) for other in trained)]
+        out += [other > float(rate) for other in diverged]
     return [*out, *(float(a) < float(b) for (_, a), (_, b) in pairwise(statement.rates))]
 
 
-LARGEST_CHECKS = (
-    _largest_of_rows,
-    _largest_of_lines,
-)
+LARGEST_CHECKS = (_largest_of_rows, _largest_of_lines)

@@ -7,28 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from paper_checks.claims.claim import Evidence, Verdict
 from paper_checks.experiments.base import Book
 from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
-from paper_checks.routes.training import arm, edges, evidence_of, half_learnt, in_octaves
+from paper_checks.routes.checks import Answers
+from paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
 from sims.stats import LEVEL
-from sims.training.outcomes import (
-    FIRST,
-    MIN_EDGES,
-    OPEN,
-    SECOND,
-    Edge,
-    EdgeComparison,
-    compare_edges,
-    compare_means,
-    rank_correlation,
-    rank_correlation_over_seeds,
-)
+from sims.training import outcomes
+from sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
 
 LOOKS = ("trains", "half")
-OTHER_PARTS = (0.4, 0.6)
-"""Of what the best arm learns: whether a verdict hangs on the half."""
-COMMAND = "depthlaw experiment stable-rates --from-record"
+_WORDS = {"trains": "trains at all", "half": "learns half"}
 
 
 @dataclass(frozen=True)
@@ -46,17 +34,17 @@ def cases(num_layers: int, look: str, book: Book, part: float = 0.5) -> list[Cas
         raise LookupError(f"rates at which half is learnt are there of {MIDDLE} layers, not of {num_layers}")
     schemes = (*SCHEMES, *(MORE_SCHEMES if num_layers == MIDDLE and look == "trains" else ()))
     names = [gpt(scheme, num_layers) for scheme in schemes]
-    found, seeds = edges(names, book) if look == "trains" else half_learnt(schemes, book, part)[:2]
+    of_schemes, seeds = edges(names, book) if look == "trains" else half_learnt(schemes, book, part)[:2]
     return [
-        Case(name, tuple(update(book, name, seed) for seed in seeds), tuple(of_seed))
-        for name, of_seed in zip(names, found, strict=True)
+        Case(name, tuple(_update(book, name, seed) for seed in seeds), tuple(of_scheme))
+        for name, of_scheme in zip(names, of_schemes, strict=True)
     ]
 
 
-def update(book: Book, name: str, seed: int) -> float:
-    """At initialisation, of the branch matrices: every rate of an arm begins with the same network."""
-    found = next(iter(arm("stable-rates", name).tried(book, seed).values())).looks[0].update["update"]
-    return math.nan if found is None else found
+def _update(book: Book, name: str, seed: int) -> float:
+    """The update at initialisation, of the branch matrices: every rate of an arm begins with the same network."""
+    update = next(iter(arm("stable-rates", name).tried(book, seed).values())).looks[0].update["update"]
+    return math.nan if update is None else update
 
 
 @dataclass(frozen=True)
@@ -70,29 +58,26 @@ class Pair:
     @property
     def agrees(self) -> bool | None:
         """Whether the smaller update has the larger rate, by its interval."""
-        return {FIRST: True, SECOND: False}.get(self.rates.octaves.verdict)
+        return is_first_larger(self.rates.octaves)
 
 
-def pairs(found: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
-    """Those whose updates differ by their interval. level: of the interval of the rates."""
+def pairs(cases: Sequence[Case], look: str, level: float = LEVEL) -> list[Pair]:
+    """The pairs of schemes whose updates differ by their interval. level: of the interval of the rates."""
     out = []
-    for one, other in combinations(found, 2):
-        said = compare_means(*_alike(one.updates, other.updates), is_paired=True).verdict
-        if said != OPEN:
-            small, large = (one, other) if said == SECOND else (other, one)
-            grid = GRID if look == "trains" else CURVE
-            out.append(Pair(small.name, large.name, compare_edges(small.edges, large.edges, grid, level)))
+    for first, second in combinations(cases, 2):
+        # Logarithms are near to normal where updates are not; ReZero's update is 0 and has none.
+        scale = math.log if min(*first.updates, *second.updates) > 0 else float
+        a, b = ([scale(update) for update in case.updates] for case in (first, second))
+        is_larger = is_first_larger(outcomes.compare_means(a, b, is_paired=True))
+        if is_larger is not None:
+            small, large = (second, first) if is_larger else (first, second)
+            rates = outcomes.compare_edges(small.edges, large.edges, GRID if look == "trains" else CURVE, level)
+            out.append(Pair(small.name, large.name, rates))
     return out
 
 
-def _alike(one: Sequence[float], other: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """Logarithms, which are near to normal where updates are not; ReZero's update is 0 and has none."""
-    is_positive = min(*one, *other) > 0
-    return ([math.log(x) for x in one], [math.log(x) for x in other]) if is_positive else (one, other)
-
-
 @dataclass(frozen=True, kw_only=True)
-class SmallerIsStabler:
+class SmallerIsStabler(Answered):
     """Of two schemes at one depth, the one with the smaller update at initialisation has the larger stable rate.
 
     is_smaller: False in a mutant, where the larger update has it.
@@ -115,57 +100,56 @@ class SmallerIsStabler:
         """By look and layers, each pair at a level that all of them together hold (Bonferroni)."""
         depths = {"trains": LAYERS, "half": (MIDDLE,)}
         every = {(look, n): cases(n, look, book, part) for look in self.looks for n in depths[look]}
-        num = sum(len(pairs(found, look)) for (look, _), found in every.items())
+        num = sum(len(pairs(several, look)) for (look, _), several in every.items())
         level = 1 - (1 - LEVEL) / max(num, 1)
-        return {(look, n): pairs(found, look, level) for (look, n), found in every.items()}
+        return {(look, n): pairs(several, look, level) for (look, n), several in every.items()}
 
-    def evidence(self, book: Book) -> Evidence:
+    def answers(self, book: Book) -> Answers:
         found = self.found(book)
         every = [pair for several in found.values() for pair in several]
-        answers = [None if pair.agrees is None else pair.agrees is self.is_smaller for pair in every]
+        holds = [_or_not(pair.agrees, self.is_smaller) for pair in every]
         counted = {
-            f"{layers} layers, by the rate at which it {_WORDS[look]}": _counted(several, self.is_smaller)
+            f"{layers} layers, by the rate at which it {_WORDS[look]}": self._counted(several)
             for (look, layers), several in found.items()
         }
-        for part in OTHER_PARTS if "half" in self.looks else ():
+        # Whether a verdict hangs on the half.
+        for part in (0.4, 0.6) if "half" in self.looks else ():
             several = self.found(book, part)["half", MIDDLE]
-            counted[f"{MIDDLE} layers, learns {part:.0%} instead of half"] = _counted(several, self.is_smaller)
-        detail = (
-            "pairs of schemes whose updates differ by their interval; the largest rates paired by seed, at a level "
+            counted[f"{MIDDLE} layers, learns {part:.0%} instead of half"] = self._counted(several)
+        against = [pair for pair, answer in zip(every, holds, strict=True) if answer is False]
+        example = None
+        if against:
+            pair = max(against, key=_distance)
+            rates = f"its largest rate over {pair.larger}'s, in octaves: {in_octaves(pair.rates)}"
+            shown = f"{pair.smaller} has the smaller update; {rates}"
+            command = "depthlaw experiment stable-rates --from-record"
+            example = {"printed": self.text, "found": shown, "command": command}
+        return Answers(
+            holds=holds,
+            detail="pairs of schemes whose updates differ by their interval; the largest rates paired by seed, at a "
+            "level that all pairs together hold",
+            numbers=counted,
+            counterexample=example,
         )
-        evidence = evidence_of(answers, detail + "that all pairs together hold", counted)
-        if evidence.verdict is not Verdict.REFUTED:
-            return evidence
-        against = [pair for pair, answer in zip(every, answers, strict=True) if answer is False]
-        worst = max(against, key=lambda pair: abs(_nearest(pair.rates)))
-        example = {"printed": self.text, "found": self._words(worst), "command": COMMAND}
-        return replace(evidence, counterexample=example)
 
-    def _words(self, pair: Pair) -> str:
-        return (
-            f"{pair.smaller} has the smaller update; its largest rate over {pair.larger}'s, in octaves: "
-            f"{in_octaves(pair.rates)}"
-        )
+    def _counted(self, several: Sequence[Pair]) -> str:
+        answers = [_or_not(pair.agrees, self.is_smaller) for pair in several]
+        agree, against, unknown = map(answers.count, (True, False, None))
+        return f"{agree} pairs agree, {against} contradict, {unknown} are open"
 
 
-_WORDS = {"trains": "trains at all", "half": "learns half"}
+def _or_not(answer: bool | None, is_so: bool) -> bool | None:
+    return None if answer is None else answer is is_so
 
 
-def _counted(several: Sequence[Pair], is_smaller: bool) -> str:
-    answers = [pair.agrees for pair in several]
-    agree = sum(answer is is_smaller for answer in answers if answer is not None)
-    against = sum(answer is not is_smaller for answer in answers if answer is not None)
-    return f"{agree} pairs agree, {against} contradict, {answers.count(None)} are open"
-
-
-def _nearest(found: EdgeComparison) -> float:
-    """The end of the interval that is nearest to no difference."""
-    low, high = found.octaves.low, found.octaves.high
-    return low if low is not None and low > 0 else high if high is not None and high < 0 else 0.0
+def _distance(pair: Pair) -> float:
+    """From no difference to the nearest end of the interval of the rates."""
+    low, high = ends(pair.rates.octaves.low, pair.rates.octaves.high)
+    return max(low, -high, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RanksFall:
+class RanksFall(Answered):
     """Over the schemes of a depth, the rank correlation of the update and the largest stable rate is negative."""
 
     num_layers: int
@@ -179,38 +163,28 @@ class RanksFall:
         how = f"at which it {_WORDS[self.look]}"
         return f"{self.num_layers} layers: the rank correlation of the update and the largest rate {how} is {sign}"
 
-    def with_sign_turned(self) -> RanksFall:
-        return replace(self, is_negative=not self.is_negative)
-
-    def intervals(self, book: Book) -> Mapping[str, tuple[float | None, float | None, float]]:
+    def _intervals(self, book: Book) -> Mapping[str, tuple[float | None, float | None, float]]:
         """(low, high, value): whether other seeds would show it at these schemes, and whether other schemes would."""
         found = cases(self.num_layers, self.look, book)
         if (num := len(found[0].edges)) < MIN_EDGES:
             raise LookupError(f"edges lie on a grid, so that {num} seeds may agree by chance: {MIN_EDGES} are needed")
         x = [sum(case.updates) / len(case.updates) for case in found]
-        y = [[_log(one) for one in case.edges] for case in found]
-        over_seeds = rank_correlation_over_seeds(x, y)
-        over_schemes = rank_correlation(x, [sum(row) / len(row) for row in y])
+        y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in found]
+        over_seeds = outcomes.rank_correlation_over_seeds(x, y)
+        over_schemes = outcomes.rank_correlation(x, [sum(row) / len(row) for row in y])
         return {
             "over seeds": (over_seeds.low, over_seeds.high, over_seeds.mean),
             "over schemes": (over_schemes.low, over_schemes.high, over_schemes.value),
         }
 
-    def evidence(self, book: Book) -> Evidence:
-        found = self.intervals(book)
-        answers = []
-        for low, high, _ in found.values():
-            said = True if high is not None and high < 0 else False if low is not None and low > 0 else None
-            answers.append(said if said is None or self.is_negative else not said)
+    def answers(self, book: Book) -> Answers:
+        shown, signs = {}, set()
+        for name, (low, high, value) in self._intervals(book).items():
+            first, last = ("open" if end is None else f"{end:.2f}" for end in (low, high))
+            shown[name] = f"{value:.2f}, {first} to {last}"
+            least, most = ends(low, high)
+            signs.add(True if most < 0 else False if least > 0 else None)
         # Decided where both say the same: what other seeds would show at these schemes is not what other schemes would.
-        answers = [None] if None in answers or len(set(answers)) > 1 else answers
-        shown = {name: f"{value:.2f}, {_end(low)} to {_end(high)}" for name, (low, high, value) in found.items()}
-        return evidence_of(answers, "Spearman's correlation of update and largest stable rate over the schemes", shown)
-
-
-def _end(number: float | None) -> str:
-    return "open" if number is None else f"{number:.2f}"
-
-
-def _log(found: Edge) -> float:
-    return -math.inf if found.rate is None else math.log2(found.rate)
+        answer = signs.pop() if len(signs) == 1 else None
+        detail = "Spearman's correlation of update and largest stable rate over the schemes"
+        return Answers(holds=[_or_not(answer, self.is_negative)], num_effective=2, detail=detail, numbers=shown)

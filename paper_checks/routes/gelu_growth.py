@@ -11,15 +11,15 @@ and the sum of D_l is a ratio of Gamma functions, which at L = e^100 and beyond 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict, told
+from paper_checks.claims.claim import Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check
+from paper_checks.routes.checks import GROWTH, Answers, check, growth_part
 from theory.symbols import L
 
 KAPPA = (
@@ -43,39 +43,29 @@ def _log_update(statement: Growth, log_length: float) -> mpmath.mpf:
     if not stack.placement.pre or statement.optimizer != "sgd":
         raise ValueError(f"no sum of {statement.scheme} under {statement.optimizer} here")
     gain = float(lambdify(L, stack.gain_in, modules="mpmath")(mpmath.exp(log_length)))
-    one = second_meanfield.at_gains(stack.placement, gain, gain, statement.activation, statement.norm_kind)
-    kappa, c = one.through / one.branch, mpmath.mpf(1) / one.branch
+    sublayer = second_meanfield.at_gains(stack.placement, gain, gain, statement.activation, statement.norm_kind)
+    kappa, c = sublayer.through / sublayer.branch, mpmath.mpf(1) / sublayer.branch
     first = mpmath.gamma(1 + c) / mpmath.gamma(c + kappa)
     reaching = c * (first * mpmath.exp((kappa - 1) * log_length) - 1) / (kappa - 1)
-    return mpmath.log((one.fc1 + one.fc2) * reaching)
+    return mpmath.log((sublayer.fc1 + sublayer.fc2) * reaching)
 
 
+@check(Route.NUMERIC, "", is_direct=True)
 def _by_gamma_functions(statement: Growth) -> Answers:
     order = lambdify(L, log(statement.order), modules="mpmath")
     with mpmath.workdps(30):
         ratios = [_log_update(statement, x) - order(mpmath.exp(x)) for x in _LOGS]
         holds = algebra.settles(ratios)
-        numbers: dict[str, Any] = {
-            f"log L = {x}": f"exp({mpmath.nstr(r, 4)})" for x, r in zip(_LOGS, ratios, strict=True)
-        }
+        numbers = {f"log L = {x}": f"exp({mpmath.nstr(r, 4)})" for x, r in zip(_LOGS, ratios, strict=True)}
+    detail = "update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature: "
     said = "settles" if holds else "does not settle"
-    return Answers(holds=[holds], num_effective=len(ratios), detail=f"{_BY_GAMMA}: {said}", numbers=numbers)
-
-
-_BY_GAMMA = "update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature"
+    return Answers(holds=[holds], num_effective=len(ratios), detail=detail + said, numbers=numbers)
 
 
 def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Sentence], condition: str | Sentence) -> Part:
     """A printed order that GELU breaks so slowly that sums up to 10^6 sublayers do not tell."""
-    return Part(
-        name=name,
-        statement=statement,
-        checks=(GROWTH[0], check(Route.NUMERIC, _BY_GAMMA, _by_gamma_functions, is_direct=True)),
-        mutants=(Mutant(name="L^(1/2) times it", statement=statement.with_(order=sqrt(L) * statement.order)),),
-        expected=Verdict.REFUTED,
-        instead=Amendment(statement=statement.with_(order=instead[0]), text=instead[1]),
-        condition=condition,
-    )
+    part = growth_part(name, statement, expected=Verdict.REFUTED, instead=instead, condition=condition)
+    return replace(part, checks=(GROWTH[0], _by_gamma_functions))
 
 
 GELU_SECOND, GELU_SLOPE = sqrt(3) / (6 * pi) + Rational(1, 3), 2 * sqrt(3) / (9 * pi) + Rational(1, 3)

@@ -36,19 +36,19 @@ class Interval(NamedTuple):
         return f"{self.low:.2g} to {self.high:.2g}"
 
 
-def ends(found: Estimate) -> Interval:
+def ends(mean: Estimate) -> Interval:
     """The interval of an estimate from two values or more."""
-    assert found.low is not None and found.high is not None
-    return Interval(found.low, found.high)
+    assert mean.low is not None and mean.high is not None
+    return Interval(mean.low, mean.high)
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Of the mean."""
+    """The interval of the mean of these values."""
     return ends(estimate(values, level))
 
 
 def of_logs(logarithms: Sequence[float]) -> Interval:
-    """Of the geometric mean of positive values, from their logarithms."""
+    """The interval of the geometric mean of positive values, from their logarithms."""
     return Interval(*map(math.exp, interval(logarithms)))
 
 
@@ -60,8 +60,8 @@ def exponent(low: Sequence[float], high: Sequence[float], factor: float) -> Inte
 
 def exponent_of_means(low: Sequence[float], high: Sequence[float], factor: float) -> Interval:
     """The same from the means themselves, to first order in their errors: for many seeds of a few scattered terms."""
-    found = ends(ratio(estimate(high), estimate(low), LEVEL))
-    return Interval(*(math.log(end) / math.log(factor) for end in found))
+    factors = ends(ratio(estimate(high), estimate(low), LEVEL))
+    return Interval(*(math.log(end) / math.log(factor) for end in factors))
 
 
 def quotient(first: Interval, second: Interval) -> Interval:

@@ -23,12 +23,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sympy import Expr, S, lambdify, log
+from sympy import Expr, lambdify, log
 
-from paper_checks.claims.claim import Check, Evidence, Part, Route
+from paper_checks.claims.claim import Check, Part, Route
 from paper_checks.claims.statements import Growth
 from paper_checks.routes import second_meanfield
-from paper_checks.routes.checks import outcome
+from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import ends
 from paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
 from sims import stats
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
 
 FIRST, LAST = 4, 1000
 """N, from which and up to which a law counts."""
-_MOST_OF_TWO_SIDES = 250
-_REPLICATES = 4
-"""Sets of quasi-random points, whose spread is a law's error: ``theory.kernel.predict.REPLICATES``."""
-OPTIMIZERS = ("sgd", "adam", "lamb")
+DEEP = 250
+"""N, from which on a role is called flat or growing."""
+SHALLOW = (1, 2, 4)
+"""N of the networks that are derived anew."""
 UPDATE = "update"
 """In place of a role: the branch matrices together."""
+NETWORK, GROWING = "network", "roles that grow"
+BY_ROLE = f"power of L by role, N = {DEEP} to {LAST}"
+"""Keys of the numbers of evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +67,15 @@ class InTransformer(Growth):
 
 
 def law(statement: Growth, arch: str = "encoder") -> Law:
-    """LookupError where it is not kept to the largest depth."""
+    """The kept law of a statement's network. LookupError where it is not kept to the largest depth."""
     from paper_checks.experiments import kernel_laws
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
-    found = kernel_laws.law(statement.scheme, statement.optimizer, **options)
-    most = _MOST_OF_TWO_SIDES if arch == "encoder-decoder" else LAST
-    if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in found.updates]:
+    kept = kernel_laws.law(statement.scheme, statement.optimizer, **options)
+    most = 250 if arch == "encoder-decoder" else LAST
+    if missing := [n for n in kernel_laws.LENGTHS if FIRST <= n <= most and n not in kept.updates]:
         raise LookupError(f"no law of {statement.scheme} is kept at N = {', '.join(map(str, missing))}")
-    return found
+    return kept
 
 
 class Curve(NamedTuple):
@@ -83,30 +86,34 @@ class Curve(NamedTuple):
     errors: np.ndarray
 
     def deeper_half(self) -> Curve:
-        return Curve(*(one[len(one) // 2 :] for one in self))
+        return Curve(*(column[len(column) // 2 :] for column in self))
 
     def times(self, log_factor: Callable[[float], float]) -> Curve:
         return self._replace(logs=self.logs + [log_factor(length) for length in self.lengths.tolist()])
 
+    def unit(self) -> Curve:
+        """1 at the same lengths, without error."""
+        return self._replace(logs=np.zeros(len(self.logs)), errors=np.zeros(len(self.logs)))
 
-def curve(found: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
-    """Of the layers N from first to last. ValueError where the role gets no update."""
-    values = {n: value for n, value in found.of(role).items() if first <= n <= last}
+
+def curve(of_law: Law, role: str = UPDATE, first: int = FIRST, last: int = LAST) -> Curve:
+    """A role's update, N from first to last. ValueError where the role gets no update."""
+    values = {n: value for n, value in of_law.of(role).items() if first <= n <= last}
     if not all(value > 0 for value in values.values()):
         raise ValueError(f"the update of {role} is 0, which has no order")
     lengths = 2 * np.array(list(values), dtype=float)
-    return Curve(lengths, np.log(list(values.values())), np.array([found.errors[role][n] for n in values]))
+    return Curve(lengths, np.log(list(values.values())), np.array([of_law.errors[role][n] for n in values]))
 
 
-def exponent(found: Curve, level: float = LEVEL) -> Estimate:
+def exponent(points: Curve, level: float = LEVEL) -> Estimate:
     """The slope in log L."""
-    weights = slope_weights(np.log(found.lengths))
-    return _estimate(float(weights @ found.logs), weights, found.errors, level)
+    weights = slope_weights(np.log(points.lengths))
+    return _estimate(float(weights @ points.logs), weights, points.errors, level)
 
 
-def rise_exponent(found: Curve) -> Estimate:
+def rise_exponent(points: Curve) -> Estimate:
     """The slope of the logarithm of the rises per log L; -infinity where it does not rise all the way."""
-    x, values = np.log(found.lengths), np.exp(found.logs - found.logs.max())
+    x, values = np.log(points.lengths), np.exp(points.logs - points.logs.max())
     rises = np.diff(values)
     if rises.min() <= 0:
         return Estimate(-math.inf, 0.0, -math.inf, -math.inf, len(values))
@@ -114,12 +121,14 @@ def rise_exponent(found: Curve) -> Estimate:
     shares = np.zeros(len(values))
     shares[1:] += weights * values[1:] / rises
     shares[:-1] -= weights * values[:-1] / rises
-    return _estimate(float(weights @ np.log(rises / np.diff(x))), shares, found.errors)
+    return _estimate(float(weights @ np.log(rises / np.diff(x))), shares, points.errors)
 
 
 def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
-    """Errors at different depths are independent, each of 3 degrees of freedom: Welch and Satterthwaite's interval."""
-    parts = [Estimate(0.0, error, None, None, _REPLICATES) for error in errors.tolist()]
+    """Errors at different depths are independent, each the scatter of a few sets of quasi-random points."""
+    from theory.kernel.predict import REPLICATES
+
+    parts = [Estimate(0.0, error, None, None, REPLICATES) for error in errors.tolist()]
     low, high = ends(combined(weights.tolist(), parts, level))
     return Estimate(mean, math.hypot(*(weights * errors)), mean + low, mean + high, len(weights))
 
@@ -127,10 +136,6 @@ def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float
 @cache
 def _logarithm(order: Expr) -> Callable[[float], float]:
     return lambdify(L, log(order), modules="math")
-
-
-def _log_gain_squared(scheme: str) -> Callable[[float], float]:
-    return lambda length: 2 * math.log(second_meanfield.coefficients(scheme, round(length)).gain_in)
 
 
 # ---------------------------------------------------------------- what is found of an order
@@ -144,97 +149,86 @@ class Found(NamedTuple):
 
 
 def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
-    """log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none."""
-    fit, factor = exponent, _no_gain
-    if log_gain is not None and _grows(order, log_gain):
-        fit, factor = rise_exponent, log_gain
+    """Whether a law follows an order.
+
+    log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none.
+    """
+    fit, what, unit = exponent, "power of L", of_law.unit()
+    if log_gain is not None:
+        early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
+        if late > early + 1e-6:
+            fit, what = rise_exponent, "power of L of its rises"
+            of_law, unit = of_law.times(log_gain), unit.times(log_gain)
     numbers: dict[str, str] = {}
     answers = []
-    for name, part in (("", of_law), ("deeper half, ", of_law.deeper_half())):
-        unit = Curve(part.lengths, np.zeros(len(part.lengths)), np.zeros(len(part.lengths))).times(factor)
+    for name, part, unit_part in (("", of_law, unit), ("deeper half, ", of_law.deeper_half(), unit.deeper_half())):
 
-        def stated(expr: Expr, unit: Curve = unit) -> float:
+        def stated(expr: Expr, unit: Curve = unit_part) -> float:
             return fit(unit.times(_logarithm(expr))).mean
 
-        found = fit(part.times(factor))
-        answers.append(holds(found, order, is_upper, stated))
-        what = "power of L" if fit is exponent else "power of L of its rises"
-        numbers[f"{name}{what}"] = f"{found.low:.3f} to {found.high:.3f}"
+        power = fit(part)
+        answers.append(holds(power, order, is_upper, stated))
+        numbers[f"{name}{what}"] = f"{power.low:.3f} to {power.high:.3f}"
         numbers[f"{name}stated"] = f"{stated(order):.3f}, next by {2 * halfway(order, stated):.2g}"
     return Found(answers[0] if answers[0] is answers[1] else None, numbers)
 
 
-def _no_gain(_: float) -> float:
-    return 0.0
-
-
-def _grows(order: Expr, log_gain: Callable[[float], float]) -> bool:
-    """Whether gain^2 times the order does."""
-    early, late = (_logarithm(order)(length) + log_gain(length) for length in (1e6, 1e12))
-    return late > early + 1e-6
-
-
-def _growth(statement: Growth) -> Evidence:
-    found = law(statement)
+def _growth(statement: Growth) -> Answers:
+    kept = law(statement)
     role = statement.role if isinstance(statement, InTransformer) else UPDATE
-    log_gain = _log_gain_squared(statement.scheme) if role == UPDATE else None
-    of_role = curve(found, role)
-    told = follows(of_role, statement.order, statement.is_upper, log_gain)
-    return Evidence(
-        route=Route.KERNEL,
-        num_effective=0 if told.answer is None else len(of_role.lengths),
-        verdict=outcome(told.answer),
-        detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
-        f"{LAST}: the power of L that the update of {_name(role)} goes with, over all depths and over the deeper half",
-        numbers={**told.numbers, **roles_beside(statement, found)},
-        counterexample=_example(statement, found, role) if told.answer is False else None,
-    )
+    of_role, updates = curve(kept, role), kept.of(role)
 
+    def log_gain(length: float) -> float:
+        return 2 * math.log(second_meanfield.coefficients(statement.scheme, round(length)).gain_in)
 
-def _name(role: str) -> str:
-    return "the branch matrices" if role == UPDATE else role
-
-
-def _example(statement: Growth, found: Law, role: str) -> dict[str, Any]:
-    lengths = (FIRST, 64, LAST)
+    is_of_all = role == UPDATE
+    answer, numbers = follows(of_role, statement.order, statement.is_upper, log_gain if is_of_all else None)
     network = f"--scheme {statement.scheme} --activation {statement.activation} --norm-kind {statement.norm_kind}"
-    return {
-        "printed": f"{'O' if statement.is_upper else 'Theta'}({statement.order})",
-        "found": ", ".join(f"{found.of(role)[n]:.4g} at N = {n}" for n in lengths) + f", of {_name(role)}",
-        "command": f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
-        + ",".join(map(str, lengths)),
+    shown = (FIRST, 64, LAST)
+    command = f"depthlaw predict --attention --optimizer {statement.optimizer} {network} --roles --layers "
+    name = "the branch matrices" if is_of_all else role
+    example = {
+        "printed": statement.printed_order,
+        "found": ", ".join(f"{updates[n]:.4g} at N = {n}" for n in shown) + f", of {name}",
+        "command": command + ",".join(map(str, shown)),
     }
-
-
-SHALLOW = (1, 2, 4)
+    return Answers(
+        holds=[answer],
+        num_effective=len(of_role.lengths),
+        detail=f"real Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = {FIRST} to "
+        f"{LAST}: the power of L that the update of {name} goes with, over all depths and over the deeper half",
+        numbers={**numbers, **roles_beside(statement, kept)},
+        counterexample=example if answer is False else None,
+    )
 
 
 @cache
 def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Mapping[int, Mapping[str, float]]:
-    """By N and role, derived now."""
+    """The updates of shallow networks by N and role, derived now."""
     from paper_checks.experiments.kernel_laws import network_of
 
     networks = {n: network_of(scheme, n, activation=activation, norm_kind=norm_kind) for n in SHALLOW}
-    found = {n: network.theory(optimizer) for n, network in networks.items()}
-    return {n: {UPDATE: now.update, **now.roles} for n, now in found.items()}
+    theories = {n: network.theory(optimizer) for n, network in networks.items()}
+    return {n: {UPDATE: theory.update, **theory.roles} for n, theory in theories.items()}
 
 
-def _growth_anew(statement: Growth) -> Evidence:
+def _growth_anew(statement: Growth) -> Answers:
     """ArithmeticError where the law has another number for a shallow network than is derived now."""
     from paper_checks.experiments.kernel_kept import DIGITS
 
-    found, told = law(statement), _growth(statement)
+    kept, answers = law(statement), _growth(statement)
     names = (statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
-    for n, now in _shallow(*names).items():
-        for role, value in now.items():
-            if not math.isclose(value, found.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
-                raise ArithmeticError(f"{role} at N = {n}: {found.of(role)[n]:g} is kept, {value:g} is derived now")
-    return replace(told, detail=f"{told.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same")
+    for n, roles in _shallow(*names).items():
+        for role, value in roles.items():
+            if not math.isclose(value, kept.of(role)[n], rel_tol=10.0 ** (1 - DIGITS)):
+                raise ArithmeticError(f"{role} at N = {n}: {kept.of(role)[n]:g} is kept, {value:g} is derived now")
+    detail = f"{answers.detail}; at N = {', '.join(map(str, SHALLOW))} derived anew, and the same"
+    return replace(answers, detail=detail)
 
 
-GROWTH_BY_KERNEL = Check(route=Route.KERNEL, run=_growth)
+GROWTH_BY_KERNEL = check(Route.KERNEL, "", _growth)
 """A growth law of a real Transformer."""
-GROWTH_BY_KERNEL_ANEW = Check(route=Route.KERNEL, run=_growth_anew, is_slow=True)
+GROWTH_BY_KERNEL_ANEW = check(Route.KERNEL, "", _growth_anew, is_slow=True)
 """The same, and the shallowest networks of the law are derived here and now."""
 
 
@@ -245,68 +239,27 @@ def kernel_too(part: Part, check: Check = GROWTH_BY_KERNEL) -> Part:
 
 # ---------------------------------------------------------------- who keeps the promise of a flat update
 
-DEEP = 250
-"""N, from which on a role is called flat or growing."""
 
+def roles_beside(statement: Growth, kept: Law) -> dict[str, Any]:
+    """For the numbers of evidence: the power of each role of a default model, and which of them grow.
 
-class Promise(NamedTuple):
-    """exponent: the power of L of a role's part of the update, N = DEEP to the largest; None where it gets none at all.
-
-    is_flat: it is below half of that of log L, the slowest that counts as growth; None where its 0.95 interval has that
-    inside. No verdict hangs on it.
+    The power is that from N = DEEP on, None of a role that gets no update. A role grows where the 0.95 interval of its
+    power is above half of that of log L, the slowest that counts as growth. No verdict hangs on it.
     """
-
-    scheme: str
-    optimizer: str
-    role: str
-    exponent: float | None
-    is_flat: bool | None
-
-
-def promises() -> list[Promise]:
-    """By scheme, optimizer and role, "update" for the branch matrices together: who keeps the update from growing.
-
-    relu, layernorm. What falls with depth is flat, too. What is not kept is left out.
-    """
-    from theory.schemes import SCHEMES
-
-    out = []
-    for scheme in SCHEMES:
-        for optimizer in OPTIMIZERS:
-            try:
-                found = law(Growth(scheme=scheme, optimizer=optimizer, order=S.One))
-            except LookupError:
-                continue
-            out += _promises(scheme, optimizer, found)
-    return out
-
-
-def _promises(scheme: str, optimizer: str, found: Law) -> list[Promise]:
-    out = []
-    for role in (UPDATE, *found.roles):
-        if not all(found.of(role)[n] for n in found.updates if n >= DEEP):
-            out.append(Promise(scheme, optimizer, role, None, True))
-            continue
-        deep = curve(found, role, first=DEEP)
-        told = exponent(deep, stats.LEVEL)
-        edge = exponent(Curve(deep.lengths, np.log(np.log(deep.lengths)), np.zeros(len(deep.lengths)))).mean / 2
-        assert told.low is not None and told.high is not None
-        is_flat = True if told.high < edge else False if told.low > edge else None
-        out.append(Promise(scheme, optimizer, role, round(told.mean, 3), is_flat))
-    return out
-
-
-def roles_beside(statement: Growth, found: Law) -> dict[str, Any]:
-    """For the numbers of evidence: the power of each role of a default model, and which of them grow."""
-    rows = _promises(statement.scheme, statement.optimizer, found)
+    powers: dict[str, float | None] = {}
+    growing = []
+    for role in (UPDATE, *kept.roles):
+        powers[role] = None
+        if all(kept.of(role)[n] for n in kept.updates if n >= DEEP):
+            deep = curve(kept, role, first=DEEP)
+            power = exponent(deep, stats.LEVEL)
+            edge = exponent(deep.unit().times(lambda length: math.log(math.log(length)))).mean / 2
+            powers[role] = round(round(power.mean, 3), 2) + 0.0
+            if ends(power).low > edge:
+                growing.append(role)
     kinds = [name for name in (statement.activation, statement.norm_kind) if name not in ("relu", "layernorm")]
     return {
         NETWORK: ", ".join([f"{statement.scheme} under {statement.optimizer}", *kinds]),
-        BY_ROLE: {row.role: None if row.exponent is None else round(row.exponent, 2) + 0.0 for row in rows},
-        GROWING: [row.role for row in rows if row.is_flat is False],
+        BY_ROLE: powers,
+        GROWING: growing,
     }
-
-
-NETWORK, GROWING = "network", "roles that grow"
-BY_ROLE = f"power of L by role, N = {DEEP} to {LAST}"
-"""Keys of the numbers of evidence."""

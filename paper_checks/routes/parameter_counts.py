@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from paper_checks.claims.claim import Check, Evidence, Route
-from paper_checks.routes.checks import check, outcome
+from paper_checks.claims.claim import Route
+from paper_checks.claims.statements import Changeable
+from paper_checks.routes.checks import Answers, check
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count:
+class Count(Changeable):
     """So many parameters: from ``low`` up to, not including, ``high``.
 
     stacks: (layers, attentions in each): (N, 1) an encoder or a lone decoder, (M, 2) a decoder with cross-attention.
@@ -30,10 +30,6 @@ class Count:
         layers = " + ".join(f"{count} layers of {attentions} attention + FFN" for count, attentions in self.stacks)
         return f"{layers}, width {self.width}, {self.rows} embedding rows: {self.words}"
 
-    def with_(self, **changes: object) -> Count:
-        """A mutant: another shape for the same printed number."""
-        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
-
 
 def to_rounding(printed: str, unit: int) -> tuple[int, int]:
     """The whole numbers that round half up to ``printed`` units: ("3.2", 10^9) is 3.15 to 3.25 billion."""
@@ -43,45 +39,35 @@ def to_rounding(printed: str, unit: int) -> tuple[int, int]:
     return centre - half, centre + half
 
 
-def _by_formula(statement: Count) -> Evidence:
+@check(Route.ARITHMETIC, "", is_direct=True)
+def _by_formula(statement: Count) -> Answers:
     """(4 attentions + 2 ratio) d^2 a layer."""
-    d = statement.width
-    matrices = (
-        sum(layers * (4 * attentions + 2 * statement.ffn_ratio) for layers, attentions in statement.stacks) * d**2
-    )
-    total = matrices + statement.rows * d
-    return Evidence(
-        route=Route.ARITHMETIC,
-        num_effective=1,
-        verdict=outcome(statement.low <= total < statement.high),
-        detail=f"4 d^2 an attention and {2 * statement.ffn_ratio} d^2 an FFN, and d for each embedding row: {total}",
-        numbers={"matrices": matrices, "embeddings": statement.rows * d, "total": total},
+    d, of_ffn = statement.width, 2 * statement.ffn_ratio
+    per_square = sum(layers * (4 * attentions + of_ffn) for layers, attentions in statement.stacks)
+    matrices, embeddings = per_square * d**2, statement.rows * d
+    total = matrices + embeddings
+    return Answers(
+        holds=[statement.low <= total < statement.high],
+        detail=f"4 d^2 an attention and {of_ffn} d^2 an FFN, and d for each embedding row: {total}",
+        numbers={"matrices": matrices, "embeddings": embeddings, "total": total},
         steps=(
-            f"matrices: {' + '.join(f'{n} * (4 * {a} + {2 * statement.ffn_ratio})' for n, a in statement.stacks)} "
-            f"= {matrices // d**2}, times {d}^2 = {matrices}",
-            f"embeddings: {statement.rows} * {d} = {statement.rows * d}",
+            f"matrices: {' + '.join(f'{n} * (4 * {a} + {of_ffn})' for n, a in statement.stacks)} "
+            f"= {per_square}, times {d}^2 = {matrices}",
+            f"embeddings: {statement.rows} * {d} = {embeddings}",
             f"together {total}, to lie from {statement.low} to {statement.high}",
         ),
     )
 
 
-def _shapes(statement: Count) -> Iterator[tuple[int, int]]:
-    d = statement.width
-    for layers, attentions in statement.stacks:
-        for _ in range(layers):
-            for _ in range(attentions):
-                yield from {"q": (d, d), "k": (d, d), "v": (d, d), "out": (d, d)}.values()
-            yield from ((statement.ffn_ratio * d, d), (d, statement.ffn_ratio * d))
-    yield statement.rows, d
-
-
 @check(Route.NUMERIC, "every matrix listed, its entries added up", is_direct=True)
 def _by_matrices(statement: Count) -> list[bool | None]:
-    entries = sum(rows * columns for rows, columns in _shapes(statement))
+    d = statement.width
+    shapes = [(statement.rows, d)]
+    for layers, attentions in statement.stacks:
+        ffn = [(statement.ffn_ratio * d, d), (d, statement.ffn_ratio * d)]
+        shapes += [shape for _ in range(layers) for shape in [(d, d)] * 4 * attentions + ffn]
+    entries = sum(rows * columns for rows, columns in shapes)
     return [entries >= statement.low, entries < statement.high]
 
 
-COUNT_CHECKS = (
-    Check(route=Route.ARITHMETIC, run=_by_formula, is_direct=True),
-    _by_matrices,
-)
+COUNT_CHECKS = (_by_formula, _by_matrices)

@@ -13,21 +13,7 @@ from sympy import Expr, Indexed, exp, sympify
 from paper_checks.claims.claim import Cell, Claim
 from paper_checks.claims.letters import read_update
 from paper_checks.routes import algebra
-from theory.symbols import (
-    L,
-    M,
-    N,
-    d,
-    displacements,
-    eta,
-    gains_in,
-    gains_out,
-    k,
-    l,
-    residual_weight,
-    scratch,
-    side_symbols,
-)
+from theory import symbols
 
 TABLES = {
     "su-optimizers": ("optimizer",),
@@ -38,16 +24,15 @@ TABLES = {
 }
 """The tables that sources print, and the columns that name a row. `cross` is printed nowhere."""
 _UPDATES = ("update", "loss_change")
-_SIDES = tuple(side_symbols(side) for side in ("encoder", "decoder"))
+_SIDES = tuple(symbols.side_symbols(side) for side in ("encoder", "decoder"))
+_GAINS = tuple(gains for side in _SIDES for gains in (side.gains_in, side.gains_out))
+_INDEXED = (symbols.gains_in, symbols.gains_out, symbols.displacements, *_GAINS)
+_PLAIN = (symbols.N, symbols.M, symbols.L, symbols.l, symbols.k, symbols.d, symbols.eta, symbols.residual_weight)
 _LETTERS = {
-    **{str(letter): letter for letter in (N, M, L, l, k, d, eta, residual_weight)},
-    **{letter: scratch(letter, integer=True, positive=True) for letter in "nj"},
-    **{str(letter.label): letter for letter in (gains_in, gains_out, displacements)},
-    **{str(side.residual_weight): side.residual_weight for side in _SIDES},
-    **{str(letter.label): letter for side in _SIDES for letter in (side.gains_in, side.gains_out)},
+    **{str(letter): letter for letter in (*_PLAIN, *(side.residual_weight for side in _SIDES))},
+    **{letter: symbols.scratch(letter, integer=True, positive=True) for letter in "nj"},
+    **{str(letter.label): letter for letter in _INDEXED},
 }
-
-_INDEXED = (gains_in, gains_out, displacements, *(base for side in _SIDES for base in (side.gains_in, side.gains_out)))
 
 Row = dict[str, Any]
 
@@ -107,20 +92,18 @@ def side_by_side(tables: Iterable[Mapping[str, Any]], claims: Iterable[Claim]) -
             printed.setdefault((cell.table, cell.where, cell.column), []).append((claim, cell))
     out: list[Row] = []
     for table in tables:
-        names = TABLES.get(table["id"])
+        names = TABLES.get(table["id"], ())
         for row in table["rows"] if names else ():
-            where = tuple((name, row[name]) for name in names or ())
-            for column, derived in row.items():
-                if column in (names or ()):
-                    continue
+            where = tuple((name, row[name]) for name in names)
+            for column in (column for column in row if column not in names):
+                place: Row = {"table": table["id"], "row": dict(where), "column": column, "derived": row[column]}
                 owners = printed.pop((table["id"], where, column), [])
-                place: Row = {"table": table["id"], "row": dict(where), "column": column, "derived": derived}
                 if not owners:
                     out.append({**place, "claim": None, "printed": None, "equal": None, "shown_by": None, "note": ""})
                 for claim, cell in owners:
-                    equal, shown = compare(cell, derived)
-                    found = {"claim": claim.id, "printed": cell.printed, "equal": equal, "shown_by": shown}
-                    out.append({**place, **found, "note": cell.note})
+                    equal, shown = compare(cell, row[column])
+                    place |= {"claim": claim.id, "printed": cell.printed, "equal": equal, "shown_by": shown}
+                    out.append({**place, "note": cell.note})
     if printed:
         table, where, column = next(iter(printed))
         raise ValueError(f"table {table} has no cell {column} of {dict(where)}")

@@ -32,8 +32,6 @@ WITHIN_POST = {scheme: LargerRate(names=(middle(scheme), middle("post-ln"))) for
 """Of networks that norm the sum of stream and branch, those with the smaller update have the larger rate."""
 PRE_EASIER = LargerRate(names=(middle("pre-ln"), middle("post-ln")))
 SMALLER = {look: SmallerIsStabler(looks=(look,)) for look in ("trains", "half")}
-RANKS = {layers: RanksFall(num_layers=layers) for layers in stable_rates.LAYERS}
-RANKS_HALF = RanksFall(num_layers=stable_rates.MIDDLE, look="half")
 SHALLOW = {
     scheme: LargerRate(names=(wide(scheme), gpt(scheme, stable_rates.LAYERS[-1]))) for scheme in stable_rates.AXIS
 }
@@ -48,12 +46,6 @@ WARMED_LOSS = {
     layers: LowerLoss(first=warmed(layers), second=plain("post-ln", layers), family=6) for layers in warmup.DEPTHS
 }
 """Of six pairs that the experiment has, with and without warm-up."""
-WARMED_FAST = MoreTrain(
-    more=(warmed(warmup.DEPTHS[1], warmup.LARGE_RATE),), fewer=(plain("post-ln", warmup.DEPTHS[1], warmup.LARGE_RATE),)
-)
-WARMED_SLOW = MoreTrain(
-    more=(warmed(warmup.DEEP, warmup.SMALL_RATE),), fewer=(plain("post-ln", warmup.DEEP, warmup.SMALL_RATE),)
-)
 GRADIENTS = LargerGradients(first=plain(POST_LN_INIT), second=plain("post-ln"))
 GRADIENTS_AT_START = LargerGradients(first=plain(POST_LN_INIT), second=plain("post-ln"), first_look=0, last_look=0)
 LOWER_LOSS = {
@@ -67,8 +59,7 @@ DEEP_TRAINS = {
     for scheme in ("deepnorm", "sub-ln-gamma", "su-adam", "pre-ln")
 }
 
-_OWN = {"su-sgd": "sgd", "su-adam": "adam", "su-lamb": "lamb"}
-OWN_ROW = {row: FallsWithDepth(row=row, optimizer=optimizer, falls=False) for row, optimizer in _OWN.items()}
+OWN_ROW = {f"su-{own}": FallsWithDepth(row=f"su-{own}", optimizer=own, falls=False) for own in ("sgd", "adam", "lamb")}
 OTHER_ROW = {
     (row, optimizer): FallsWithDepth(row=row, optimizer=optimizer, falls=True, power=power)
     for row, optimizer, power in (("su-sgd", "adam", 1 / 2), ("su-sgd", "lamb", 1 / 4), ("su-lamb", "adam", 1 / 2))
@@ -83,8 +74,8 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         BERT_PRE_POST,
         BERT_OURS_PRE,
         *SMALLER.values(),
-        *RANKS.values(),
-        RANKS_HALF,
+        *(RanksFall(num_layers=layers) for layers in stable_rates.LAYERS),
+        RanksFall(num_layers=stable_rates.MIDDLE, look="half"),
         *SHALLOW.values(),
         *WITHIN_POST.values(),
         LargerRate(names=(middle("su-adam"), middle("deepnorm"))),
@@ -96,8 +87,10 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         DEEPER,
         *WARMED.values(),
         *WARMED_LOSS.values(),
-        WARMED_FAST,
-        WARMED_SLOW,
+        *(
+            MoreTrain(more=(warmed(layers, rate),), fewer=(plain("post-ln", layers, rate),))
+            for layers, rate in ((warmup.DEPTHS[1], warmup.LARGE_RATE), (warmup.DEEP, warmup.SMALL_RATE))
+        ),
         GRADIENTS_AT_START,
         GRADIENTS,
         *LOWER_LOSS.values(),

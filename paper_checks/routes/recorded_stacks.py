@@ -26,17 +26,17 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sympy import Expr, Rational, lambdify, log
 
-from paper_checks.claims.claim import Check, Evidence, Part, Route
+from paper_checks.claims.claim import Check, Part, Route
 from paper_checks.claims.statements import Growth
-from paper_checks.routes.checks import all_of, outcome
-from paper_checks.routes.intervals import LEVEL
+from paper_checks.routes.checks import Answers, check
+from paper_checks.routes.intervals import LEVEL, ends
 from paper_checks.system.places import RECORDS
 from sims.records import record
 from sims.stats import Estimate, estimate, slope_weights
@@ -52,37 +52,34 @@ WIDTHS = (512, 256)
 
 @cache
 def _runs(path: Path) -> Mapping[str, Sequence[record.Run]]:
-    """Those in float64, by what they are of. The digest of the numbers that a network was made of is not its name."""
-    found: dict[str, list[record.Run]] = {}
+    """The runs in float64, by what they are of. The digest of a network's numbers is no part of its name."""
+    runs: dict[str, list[record.Run]] = {}
     for run in record.read(path):
         if run.dtype == "float64":
-            found.setdefault(_name({key: x for key, x in run.config.items() if key != "numbers"}), []).append(run)
-    return found
+            runs.setdefault(_name({key: x for key, x in run.config.items() if key != "numbers"}), []).append(run)
+    return runs
 
 
 def _name(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def runs(scheme: str, optimizer: str, num_sublayers: int, d_model: int, path: Path = PATH) -> Sequence[record.Run]:
-    """Of one network. OSError without the file, ValueError where its runs are not of one network."""
-    found: dict[str, Any] = {"scheme": scheme, "optimizer": optimizer, "num_sublayers": num_sublayers}
-    found |= {"d_model": d_model, "arch": "ffn", "activation": "relu", "norm_kind": "layernorm"}
-    several = _runs(path).get(_name(found), ())
-    if len({str(run.config["numbers"]) for run in several if "numbers" in run.config}) > 1:
-        raise ValueError(f"runs of {scheme} under {optimizer} were made of different numbers")
-    return several
-
-
 def updates(
     scheme: str, optimizer: str, num_sublayers: int, d_model: int, path: Path = PATH
 ) -> dict[int, float | None]:
-    """By seed, None where it diverged; of a seed that stands in two runs, the first."""
-    found: dict[int, float | None] = {}
-    for run in runs(scheme, optimizer, num_sublayers, d_model, path):
-        for seed, value in zip(run.seeds, run.values["update"], strict=True):
-            found.setdefault(seed, value)
-    return found
+    """The updates of one network by seed, None where it diverged; of a seed that stands in two runs, the first.
+
+    OSError without the file, ValueError where its runs are not of one network.
+    """
+    config: dict[str, Any] = {"scheme": scheme, "optimizer": optimizer, "num_sublayers": num_sublayers}
+    config |= {"d_model": d_model, "arch": "ffn", "activation": "relu", "norm_kind": "layernorm"}
+    runs = _runs(path).get(_name(config), ())
+    if len({str(run.config["numbers"]) for run in runs if "numbers" in run.config}) > 1:
+        raise ValueError(f"runs of {scheme} under {optimizer} were made of different numbers")
+    by_seed: dict[int, float | None] = {}
+    for run in runs:
+        by_seed = dict(zip(run.seeds, run.values["update"], strict=True)) | by_seed
+    return by_seed
 
 
 def table(scheme: str, optimizer: str, path: Path = PATH) -> np.ndarray:
@@ -94,10 +91,10 @@ def table(scheme: str, optimizer: str, path: Path = PATH) -> np.ndarray:
     seeds = sorted(set.intersection(*map(set, by_seed)))
     if len(seeds) < 2:
         raise LookupError(f"the record has {len(seeds)} seeds of {scheme} under {optimizer} at every length and width")
-    found = np.array([[cell[seed] for cell in by_seed] for seed in seeds], dtype=float)
-    if not np.isfinite(found).all():
+    values = np.array([[cell[seed] for cell in by_seed] for seed in seeds], dtype=float)
+    if not np.isfinite(values).all():
         raise ValueError(f"{scheme} under {optimizer}: a seed diverged")
-    return found.reshape(len(seeds), len(WIDTHS), len(LENGTHS))
+    return values.reshape(len(seeds), len(WIDTHS), len(LENGTHS))
 
 
 # ---------------------------------------------------------------- the exponent
@@ -112,15 +109,15 @@ def width_weights() -> np.ndarray:
 @cache
 def exponent(scheme: str, optimizer: str, path: Path = PATH) -> Estimate:
     """The power of L from 4 to 64 sublayers. LookupError and ValueError as ``table``; ValueError of updates of 0."""
-    found = table(scheme, optimizer, path)
-    if found.min() <= 0:
-        raise ValueError(f"{scheme} under {optimizer}: an update is {found.min():g}, which has no logarithm")
-    logs_SL = np.tensordot(np.log(found), width_weights(), (1, 0))
+    values = table(scheme, optimizer, path)
+    if values.min() <= 0:
+        raise ValueError(f"{scheme} under {optimizer}: an update is {values.min():g}, which has no logarithm")
+    logs_SL = np.tensordot(np.log(values), width_weights(), (1, 0))
     return estimate((logs_SL @ slope_weights(np.log(LENGTHS))).tolist(), LEVEL)
 
 
 def stated_exponent(order: Expr) -> float:
-    """The same of an order in L."""
+    """The power of L that an order in L looks like at these lengths."""
     value = lambdify(L, log(order), modules="math")
     return float(slope_weights(np.log(LENGTHS)) @ [float(value(length)) for length in LENGTHS])
 
@@ -134,40 +131,37 @@ def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent)
 
 
 def holds(
-    found: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
+    power: Estimate, order: Expr, is_upper: bool, exponent_of: Callable[[Expr], float] = stated_exponent
 ) -> bool | None:
     """Whether the interval is nearer to the order (or below it) than to any other; None where it has the middle."""
-    assert found.low is not None and found.high is not None
+    low, high = ends(power)
     own, edge = exponent_of(order), halfway(order, exponent_of)
-    if found.high < own + edge and (is_upper or found.low > own - edge):
+    if high < own + edge and (is_upper or low > own - edge):
         return True
-    is_beyond = found.low > own + edge or (not is_upper and found.high < own - edge)
-    return False if is_beyond else None
-
-
-def _growth(path: Path, statement: Growth) -> Evidence:
-    if (statement.activation, statement.norm_kind) != ("relu", "layernorm"):
-        raise LookupError(f"the record is of relu and layernorm: {statement.text}")
-    found = exponent(statement.scheme, statement.optimizer, path)
-    answer = holds(found, statement.order, statement.is_upper)
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=0 if answer is None else found.num * len(LENGTHS) * len(WIDTHS),
-        verdict=outcome(answer),
-        detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {_and(WIDTHS)} wide, the exact update "
-        f"of {found.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
-        "interval, beside those of the stated order and of the next one, a quarter power or a log L away",
-        numbers={
-            "power of L": _ends(found),
-            "of the stated order": _short(stated_exponent(statement.order)),
-            "half of the way to the next": _short(halfway(statement.order)),
-        },
-    )
+    return False if low > own + edge or (not is_upper and high < own - edge) else None
 
 
 def growth(path: Path = PATH) -> Check:
     """A growth law by the record."""
-    return Check(route=Route.MEASURED, run=partial(_growth, path), is_direct=True)
+
+    def decide(statement: Growth) -> Answers:
+        if (statement.activation, statement.norm_kind) != ("relu", "layernorm"):
+            raise LookupError(f"the record is of relu and layernorm: {statement.text}")
+        power = exponent(statement.scheme, statement.optimizer, path)
+        return Answers(
+            holds=[holds(power, statement.order, statement.is_upper)],
+            num_effective=power.num * len(LENGTHS) * len(WIDTHS),
+            detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {_WIDE} wide, the exact update of "
+            f"{power.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
+            "interval, beside those of the stated order and of the next one, a quarter power or a log L away",
+            numbers={
+                "power of L": _interval(power),
+                "of the stated order": _short(stated_exponent(statement.order)),
+                "half of the way to the next": _short(halfway(statement.order)),
+            },
+        )
+
+    return check(Route.MEASURED, "", decide, is_direct=True)
 
 
 # ---------------------------------------------------------------- numbers
@@ -183,33 +177,30 @@ Most = Callable[[Any], tuple[str, str, Callable[[int], float]]]
 """Of a statement: the scheme, the optimizer, and the most that the update is said to be at L sublayers."""
 
 
-def _at_most(path: Path, most: Most, statement: Any) -> Evidence:
-    scheme, optimizer, bound = most(statement)
-    answers: list[bool | None] = []
-    numbers: dict[str, str] = {}
-    for length, found in at_infinite_width(scheme, optimizer, path).items():
-        assert found.low is not None and found.high is not None
-        value = float(bound(length))
-        answers.append(True if found.high <= value else False if found.low > value else None)
-        numbers[f"L = {length}"] = f"{_ends(found)} against {_short(value)}"
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=0 if all_of(answers) is None else len(answers),
-        verdict=outcome(all_of(answers)),
-        detail=f"recorded FFN stacks at gains 1, {_and(WIDTHS)} wide, the line in 1/d through both: the interval of "
-        "the mean update at infinite width",
-        numbers=numbers,
-    )
-
-
-def at_most(most: Most, path: Path = PATH) -> Check:
+def at_most(most: Most) -> Check:
     """A bound on the update itself by the record, at every length."""
-    return Check(route=Route.MEASURED, run=partial(_at_most, path, most), is_direct=True)
+
+    def decide(statement: Any) -> Answers:
+        scheme, optimizer, bound = most(statement)
+        answers: list[bool | None] = []
+        numbers: dict[str, str] = {}
+        for length, mean in at_infinite_width(scheme, optimizer).items():
+            value = float(bound(length))
+            answers.append(ends(mean).is_below(value))
+            numbers[f"L = {length}"] = f"{_interval(mean)} against {_short(value)}"
+        return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
+
+    detail = (
+        f"recorded FFN stacks at gains 1, {_WIDE} wide, the line in 1/d through both: the interval of the mean update "
+        "at infinite width"
+    )
+    return check(Route.MEASURED, detail, decide, is_direct=True)
 
 
 # ---------------------------------------------------------------- parts and words
 
 STACKS_ON_RECORD = growth()
+_WIDE = " and ".join(map(str, WIDTHS))
 
 
 def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
@@ -217,14 +208,9 @@ def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
     return replace(part, checks=(*part.checks, check))
 
 
-def _ends(found: Estimate) -> str:
-    assert found.low is not None and found.high is not None
-    return f"{_short(found.low)} to {_short(found.high)}"
+def _interval(mean: Estimate) -> str:
+    return " to ".join(map(_short, ends(mean)))
 
 
 def _short(number: float) -> str:
     return f"{number:.3g}" if abs(number) >= 1e-3 else f"{number:.3f}"
-
-
-def _and(numbers: tuple[int, ...]) -> str:
-    return " and ".join(map(str, numbers))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import zip_longest
 
@@ -77,8 +77,7 @@ class Column:
 
     def only(self, *models: str) -> Column:
         """The same column of these models alone."""
-        kept = tuple(entry for entry in self.entries if entry[0] in models)
-        return Column(table=self.table, block=self.block, name=self.name, entries=kept, is_error=self.is_error)
+        return replace(self, entries=tuple(entry for entry in self.entries if entry[0] in models))
 
     def of(self, model: str) -> str:
         return next(printed for name, printed, _ in self.entries if name == model)
@@ -105,38 +104,27 @@ class Table:
 
     def row(self, model: str, layers: str = "") -> Row:
         """The run of that model that did not diverge: there is one."""
-        (found,) = (row for row in self.trained if (row.model, row.layers) == (model, layers))
-        return found
+        (run,) = (row for row in self.trained if (row.model, row.layers) == (model, layers))
+        return run
 
     def columns(self) -> Iterator[Column]:
         """Every column of every block, the average last."""
         for block in self.blocks:
             rows = [row for row in self.trained if row.layers == block]
-            for score in rows[0].scores:
-                cells = [(row.model, row[score.column]) for row in rows]
-                yield Column(
-                    table=self.name,
-                    block=block,
-                    name=score.column,
-                    entries=tuple((model, cell.printed, cell.is_bold) for model, cell in cells),
-                    is_error=self.is_error,
-                )
+            for name in (score.column for score in rows[0].scores):
+                entries = tuple((row.model, row[name].printed, row[name].is_bold) for row in rows)
+                yield Column(table=self.name, block=block, name=name, entries=entries, is_error=self.is_error)
 
     def column(self, name: str, block: str = "") -> Column:
-        return next(found for found in self.columns() if (found.name, found.block) == (name, block))
+        return next(column for column in self.columns() if (column.name, column.block) == (name, block))
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _words(cell: str, count: int) -> list[tuple[str, bool]]:
-    """A cell's ``count`` words, with whether each is bold; empty where the cell is."""
-    if not cell:
-        return [("", False)] * count
-    found = [(bold or plain, bool(bold)) for bold, plain in re.findall(r"<b>([^<]*)</b>|([^\s<]+)", cell)]
-    if len(found) != count:
-        raise ValueError(f"{cell!r} is not {count} words")
-    return found
+def _words(cell: str) -> list[tuple[str, bool]]:
+    """A cell's words, with whether each is bold."""
+    return [(bold or plain, bool(bold)) for bold, plain in re.findall(r"<b>([^<]*)</b>|([^\s<]+)", cell)]
 
 
 def _header(lines: Sequence[str]) -> tuple[list[str], int]:
@@ -163,25 +151,16 @@ def read_table(name: str, locator: str, text: str, *, is_error: bool = False) ->
     names, used = _header(lines)
     rows, layers = [], ""
     for line in lines[used:]:
-        found = line.split("\t")
-        cells = dict(zip(names, [*found, *[""] * (len(names) - len(found))], strict=True))
+        cells = dict(zip_longest(names, line.split("\t"), fillvalue=""))
         layers = cells.pop("# Layers", "") or layers
-        models: list[str] = [
-            bold or plain for bold, plain in re.findall(r"<b>([^<]*)</b>|([^\s<]+)", cells.pop("Models"))
-        ]
-        ((rate, is_rate_bold),) = _words(cells.pop("LR", ""), 1)
+        models = [model for model, _ in _words(cells.pop("Models"))]
+        rate, is_rate_bold = next(iter(_words(cells.pop("LR", ""))), ("", False))
         has_diverged = DIVERGED in cells.values()
-        split = {column: _words(cell, len(models)) for column, cell in cells.items()}
+        words = {} if has_diverged else {column: _words(cell) for column, cell in cells.items()}
+        if any(len(found) != len(models) for found in words.values()):
+            raise ValueError(f"{line!r} has not a number for each model in each column")
         for i, model in enumerate(models):
-            scores = () if has_diverged else (one for c, words in split.items() for one in _scores(c, *words[i]))
-            rows.append(
-                Row(
-                    model=_NAMES.get(model, model),
-                    layers=layers,
-                    rate=rate,
-                    is_rate_bold=is_rate_bold,
-                    scores=tuple(scores),
-                    line=line,
-                )
-            )
+            scores = tuple(score for column, found in words.items() for score in _scores(column, *found[i]))
+            run = {"layers": layers, "rate": rate, "is_rate_bold": is_rate_bold, "scores": scores, "line": line}
+            rows.append(Row(model=_NAMES.get(model, model), **run))
     return Table(name=name, locator=locator, text=text, rows=tuple(rows), is_error=is_error)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy.optimize import brentq
 from sympy import Expr, lambdify, pi
 
 from theory.schemes import Scheme, scheme
@@ -116,14 +117,10 @@ def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _roots(function: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> list[float]:
-    """Where the function changes its sign, by bisection; the grid has at most one change in each step."""
+    """Where the function changes its sign; the grid has at most one change in each step."""
     values = function(grid)
-    low, high = (grid[i:][: len(grid) - 1][values[:-1] * values[1:] < 0] for i in (0, 1))
-    for _ in range(80 if len(low) else 0):
-        middle = (low + high) / 2
-        is_below = function(low) * function(middle) > 0
-        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-    return high.tolist()
+    changes = np.flatnonzero(values[:-1] * values[1:] < 0)
+    return [brentq(lambda u: function(np.array([u])).item(), grid[i], grid[i + 1]) for i in changes]
 
 
 @cache
@@ -167,18 +164,18 @@ def _by_scale(function: Callable[[str, float], Any], name: str, scales: Any) -> 
         return function(name, float(scales))
     different, index = np.unique(scales, return_inverse=True)
     if len(different) <= 64:
-        found = np.array([function(name, float(scale)) for scale in different]).T
+        values = np.array([function(name, float(scale)) for scale in different]).T
     else:
         octaves = np.floor(np.log2(different))
-        found = np.concatenate(
+        values = np.concatenate(
             [
                 chebyshev.chebval(2 * (np.log2(different[octaves == k]) - k) - 1, _octave(function, name, int(k)))
                 for k in np.unique(octaves)
             ],
             axis=-1,
         )
-    found = found[..., index]
-    return Moments(*found) if found.ndim > 1 else found
+    values = values[..., index]
+    return Moments(*values) if values.ndim > 1 else values
 
 
 @cache
@@ -240,20 +237,20 @@ def log_update(
     scale = w * np.sqrt(read)
     moment = _by_scale(moments, activation, scale)
     divisor = moment.divisor(norm_kind)
-    one = sublayer(norms, v, w, moment, divisor, b2=b**2, c2=c**2, read=read)
-    branch = np.broadcast_to(one.branch, length)
+    per_sublayer = sublayer(norms, v, w, moment, divisor, b2=b**2, c2=c**2, read=read)
+    branch = np.broadcast_to(per_sublayer.branch, length)
     a2 = 1 + np.concatenate([[0.0], np.cumsum(branch)[:-1]]) if a is None else np.full(length, a**2)
-    logs = log_gradients(norms, a2, branch, one.through, below)
+    logs = log_gradients(norms, a2, branch, per_sublayer.through, below)
     if optimizer == "sgd":
-        return log_sum(logs, one.fc1 + one.fc2)
+        return log_sum(logs, per_sublayer.fc1 + per_sublayer.fc2)
     if not norms.inner:
         size = moment.size
     elif norm_kind == "layernorm":
         size = _by_scale(_centred_size, activation, scale) / np.sqrt(divisor)
     else:
         size = moment.size / np.sqrt(divisor)
-    fc1 = 2 / math.pi * np.sqrt(one.inner * read) * moment.slope_size
-    fc2 = math.sqrt(2 / math.pi) * np.sqrt(one.output) * size
+    fc1 = 2 / math.pi * np.sqrt(per_sublayer.inner * read) * moment.slope_size
+    fc2 = math.sqrt(2 / math.pi) * np.sqrt(per_sublayer.output) * size
     if optimizer == "lamb":
         return log_sum(logs / 2, w * fc1 + v * fc2)
     return log_sum(logs / 2, multiplier * (fc1 + fc2))
@@ -340,7 +337,7 @@ def log_ratios(
     logs = [log_update(of, length, activation, norm_kind, optimizer) for length in LENGTHS]
     if -math.inf in logs:
         raise ArithmeticError("it vanishes identically, and has no order")
-    return [found - log_order(length) for found, length in zip(logs, LENGTHS, strict=True)]
+    return [log_value - log_order(length) for log_value, length in zip(logs, LENGTHS, strict=True)]
 
 
 # ---------------------------------------------------------------- gains of each sublayer's own, exact
@@ -391,8 +388,8 @@ def streams(of: str, v: Sequence[Any], w: Sequence[Any], *, norm_kind: str = "la
 
 def _exact_streams(norms: Placement, sublayers: Sequence[Sublayer]) -> list[Any]:
     out: list[Any] = [Fraction(1)]
-    for one in sublayers:
-        out.append(Fraction(1) if norms.post else out[-1] + one.branch)
+    for sub in sublayers:
+        out.append(Fraction(1) if norms.post else out[-1] + sub.branch)
     return out
 
 
@@ -400,13 +397,13 @@ def _added_up(norms: Placement, sublayers: Sequence[Sublayer], reads_stream: Seq
     """The sum of squared gradients, and the gradient that reaches each sublayer, from the top down."""
     stream = _exact_streams(norms, sublayers)
     gradient, total, reaching = 1 / stream[-1], 0, []
-    for one, below, reads in zip(sublayers[::-1], stream[-2::-1], list(reads_stream)[::-1], strict=True):
+    for sub, below, reads in zip(sublayers[::-1], stream[-2::-1], list(reads_stream)[::-1], strict=True):
         if norms.post:
-            gradient = gradient / (1 + one.branch)
+            gradient = gradient / (1 + sub.branch)
         reaching.append(gradient)
-        total += (one.fc1 + one.fc2) * gradient
+        total += (sub.fc1 + sub.fc2) * gradient
         if reads:
-            gradient = gradient * (1 + one.through / below)
+            gradient = gradient * (1 + sub.through / below)
     return total, reaching[::-1]
 
 
@@ -441,5 +438,5 @@ def coupled(
         own, reaching = _added_up(norms, sides[0], [not cross for cross in is_cross])
         below, _ = _added_up(norms, sides[1], [True] * len(sides[1]))
         rows = zip(is_cross, sides[0], reaching, strict=True)
-        coupling = sum(one.through * gradient for cross, one, gradient in rows if cross)
+        coupling = sum(sub.through * gradient for cross, sub, gradient in rows if cross)
         return Coupled(total=own + coupling * below, decoder=own, encoder=below, coupling=coupling)

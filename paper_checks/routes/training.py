@@ -12,36 +12,24 @@ says that the branches are used. "half" is there of the arms with a curve alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Self
 
 from paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
 from paper_checks.claims.statements import Values
-from paper_checks.experiments import experiment
+from paper_checks.experiments import experiment, own_row
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
-from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, gpt, on_curve
-from paper_checks.routes.checks import all_of, awaits, outcome
+from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
+from paper_checks.routes.checks import Answers, awaits, check
 from paper_checks.system.places import TRAINING_RECORDS
 from sims.stats import LEVEL, Estimate, estimate
-from sims.training.outcomes import (
-    FIRST,
-    SECOND,
-    Comparison,
-    Edge,
-    EdgeComparison,
-    Share,
-    compare_edges,
-    compare_means,
-    differs,
-    edge,
-    share,
-)
-
-_SAID = {FIRST: True, SECOND: False}
+from sims.training import outcomes
+from sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
+from sims.training.train import TrainResult
 
 
 @cache
@@ -53,10 +41,10 @@ def recorded(name: str) -> Book:
 def seeds_of(arms: Sequence[Arm], book: Book) -> tuple[int, ...]:
     """Seeds with which all of these arms are done, the pilot's not counted. LookupError where there are none."""
     there = {trial.seed for trial in book.trials} - set(PILOT_SEEDS)
-    found = tuple(seed for seed in sorted(there) if all(arm.is_done(book, seed) for arm in arms))
-    if not found:
+    seeds = tuple(seed for seed in sorted(there) if all(arm.is_done(book, seed) for arm in arms))
+    if not seeds:
         raise LookupError(f"the record has no seed of {', '.join(arm.name for arm in arms)}")
-    return found
+    return seeds
 
 
 @cache
@@ -64,47 +52,70 @@ def arm(name: str, arm_name: str) -> Arm:
     return experiment(name).arm(arm_name)
 
 
+class Answered:
+    """A statement that the record of an experiment answers. of: the experiment's name."""
+
+    of: str
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    def answers(self, book: Book) -> Answers:
+        raise NotImplementedError
+
+    def evidence(self, book: Book) -> Evidence:
+        return self.answers(book).evidence(Route.MEASURED)
+
+
+def is_first_larger(comparison: Comparison) -> bool | None:
+    return {FIRST: True, SECOND: False}.get(comparison.verdict)
+
+
+def ends(low: float | None, high: float | None) -> tuple[float, float]:
+    """Of an interval that has no end on a side that the record leaves open."""
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
 # ---------------------------------------------------------------- largest rates
 
 
 def edges(names: Sequence[str], book: Book, of: str = "stable-rates") -> tuple[list[list[Edge]], tuple[int, ...]]:
-    """By arm, each seed's; and the seeds."""
+    """The largest rates by arm and seed, and the seeds."""
     arms = [arm(of, name) for name in names]
     seeds = seeds_of(arms, book)
-    return [[one.edge(book, seed) for seed in seeds] for one in arms], seeds
+    return [[searched.edge(book, seed) for seed in seeds] for searched in arms], seeds
 
 
 def half_learnt(
     schemes: Sequence[str], book: Book, part: float = 0.5
 ) -> tuple[list[list[Edge]], tuple[int, ...], float]:
     """The same of the second look, MIDDLE layers; and the loss that is half of the way, or another part of it."""
-    from paper_checks.experiments.stable_rates import SCHEMES
-
     curves = {scheme: [arm("stable-rates", on_curve(scheme, rate)) for rate in CURVE] for scheme in SCHEMES}
-    seeds = seeds_of([one for found in curves.values() for one in found], book)
-    losses = {scheme: [[_loss(book, one, seed) for seed in seeds] for one in found] for scheme, found in curves.items()}
+    seeds = seeds_of([run for curve in curves.values() for run in curve], book)
+
+    def loss(run: Arm, seed: int) -> float:
+        held_out = book[run.at(seed)].held_out
+        return math.inf if held_out is None else held_out
+
+    losses = {scheme: [[loss(run, seed) for seed in seeds] for run in curve] for scheme, curve in curves.items()}
     best = min(sum(row) / len(row) for rows in losses.values() for row in rows)
     guess = book[curves[SCHEMES[0]][0].at(seeds[0])].guess
     if not best < guess:
         raise ValueError("half of what the best arm learns: no arm learns anything")
     half = guess - part * (guess - best)
-    found = [
+    of_schemes = [
         [
-            edge(CURVE, {rate: row[i] <= half for rate, row in zip(CURVE, losses[scheme], strict=True)})
+            outcomes.edge(CURVE, {rate: row[i] <= half for rate, row in zip(CURVE, losses[scheme], strict=True)})
             for i in range(len(seeds))
         ]
         for scheme in schemes
     ]
-    return found, seeds, half
-
-
-def _loss(book: Book, one: Arm, seed: int) -> float:
-    found = book[one.at(seed)].held_out
-    return math.inf if found is None else found
+    return of_schemes, seeds, half
 
 
 @dataclass(frozen=True, kw_only=True)
-class LargerRate:
+class LargerRate(Answered):
     """The largest stable rate of each is above that of the next. names: arms, or schemes where look is "half"."""
 
     names: tuple[str, ...]
@@ -113,163 +124,34 @@ class LargerRate:
 
     @property
     def text(self) -> str:
-        how = "largest rate at which it trains" if self.look == "trains" else "largest rate at which it learns half"
-        return f"{how}: {' > '.join(self.names)}"
+        how = "trains" if self.look == "trains" else "learns half"
+        return f"largest rate at which it {how}: {' > '.join(self.names)}"
 
     def with_reversed(self) -> LargerRate:
         return replace(self, names=self.names[::-1])
 
     def comparisons(self, book: Book) -> dict[str, EdgeComparison]:
         if self.look == "half":
-            (found, _, _), grid = half_learnt(self.names, book), CURVE
+            of_names, grid = half_learnt(self.names, book)[0], CURVE
         else:
-            (found, _), grid = edges(self.names, book), GRID
+            of_names, grid = edges(self.names, book)[0], GRID
         return {
-            f"{one} over {other}": compare_edges(a, b, grid)
-            for (one, a), (other, b) in pairwise(zip(self.names, found, strict=True))
+            f"{one} over {other}": outcomes.compare_edges(a, b, grid)
+            for (one, a), (other, b) in pairwise(zip(self.names, of_names, strict=True))
         }
 
-    def evidence(self, book: Book) -> Evidence:
+    def answers(self, book: Book) -> Answers:
         found = self.comparisons(book)
-        return evidence_of(
-            [_SAID.get(one.octaves.verdict) for one in found.values()],
-            "searches of the learning rate, paired by seed: octaves between the largest rates, with the interval for "
-            "the true difference",
-            {name: in_octaves(one) for name, one in found.items()},
-        )
-
-
-# ---------------------------------------------------------------- who trains
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoreTrain:
-    """Each arm of ``more`` trains with a larger share of seeds than each of ``fewer``."""
-
-    more: tuple[str, ...]
-    fewer: tuple[str, ...]
-    of: str = "warmup"
-
-    @property
-    def text(self) -> str:
-        return f"more seeds train of {', '.join(self.more)} than of {', '.join(self.fewer)}"
-
-    def with_swapped(self) -> MoreTrain:
-        return replace(self, more=self.fewer, fewer=self.more)
-
-    def shares(self, book: Book) -> dict[str, Share]:
-        names = (*self.more, *self.fewer)
-        arms = {name: arm(self.of, name) for name in names}
-        seeds = seeds_of(list(arms.values()), book)
-        return {
-            name: share(sum(book[one.at(seed)].has_trained for seed in seeds), len(seeds)) for name, one in arms.items()
-        }
-
-    def comparisons(self, book: Book) -> list[Comparison]:
-        found = self.shares(book)
-        pairs = [(found[one], found[other]) for one in self.more for other in self.fewer]
-        return [differs(a.successes, a.num, b.successes, b.num) for a, b in pairs]
-
-    def evidence(self, book: Book) -> Evidence:
-        return evidence_of(
-            [_SAID.get(found.verdict) for found in self.comparisons(book)],
-            "trained alike: seeds that trained, with the exact interval of the share; pairs by Boschloo's test",
-            {name: in_share(found) for name, found in self.shares(book).items()},
-        )
-
-
-# ---------------------------------------------------------------- numbers of arms with one rate
-
-
-@dataclass(frozen=True, kw_only=True)
-class LowerLoss:
-    """The held-out loss at the end of the first arm is below that of the second, over the same seeds.
-
-    family: how many such pairs were looked at; the level of each is so much nearer to 1 (Bonferroni).
-    """
-
-    first: str
-    second: str
-    family: int = 1
-    of: str = "warmup"
-
-    @property
-    def text(self) -> str:
-        return f"{self.first} ends with a lower held-out loss than {self.second}"
-
-    def with_swapped(self) -> LowerLoss:
-        return replace(self, first=self.second, second=self.first)
-
-    def comparison(self, book: Book) -> Comparison:
-        arms = [arm(self.of, name) for name in (self.first, self.second)]
-        seeds = seeds_of(arms, book)
-        first, second = ([book[one.at(seed)].held_out for seed in seeds] for one in arms)
-        return compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
-
-    def evidence(self, book: Book) -> Evidence:
-        found = self.comparison(book)
-        return evidence_of(
-            [{SECOND: True, FIRST: False}.get(found.verdict)],
-            "paired by seed: held-out loss of the first less that of the second",
-            {"difference, nats": f"{found.low:.3g} to {found.high:.3g}"},
+        return Answers(
+            holds=[is_first_larger(comparison.octaves) for comparison in found.values()],
+            detail="searches of the learning rate, paired by seed: octaves between the largest rates, with the "
+            "interval for the true difference",
+            numbers={name: in_octaves(comparison) for name, comparison in found.items()},
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class LargerGradients:
-    """While it trains, the gradient norm of the decoder's top layer is larger in the first arm than in the second.
-
-    first_look, last_look: the steps at which it was looked, ends included.
-    """
-
-    first: str
-    second: str
-    first_look: int = 1
-    last_look: int = 100
-    of: str = "warmup"
-
-    @property
-    def text(self) -> str:
-        steps = f"from step {self.first_look} to {self.last_look}"
-        return f"{steps} the top decoder layer's gradient is larger in {self.first} than in {self.second}"
-
-    def with_swapped(self) -> LargerGradients:
-        return replace(self, first=self.second, second=self.first)
-
-    def ratio(self, book: Book) -> Estimate:
-        """log of the ratio, the mean over the looks of each seed."""
-        arms = [arm(self.of, name) for name in (self.first, self.second)]
-        seeds = seeds_of(arms, book)
-        logs = [[self._log(book, one, seed) for seed in seeds] for one in arms]
-        return estimate([a - b for a, b in zip(*logs, strict=True)])
-
-    def _log(self, book: Book, one: Arm, seed: int) -> float:
-        looks = [
-            look
-            for look in book[one.at(seed)].looks
-            if self.first_look <= look.step <= self.last_look and look.gradient_norms
-        ]
-        tops = [math.hypot(*(norm or math.nan for norm in look.gradient_norms["decoder"][-3:])) for look in looks]
-        return sum(map(math.log, tops)) / len(tops)
-
-    def evidence(self, book: Book) -> Evidence:
-        found = self.ratio(book)
-        if found.low is None or found.high is None:
-            raise LookupError("the record has one seed, which has no scatter")
-        return evidence_of(
-            [True if found.low > 0 else False if found.high < 0 else None],
-            "paired by seed: gradient norm of the loss by the matrices of the decoder's top layer, the mean of its "
-            "logarithm over the looks",
-            {"ratio, first over second": f"{math.exp(found.low):.3g} to {math.exp(found.high):.3g}"},
-            found.num,
-        )
-
-
-# ---------------------------------------------------------------- rates over depth
-
-
-@dataclass(frozen=True, kw_only=True)
-class FallsWithDepth:
+class FallsWithDepth(Answered):
     """The largest rate at which a row trains under an optimizer falls from the least to the largest depth, or does not.
 
     Not: its fall is below that of an update that grows as L^power, which theory has of the wrong row.
@@ -286,56 +168,140 @@ class FallsWithDepth:
         what = "falls" if self.falls else f"does not fall as L^(-{Fraction(self.power)}) or faster"
         return f"the largest rate of {self.row} under {self.optimizer} {what} with depth"
 
-    def with_not(self) -> FallsWithDepth:
-        return replace(self, falls=not self.falls)
-
     def comparison(self, book: Book) -> EdgeComparison:
-        """Shallow over deep."""
-        from paper_checks.experiments.own_row import GRIDS, LAYERS, arm_name
-
-        names = [arm_name(self.row, self.optimizer, layers) for layers in LAYERS]
+        """The largest rates, shallow over deep."""
+        names = [own_row.arm_name(self.row, self.optimizer, layers) for layers in own_row.LAYERS]
         (shallow, deep), _ = edges(names, book, self.of)
-        return compare_edges(shallow, deep, GRIDS[self.optimizer])
+        return outcomes.compare_edges(shallow, deep, own_row.GRIDS[self.optimizer])
 
-    def answer(self, book: Book) -> bool | None:
-        from paper_checks.experiments.own_row import LAYERS
+    def answers(self, book: Book) -> Answers:
+        found = self.comparison(book)
+        low, high = ends(found.octaves.low, found.octaves.high)
+        expected = math.log2(own_row.LAYERS[1] / own_row.LAYERS[0]) * self.power
+        yes, no = (low > 0, high < expected) if self.falls else (high < expected, low > expected)
+        return Answers(
+            holds=[True if yes else False if no else None],
+            detail="searches of the learning rate, paired by seed",
+            numbers={"octaves from the least to the largest depth": in_octaves(found)},
+        )
 
-        found = self.comparison(book).octaves
-        expected = math.log2(LAYERS[1] / LAYERS[0]) * self.power
-        if self.falls:
-            if found.low is not None and found.low > 0:
-                return True
-            return False if found.high is not None and found.high < expected else None
-        if found.high is not None and found.high < expected:
-            return True
-        return False if found.low is not None and found.low > expected else None
 
-    def evidence(self, book: Book) -> Evidence:
-        return evidence_of(
-            [self.answer(book)],
-            "searches of the learning rate, paired by seed",
-            {"octaves from the least to the largest depth": in_octaves(self.comparison(book))},
+# ---------------------------------------------------------------- who trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreTrain(Answered):
+    """Each arm of ``more`` trains with a larger share of seeds than each of ``fewer``."""
+
+    more: tuple[str, ...]
+    fewer: tuple[str, ...]
+    of: str = "warmup"
+
+    @property
+    def text(self) -> str:
+        return f"more seeds train of {', '.join(self.more)} than of {', '.join(self.fewer)}"
+
+    def with_swapped(self) -> MoreTrain:
+        return replace(self, more=self.fewer, fewer=self.more)
+
+    def answers(self, book: Book) -> Answers:
+        arms = {name: arm(self.of, name) for name in (*self.more, *self.fewer)}
+        seeds = seeds_of(list(arms.values()), book)
+        trained = {name: sum(book[one.at(seed)].has_trained for seed in seeds) for name, one in arms.items()}
+        shares = {name: outcomes.share(number, len(seeds)) for name, number in trained.items()}
+        pairs = [(shares[one], shares[other]) for one in self.more for other in self.fewer]
+        return Answers(
+            holds=[is_first_larger(outcomes.differs(a.successes, a.num, b.successes, b.num)) for a, b in pairs],
+            detail="trained alike: seeds that trained, with the exact interval of the share; pairs by Boschloo's test",
+            numbers={name: in_share(found) for name, found in shares.items()},
+        )
+
+
+# ---------------------------------------------------------------- numbers of two arms with one rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfTwo(Answered):
+    first: str
+    second: str
+    of: str = "warmup"
+
+    def with_swapped(self) -> Self:
+        return replace(self, first=self.second, second=self.first)
+
+    def by_seed(self, book: Book, number: Callable[[TrainResult], Any]) -> list[list[Any]]:
+        """A number of each run of the first arm, and of the second, over the same seeds."""
+        arms = [arm(self.of, name) for name in (self.first, self.second)]
+        seeds = seeds_of(arms, book)
+        return [[number(book[searched.at(seed)]) for seed in seeds] for searched in arms]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerLoss(_OfTwo):
+    """The held-out loss at the end of the first arm is below that of the second, over the same seeds.
+
+    family: how many such pairs were looked at; the level of each is so much nearer to 1 (Bonferroni).
+    """
+
+    family: int = 1
+
+    @property
+    def text(self) -> str:
+        return f"{self.first} ends with a lower held-out loss than {self.second}"
+
+    def answers(self, book: Book) -> Answers:
+        first, second = self.by_seed(book, lambda result: result.held_out)
+        found = outcomes.compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
+        return Answers(
+            holds=[{SECOND: True, FIRST: False}.get(found.verdict)],
+            detail="paired by seed: held-out loss of the first less that of the second",
+            numbers={"difference, nats": f"{found.low:.3g} to {found.high:.3g}"},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargerGradients(_OfTwo):
+    """While it trains, the gradient norm of the decoder's top layer is larger in the first arm than in the second.
+
+    first_look, last_look: the steps at which it was looked, ends included.
+    """
+
+    first_look: int = 1
+    last_look: int = 100
+
+    @property
+    def text(self) -> str:
+        steps = f"from step {self.first_look} to {self.last_look}"
+        return f"{steps} the top decoder layer's gradient is larger in {self.first} than in {self.second}"
+
+    def ratio(self, book: Book) -> Estimate:
+        """The logarithm of the ratio, of each seed the mean over the looks."""
+        first, second = self.by_seed(book, self._log_norm)
+        return estimate([a - b for a, b in zip(first, second, strict=True)])
+
+    def _log_norm(self, result: TrainResult) -> float:
+        looks = [look for look in result.looks if self.first_look <= look.step <= self.last_look]
+        norms = [look.gradient_norms["decoder"][-3:] for look in looks if look.gradient_norms]
+        tops = [math.hypot(*(norm or math.nan for norm in top)) for top in norms]
+        return sum(map(math.log, tops)) / len(tops)
+
+    def answers(self, book: Book) -> Answers:
+        found = self.ratio(book)
+        if found.low is None or found.high is None:
+            raise LookupError("the record has one seed, which has no scatter")
+        return Answers(
+            holds=[True if found.low > 0 else False if found.high < 0 else None],
+            num_effective=found.num,
+            detail="paired by seed: gradient norm of the loss by the matrices of the decoder's top layer, the mean of "
+            "its logarithm over the looks",
+            numbers={"ratio, first over second": f"{math.exp(found.low):.3g} to {math.exp(found.high):.3g}"},
         )
 
 
 # ---------------------------------------------------------------- checks and words
 
 
-class Answered(Protocol):
-    """of: the experiment's name."""
-
-    @property
-    def of(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    def evidence(self, book: Book) -> Evidence: ...
-
-
-def _by_record(statement: Answered) -> Evidence:
-    return statement.evidence(recorded(statement.of))
-
-
-BY_TRAINING = Check(route=Route.MEASURED, run=_by_record, is_direct=True)
+BY_TRAINING = check(Route.MEASURED, "", lambda statement: statement.answers(recorded(statement.of)), is_direct=True)
 """A statement by the project's record of its experiment."""
 
 
@@ -345,48 +311,28 @@ def at_this_scale(*statements: Answered) -> Check:
     A record that contradicts refutes what is said of all networks; of the large ones that a paper trained it says where
     to look.
     """
+    words = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
 
-    def run(_: Any) -> Evidence:
-        found = [_by_record(statement) for statement in statements]
-        said = [
-            f"{statement.text}: {_WORDS[one.verdict]} ({'; '.join(f'{k}: {v}' for k, v in one.numbers.items())})"
-            for statement, one in zip(statements, found, strict=True)
-        ]
-        return Evidence(
-            route=Route.MEASURED,
-            num_effective=0,
-            verdict=Verdict.UNDECIDED,
-            detail=f"small networks do not decide it; what they say. {' | '.join(said)}",
-        )
+    def decide(_: Any) -> Answers:
+        said = []
+        for statement in statements:
+            evidence = statement.evidence(recorded(statement.of))
+            numbers = "; ".join(f"{name}: {number}" for name, number in evidence.numbers.items())
+            said.append(f"{statement.text}: {words[evidence.verdict]} ({numbers})")
+        return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(said)}")
 
-    return Check(route=Route.MEASURED, run=run, is_direct=True, is_open=True)
+    return check(Route.MEASURED, "", decide, is_direct=True, is_open=True)
 
 
-_WORDS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
+def in_octaves(rates: EdgeComparison) -> str:
+    low, high = rates.octaves.low, rates.octaves.high
+    interval = f"{'below' if low is None else f'{low:.2g}'} to {'above' if high is None else f'{high:.2g}'}"
+    num = rates.num_first + rates.num_second + rates.num_ties
+    return f"{interval} ({num} seeds: {rates.num_first} larger, {rates.num_second} smaller, {rates.num_ties} equal)"
 
 
-def evidence_of(
-    answers: Sequence[bool | None], detail: str, shown: Mapping[str, str], num: int | None = None
-) -> Evidence:
-    decided = sum(answer is not None for answer in answers)
-    return Evidence(
-        route=Route.MEASURED,
-        num_effective=decided if num is None or not decided else num,
-        verdict=outcome(all_of(list(answers))),
-        detail=detail,
-        numbers=dict(shown),
-    )
-
-
-def in_octaves(found: EdgeComparison) -> str:
-    low, high = found.octaves.low, found.octaves.high
-    ends = f"{'below' if low is None else f'{low:.2g}'} to {'above' if high is None else f'{high:.2g}'}"
-    num = found.num_first + found.num_second + found.num_ties
-    return f"{ends} ({num} seeds: {found.num_first} larger, {found.num_second} smaller, {found.num_ties} equal)"
-
-
-def in_share(found: Share) -> str:
-    return f"{found.successes} of {found.num}, {found.low:.2f} to {found.high:.2f}"
+def in_share(trained: Share) -> str:
+    return f"{trained.successes} of {trained.num}, {trained.low:.2f} to {trained.high:.2f}"
 
 
 def middle(scheme: str) -> str:
@@ -399,23 +345,14 @@ def middle(scheme: str) -> str:
 
 def trained_only(name: str, text: str, what: str, decides: str) -> Part:
     """A part that only training decides: what it says, the records it waits for, and what they would have to show."""
-    return Part(
-        name=name,
-        statement=Values.of(text),
-        checks=(awaits(what),),
-        mutants=(),
-        open=decides,
-        expected=Verdict.UNDECIDED,
-    )
+    return _open(name, text, decides, awaits(what))
 
 
 def open_in_small(name: str, text: str, decides: str, *statements: Answered) -> Part:
     """A part about networks that nobody trains at hand: small ones are shown, and leave it open."""
-    return Part(
-        name=name,
-        statement=Values.of(text),
-        checks=(at_this_scale(*statements),),
-        mutants=(),
-        open=decides,
-        expected=Verdict.UNDECIDED,
-    )
+    return _open(name, text, decides, at_this_scale(*statements))
+
+
+def _open(name: str, text: str, decides: str, check: Check) -> Part:
+    statement, expected = Values.of(text), Verdict.UNDECIDED
+    return Part(name=name, statement=statement, checks=(check,), mutants=(), open=decides, expected=expected)

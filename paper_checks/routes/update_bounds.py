@@ -7,9 +7,9 @@ to infinity; and real networks, where a failure shows at a depth that can be mea
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
 from paper_checks.claims.claim import Amendment, Check, Mutant, Part, Route, Sentence, Verdict
+from paper_checks.claims.statements import Changeable
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
@@ -39,7 +40,7 @@ _t = scratch("t", positive=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inequality:
+class Inequality(Changeable):
     """The update of ``scheme`` is at most eta d times ``bound``. ``is_equal``: one v and one w for all sublayers.
 
     has_head: the output projection is trained, too. Its gradient is x^e, and |x^e|^2 = d: it adds eta d exactly.
@@ -51,9 +52,6 @@ class Inequality:
     activation: str = "relu"
     norm_kind: str = "layernorm"
     has_head: bool = False
-
-    def with_(self, **changes: Any) -> Inequality:
-        return replace(self, **changes)
 
     @property
     def text(self) -> str:
@@ -79,27 +77,43 @@ def _bound_at(bound: Expr, gains: Gains) -> Fraction:
     return algebra.value_at(bound, LETTERS, (list(gains[0]), list(gains[1]), len(gains[0])))
 
 
+def _update_and_bound(statement: Inequality, gains: Gains) -> tuple[Any, Any]:
+    """In fractions; in floats at gains 1 of more than LISTED sublayers: so deep, fractions are long."""
+    length = len(gains[0])
+    if _is_long(gains):
+        return statement.update([1.0] * length, [1.0] * length), _at_ones(statement.bound)(length)
+    return statement.update(*gains), _bound_at(statement.bound, gains)
+
+
 # ---------------------------------------------------------------- the gains that are tried, L = 2N of them
 
 
-def _powers(base: Fraction, length: int) -> tuple[Fraction, ...]:
-    return tuple(base**i for i in range(length))
+def _ones(length: int) -> Gains:
+    return (ONE,) * length, (ONE,) * length
 
 
-def _alone(length: int, index: int, value: Fraction, others: Fraction = ONE) -> tuple[Fraction, ...]:
-    return tuple(value if i == index else others for i in range(length))
+def _is_long(gains: Gains) -> bool:
+    return len(gains[0]) > LISTED and gains == _ones(len(gains[0]))
+
+
+def _powers(base: Fraction, length: int) -> Gains:
+    powers = tuple(base**i for i in range(length))
+    return powers, powers
 
 
 def tried(is_equal: bool) -> Iterator[Gains]:
-    """Growing and shrinking by powers, and one sublayer unlike the others; equal gains."""
+    """Gains that grow and shrink by powers, and one sublayer unlike the others; equal gains."""
     for length in () if is_equal else (4, 2, 6):
-        for base in (Fraction(3), Fraction(2), Fraction(3, 2), Fraction(1, 2)):
-            yield _powers(base, length), _powers(base, length)
+
+        def alone(index: int, value: Fraction, others: Fraction = ONE, length: int = length) -> tuple[Fraction, ...]:
+            return tuple(value if i == index else others for i in range(length))
+
+        yield from (_powers(base, length) for base in (Fraction(3), Fraction(2), Fraction(3, 2), Fraction(1, 2)))
         for index in (0, length - 1):
             for value in (Fraction(1, 32), Fraction(32)):
-                yield (Fraction(4),) * length, _alone(length, index, value, Fraction(4))
-                yield _alone(length, index, value), _alone(length, index, 1 / value)
-                yield _alone(length, index, value), (ONE,) * length
+                yield (Fraction(4),) * length, alone(index, value, Fraction(4))
+                yield alone(index, value), alone(index, 1 / value)
+                yield alone(index, value), (ONE,) * length
     sizes = [Fraction(2), Fraction(1, 8), ONE, Fraction(32)]
     for length in (2, LISTED):
         for of_v in sizes:
@@ -107,23 +121,19 @@ def tried(is_equal: bool) -> Iterator[Gains]:
                 yield (of_v,) * length, (of_w,) * length
 
 
-def _ratio_at_ones(statement: Inequality, length: int) -> float:
-    """Update over bound at gains 1, in floats: so deep, fractions are long."""
-    ones = [1.0] * length
-    try:
-        return float(statement.update(ones, ones)) / float(_at_ones(statement.bound)(length))
-    except OverflowError:
-        return math.inf
-
-
 def _first_too_long(statement: Inequality) -> int | None:
-    """At gains 1: a length at which the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
-    most = 1 + 1e-9
-    good, bad = LISTED, next((length for length in LONG if _ratio_at_ones(statement, length) > most), None)
-    while bad is not None and bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if _ratio_at_ones(statement, middle) > most else (middle, bad)
-    return bad
+    """A length at which, at gains 1, the bound is exceeded, and one sublayer before it is not; None up to 10^4."""
+
+    def is_exceeded(length: int) -> bool:
+        try:
+            update, bound = _update_and_bound(statement, _ones(length))
+        except OverflowError:
+            return True
+        return float(update) / float(bound) > 1 + 1e-9
+
+    bad = next((length for length in LONG if is_exceeded(length)), None)
+    lengths = range(LISTED + 1, bad or 0)
+    return bad and lengths.start + bisect_left(lengths, True, key=is_exceeded)
 
 
 def _strategy(is_equal: bool) -> Any:
@@ -147,18 +157,14 @@ def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
     length = len(gains[0])
     command = f"depthlaw predict --scheme {statement.scheme} --optimizer sgd --sublayers {length} "
     command += f"--activation {statement.activation} --norm-kind {statement.norm_kind}"
+    update, bound = map(float, _update_and_bound(statement, gains))
     listed: dict[str, Any] = {}
-    if length > LISTED:  # all of them are 1
-        update, bound = (
-            float(statement.update([1.0] * length, [1.0] * length)),
-            float(_at_ones(statement.bound)(length)),
-        )
-    else:
-        update, bound = float(statement.update(*gains)), float(_bound_at(statement.bound, gains))
-        listed = {name: [str(gain) for gain in one] for name, one in zip("vw", gains, strict=True)}
-        lists = [",".join(f"{float(g):.17g}" for g in one) for one in gains]
-        command += f" --v {lists[0]} --w {lists[1]}"
-    digits = _digits(update, bound)
+    if not _is_long(gains):
+        for name, of_sublayers in zip("vw", gains, strict=True):
+            listed[name] = [str(gain) for gain in of_sublayers]
+            command += f" --{name} {','.join(f'{float(gain):.17g}' for gain in of_sublayers)}"
+    # Four digits, or as many as tell one number from the other.
+    digits = next((digits for digits in (4, 5, 6) if f"{update:.{digits}g}" != f"{bound:.{digits}g}"), 7)
     shown = f"{update:.{digits}g}" if not statement.has_head else f"1 (of W_vocab) + {update - 1:.{digits}g}"
     return {
         "printed": f"at most {bound:.{digits}g} eta d",
@@ -171,11 +177,6 @@ def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
     }
 
 
-def _digits(first: float, second: float) -> int:
-    """Four, or as many as tell one number from the other."""
-    return next((digits for digits in (4, 5, 6) if f"{first:.{digits}g}" != f"{second:.{digits}g}"), 7)
-
-
 # ---------------------------------------------------------------- three routes
 
 
@@ -185,10 +186,8 @@ def _digits(first: float, second: float) -> int:
     is_direct=True,
 )
 def _in_fractions(statement: Inequality) -> Answers:
-    """The list, then hypothesis."""
-
     def holds(gains: Gains) -> bool:
-        update, bound = statement.update(*gains), _bound_at(statement.bound, gains)
+        update, bound = _update_and_bound(statement, gains)
         return bool(update <= bound) if isinstance(update, Fraction) else float(update) <= float(bound) * (1 + 1e-12)
 
     def listed() -> Gains | None:
@@ -196,14 +195,14 @@ def _in_fractions(statement: Inequality) -> Answers:
 
     def at_ones() -> Gains | None:
         length = _first_too_long(statement)
-        return None if length is None else ((ONE,) * length, (ONE,) * length)
+        return None if length is None else _ones(length)
 
     number = len(list(tried(statement.is_equal))) + len(LONG)
     # The plainest first: gains 1 where gains are equal, at any depth, but few sublayers where they may be anything.
     failing = (at_ones() or listed()) if statement.is_equal and not statement.has_head else (listed() or at_ones())
     if failing is None:
-        found = search(_strategy(statement.is_equal), holds, max_examples=25)
-        failing, number = found.found, number + found.num_effective
+        searched = search(_strategy(statement.is_equal), holds, max_examples=25)
+        failing, number = searched.found, number + searched.num_effective
     shown = None if failing is None else counterexample(statement, failing)
     return Answers(
         holds=[failing is None],
@@ -215,18 +214,17 @@ def _in_fractions(statement: Inequality) -> Answers:
 
 @check(Route.MEANFIELD, "the mean field at the same gains: the largest update / bound, or the first above 1")
 def _in_mean_field(statement: Inequality) -> Answers:
-    """The same gains through theory.meanfield.update, and gains 1 as far as 10^4 sublayers, up to the first failure."""
     from theory.meanfield.update import predict
 
     def ratios() -> Iterator[float]:
         options: dict[str, Any] = {"activation": statement.activation, "norm_kind": statement.norm_kind}
         for gains in tried(statement.is_equal):
-            v, w = ([float(gain) for gain in one] for one in gains)
-            found = predict(statement.scheme, "sgd", len(v), v=v, w=w, **options).update
-            yield (found + statement.has_head) / float(_bound_at(statement.bound, gains))
+            v, w = ([float(gain) for gain in of_sublayers] for of_sublayers in gains)
+            update = predict(statement.scheme, "sgd", len(v), v=v, w=w, **options).update
+            yield (update + statement.has_head) / float(_bound_at(statement.bound, gains))
         for length in LONG:  # the gains of these schemes are 1 unless others are given
-            found = predict(statement.scheme, "sgd", length, **options).update
-            yield (found + statement.has_head) / float(_at_ones(statement.bound)(length))
+            update = predict(statement.scheme, "sgd", length, **options).update
+            yield (update + statement.has_head) / float(_at_ones(statement.bound)(length))
 
     worst, number = 0.0, 0
     for ratio in ratios():
@@ -240,6 +238,12 @@ def _in_mean_field(statement: Inequality) -> Answers:
 def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
     """Gains as powers of t, t to infinity, N = 2 and 1."""
     one = S.One
+    pairs = {
+        "v = w = t": (_t, _t),
+        "v = t, w = 1": (_t, one),
+        "v = 1, w = t": (one, _t),
+        "v = w = 1/t": (1 / _t, 1 / _t),
+    }
     for length in (4, 2):
         if not is_equal:
             for name, a in (("t^(l-1)", _t), ("t^(1-l)", 1 / _t)):
@@ -248,36 +252,16 @@ def families(is_equal: bool) -> Iterator[tuple[str, list[Expr], list[Expr]]]:
             for i in range(length):
                 alone = [_t if i == j else one for j in range(length)]
                 yield f"L = {length}, w_{i + 1} = t, other gains 1", [one] * length, alone
-        pairs = {
-            "v = w = t": (_t, _t),
-            "v = t, w = 1": (_t, one),
-            "v = 1, w = t": (one, _t),
-            "v = w = 1/t": (1 / _t, 1 / _t),
-        }
         for name, (a, b) in pairs.items():
             yield f"L = {length}, {name}", [a] * length, [b] * length
 
 
 def limit_at_infinity(expr: Expr) -> Expr:
-    """Of a rational function of t with positive leading coefficients, by its degrees."""
+    """The limit of a rational function of t with positive leading coefficients, by its degrees."""
     above, below = (Poly(part, _t) for part in fraction(cancel(together(expr))))
     if above.degree() != below.degree():
         return oo if above.degree() > below.degree() else S.Zero
     return cancel(above.LC() / below.LC())
-
-
-@cache
-def _exceeding(statement: Inequality) -> tuple[int, str]:
-    """(families that were looked at, the first along which the update exceeds the bound)."""
-    compiled = lambdify(LETTERS, statement.bound, modules="math")
-    number = 0
-    for name, a, b in families(statement.is_equal):
-        number += 1
-        limit = limit_at_infinity(statement.update(a, b) / compiled([S.Zero, *a], [S.Zero, *b], len(a)))
-        if limit is oo or limit > 1:
-            size = "infinity: no constant saves it" if limit is oo else f"{float(limit):.4g}"
-            return number, f"{name}, t to infinity: update / bound -> {size}"
-    return number, ""
 
 
 @check(Route.PROOF, "for every L and all gains of that kind, by the signs of coefficients", is_direct=True)
@@ -286,13 +270,15 @@ def _by_limits(statement: Inequality) -> Answers:
     proven, steps = _proofs(statement)
     if proven:
         return Answers(holds=[True] * len(steps), steps=steps)
-    number, failing = _exceeding(statement)
-    return Answers(
-        holds=[False if failing else None],
-        num_effective=number,
-        detail="limits of update / bound along gains that are powers of t",
-        steps=[failing] if failing else (),
-    )
+    bound = lambdify(LETTERS, statement.bound, modules="math")
+    detail = "limits of update / bound along gains that are powers of t"
+    for number, (name, a, b) in enumerate(families(statement.is_equal), start=1):
+        limit = limit_at_infinity(statement.update(a, b) / bound([S.Zero, *a], [S.Zero, *b], len(a)))
+        if limit is oo or limit > 1:
+            size = "infinity: no constant saves it" if limit is oo else f"{float(limit):.4g}"
+            step = f"{name}, t to infinity: update / bound -> {size}"
+            return Answers(holds=[False], num_effective=number, detail=detail, steps=[step])
+    return Answers(holds=[None], detail=detail)
 
 
 def _proofs(statement: Inequality) -> tuple[bool, list[str]]:
@@ -330,10 +316,11 @@ def _by_induction(statement: Inequality) -> bool:
     closed = closed.expand()
     rise = (closed.subs(L, L + 1) - closed).expand().subs(harmonic(L), harmonic(L - 1) + 1 / L)
     x = scratch("x", nonnegative=True)
-    one = [statement.update([_a] * length, [_b] * length) for length in (1, 2, 3)]
     term = _own_term(statement, _a, _b, L)
-    if any(cancel(sum(term.subs(L, i + 1) for i in range(len(one[:k]))) - one[k - 1]) != 0 for k in (1, 2, 3)):
-        return False
+    for length in (1, 2, 3):
+        update = statement.update([_a] * length, [_b] * length)
+        if cancel(sum(term.subs(L, i + 1) for i in range(length)) - update) != 0:
+            return False
     step = cancel(rise - term.subs(L, L + 1)).subs(L, x + 1)
     first = closed.subs(L, 1).doit() - term.subs(L, 1)
     return not step.has(harmonic) and _is_positive(step, x, _a, _b) and _is_positive(first, _a, _b)
@@ -370,8 +357,7 @@ def _term_by_term(statement: Inequality) -> bool:
 # ---------------------------------------------------------------- real networks
 
 WIDTH, NUM_SEEDS = 64, 192
-"""How wide networks are, and how many. At a width d an update is larger than at infinite width by a share of the order
-of L/d."""
+"""Of the networks. At a width d an update is larger than at infinite width by a share of the order of L/d."""
 
 
 @cache
@@ -431,29 +417,23 @@ def _measured_at(statement: Inequality) -> Iterator[Gains]:
     if statement.scheme == "post-ln":
         yield (Fraction(1, 4),) * 4, (Fraction(2),) * 4
     elif not statement.is_equal:
-        yield _powers(Fraction(3), 4), _powers(Fraction(3), 4)
+        yield _powers(Fraction(3), 4)
     if statement.is_equal or statement.scheme == "post-ln":
         is_past = (statement.scheme, statement.norm_kind) == ("sub-ln", "layernorm")
-        length = (24 if statement.activation == "gelu" else 16) if is_past else 8
-        yield (ONE,) * length, (ONE,) * length
+        yield _ones((24 if statement.activation == "gelu" else 16) if is_past else 8)
 
 
 def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float]]:
     for gains in _measured_at(statement):
-        v, w = (tuple(float(gain) for gain in one) for one in gains)
+        v, w = (tuple(map(float, of_sublayers)) for of_sublayers in gains)
         network = (statement.scheme, v, w, statement.activation, statement.norm_kind)
         number = 512 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_SEEDS
-        found = measured_update(*network, has_head=statement.has_head, num_networks=number)
-        yield f"L = {len(v)}, {_text(gains)}", found, float(_bound_at(statement.bound, gains))
+        measured = measured_update(*network, has_head=statement.has_head, num_networks=number)
+        yield f"L = {len(v)}, {_text(gains)}", measured, float(_bound_at(statement.bound, gains))
 
 
 # ---------------------------------------------------------------- parts
 
-_CHECKS = (
-    _in_fractions,
-    _in_mean_field,
-)
-_LIMITS = _by_limits
 _REAL = below("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
 
 
@@ -472,12 +452,12 @@ def inequality(
     instead: the bound that holds, and why. is_measured: whether what it claims shows, or fails, at a depth that can be
     measured.
     """
-    checks = _CHECKS if statement.activation == "gelu" else (*_CHECKS, _LIMITS)
-    checks = (*checks, _REAL) if is_measured else checks
+    checks = [_in_fractions, _in_mean_field]
+    checks += [_by_limits] * (statement.activation != "gelu") + [_REAL] * is_measured
     return Part(
         name=name,
         statement=statement,
-        checks=checks,
+        checks=tuple(checks),
         mutants=(
             Mutant(name="a third of it", statement=statement.with_(bound=statement.bound / 3)),
             *(more(statement) if more else ()),

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sympy import Expr, Indexed, Mul, S, limit, oo
+from sympy import Expr, Indexed, S, limit, oo
 
 from paper_checks.claims.claim import Claim
+from paper_checks.papers.registry import claims
 from paper_checks.routes import algebra
 from theory.symbols import L, N, gains_in, gains_out
 
 Claims = Mapping[str, Claim]
-_DEEPNET = "DeepNet's results, second-hand"
+Compare = Callable[[Claims], bool]
 
 
 class Topic(NamedTuple):
@@ -25,91 +26,93 @@ class Topic(NamedTuple):
     ids: tuple[str, ...]
     agree: bool
     text: str
-    compare: Callable[[Claims], bool] | None = None
+    compare: Compare | None = None
     beside: str = ""
 
 
-def _printed(found: Claims, id_: str, part: int = 0) -> Any:
-    return found[id_].parts[part].statement
+def _printed(claims: Claims, id_: str, part: int = 0) -> Any:
+    return claims[id_].parts[part].statement
 
 
-def _same(first: str, second: str) -> Callable[[Claims], bool]:
-    """Part by part, as far as both have them."""
-    pairs = (first, second)
-    return lambda found: all(a.statement == b.statement for a, b in zip(*(found[i].parts for i in pairs), strict=False))
+def _same(first: str, second: str) -> Compare:
+    """Whether two claims print the same, part by part, as far as both have parts."""
+    return lambda claims: all(
+        a.statement == b.statement for a, b in zip(claims[first].parts, claims[second].parts, strict=False)
+    )
 
 
-def _same_bound(first: str, second: str) -> Callable[[Claims], bool]:
-    """Sums, for every L."""
-    return lambda found: algebra.sums_equal(*(_printed(found, id_)["bound"] for id_ in (first, second))) is True
+def _same_bound(first: str, second: str) -> Compare:
+    """Whether the bounds of two claims are one sum, for every L."""
+    return lambda claims: algebra.sums_equal(*(_printed(claims, id_)["bound"] for id_ in (first, second))) is True
 
 
-def _same_code(found: Claims) -> bool:
-    """But for blanks, of which the paper's extraction lost some."""
-    return "".join(found["S2-02"].quote.split()) == "".join(_printed(found, "S3-01")["code"].split())
+def _same_steps(*places: tuple[str, int]) -> Compare:
+    """Whether these parts of claims print the same; of sublayers, the same steps."""
+    return lambda claims: len({getattr(s, "steps", s) for s in (_printed(claims, *place) for place in places)}) == 1
 
 
-def _same_update(found: Claims) -> bool:
-    """The slide's norm, at the paper's gamma, is the change of the label's logit."""
-    paper, slide = _printed(found, "S2-07"), _printed(found, "S3-04")["update"]
+def _same_code(claims: Claims) -> bool:
+    """Whether both print the same code, but for blanks, of which the paper's extraction lost some."""
+    return "".join(claims["S2-02"].quote.split()) == "".join(_printed(claims, "S3-01")["code"].split())
+
+
+def _same_update(claims: Claims) -> bool:
+    """Whether the slide's norm, at the paper's gamma, is the change of the label's logit."""
+    paper, slide = _printed(claims, "S2-07"), _printed(claims, "S3-04")["update"]
     letters = {letter.name: letter for letter in slide.free_symbols}
     gammas = {letter: paper["elsewhere"] for name, letter in letters.items() if name.startswith("gamma")}
     gammas[letters["gamma0"]] = paper["at_label"]
     return slide.subs(gammas) == abs(letters["f0"] - letters["f0_new"])
 
 
-def _same_variances(found: Claims) -> bool:
-    paper, slide = _printed(found, "S2-06")["variance"], _printed(found, "S3-07")
+def _same_variances(claims: Claims) -> bool:
+    paper, slide = _printed(claims, "S2-06")["variance"], _printed(claims, "S3-07")
     return (slide["W2"], slide["W1"]) == (paper, paper.xreplace({gains_out: gains_in}))
 
 
-def _same_parts(first: str, part: int, second: str, other: int) -> Callable[[Claims], bool]:
-    """The steps, of sublayers."""
-    places = ((first, part), (second, other))
-    return lambda found: len({getattr(s, "steps", s) for s in (_printed(found, *place) for place in places)}) == 1
+def _same_cross(claims: Claims) -> bool:
+    """Whether DeepNet has the cross-attention where Magneto has it, in the first ten layers of a decoder."""
+    place = _printed(claims, "DN-03")["cross"]
+    (layer,) = place.free_symbols
+    return all(place.subs(layer, j) % 3 == _printed(claims, "S2-18")["remainder"] for j in range(1, 11))
 
 
-def _same_cross(found: Claims) -> bool:
-    """Of the first ten layers of a decoder."""
-    place = _printed(found, "DN-03")["cross"]
-    (letter,) = place.free_symbols
-    return all(place.subs(letter, j) % 3 == _printed(found, "S2-18")["remainder"] for j in range(1, 11))
+def _same_order(column: str, law: Callable[[Claims], Expr]) -> Compare:
+    """Whether a law in L is that of the slides' table, in N: their ratio at L = 2N goes to a number that is not 0."""
 
-
-def _same_order(found: Claims, law: Expr, column: str) -> bool:
-    """A law in L against the slides' table, in N: their ratio at L = 2N goes to a number that is not 0."""
-    ratio = limit(law.subs(L, 2 * N) / _printed(found, "S3-10")[column], N, oo)
-    return bool(ratio.is_finite and ratio != 0)
-
-
-def _post_order(found: Claims) -> bool:
-    at_one = _printed(found, "S2-11").bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
-    return _same_order(found, at_one.doit(), "post")
-
-
-def _pre_order(found: Claims) -> bool:
-    return _same_order(found, _printed(found, "S2-10")["order"], "pre")
-
-
-def _of_deepnet(power: int, id_: str, part: int, name: str) -> Callable[[Claims], bool]:
-    """Su's number against beta alpha^power of DeepNet's encoder."""
-
-    def compare(found: Claims) -> bool:
-        theirs = _printed(found, "DN-04")
-        return algebra.equal(Mul(theirs["beta"], theirs["alpha"] ** power), _printed(found, id_, part)[name]) is True
+    def compare(claims: Claims) -> bool:
+        ratio = limit(law(claims).subs(L, 2 * N) / _printed(claims, "S3-10")[column], N, oo)
+        return bool(ratio.is_finite and ratio != 0)
 
     return compare
 
 
-def _same_norms(found: Claims) -> bool:
-    """What the slides' introduction says of three of the models."""
+def _post_law(claims: Claims) -> Expr:
+    return _printed(claims, "S2-11").bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One).doit()
+
+
+def _of_deepnet(power: int, id_: str, part: int, name: str) -> Compare:
+    """Whether Su's number is beta alpha^power of DeepNet's encoder."""
+
+    def compare(claims: Claims) -> bool:
+        theirs = _printed(claims, "DN-04")
+        return algebra.equal(theirs["beta"] * theirs["alpha"] ** power, _printed(claims, id_, part)[name]) is True
+
+    return compare
+
+
+def _same_norms(claims: Claims) -> bool:
+    """Whether the paper gives three models the norms that the slides' introduction gives them."""
     slides = {("BERT", "Post-LN"), ("GPT", "Pre-LN"), ("ViT", "Pre-LN")}
-    return slides <= set(_printed(found, "S2-22").entries)
+    return slides <= set(_printed(claims, "S2-22").entries)
 
 
 _RATIO, _PRODUCT = _of_deepnet(-1, "S1-24", 0, "ratio"), _of_deepnet(1, "S1-25", 1, "product")
+_POST, _PRE = _same_order("post", _post_law), _same_order("pre", lambda claims: _printed(claims, "S2-10")["order"])
+_SUBLAYER, _PRE_LN = _same_steps(("S2-01", 1), ("S3-06", 1)), _same_steps(("S2-12", 0), ("LI-01", 1))
 _THEOREM_42 = "each displacement of an SGD step is eta sqrt(v^2 + w^2) at alpha = 1: eta sum v^2 + w^2"
 _CROSS = "l % 3 = 1, first of a layer, in Magneto; 3j - 1, the second, in DeepNet"
+_DEEPNET = "DeepNet's results, second-hand"
 TOPICS = (
     Topic("pseudo-code of Sub-LN", ("S2-02", "S3-01"), True, "letter for letter", _same_code),
     Topic("gamma", ("S2-03", "S3-02"), True, "the same four roots", _same("S2-03", "S3-02")),
@@ -117,17 +120,15 @@ TOPICS = (
     Topic("model update", ("S2-07", "S3-04"), True, "||gamma^T (F(x, theta*) - F(x, theta))||", _same_update),
     Topic("bound of Pre-LN", ("S2-09", "S3-05"), True, "(10), Theorem 1", _same_bound("S2-09", "S3-05")),
     Topic("bound of Sub-LN", ("S2-14", "S3-06"), True, "(12), Theorem 2's formula", _same_bound("S2-14", "S3-06")),
-    Topic("sublayer of Sub-LN", ("S2-01", "S3-06"), False, "the slide lacks phi", _same_parts("S2-01", 1, "S3-06", 1)),
+    Topic("sublayer of Sub-LN", ("S2-01", "S3-06"), False, "the slide lacks phi", _SUBLAYER),
     Topic("(13)", ("S2-16", "S3-08"), True, "equality, inequality and condition", _same("S2-16", "S3-08")),
     Topic("Sub-LN below Pre-LN", ("S2-17", "S3-09"), True, "the same conclusion, of (13)", _same("S2-17", "S3-09")),
     Topic("GOAL", ("S2-20", "S3-12"), True, "dF_sub = Theta(eta d) per SGD step", _same("S2-20", "S3-12")),
     Topic("bracket at equal gains", ("S2-21", "S3-13"), True, "O(log L / gamma^2)", _same("S2-21", "S3-13")),
-    Topic("order of Post-LN", ("S2-11", "S3-10"), True, "sum v_l^2 + w_l^2 at gains 1 is Theta(N)", _post_order),
-    Topic("order of Pre-LN", ("S2-10", "S3-10"), True, "O(log L) and Theta(log N)", _pre_order),
+    Topic("order of Post-LN", ("S2-11", "S3-10"), True, "sum v_l^2 + w_l^2 at gains 1 is Theta(N)", _POST),
+    Topic("order of Pre-LN", ("S2-10", "S3-10"), True, "O(log L) and Theta(log N)", _PRE),
     Topic("Post-LN, after DeepNet", ("S2-11", "DN-02"), True, _THEOREM_42),
-    Topic(
-        "Pre-LN, after Admin", ("S2-12", "LI-01"), True, "Corollary 1: O(log N)", _same_parts("S2-12", 0, "LI-01", 1)
-    ),
+    Topic("Pre-LN, after Admin", ("S2-12", "LI-01"), True, "Corollary 1: O(log N)", _PRE_LN),
     Topic("which model uses which norm", ("S2-22",), True, "of three models", _same_norms, "slides, Introduction"),
     Topic("guaranteed training stability", ("S2-24",), True, "the same words", beside="slides, Takeaways"),
     Topic("lambda/alpha of DeepNet, by Su", ("S1-24", "DN-04"), True, "beta/alpha = 1/sqrt(4N)", _RATIO),
@@ -138,22 +139,19 @@ TOPICS = (
 )
 
 
-def agreements(found: Claims | None = None) -> list[dict[str, Any]]:
+def agreements(among: Claims | None = None) -> list[dict[str, Any]]:
     """Each topic of which all claims are there: its places, whether they agree, and how that is known."""
-    if found is None:
-        from paper_checks.papers.registry import claims
-
-        found = claims()
+    among = claims() if among is None else among
     return [
         {
             "topic": topic.name,
             "claims": list(topic.ids),
             "beside": topic.beside,
-            "agree": topic.agree if topic.compare is None else topic.compare(found),
+            "agree": topic.agree if topic.compare is None else topic.compare(among),
             "expected": topic.agree,
             "how": "stated" if topic.compare is None else "compared",
             "text": topic.text,
         }
         for topic in TOPICS
-        if found.keys() >= set(topic.ids)
+        if among.keys() >= set(topic.ids)
     ]

@@ -9,24 +9,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import count
+from string import Formatter
 from typing import Any
 
 from sympy import Expr
 
-from paper_checks.claims.claim import (
-    Claim,
-    Evidence,
-    Fill,
-    Kind,
-    Number,
-    PartResult,
-    Sentence,
-    Verdict,
-    judge,
-    try_mutants,
-)
+from paper_checks.claims.claim import Claim, Fill, Kind, Number, PartResult, Sentence, Verdict, judge, try_mutants
 from paper_checks.claims.sources import sources
 from paper_checks.papers.registry import claims, results_of
 from paper_checks.routes.printed_tables import TABLES, side_by_side
@@ -38,11 +27,8 @@ from paper_checks.verify.concord import agreements
 Progress = Callable[[str, int, int], None]
 """What is being done, how much is done, of how much."""
 Found = dict[str, Any]
-FRESH, STORED, SMALL = (
-    "derived now",
-    "stored, of these sources",
-    "derived now, without cross (none stored of these sources)",
-)
+FRESH, STORED = "derived now", "stored, of these sources"
+SMALL = "derived now, without cross (none stored of these sources)"
 IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
 
 
@@ -57,20 +43,18 @@ def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
 def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
     """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
 
-    >>> from paper_checks.papers.registry import claims, results_of
+    >>> from paper_checks.papers.registry import claims
     >>> from paper_checks.verify.document import check
     >>> entry = check(claims()["LI-05"], with_mutants=False)
-    >>> entry["verdict"], entry["expected"], entry["mutants"]
-    ('CONFIRMED', 'CONFIRMED', None)
-    >>> entry["evidence"][0]["route"]
-    'proof'
+    >>> entry["verdict"], entry["expected"], entry["evidence"][0]["route"]
+    ('CONFIRMED', 'CONFIRMED', 'proof')
     """
     verdict, results = judge(claim, quick=quick, advance=advance)
     parts = [_part(result) for result in results]
+    sentences = ("condition", "correction", "open")
     for part in parts:
-        for key in ("condition", "correction", "open"):
-            part[key] = say(part[key], parts)
-    evidence = [{"part": part["name"], **item} for part in parts for item in part["evidence"]]
+        part |= {key: say(part[key], parts) for key in sentences}
+    mutants = (mutant for part in claim.parts for mutant in try_mutants(part))
     return {
         "id": claim.id,
         "kind": claim.kind.value,
@@ -81,14 +65,49 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callab
         "parts": parts,
         "verdict": verdict.value,
         "expected": claim.expected.value,
-        "condition": _joined(parts, "condition"),
-        "correction": _joined(parts, "correction"),
-        "open": _joined(parts, "open"),
+        **{key: "; ".join(dict.fromkeys(part[key] for part in parts if part[key])) or None for key in sentences},
         "counterexample": next((part["counterexample"] for part in parts if part["counterexample"]), None),
         "uses": list(claim.uses),
         "results": results_of(claim.id),
-        "evidence": evidence,
-        "mutants": [_mutant(found) for part in claim.parts for found in try_mutants(part)] if with_mutants else None,
+        "evidence": [{"part": part["name"], **item} for part in parts for item in part["evidence"]],
+        "mutants": [
+            {"part": one.part, "name": one.name, "killed": one.is_killed, "red_checks": [i + 1 for i in one.red]}
+            for one in mutants
+        ]
+        if with_mutants
+        else None,
+    }
+
+
+def _part(result: PartResult) -> Found:
+    part, verdict = result.part, result.verdict
+    amendment = {Verdict.MISPRINT: part.misprint, Verdict.REFUTED: part.instead}.get(verdict)
+    hedge = part.hedge if verdict is Verdict.CONDITIONAL else None
+    used = amendment or hedge
+    return {
+        "name": part.name,
+        "statement": part.statement.text,
+        "verdict": verdict.value,
+        "expected": part.expected.value,
+        "condition": hedge.text if hedge else part.condition if verdict is Verdict.REFUTED else None,
+        "correction": amendment.text if amendment and result.instead_holds else None,
+        "grounds": used.grounds if used else "",
+        "open": part.open if verdict is Verdict.UNDECIDED else None,
+        "counterexample": result.counterexample,
+        "instead_holds": result.instead_holds,
+        "evidence": [
+            {
+                "route": item.route.value,
+                "num_effective": item.num_effective,
+                "verdict": item.verdict.value,
+                "of": of,
+                "detail": item.detail,
+                "numbers": dict(item.numbers),
+                "steps": list(item.steps),
+            }
+            for of, items in (("printed", result.evidence), ("amended", result.amended))
+            for item in items
+        ],
     }
 
 
@@ -109,94 +128,40 @@ def say(sentence: str | Sentence | None, parts: Sequence[Found]) -> str | None:
     """
     if not isinstance(sentence, Sentence):
         return sentence
-    return sentence.text.format(**{name: _Field(_value(where, parts)) for name, where in sentence.numbers.items()})
+    return _Filled().format(sentence.text, **{name: _value(fill, parts) for name, fill in sentence.numbers.items()})
 
 
-@dataclass(frozen=True)
-class _Field:
-    value: Any
-
-    def __format__(self, spec: str) -> str:
+class _Filled(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
         try:
-            return "(not found)" if self.value is None else format(self.value, spec)
+            return "(not found)" if value is None else format(value, format_spec)
         except (TypeError, ValueError):
             return "(not found)"
 
 
-def _value(number: Fill, parts: Sequence[Found]) -> Any:
-    if callable(number):
-        return number()
-    if not isinstance(number, Number):
-        return float(number) if isinstance(number, Expr) else number
-    (part,) = (part for part in parts if part["name"].startswith(number.part))
+def _value(fill: Fill, parts: Sequence[Found]) -> Any:
+    """A number of the evidence; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
+    if callable(fill):
+        return fill()
+    if not isinstance(fill, Number):
+        return float(fill) if isinstance(fill, Expr) else fill
+    (part,) = (part for part in parts if part["name"].startswith(fill.part))
     evidence = sorted(part["evidence"], key=lambda item: item["of"] != "printed")
     for numbers in (part["counterexample"] or {}, *(item["numbers"] for item in evidence)):
         value: Any = numbers
-        for key in number.keys:
+        for key in fill.keys:
             value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        if isinstance(value, str):
+            try:
+                ends = [float(end) for end in value.split(" to ")]
+            except ValueError:
+                return value
+            return sum(ends) / len(ends)
         if value is not None:
-            return _read(value)
+            return value
     return None
-
-
-def _read(value: Any) -> Any:
-    """A number; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if not isinstance(value, str):
-        return value
-    try:
-        ends = [float(end) for end in value.split(" to ")]
-    except ValueError:
-        return value
-    return sum(ends) / len(ends)
-
-
-# ---------------------------------------------------------------- the entry of a part
-
-
-def _joined(parts: Sequence[Found], key: str) -> str | None:
-    """The distinct texts of the parts, in their order."""
-    return "; ".join(dict.fromkeys(part[key] for part in parts if part[key])) or None
-
-
-def _part(result: PartResult) -> Found:
-    part, verdict = result.part, result.verdict
-    amendment = {Verdict.MISPRINT: part.misprint, Verdict.REFUTED: part.instead}.get(verdict)
-    hedge = part.hedge.text if verdict is Verdict.CONDITIONAL and part.hedge else None
-    correction = None if amendment is None or not result.instead_holds else amendment.text
-    return {
-        "name": part.name,
-        "statement": part.statement.text,
-        "verdict": verdict.value,
-        "expected": part.expected.value,
-        "condition": hedge or (part.condition if verdict is Verdict.REFUTED else None),
-        "correction": correction,
-        "grounds": amendment.grounds if amendment is not None else part.hedge.grounds if hedge and part.hedge else "",
-        "open": part.open if verdict is Verdict.UNDECIDED else None,
-        "counterexample": result.counterexample,
-        "instead_holds": result.instead_holds,
-        "evidence": [
-            *(_evidence(found, "printed") for found in result.evidence),
-            *(_evidence(found, "amended") for found in result.amended),
-        ],
-    }
-
-
-def _evidence(found: Evidence, of: str) -> Found:
-    return {
-        "route": found.route.value,
-        "num_effective": found.num_effective,
-        "verdict": found.verdict.value,
-        "of": of,
-        "detail": found.detail,
-        "numbers": dict(found.numbers),
-        "steps": list(found.steps),
-    }
-
-
-def _mutant(found: Any) -> Found:
-    return {"part": found.part, "name": found.name, "killed": found.is_killed, "red_checks": [i + 1 for i in found.red]}
 
 
 # ---------------------------------------------------------------- all of them
@@ -205,71 +170,54 @@ def _mutant(found: Any) -> Found:
 def check_all(
     ids: Sequence[str], *, with_mutants: bool, quick: bool = False, progress: Progress | None = None
 ) -> list[Found]:
-    """The claims of those ids, in that order; several at once where there are several processors."""
+    """The claims of those ids, in that order; several at once where there are several processors, else part by part."""
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress("checking claims", done, total)
+
     workers = min(os.cpu_count() or 1, len(ids))
     if workers <= 1:
-        return [*_check_in_turn(ids, with_mutants, quick, progress)]
-    found: dict[str, Found] = {}
+        num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), count(1)
+        return [check(claims()[id_], with_mutants, quick, lambda: tell(next(done), num_parts)) for id_ in ids]
+    entries: dict[str, Found] = {}
     with Workers(workers) as pool:
-        pending = {pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)}
+        pending = [pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)]
         for future in as_completed(pending):
-            found |= {entry["id"]: entry for entry in future.result()}
-            if progress is not None:
-                progress("checking claims", len(found), len(ids))
-    return [found[id_] for id_ in ids]
+            entries |= {entry["id"]: entry for entry in future.result()}
+            tell(len(entries), len(ids))
+    return [entries[id_] for id_ in ids]
 
 
 def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
     return [check_claim(id_, with_mutants, quick) for id_ in ids]
 
 
-def _check_in_turn(ids: Sequence[str], with_mutants: bool, quick: bool, progress: Progress | None) -> Iterator[Found]:
-    """Here and now; of one claim, told part by part."""
-    num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress("checking claims", done, num_parts)
-
-    for id_ in ids:
-        yield check(claims()[id_], with_mutants, quick, advance)
-
-
 def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:
     """Neighbours together, from either end in turn: claims of one source lean on the same derivations, which a process
     keeps, so two workers that come from two ends do less of them twice."""
-    several = [ids[start : start + size] for start in range(0, len(ids), size)]
-    half = (len(several) + 1) // 2
-    front, back = several[:half], several[half:][::-1]
-    return [one for pair in zip_longest(front, back) for one in pair if one]
+    shares = [ids[start : start + size] for start in range(0, len(ids), size)]
+    order = sorted(range(len(shares)), key=lambda place: min(place, len(shares) - 1 - place))
+    return [shares[place] for place in order]
 
 
 def small_tables() -> tables_file.Tables:
     """The tables that sources print, derived here and now."""
     from theory.tables import SMALL_TABLES
 
-    made = (make() for name, make in SMALL_TABLES.items() if name in TABLES)
-    return [{"id": table.id, "title": table.title, "rows": [dict(row) for row in table.rows]} for table in made]
+    return [tables_file.plain(make()) for name, make in SMALL_TABLES.items() if name in TABLES]
 
 
 def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[tables_file.Tables, str, str]:
     """(tables, how they were got, how the committed file stands to them)."""
     stored = tables_file.stored()
     if not derive:
-        if stored is not None:
-            return stored, STORED, IN_STEP
-        return small_tables(), SMALL, STALE
-    counted = None if progress is None else (lambda done, total: progress("deriving the tables", done, total))
-    tables = tables_file.derive(counted)
+        return (small_tables(), SMALL, STALE) if stored is None else (stored, STORED, IN_STEP)
+    tables = tables_file.derive(None if progress is None else lambda *done: progress("deriving the tables", *done))
     if stored is None:
         return tables, FRESH, STALE
-    try:
-        committed = tables_file.FILE.read_text(encoding="utf-8")
-    except OSError:
-        return tables, FRESH, STALE
-    return tables, FRESH, IN_STEP if committed == tables_file.file_text(tables) else DIFFERENT
+    is_same = tables_file.FILE.read_text(encoding="utf-8") == tables_file.file_text(tables)
+    return tables, FRESH, IN_STEP if is_same else DIFFERENT
 
 
 def verify(
@@ -287,11 +235,10 @@ def verify(
     """
     entries = check_all(ids, with_mutants=with_mutants, quick=quick, progress=progress)
     tables, got, file = get_tables(derive=derive, progress=progress)
-    chosen = [claims()[id_] for id_ in ids]
-    rows = side_by_side(tables, chosen)
+    rows = side_by_side(tables, [claims()[id_] for id_ in ids])
     if len(ids) < len(claims()):
         rows = [row for row in rows if row["claim"] is not None]
-    beside = [found for found in agreements() if set(found["claims"]) & set(ids)]
+    beside = [topic for topic in agreements() if set(topic["claims"]) & set(ids)]
     return assemble(entries, rows, got=got, file=file, beside=beside)
 
 
@@ -300,19 +247,14 @@ def assemble(
 ) -> Found:
     """The document, and in its summary whether everything is as expected."""
     by_id = {entry["id"]: entry for entry in entries}
-    unexpected = [entry["id"] for entry in entries if not _is_expected(entry)]
-    mutants = [found for entry in entries for found in entry["mutants"] or ()]
-    survived = [
-        f"{entry['id']}, {found['part']}: {found['name']}"
-        for entry in entries
-        for found in entry["mutants"] or ()
-        if not found["killed"]
-    ]
+    unexpected = [entry["id"] for entry in entries if any(why_unexpected(entry))]
+    mutants = [(entry["id"], mutant) for entry in entries for mutant in entry["mutants"] or ()]
+    survived = [f"{id_}, {mutant['part']}: {mutant['name']}" for id_, mutant in mutants if not mutant["killed"]]
     compared = [row for row in rows if row["claim"] is not None]
     differing = [row for row in compared if row["equal"] is not True]
     # A cell may differ where its claim says so; where its claim is confirmed, one of the two is wrong.
     faults = [cell_name(row) for row in differing if by_id[row["claim"]]["verdict"] == Verdict.CONFIRMED.value]
-    strange = [one["topic"] for one in beside if one["agree"] is not one["expected"]]
+    strange = [topic["topic"] for topic in beside if topic["agree"] is not topic["expected"]]
     summary = {
         "coverage": "1 claim" if len(entries) == 1 else f"{len(entries)} claims",
         "num_claims": len(entries),
@@ -332,7 +274,10 @@ def assemble(
             "faults": faults,
         },
         "tables": {"source": got, "generated_file": file},
-        "sources_beside": {"compared": len(beside), "differing": [one["topic"] for one in beside if not one["agree"]]},
+        "sources_beside": {
+            "compared": len(beside),
+            "differing": [topic["topic"] for topic in beside if not topic["agree"]],
+        },
         "as_expected": not (unexpected or survived or faults or strange or (got == FRESH and file != IN_STEP)),
     }
     pinned = {key: sources()[key].model_dump() for key in summary["sources"]}
@@ -345,17 +290,12 @@ def _counts(entries: Iterable[Found]) -> dict[str, int]:
     return {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)}
 
 
-def _is_expected(entry: Mapping[str, Any]) -> bool:
-    """Verdicts pinned in either direction, of the claim and of every part; and what holds instead does hold."""
-    parts = entry["parts"]
-    return entry["verdict"] == entry["expected"] and all(
-        part["verdict"] == part["expected"] and part["instead_holds"] for part in parts
-    )
-
-
 def cell_name(row: Mapping[str, Any]) -> str:
     """table, row, column and claim of a compared cell."""
     return f"{row['table']}/{'/'.join(row['row'].values())}/{row['column']} ({row['claim']})"
+
+
+# ---------------------------------------------------------------- what it says
 
 
 def exit_code(found: Found) -> int:
@@ -363,13 +303,13 @@ def exit_code(found: Found) -> int:
 
 
 def why_unexpected(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What of a claim is not as expected, in words."""
+    """What of a claim is not as expected, in words: verdicts are pinned in either direction, and by part."""
     for part in entry["parts"]:
         if part["verdict"] != part["expected"]:
             yield f"{part['name']}: {part['verdict']}, expected {part['expected']}"
         if not part["instead_holds"]:
             yield f"{part['name']}: what should hold instead does not"
-    if not entry["parts"] or entry["verdict"] != entry["expected"]:
+    if entry["verdict"] != entry["expected"]:
         yield f"the claim: {entry['verdict']}, expected {entry['expected']}"
 
 
@@ -388,22 +328,13 @@ def reasons(entry: Mapping[str, Any]) -> list[str]:
         if example is not None:
             text = f"found {example['found']}; claimed {example['printed']}"
         else:
+            against = (item["detail"] for item in part["evidence"] if item["verdict"] != Verdict.CONFIRMED.value)
             awaited = f"to decide it: {part['open']}" if part["open"] else None
-            text = part["correction"] or part["condition"] or awaited or first_failure(part)
+            text = part["correction"] or part["condition"] or awaited or next(against, "")
         texts.append(f"{part['name']}: {text}" if len(entry["parts"]) > 1 else text)
     return texts
 
 
-def first_failure(part: Mapping[str, Any]) -> str:
-    """What the first piece of evidence against a part says."""
-    return next((item["detail"] for item in part["evidence"] if item["verdict"] != Verdict.CONFIRMED.value), "")
-
-
 def seen_by(command: str) -> str:
-    """What a command beside a counterexample does: it shows the example, or it only has the claim judged anew.
-
-    >>> from paper_checks.verify.document import seen_by
-    >>> seen_by("depthlaw predict --scheme sub-ln"), seen_by("depthlaw explain S1-18")
-    ('see it', 'judge it anew')
-    """
+    """What a command beside a counterexample does: it shows the example, or it only has the claim judged anew."""
     return "judge it anew" if command.startswith("depthlaw explain ") else "see it"

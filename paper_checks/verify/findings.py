@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from paper_checks.claims.claim import Claim, Number
 from paper_checks.papers.registry import claims
@@ -15,8 +15,7 @@ FIRST = 5
 """How many of them the README, the first page of the site and `depthlaw verify` have."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told:
+class Told(NamedTuple):
     """A finding as people read it, without the last full stop, and the claims that it speaks for."""
 
     ids: tuple[str, ...]
@@ -25,8 +24,8 @@ class Told:
 
 def claims_with_findings() -> list[Claim]:
     """The claims that have a finding, the most consequential first."""
-    found = [(claim.finding.rank, claim.id) for claim in claims().values() if claim.finding is not None]
-    return [claims()[id_] for _, id_ in sorted(found)]
+    ranked = [(claim.finding.rank, claim.id) for claim in claims().values() if claim.finding is not None]
+    return [claims()[id_] for _, id_ in sorted(ranked)]
 
 
 def findings(entries: Sequence[Found]) -> Iterator[Told]:
@@ -43,7 +42,10 @@ def findings(entries: Sequence[Found]) -> Iterator[Told]:
         assert claim.finding is not None
         ids = (claim.id, *claim.finding.shared_with)
         if not by_id.keys().isdisjoint(ids):
-            yield Told(ids=ids, text=_text(claim, by_id))
+            judged = by_id[claim.id]["parts"] if claim.id in by_id else ()
+            names = dict.fromkeys(fill.part for fill in claim.finding.numbers.values() if isinstance(fill, Number))
+            parts = {part["name"]: part for part in (_part(claim, name, judged) for name in names)}
+            yield Told(ids, say(claim.finding, list(parts.values())) or "")
 
 
 def finding_of(id_: str) -> Told:
@@ -57,17 +59,8 @@ def finding_of(id_: str) -> Told:
     return told
 
 
-def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
-    assert claim.finding is not None
-    there = by_id.get(claim.id, {"parts": ()})["parts"]
-    named = {number.part for number in claim.finding.numbers.values() if isinstance(number, Number)}
-    parts = [_part(claim, name, there) for name in sorted(named)]
-    return say(claim.finding, list({part["name"]: part for part in parts}.values())) or ""
-
-
-def _part(claim: Claim, name: str, there: Sequence[Found]) -> Found:
-    """The part as the document has it, or judged now where the document lacks it. ValueError for no one part."""
+def _part(claim: Claim, name: str, judged: Sequence[Found]) -> Found:
+    """The part whose name begins so, as the document has it, or judged now where the document lacks it."""
     (part,) = (part for part in claim.parts if part.name.startswith(name))
-    alone = replace(claim, parts=(part,))
-    kept = (entry for entry in there if entry["name"] == part.name)
-    return next(kept, None) or check(alone, with_mutants=False, quick=True)["parts"][0]
+    entry = next((entry for entry in judged if entry["name"] == part.name), None)
+    return entry or check(replace(claim, parts=(part,)), with_mutants=False, quick=True)["parts"][0]

@@ -17,29 +17,29 @@ from paper_checks.claims.claim import Evidence, Mutant, Part, Verdict, judge_par
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments import kernel_laws
 from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
-from paper_checks.routes import kernel as kernel_route
 from paper_checks.routes.kernel import (
+    BY_ROLE,
     DEEP,
     FIRST,
+    GROWING,
     GROWTH_BY_KERNEL,
     GROWTH_BY_KERNEL_ANEW,
     UPDATE,
     Curve,
     InTransformer,
-    Promise,
     curve,
     exponent,
     follows,
     kernel_too,
     law,
-    promises,
     rise_exponent,
+    roles_beside,
 )
-from theory.kernel.predict import REPLICATES
 from theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 FROM_FIRST = tuple(n for n in LENGTHS if n >= FIRST)
+STATEMENT = Growth(scheme="su-sgd", order=S.One)
 
 
 @cache
@@ -78,10 +78,6 @@ def test_rises_are_those_of_the_raw_numbers() -> None:
     assert rise_exponent(found).mean == pytest.approx(slope(middles, np.log(rises)), rel=1e-9)
 
 
-def test_errors_are_of_as_many_sets_of_points_as_the_kernel_rung_has() -> None:
-    assert kernel_route._REPLICATES == REPLICATES
-
-
 def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
     for role, order in ((UPDATE, S.One), ("norm_gain", L), ("norm_bias", L), ("embedding", S.One)):
         for stated in (S.One, L):
@@ -90,11 +86,10 @@ def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
 
 
 def test_what_is_not_kept_is_undecided() -> None:
-    flat = Growth(scheme="su-sgd", order=S.One)
     for statement in (
-        flat.with_(activation="gelu"),
-        flat.with_(optimizer="muon"),
-        flat.with_(scheme="nonesuch"),
+        STATEMENT.with_(activation="gelu"),
+        STATEMENT.with_(optimizer="muon"),
+        STATEMENT.with_(scheme="nonesuch"),
         InTransformer(scheme="su-lamb", optimizer="lamb", role="bias", order=S.One),  # 0 at initialisation
     ):
         found = perform(GROWTH_BY_KERNEL, statement)
@@ -106,9 +101,8 @@ def test_a_law_that_lacks_a_depth_is_undecided(monkeypatch: pytest.MonkeyPatch) 
     whole = kernel_laws.law("su-sgd", "sgd")
     short = replace(whole, updates={n: x for n, x in whole.updates.items() if n != 500})
     monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: short)
-    found = perform(GROWTH_BY_KERNEL, Growth(scheme="su-sgd", order=S.One))
-    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
-    assert "N = 500" in found.detail
+    found = perform(GROWTH_BY_KERNEL, STATEMENT)
+    assert found.verdict is UNDECIDED and "N = 500" in found.detail
 
 
 # ---------------------------------------------------------------- laws that are made up
@@ -167,9 +161,6 @@ def test_what_errors_and_bends_leave_open() -> None:
 # ---------------------------------------------------------------- derived anew
 
 
-STATEMENT = Growth(scheme="su-sgd", order=S.One)
-
-
 def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a number that is not derived leaves it open."""
     assert perform(GROWTH_BY_KERNEL_ANEW, STATEMENT).verdict is CONFIRMED
@@ -195,24 +186,24 @@ def test_a_quick_look_leaves_that_out() -> None:
 # ---------------------------------------------------------------- who keeps the promise
 
 
+def roles(scheme: str, optimizer: str) -> dict[str, Any]:
+    statement = Growth(scheme=scheme, optimizer=optimizer, order=S.One)
+    return roles_beside(statement, law(statement))
+
+
 def test_who_keeps_the_promise() -> None:
-    """Of every scheme and role. The matrices of DeepNorm keep it and the norms do not; what gets no update does."""
-    by_role: dict[tuple[str, str], dict[str, Promise]] = {}
-    for one in promises():
-        by_role.setdefault((one.scheme, one.optimizer), {})[one.role] = one
-    assert {at: set(roles) for at, roles in by_role.items()} == {at: set(raw()[at][DEEP]) for at in raw()}
-    deepnorm, post_ln = by_role["deepnorm", "sgd"], by_role["post-ln", "sgd"]
-    assert {role for role, one in deepnorm.items() if one.is_flat is False} == {"norm_gain", "norm_bias", "bias"}
-    assert deepnorm["norm_gain"].exponent == pytest.approx(1, abs=0.01)
-    assert deepnorm["bias"].exponent == pytest.approx(1 / 2, abs=0.01)
-    assert (post_ln["update"].is_flat, post_ln["head"].is_flat) == (False, True)
-    nothing = by_role["su-lamb", "lamb"]["bias"]
-    assert (nothing.exponent, nothing.is_flat) == (None, True)
+    """The matrices of DeepNorm keep it and the norms do not; what gets no update does."""
+    deepnorm, post_ln = roles("deepnorm", "sgd"), roles("post-ln", "sgd")
+    assert set(deepnorm[BY_ROLE]) == set(raw()["deepnorm", "sgd"][DEEP])
+    assert set(deepnorm[GROWING]) == {"norm_gain", "norm_bias", "bias"}
+    assert (deepnorm[BY_ROLE]["norm_gain"], deepnorm[BY_ROLE]["bias"]) == pytest.approx((1, 1 / 2), abs=0.02)
+    assert "update" in post_ln[GROWING] and "head" not in post_ln[GROWING]
+    nothing = roles("su-lamb", "lamb")
+    assert nothing[BY_ROLE]["bias"] is None and "bias" not in nothing[GROWING]
 
 
-@pytest.mark.parametrize(("power", "is_flat"), [(-0.5, True), (0.0, True), (0.02, True), (0.25, False)])
-def test_flat_is_what_does_not_grow(power: float, is_flat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("power", "grows"), [(-0.5, False), (0.0, False), (0.02, False), (0.25, True)])
+def test_flat_is_what_does_not_grow(power: float, grows: bool) -> None:
     made = made_up(lambda _: 1.0, roles={"fc1": lambda length: length**power})
-    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: made)
-    (found,) = (one for one in promises() if one[:3] == ("deepnorm", "sgd", "fc1"))
-    assert found.is_flat is is_flat
+    beside = roles_beside(Growth(scheme="deepnorm", order=S.One), made)
+    assert beside[GROWING] == ["fc1"] * grows

@@ -18,12 +18,10 @@ FOLDER = os.environ.get("DEPTHLAW_SOURCES")
 PINNED = [key for key, source in sources().items() if source.file is not None]
 
 
-@pytest.mark.parametrize("id_", list(claims()))
-def test_a_quote_is_words(id_: str) -> None:
-    quote = claims()[id_].quote
-    assert re.search(r"\w", quote)
-    assert quote == quote.strip()
-    assert len(quote) <= 1000, "a quote, not a copy"
+def test_quotes_are_words_and_no_copies() -> None:
+    for claim in claims().values():
+        assert re.search(r"\w", claim.quote) and claim.quote == claim.quote.strip(), claim.id
+        assert len(claim.quote) <= 1000, claim.id
 
 
 if FOLDER is not None:  # nothing to collect without the files: an absent test is counted as such, a skip is not
