@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.parts import deepnet_scales
+from paper_checks.papers.deepnet.models import deepnet_scales
 from paper_checks.routes.intervals import Interval, exponent, interval
 from tests import realnet
 

@@ -10,8 +10,8 @@ from sympy import S
 
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.parts import BETWEEN, matrix_shares
-from paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders, layers
+from paper_checks.papers.deepnet.models import matrix_shares
+from paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
 from paper_checks.routes import algebra, questions
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, exponent
@@ -69,7 +69,6 @@ def _is_so(power: Interval, how: str) -> bool | None:
     is_direct=True,
 )
 def _by_record(s: Values) -> Answers:
-    """The power of N between the figure's ends, from mean logarithms: Post-LN's seeds scatter by factors of ten."""
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
     low, high = DEPTHS[0], DEPTHS[-1]
@@ -93,7 +92,6 @@ def _by_record(s: Values) -> Answers:
     "4 d, N = M = 4 to 250: the update's power of N, stays below 1/8, grows above",
 )
 def _by_kernel(s: Values) -> Answers:
-    """The power of N, held against what the record is held against."""
     answers: list[bool | None] = []
     numbers = {}
     for scheme, how in s:
@@ -105,10 +103,7 @@ def _by_kernel(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-_CHECKS = (
-    _by_closed_form,
-    _by_record,
-)
+_CHECKS = (_by_closed_form, _by_record)
 _DN_13 = Claim(
     id="DN-13",
     kind=Kind.REMARK,
@@ -121,10 +116,7 @@ _DN_13 = Claim(
             name="it keeps the update at initialisation from growing with depth",
             statement=_depths(post_ln_init=_STAYS),
             checks=_CHECKS,
-            mutants=(
-                Mutant(name="it grows", statement=_depths(post_ln_init=_GROWS)),
-                Mutant(name="so does Post-LN", statement=_depths(post_ln=_STAYS)),
-            ),
+            mutants=(Mutant(name="it grows", statement=_depths(post_ln_init=_GROWS)),),
         ),
         Part(
             name="18L-18L trains with it and is stuck without it: source lines to bytecode, 32 wide",
@@ -155,10 +147,7 @@ _DN_14 = Claim(
         Part(
             name="the update by depth, at initialisation",
             statement=_depths(post_ln=_GROWS, deepnet=_STAYS),
-            checks=(
-                *_CHECKS,
-                _by_kernel,
-            ),
+            checks=(*_CHECKS, _by_kernel),
             mutants=(
                 Mutant(name="Post-LN stays", statement=_depths(post_ln=_STAYS, deepnet=_STAYS)),
                 Mutant(name="DeepNet grows", statement=_depths(post_ln=_GROWS, deepnet=_GROWS)),

@@ -11,7 +11,7 @@ from sympy import Expr, S, log, sympify
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.parts import PRINTED
+from paper_checks.papers.deepnet.models import PRINTED
 from paper_checks.papers.su.rules import HALF, QUARTER, TABLE, TWO_N, constraint, scaled_gradients, side, solution, why
 from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal, rng
 from paper_checks.routes import algebra
