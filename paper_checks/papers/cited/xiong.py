@@ -10,29 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Expr, Symbol, exp, expand, integrate, limit, log, oo, pi, sqrt
 
 from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import exponent, interval
+from paper_checks.routes.intervals import Interval, exponent, interval
 from theory.symbols import L, d, l
-
-if TYPE_CHECKING:
-    from sims.model import ModelConfig
 
 
 @cache
 def _relu_share() -> Expr:
     """E relu(z)^2, z standard normal."""
     z = Symbol("z", real=True)
-    return 2 * integrate(z**2 * exp(-(z**2) / 2), (z, 0, oo)) / (2 * sqrt(2 * pi))
+    return integrate(z**2 * exp(-(z**2) / 2), (z, 0, oo)) / sqrt(2 * pi)
 
 
-def _config(placement: str, num_blocks: int, width: int) -> ModelConfig:
-    """Uniform attention, hidden width d."""
+def _config(placement: str, num_blocks: int, width: int) -> Any:
     from sims.model import ModelConfig, alternating
 
     encoder = alternating(2 * num_blocks, gains={"q": 0.0, "k": 0.0})
@@ -62,7 +58,6 @@ def _is_at_most(first: Expr, second: Expr) -> bool:
     ),
 )
 def _summed(s: Values) -> list[bool | None]:
-    """A block adds between 0 (tokens that add up to 0) and d (equal ones) by attention, and d E relu^2 by the FFN."""
     low = d + l * _relu_share() * d
     high = low + l * d
     return [_is_at_most(s["low"], low), _is_at_most(high, s["high"])]
@@ -90,7 +85,6 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
 
 @check(Route.MEASURED, "E|x_l|^2/d of real Pre-LN networks with uniform attention", is_direct=True)
 def _within_bounds(s: Values) -> Answers:
-    """No interval lies outside of the bounds; equal tokens attain the upper one, opposite ones the lower at l = 1."""
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
     for num_blocks in (1, 6):
@@ -110,10 +104,7 @@ _LI_03 = claim(
     quote="(1 + l/2) d <= E||x_l||^2 <= (1 + 3l/2) d, Pre-LN, W^Q = W^K = 0",
     summary="Pre-LN with uniform attention: E|x_l|^2 lies between (1 + l/2) d and (1 + 3l/2) d after l blocks",
     statement=_BOUNDS,
-    checks=(
-        _summed,
-        _within_bounds,
-    ),
+    checks=(_summed, _within_bounds),
     mutants=(
         Mutant(name="1 + l", statement=_BOUNDS.with_(high=(1 + l) * d)),
         Mutant(name="1 + l from below", statement=_BOUNDS.with_(low=(1 + l) * d)),
@@ -139,12 +130,12 @@ def _by_moments(s: Values) -> list[bool | None]:
     z is the sum under the last norm: |z|^2 = 3d/2 in Post-LN; between (1 + L/2) d and (1 + 3L/2) d in Pre-LN.
     """
     share = _relu_share()
-    inputs = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s["placement"]]
-    out: list[bool | None] = []
-    for square in inputs:
+    squares = {"post": (1 + share,), "pre": (1 + L * share, 1 + L * (1 + share))}[s["placement"]]
+    answers: list[bool | None] = []
+    for square in squares:
         ratio = share * d**2 / square / s["order"] ** 2
-        out += [limit(ratio.subs(d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), d, oo).is_finite]
-    return out
+        answers += [limit(ratio.subs(d, 64), L, oo).is_finite, limit(ratio.subs(L, 4), d, oo).is_finite]
+    return answers
 
 
 _BLOCKS = (2, 12)
@@ -162,20 +153,17 @@ def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
     return [width * math.sqrt(square) for square in squares]
 
 
-def _printed_power(order: Expr, letter: Expr, sizes: Sequence[int]) -> float:
-    first, second = (math.log(float(order.subs(letter, size).evalf())) for size in sizes)
-    return (second - first) / math.log(sizes[1] / sizes[0])
-
-
 def _scaling(s: Values) -> Answers:
     """The measured power is not over the printed one, in L at one width and in d at one depth."""
+
+    def is_at_most(power: Interval, order: Expr, letter: Expr, sizes: Sequence[int]) -> bool:
+        first, second = (math.log(float(order.subs(letter, size).evalf())) for size in sizes)
+        return power.low <= (second - first) / math.log(sizes[1] / sizes[0])
+
     placement, order = s["placement"], s["order"]
     depth = exponent(*(_gradients(placement, n, 32) for n in _BLOCKS), factor=_BLOCKS[1] / _BLOCKS[0])
     width = exponent(*(_gradients(placement, 4, n) for n in _WIDTHS), factor=_WIDTHS[1] / _WIDTHS[0])
-    answers = [
-        depth.low <= _printed_power(order.subs(d, 32), L, _BLOCKS),
-        width.low <= _printed_power(order.subs(L, 4), d, _WIDTHS),
-    ]
+    answers = [is_at_most(depth, order.subs(d, 32), L, _BLOCKS), is_at_most(width, order.subs(L, 4), d, _WIDTHS)]
     return Answers(holds=answers, numbers={"power of L": depth.text, "power of d": width.text})
 
 

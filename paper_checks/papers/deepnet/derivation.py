@@ -201,7 +201,7 @@ def _share_of_scalars(num_layers: int) -> float:
     """The encoder's sum of (dF/dv)^2 + (dF/dw)^2 at the printed scales, N = M, every input 1."""
     encoder, decoder = scalar_sides(num_layers)
     printed = math.sqrt(2) * encoder[0].v / encoder[0].alpha * num_layers * decoder[0].ratio
-    return sum((printed * true) ** 2 for true, _ in sensitivities(encoder, decoder)[0])
+    return float(sum((printed * true) ** 2 for true, _ in sensitivities(encoder, decoder)[: len(encoder)]))
 
 
 @check(

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
+import mpmath
 from sympy import Expr, nsimplify
 
 from paper_checks.routes.printed_tables import read
@@ -93,7 +94,7 @@ def output(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> Any:
     return y if decoder else memory
 
 
-def sensitivities(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> tuple[list[Any], list[Any]]:
+def sensitivities(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> list[tuple[Any, Any]]:
     """By sublayer of an encoder, and of a decoder of (self, cross, ffn), whose inputs are 1: (true, chain).
 
     true: ||dF/dtheta|| over what is printed; chain: what the amended bound multiplies that by. Where there is a decoder
@@ -116,18 +117,21 @@ def sensitivities(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> t
     for own, allowed, slope, bound in reversed(entering):
         of_decoder.append((own * above, allowed * most))
         above, most = above * slope, most * bound
-    others = [memory / part.slope for part in encoder]
     of_encoder = [
-        (part.own * other * true / printed, other * chained / printed)
-        for part, other in zip(encoder, others, strict=True)
+        (part.own * memory / part.slope * true / printed, memory / part.slope * chained / printed) for part in encoder
     ]
-    return of_encoder, of_decoder[::-1]
+    return of_encoder + of_decoder[::-1]
 
 
-def scalar_sides(num_layers: int) -> tuple[list[Sublayer], list[Sublayer]]:
-    """The sublayers of an encoder and of a decoder of so many layers each, at the printed scales."""
-    encoder, decoder = (sublayer(alpha, beta, beta) for alpha, beta in deepnet_scales(num_layers, num_layers))
-    return [encoder] * (2 * num_layers), [decoder] * (3 * num_layers)
+def scalar_sides(num_layers: int, *, of_two: bool = True) -> tuple[list[Sublayer], list[Sublayer]]:
+    """Encoder and decoder of so many layers each at the printed scales, in mpmath's numbers; or an encoder alone."""
+    counts = {"encoder of two": 2, "decoder of two": 3} if of_two else {"encoder": 2, "decoder": 0}
+    at, sides = {N: num_layers, M: num_layers}, []
+    for which, per_layer in counts.items():
+        a, b = (mpmath.mpf(str(expr.subs(at).evalf(mpmath.mp.dps + 10))) for expr in PRINTED[which])
+        sides.append([sublayer(a, b, b)] * (per_layer * num_layers))
+    encoder, decoder = sides
+    return encoder, decoder
 
 
 # ---------------------------------------------------------------- one token, infinite width
