@@ -14,7 +14,7 @@ from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, Answers, check, order_key, order_of
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL_ANEW
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
-from paper_checks.routes.wide_networks import DEPTHS, NUM_NETWORKS, WIDTH, second_rise
+from paper_checks.routes.wide_networks import DEPTHS, WIDTH, second_rise
 from theory.symbols import L, l
 
 
@@ -23,12 +23,7 @@ def _with_relu(s: Growth) -> Evidence:
     return replace(evidence, detail=f"{evidence.detail}; with gelu it outgrows the order, see S3-10")
 
 
-@check(
-    Route.MEASURED,
-    f"real networks {WIDTH} wide, {NUM_NETWORKS} a depth: how many times as much the update rises from {DEPTHS[1]} to "
-    f"{DEPTHS[2]} sublayers as from {DEPTHS[0]} to {DEPTHS[1]}",
-    is_direct=True,
-)
+@check(Route.MEASURED, f"real networks {WIDTH} wide: the rise of the update over {DEPTHS} sublayers", is_direct=True)
 def _rises(s: Growth) -> Answers:
     networks = [second_meanfield.coefficients(s.scheme, length) for length in DEPTHS]
     gains = tuple(network.gain_in for network in networks)

@@ -153,6 +153,7 @@ def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
     return [width * math.sqrt(square) for square in squares]
 
 
+@check(Route.MEASURED, f"real networks of {_BLOCKS} blocks, and of widths {_WIDTHS}", is_direct=True)
 def _scaling(s: Values) -> Answers:
     """The measured power is not over the printed one, in L at one width and in d at one depth."""
 
@@ -173,12 +174,7 @@ def _last(statement: Values, exact: str, **wrong: Expr) -> Part:
         statement=statement,
         checks=(
             check(Route.PROOF, f"second moments at infinite width: {exact}", _by_moments, is_direct=True),
-            check(
-                Route.MEASURED,
-                f"real networks of {_BLOCKS[0]} and {_BLOCKS[1]} blocks, and of widths {_WIDTHS[0]} and {_WIDTHS[1]}",
-                _scaling,
-                is_direct=True,
-            ),
+            _scaling,
         ),
         mutants=tuple(Mutant(name=name, statement=statement.with_(order=order)) for name, order in wrong.items()),
     )

@@ -61,25 +61,23 @@ def _place(which: str) -> tuple[str, str]:
     return ("encoder-decoder", side) if of_two else (side, side)
 
 
+def _derived(which: str) -> dict[str, Expr]:
+    architecture, name = _place(which)
+    side = _rule(architecture).side(name)
+    return {"alpha": side.residual_weight, "beta": side.gain}
+
+
 def _row_checks(which: str, num_sublayers: Expr) -> tuple[Check, ...]:
     """By the derived rule; and the source's own condition and choice, put in."""
-    architecture, name = _place(which)
-
-    def values() -> dict[str, Expr]:
-        side = _rule(architecture).side(name)
-        return {"alpha": side.residual_weight, "beta": side.gain}
 
     def by_hand(s: Values) -> list[bool | None]:
-        squares = 2 * s["beta"] ** 2
-        return [
-            algebra.equal(num_sublayers * squares / s["alpha"] ** 2, S.One),
-            algebra.equal(squares * s["alpha"] ** 2, S.One),
-        ]
+        squares, a = 2 * s["beta"] ** 2, s["alpha"]
+        return [algebra.equal(num_sublayers * squares / a**2, S.One), algebra.equal(squares * a**2, S.One)]
 
     rule = "the derived rule: every matrix counted, v^2 + w^2 = 1/alpha^2"
     condition = "its condition that the sum over sublayers is 1, and its choice v^2 + w^2 = 1/alpha^2, put in"
     return (
-        derived(rule, values, steps=lambda: _rule(architecture).why),
+        derived(rule, lambda: _derived(which), steps=lambda: _rule(_place(which)[0]).why),
         check(Route.ARITHMETIC, condition, by_hand, is_direct=True),
     )
 
@@ -136,10 +134,7 @@ _DN_06 = _row("DN-06", "decoder of two", 3 * M, "encoder-decoder, decoder: alpha
 
 # ---------------------------------------------------------------- DN-07: the encoder of two
 
-_EXACT = Values.of(
-    alpha=27**-SIXTEENTH * _OF_TWO**SIXTEENTH,
-    beta=27**SIXTEENTH / sqrt(2) * _OF_TWO**-SIXTEENTH,
-)
+_EXACT = Values.of(alpha=(_OF_TWO / 27) ** SIXTEENTH, beta=(_OF_TWO / 27) ** -SIXTEENTH / sqrt(2))
 _COUPLING = M * PRINTED["decoder of two"][1] ** 2 / PRINTED["decoder of two"][0]
 """c = M v_d w_d / alpha_d, what the cross-attentions pass on; and the encoder's share of the update at the printed
 alpha and beta."""
@@ -160,11 +155,6 @@ def _constants(values: Callable[[], Mapping[str, Expr]]) -> Callable[[Decimals],
         return Answers(holds=answers, numbers=numbers)
 
     return decide
-
-
-def _derived_constants() -> dict[str, Expr]:
-    side = _rule("encoder-decoder").side("encoder")
-    return {"alpha": side.residual_weight, "beta": side.gain}
 
 
 _SHARE_OF_PRINTED = replace(
@@ -204,12 +194,7 @@ def _share_of_scalars(num_layers: int) -> float:
     return float(sum((printed * true) ** 2 for true, _ in sensitivities(encoder, decoder)[: len(encoder)]))
 
 
-@check(
-    Route.ARITHMETIC,
-    "c^2 sum over the encoder of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d, with the paper's own approximations; "
-    "beside it the scalar model without them, whose slopes multiply to more than 1 (DN-08)",
-    is_direct=True,
-)
+@check(Route.ARITHMETIC, "c^2 times the sum of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d", is_direct=True)
 def _share_by_letters(s: Values) -> Answers:
     share = _COUPLING**2 * 2 * N * 2 * s["beta"] ** 2 / s["alpha"] ** 2
     holds = _is_bounded(share)
@@ -233,12 +218,7 @@ def _scales(s: Values, counts: tuple[int, int]) -> Scales:
     return scales_at((s["alpha"], s["beta"]), PRINTED["decoder of two"], *counts)
 
 
-@check(
-    Route.MEANFIELD,
-    "the encoder's share at infinite width, one token on either side, relu, in closed form at 10^2, 10^4, 10^6: "
-    "matrices of different layers are independent, so no two cross-attentions' contributions correlate",
-    is_direct=True,
-)
+@check(Route.MEANFIELD, "infinite width, one token, relu: cross-attentions add as squares", is_direct=True)
 def _share_by_closed_form(s: Values) -> Answers:
     lines = {f"M to 10^6, N = {n}": [(n, m) for m in second_meanfield.LENGTHS] for n in (1, 100)}
     lines |= {f"N to 10^6, M = {m}": [(n, m) for n in second_meanfield.LENGTHS] for m in (1, 100)}
@@ -257,9 +237,8 @@ _NO_GROWTH = 1 / 16
 
 @check(
     Route.MEASURED,
-    f"the encoder's sum of ||df/dW||^2 / d in recorded encoder-decoders, 4 tokens, d = {WIDTH}: its "
-    "power of M from {1} to {most_m} at N = {0} (no growth is below 1/8), of N from {0} to {most_n} at "
-    "M = {1} (below 1/16)".format(*COUNTS[0], most_m=COUNTS[1][1], most_n=COUNTS[2][0]),
+    f"recorded encoder-decoders of (N, M) = {COUNTS}, 4 tokens, d = {WIDTH}: the power of M of the encoder's sum of "
+    "||df/dW||^2 / d is below 1/8, that of N below 1/16",
     is_direct=True,
 )
 def _share_on_record(s: Values) -> Answers:
@@ -311,7 +290,11 @@ _DN_07 = Claim(
             name="the constants 0.81 and 0.87",
             statement=_DECIMALS,
             checks=(
-                check(Route.PROOF, "the derived rule's constants, to two decimals", _constants(_derived_constants)),
+                check(
+                    Route.PROOF,
+                    "the derived rule's constants, to two decimals",
+                    _constants(lambda: _derived("encoder of two")),
+                ),
                 check(
                     Route.ARITHMETIC,
                     "27^(-1/16) and 27^(1/16)/sqrt(2), to two decimals",
@@ -326,11 +309,7 @@ _DN_07 = Claim(
             "passing the cross-attentions too",
             statement=_SHARE_OF_PRINTED,
             checks=(
-                _share_with(
-                    "own-gradient",
-                    "the derived sum, every contribution with the same sign, as d = 1 has it: the gradient of an "
-                    "encoder's weight is scaled by c = M v_d w_d/alpha_d, and what it moves is once more",
-                ),
+                _share_with("own-gradient", "the derived sum, all contributions of one sign, as d = 1 has it"),
                 _share_by_letters,
             ),
             mutants=(_NO_SCALES, _beta_times(M**SIXTEENTH)),
@@ -346,12 +325,7 @@ _DN_07 = Claim(
             name="the encoder's share of the update is bounded in a wide network",
             statement=_SHARE_OF_PRINTED,
             checks=(
-                _share_with(
-                    "mean-square",
-                    "the derived sum with its own gradient passing M independent cross-attentions, which add as "
-                    "squares: coupling M (v_d w_d/alpha_d)^2: alpha_e is then larger and beta_e smaller than it "
-                    "takes. Beside it the readings once, as DeepNet counts, and own-gradient, with M^2 for M",
-                ),
+                _share_with("mean-square", "the derived sum, M independent cross-attentions adding as squares"),
                 _share_by_closed_form,
                 _share_on_record,
             ),
@@ -424,12 +398,7 @@ def _by_sums(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(
-    Route.MEASURED,
-    f"recorded DeepNorm encoders, 4 tokens, d = {WIDTH}: each kind's power of L from {LENGTHS[0]} to "
-    f"{LENGTHS[1]} sublayers, by autograd; multiples of 1/4 are told apart",
-    is_direct=True,
-)
+@check(Route.MEASURED, f"recorded encoders, d = {WIDTH}, L = {LENGTHS}: each kind's power of L, to 1/8", is_direct=True)
 def _by_measuring(s: Values) -> Answers:
     kinds = {length: encoders("deepnorm", "relu", length) for length in LENGTHS}
     (shallow, low), (deepest, high) = kinds.items()

@@ -212,7 +212,7 @@ def by_sublayer(
 
     first = (alternating(2, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in encoder)
     second = (decoder_layers(1, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in decoder)
-    sides = {"encoder": tuple(chain.from_iterable(first)), "decoder": tuple(chain.from_iterable(second))}
+    sides: dict[str, Any] = {"encoder": tuple(chain(*first)), "decoder": tuple(chain(*second))}
     config = ModelConfig(**sides, d_model=d_model, num_heads=2, ffn_ratio=ffn_ratio)
     by_name = squares(config, seeds, num_tokens)
     of_encoder, of_decoder = (

@@ -166,12 +166,7 @@ def power_between(order: Expr) -> float:
     return (high - low) / math.log(LENGTHS[1] / LENGTHS[0])
 
 
-@check(
-    Route.MEASURED,
-    f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, by autograd: the update's power of L from "
-    f"{LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
-    is_direct=True,
-)
+@check(Route.MEASURED, f"recorded Transformers, d = {WIDTH}, L = {LENGTHS}: the power of L, to 1/8", is_direct=True)
 def growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     measured, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
