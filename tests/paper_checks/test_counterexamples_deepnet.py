@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from paper_checks.papers.deepnet.models import deepnet_scales
-from paper_checks.routes.intervals import Interval, exponent, interval
+from paper_checks.routes.intervals import exponent, interval
 from tests import realnet
 
 pytestmark = pytest.mark.slow
@@ -23,7 +22,7 @@ Pair = tuple[float, float]
 ONE = torch.ones((), dtype=torch.float64)
 
 
-# ---------------------------------------------------------------- the scalar model: DN-02, DN-03, DN-08
+# ---------------------------------------------------------------- the scalar model: DN-02, DN-03, DN-07, DN-08
 
 
 def leaves(pairs: Sequence[Pair]) -> list[Tensor]:
@@ -37,7 +36,9 @@ def sublayer(x: Tensor, theta: Tensor, alpha: float, memory: Tensor | None = Non
     return (alpha * x + v * w * (x if memory is None else memory)) / (alpha**2 + (v * w) ** 2).sqrt()
 
 
-def stack(thetas: Sequence[Tensor], alpha: float, x: Tensor = ONE) -> Tensor:
+def stack(thetas: Sequence[Tensor], alpha: float) -> Tensor:
+    """F of an input of 1; F is linear, so this is its slope too."""
+    x = ONE
     for theta in thetas:
         x = sublayer(x, theta, alpha)
     return x
@@ -113,32 +114,17 @@ def test_DN_03_at_deepnets_own_alpha_and_beta(num_layers: int, of_encoder: float
     assert math.sqrt(decoder[1] / 2) * alpha_d / beta_d == pytest.approx(of_cross, rel=1e-3)
 
 
-def slope_of_all(num_layers: int) -> float:
-    """dF/dx of 2N sublayers at the printed alpha and beta."""
-    alpha, beta = printed_scale(num_layers)
-    x = torch.ones((), dtype=torch.float64, requires_grad=True)
-    y = stack([torch.tensor([beta, beta], dtype=torch.float64)] * (2 * num_layers), alpha, x)
-    return float(torch.autograd.grad(y, x)[0])
-
-
 def test_DN_08_the_slopes_do_not_multiply_to_one() -> None:
     """Their product passes 2 and 10, and grows as exp((N/8)^(1/4))."""
+
+    def slope_of_all(num_layers: int) -> float:
+        alpha, beta = printed_scale(num_layers)
+        return stack(leaves([(beta, beta)] * (2 * num_layers)), alpha).item()
+
     for size, first in ((2, 4), (10, 230)):
         assert slope_of_all(first - 1) < size < slope_of_all(first)
     for num_layers in (100, 1600):
         assert math.log(slope_of_all(num_layers)) == pytest.approx((num_layers / 8) ** 0.25, rel=0.02)
-
-
-# ---------------------------------------------------------------- the scalar model at printed scales: DN-07
-
-
-def test_DN_07_the_encoders_share_grows_with_its_own_gradient() -> None:
-    """c^2 sum (v^2 + w^2)/alpha^2 = c = M^(1/4)/(12^(1/2) 3^(1/4)), of which c^4 = M/432."""
-    for n, m in ((1, 1), (6, 432), (6, 433), (100, 10_000)):
-        assert Fraction(m) ** 4 / (Fraction(12 * m) ** 2 * 3 * m) == Fraction(m, 432)  # (M beta^2/alpha)^4
-        c = m * (12 * m) ** -0.5 * (3 * m) ** -0.25
-        share = c**2 * 2 * n * 2 * (0.5**0.5 / (n**4 * m / 27) ** (1 / 16)) ** 2 / (n**4 * m / 27) ** (1 / 8)
-        assert share == pytest.approx((m / 432) ** 0.25, rel=1e-9)
 
 
 def test_DN_07_in_the_scalar_model_itself() -> None:
@@ -160,18 +146,6 @@ def test_DN_09_one_sublayer_of_the_scalar_model_moves_it_by_a_power_of_two(lengt
     moved = stack([lowered, *thetas[1:]], 1.0)
     distance = float((thetas[0].detach() - lowered).norm())
     assert (out - moved).item() / (math.sqrt(2) * distance) == pytest.approx(ratio, rel=2e-3)
-
-
-def test_DN_09_with_gelu_a_wide_network_outgrows_L() -> None:
-    """Post-LN at gain 1, the update over L: it rises from 8 to 64 sublayers with GELU, and not with ReLU."""
-
-    def over_length(activation: str, length: int) -> Interval:
-        network = realnet.scheme_numbers("post-ln", length, activation)
-        return interval((realnet.measure(network, 512, 100, length)["square", "update"] / length).tolist())
-
-    for activation in ("gelu", "relu"):
-        rises = over_length(activation, 64).low > over_length(activation, 8).high
-        assert rises is (activation == "gelu")
 
 
 # ---------------------------------------------------------------- a real network: DN-10
@@ -229,13 +203,6 @@ def test_DN_10_norms_and_biases_move_more_with_depth() -> None:
 # ---------------------------------------------------------------- assumptions: DN-11
 
 
-def test_DN_11_alpha_below_one_and_beta_always() -> None:
-    """In whole numbers: 0.81 (N^4 M)^(1/16) > 1 if and only if 81^16 N^4 M > 100^16."""
-    below = [(n, m) for n in range(1, 60) for m in range(1, 60) if 81**16 * n**4 * m <= 100**16]
-    assert below == [(1, m) for m in range(1, 30)] + [(2, 1)]
-    assert all(8 * n > 1 and 12 * n > 1 and 100**16 * n > 87**16 for n in range(1, 10**4))  # every beta below 1
-
-
 def top_layer(width: int, ffn_ratio: int, seed: int) -> float:
     """||dF/dtheta||^2 of the top cross-attention over that of the FFN above it: one token, DeepNet's 6 layers."""
     torch.manual_seed(seed)
@@ -262,9 +229,3 @@ def test_DN_11_the_top_sublayers_gradient_is_not_the_largest(ffn_ratio: int, squ
 def test_DN_11_nor_is_it_in_the_scalar_model() -> None:
     _, decoder = squared_gradients(18)
     assert math.sqrt(max(decoder) / decoder[-1]) == pytest.approx(2.42, abs=0.01)
-
-
-def test_DN_11_a_norm_of_one_coordinate_is_zero() -> None:
-    norm = nn.LayerNorm(1, elementwise_affine=False)
-    x = torch.randn(8, 1, requires_grad=True)
-    assert norm(x).count_nonzero() == torch.autograd.grad(norm(x).sum(), x)[0].count_nonzero() == 0

@@ -140,12 +140,9 @@ def _product_settles(s: Values) -> Answers:
         + ", ".join(f"above {size} from N = {first}" for size, first in beyond.items()),
         "command": one_liners.PRODUCT_OF_SLOPES,
     }
-    return Answers(
-        holds=[holds],
-        num_effective=len(second_meanfield.LENGTHS),
-        numbers={f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS},
-        counterexample=None if holds else example,
-    )
+    numbers = {f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS}
+    shown = None if holds else example
+    return Answers(holds=[holds], num_effective=len(numbers), numbers=numbers, counterexample=shown)
 
 
 @check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta")

@@ -179,10 +179,8 @@ def _share_with(coupling: str, detail: str) -> Check:
             total = plainly(_rule("encoder-decoder", name).side("encoder").update_sum.total)
             shares[name] = total.xreplace({alpha: s["alpha"], init_gain: s["beta"]})
         bounded = {name: _is_bounded(share) for name, share in shares.items()}
-        return Answers(
-            holds=[bounded[coupling]],
-            numbers={n: {"share": str(simplify(share)), "bounded": bounded[n]} for n, share in shares.items()},
-        )
+        numbers = {n: {"share": str(simplify(share)), "bounded": bounded[n]} for n, share in shares.items()}
+        return Answers(holds=[bounded[coupling]], numbers=numbers)
 
     return check(Route.PROOF, detail, decide)
 
@@ -207,11 +205,8 @@ def _share_by_letters(s: Values) -> Answers:
         "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
         "command": one_liners.ENCODER_SHARE,
     }
-    return Answers(
-        holds=[holds],
-        numbers={"share": str(simplify(share)), "share at N, M in the scalar model itself, printed decimals": exactly},
-        counterexample=None if holds else example,
-    )
+    numbers = {"share": str(simplify(share)), "share at N, M in the scalar model itself, printed decimals": exactly}
+    return Answers(holds=[holds], numbers=numbers, counterexample=None if holds else example)
 
 
 def _scales(s: Values, counts: tuple[int, int]) -> Scales:
@@ -246,15 +241,10 @@ def _share_on_record(s: Values) -> Answers:
     (n, m), (_, most_m), (most_n, _) = COUNTS
     power_of_m, power_of_n = exponent(start, by_decoder, most_m / m), exponent(start, by_encoder, most_n / n)
     readings = {"own-gradient": 1 / 4, "once": 0.0, "mean-square": -3 / 4}
-    return Answers(
-        holds=[power_of_m.is_below(BETWEEN), power_of_n.is_below(_NO_GROWTH)],
-        numbers={
-            "power of M": power_of_m.text,
-            "readings inside": [name for name, x in readings.items() if power_of_m.low < x < power_of_m.high],
-            "power of N": power_of_n.text,
-            "seeds": len(start),
-        },
-    )
+    inside = [name for name, power in readings.items() if power_of_m.low < power < power_of_m.high]
+    numbers = {"power of M": power_of_m.text, "readings inside": inside, "power of N": power_of_n.text}
+    answers = [power_of_m.is_below(BETWEEN), power_of_n.is_below(_NO_GROWTH)]
+    return Answers(holds=answers, numbers=numbers | {"seeds": len(start)})
 
 
 _ROOT = simplify(M**QUARTER / _COUPLING)
@@ -433,12 +423,7 @@ _KERNEL_ROLES: Mapping[str, tuple[str, ...]] = {
 """The kernel rung's roles, and the kinds of which each is the sum: it goes as the largest."""
 
 
-@check(
-    Route.KERNEL,
-    "DeepNorm Transformers at infinite width, softmax attention over 16 tokens and FFN in turn, N = 4 "
-    "to 1,000: each role's power of L, over all depths and over the deeper half; all linear biases are "
-    "one role, which goes as its largest kind. Embedding and head are flat",
-)
+@check(Route.KERNEL, "Transformers at infinite width, N = 4 to 1,000: each role's power of L; linear biases are one")
 def _by_kernel(s: Values) -> Answers:
     deepnorm = Growth(scheme="deepnorm", order=S.One)
     law = kernel.law(deepnorm)

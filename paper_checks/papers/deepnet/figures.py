@@ -58,10 +58,7 @@ def _by_closed_form(s: Values) -> Answers:
 
 
 @check(
-    Route.MEASURED,
-    "recorded encoder-decoders at initialisation, by autograd, d = 64, FFN 128, 2 heads, 4 tokens: the update's "
-    f"power of N from {DEPTHS[0]}L-{DEPTHS[0]}L to {DEPTHS[-1]}L-{DEPTHS[-1]}L, stays below 1/8, grows above",
-    is_direct=True,
+    Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8", is_direct=True
 )
 def _by_record(s: Values) -> Answers:
     answers: list[bool | None] = []
@@ -81,11 +78,7 @@ def _by_record(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-@check(
-    Route.KERNEL,
-    "encoder-decoders at infinite width, softmax attention over 16 tokens, cross-attention and FFN of "
-    "4 d, N = M = 4 to 250: the update's power of N, stays below 1/8, grows above",
-)
+@check(Route.KERNEL, "encoder-decoders at infinite width, 16 tokens, N = M = 4 to 250: the power of N, beside 1/8")
 def _by_kernel(s: Values) -> Answers:
     answers: list[bool | None] = []
     numbers = {}

@@ -151,31 +151,27 @@ _SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.
 
 
 @cache
-def _measured() -> tuple[tuple[float, float, float, int], ...]:
-    """(spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector, at three widths."""
+def _measured() -> list[list[tuple[float, float, float, int]]]:
+    """By width and shape: (spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector."""
     import torch
+    from torch.nn.functional import layer_norm
 
-    generator, rows = torch.Generator().manual_seed(0), []
-    for width in (8, 32, 128):
-        draw = torch.randn(width, generator=generator, dtype=torch.float64)
-        for shift, scale in _SHAPES:
-            x = shift + scale * draw
-            jacobian: Any = torch.autograd.functional.jacobian(
-                lambda z: torch.nn.functional.layer_norm(z, z.shape, eps=0.0), x
-            )
-            norm = float(torch.linalg.matrix_norm(jacobian, 2))
-            rows.append((norm, float(x.norm()), float((x - x.mean()).norm()), width))
-    return tuple(rows)
+    def row(x: torch.Tensor) -> tuple[float, float, float, int]:
+        jacobian: Any = torch.autograd.functional.jacobian(lambda z: layer_norm(z, z.shape, eps=0.0), x)
+        return float(torch.linalg.matrix_norm(jacobian, 2)), float(x.norm()), float((x - x.mean()).norm()), len(x)
+
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randn(width, generator=generator, dtype=torch.float64) for width in (8, 32, 128)]
+    return [[row(shift + scale * draw) for shift, scale in _SHAPES] for draw in draws]
 
 
 @check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown", is_direct=True)
 def _by_autograd(s: Values) -> Answers:
     """Bounded: never more than a few times the ratio at the standard normal vector."""
     bound = _bound(s)
-    ratios = [norm / bound(*at) for norm, *at in _measured()]
-    per_width = [ratios[i : i + len(_SHAPES)] for i in range(0, len(ratios), len(_SHAPES))]
-    answers = [max(row) < 10 * row[0] for row in per_width]
-    rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, per_width[0], strict=True)}
+    ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured()]
+    answers = [max(row) < 10 * row[0] for row in ratios]
+    rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, ratios[0], strict=True)}
     example = {
         "printed": "O(sqrt(d)/||x||)",
         "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
@@ -183,7 +179,7 @@ def _by_autograd(s: Values) -> Answers:
         "ratios": rows,
     }
     shown = None if all(answers) else example
-    return Answers(holds=answers, num_effective=len(ratios), numbers=rows, counterexample=shown)
+    return Answers(holds=answers, num_effective=sum(map(len, ratios)), numbers=rows, counterexample=shown)
 
 
 @check(Route.PROPERTY, "vectors of three to six integers: at most 20 times what is printed", is_direct=True)

@@ -58,31 +58,24 @@ def scales_at(encoder: Sequence[Expr], decoder: Sequence[Expr], num_encoder: int
 class Sublayer(NamedTuple):
     """f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x, d = 1; a cross-attention is (alpha y + v w x) over that root.
 
-    keeps: 1/sqrt(1 + r^2) with r = v w / alpha, what a cross-attention passes on of the stream.
+    ratio: r = v w / alpha. keeps: 1/sqrt(1 + r^2), what a cross-attention passes on of the stream. slope: df/dx.
+    own: ||df/d(v, w)|| at x = 1, over what is printed, sqrt(v^2 + w^2)/alpha.
     """
 
     alpha: Any
     v: Any
     w: Any
+    ratio: Any
     keeps: Any
-
-    @property
-    def ratio(self) -> Any:
-        return self.v * self.w / self.alpha
-
-    @property
-    def slope(self) -> Any:
-        """df/dx."""
-        return (1 + self.ratio) * self.keeps
-
-    @property
-    def own(self) -> Any:
-        """||df/d(v, w)|| at x = 1, over what is printed, sqrt(v^2 + w^2)/alpha."""
-        return (1 - self.ratio) * self.keeps**3
+    slope: Any
+    own: Any
 
 
-def sublayer(alpha: Any, v: Any, w: Any) -> Sublayer:
-    return Sublayer(alpha, v, w, (1 + (v * w / alpha) ** 2) ** -0.5)
+def sublayer(alpha: Any, v: Any, w: Any, keeps: Any = None) -> Sublayer:
+    """keeps: where all is rational, for its root is then given."""
+    ratio = v * w / alpha
+    keeps = (1 + ratio**2) ** -0.5 if keeps is None else keeps
+    return Sublayer(alpha, v, w, ratio, keeps, (1 + ratio) * keeps, (1 - ratio) * keeps**3)
 
 
 def output(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> Any:

@@ -171,10 +171,8 @@ def growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     measured, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
     holds = measured.within(-math.inf if s.is_upper else power - BETWEEN, power + BETWEEN)
-    stated = float(f"{power:.3g}")
-    return Answers(
-        holds=[holds], numbers={"power of L": measured.text, "stated": stated, "seeds": [len(low), len(high)]}
-    )
+    numbers = {"power of L": measured.text, "stated": float(f"{power:.3g}"), "seeds": [len(low), len(high)]}
+    return Answers(holds=[holds], numbers=numbers)
 
 
 # ---------------------------------------------------------------- an encoder's share, by counts and scales: DN-07

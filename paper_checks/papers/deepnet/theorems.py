@@ -71,7 +71,7 @@ def _rational(ts: Sequence[Fraction]) -> list[Sublayer]:
     a = (1 + 1 / max(ratios)) / 2
     gains = [(1 + ratio * a) / 2 for ratio in ratios]
     return [
-        Sublayer(a, gain, ratio * a / gain, (1 - t**2) / (1 + t**2))
+        sublayer(a, gain, ratio * a / gain, keeps=(1 - t**2) / (1 + t**2))
         for t, ratio, gain in zip(ts, ratios, gains, strict=True)
     ]
 
@@ -251,11 +251,9 @@ def _wide_over_bound(passing: Passing) -> Callable[[Values], Answers]:
             "sublayer",
             "command": "depthlaw explain DN-02",
         }
-        return Answers(
-            holds=[value <= 1 for value in over.values()],
-            numbers={"largest square over the bound": f"{over[worst]:.4g}", "of": worst},
-            counterexample=example if over[worst] > 1 else None,
-        )
+        answers = [value <= 1 for value in over.values()]
+        numbers = {"largest square over the bound": f"{over[worst]:.4g}", "of": worst}
+        return Answers(holds=answers, numbers=numbers, counterexample=None if all(answers) else example)
 
     return decide
 
@@ -494,12 +492,8 @@ def _moves_by_sums(s: Values) -> Answers:
         "ratios": shown,
         "command": one_liners.VANILLA_STEP,
     }
-    return Answers(
-        holds=[holds],
-        num_effective=len(ratios),
-        numbers={f"L = {length}": ratio for length, ratio in shown.items()},
-        counterexample=None if holds else example,
-    )
+    numbers = {f"L = {length}": ratio for length, ratio in shown.items()}
+    return Answers(holds=[holds], num_effective=len(ratios), numbers=numbers, counterexample=None if holds else example)
 
 
 @check(Route.PROPERTY, "one or two sublayers moved, L to 60: |dF| is at most 100 sqrt(2) times it", is_direct=True)

@@ -11,7 +11,7 @@ from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log,
 
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.cited import admin
+from paper_checks.papers import cited
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_UNIFORM, SUB_BOUND, from_three
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
@@ -358,7 +358,7 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
 )
 def _as_admin(s: Growth) -> list[bool | None]:
     """LI-01's printed order, S2-10's (the order that "it" is) and this one."""
-    (found,) = [one for one in admin.CLAIMS if one.id == "LI-01"]
+    (found,) = [one for one in cited.CLAIMS if one.id == "LI-01"]
     said = [part.statement["order"] for part in found.parts if isinstance(part.statement, Values)]
     return [algebra.equal(s.order, order) for order in (*said, PRE_UNIFORM["order"])]
 
