@@ -141,7 +141,7 @@ def one_token(scales: Scales, num_encoder: int, num_decoder: int) -> tuple[float
     ratio = (beta_d**2 / alpha_d) ** 2
     kept = -num_decoder * math.log1p(ratio)  # log of what reaches the decoder's input
     entering = -math.expm1(kept)  # what reaches the encoder's output, in all
-    layers = num_decoder if ratio == 0 else entering * (1 + ratio) / ratio  # sum over layers of the gradient at the top
+    layers = entering * (1 + ratio) / ratio  # sum over layers of the gradient at the top
     attention, ffn = matrix_shares(alpha_d, beta_d, 1)
     decoder = layers * (ffn + attention + attention / (1 + ratio))
     return entering * num_encoder * sum(matrix_shares(alpha_e, beta_e, 1)), decoder
