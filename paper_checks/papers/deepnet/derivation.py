@@ -19,18 +19,8 @@ from sympy import Expr, Rational, S, cancel, floor, log, simplify, sqrt
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Decimals, Growth, Values
+from paper_checks.papers.deepnet import runs
 from paper_checks.papers.deepnet.models import PRINTED, TEXTS, Scales, one_token, scalar_sides, scales_at, sensitivities
-from paper_checks.papers.deepnet.runs import (
-    BETWEEN,
-    COUNTS,
-    GROUPS,
-    LENGTHS,
-    WIDTH,
-    encoder_share,
-    encoders,
-    growth_on_record,
-    power_between,
-)
 from paper_checks.papers.deepnet.theorems import post_norm
 from paper_checks.routes import algebra, kernel, one_liners, second_meanfield
 from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of
@@ -106,7 +96,7 @@ def _row(id_: str, which: str, num_sublayers: Expr, quote: str, *more: Part, ext
 
 def _flat(name: str, activation: str, *more: Check) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
-    checks = (*GROWTH, growth_on_record, *more)
+    checks = (*GROWTH, runs.growth_on_record, *more)
     return Part(name=f"{name}, {activation}", statement=statement, checks=checks, mutants=broken(statement))
 
 
@@ -232,18 +222,18 @@ _NO_GROWTH = 1 / 16
 
 @check(
     Route.MEASURED,
-    f"recorded encoder-decoders of (N, M) = {COUNTS}, 4 tokens, d = {WIDTH}: the power of M of the encoder's sum of "
+    f"recorded encoder-decoders of (N, M) = {runs.COUNTS}, d = {runs.WIDTH}: the power of M of the encoder's sum of "
     "||df/dW||^2 / d is below 1/8, that of N below 1/16",
     is_direct=True,
 )
 def _share_on_record(s: Values) -> Answers:
-    start, by_decoder, by_encoder = (encoder_share(_scales(s, counts), counts) for counts in COUNTS)
-    (n, m), (_, most_m), (most_n, _) = COUNTS
+    start, by_decoder, by_encoder = (runs.encoder_share(_scales(s, counts), counts) for counts in runs.COUNTS)
+    (n, m), (_, most_m), (most_n, _) = runs.COUNTS
     power_of_m, power_of_n = exponent(start, by_decoder, most_m / m), exponent(start, by_encoder, most_n / n)
     readings = {"own-gradient": 1 / 4, "once": 0.0, "mean-square": -3 / 4}
     inside = [name for name, power in readings.items() if power_of_m.low < power < power_of_m.high]
     numbers = {"power of M": power_of_m.text, "readings inside": inside, "power of N": power_of_n.text}
-    answers = [power_of_m.is_below(BETWEEN), power_of_n.is_below(_NO_GROWTH)]
+    answers = [power_of_m.is_below(runs.BETWEEN), power_of_n.is_below(_NO_GROWTH)]
     return Answers(holds=answers, numbers=numbers | {"seeds": len(start)})
 
 
@@ -338,8 +328,8 @@ _DN_07 = Claim(
 
 _ALL = Values.of(
     "deepnorm, fixed width, L sublayers, relu: ||df/dtheta||^2 of the "
-    + ", ".join(f"{name} Theta({{{name}}})" for name in GROUPS),
-    **{name: 1 / sqrt(L) if name == "query biases" else S.One for name in GROUPS},
+    + ", ".join(f"{name} Theta({{{name}}})" for name in runs.GROUPS),
+    **{name: 1 / sqrt(L) if name == "query biases" else S.One for name in runs.GROUPS},
 )
 """The most that the goal allows. The biases of the queries have less, which does it no harm."""
 _TRUE = _ALL.with_(**{"norm gains": L, "norm biases": L, "output biases": sqrt(L)})
@@ -388,13 +378,13 @@ def _by_sums(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(Route.MEASURED, f"recorded encoders, d = {WIDTH}, L = {LENGTHS}: each kind's power of L, to 1/8", is_direct=True)
+@check(Route.MEASURED, f"recorded encoders of L = {runs.LENGTHS}: each kind's power of L, to 1/8", is_direct=True)
 def _by_measuring(s: Values) -> Answers:
-    kinds = {length: encoders("deepnorm", "relu", length) for length in LENGTHS}
+    kinds = {length: runs.encoders("deepnorm", "relu", length) for length in runs.LENGTHS}
     (shallow, low), (deepest, high) = kinds.items()
     powers = {name: exponent_of_means(low[name], high[name], deepest / shallow) for name, _ in s}
-    stated = {name: power_between(order) for name, order in s}
-    answers = [powers[name].within(power - BETWEEN, power + BETWEEN) for name, power in stated.items()]
+    stated = {name: runs.power_between(order) for name, order in s}
+    answers = [powers[name].within(power - runs.BETWEEN, power + runs.BETWEEN) for name, power in stated.items()]
     numbers: dict[str, Any] = {f"power of L, {name}": power.text for name, power in powers.items()}
     numbers["seeds"] = [len(values["matrices"]) for values in kinds.values()]
     total = ""
@@ -404,9 +394,9 @@ def _by_measuring(s: Values) -> Answers:
         numbers[f"all over matrices, L = {length}"] = total
     example = {
         "printed": "one SGD step moves F by Theta(eta), whatever the depth",
-        "found": f"with norm gains and biases trained, Theta(eta L) at fixed width: at d = {WIDTH}, L = {deepest} "
+        "found": f"with norm gains and biases trained, Theta(eta L) at fixed width: at d = {runs.WIDTH}, L = {deepest} "
         f"all parameters move a logit {total} times as far as the matrices do",
-        "width": WIDTH,
+        "width": runs.WIDTH,
         "num_sublayers": deepest,
         "command": "depthlaw predict --attention --roles --scheme deepnorm --optimizer sgd --layers 6,24,96 "
         "--width 1024",

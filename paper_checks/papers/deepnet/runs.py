@@ -22,16 +22,7 @@ from sympy import Expr, log
 
 from paper_checks.claims.claim import Route
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet.models import (
-    SCALED,
-    VANILLA,
-    Layers,
-    Scales,
-    added,
-    by_sublayer,
-    deepnet_scales,
-    squares,
-)
+from paper_checks.papers.deepnet import models
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import exponent
 from paper_checks.system.places import RECORDS
@@ -71,7 +62,7 @@ _AT_ONCE = 4
 """Seeds that are run together."""
 
 
-def add(plan: Plan, path: Path, say: Callable[[str], None] = lambda _: None) -> None:
+def add(plan: Plan, path: Path) -> None:
     """Add to the record what its plan asks for and it lacks: a run for each config, its seeds beginning at 0."""
     runs = read(path) if path.exists() else []
     for config, num_seeds in plan.configs:
@@ -83,7 +74,9 @@ def add(plan: Plan, path: Path, say: Callable[[str], None] = lambda _: None) -> 
         if missing:
             seconds = time.monotonic() - start
             append(path, make(config, missing, values, device="cpu", dtype="float64", seconds=seconds))
-            say(f"{path.name}: {len(missing)} seeds of {', '.join(f'{key} {value}' for key, value in config.items())}")
+            print(
+                f"{path.name}: {len(missing)} seeds of {', '.join(f'{key} {value}' for key, value in config.items())}"
+            )
 
 
 # ---------------------------------------------------------------- encoder-decoders, by depth: DN-13, DN-14
@@ -92,12 +85,12 @@ DEPTHS = (6, 18, 50, 100)
 SCHEMES = ("post-ln", "post-ln-init", "deepnet")
 
 
-def layers(scheme: str, num_layers: int) -> tuple[Layers, Layers]:
+def layers(scheme: str, num_layers: int) -> tuple[models.Layers, models.Layers]:
     """(alpha, gain) by layer of encoder and decoder. Post-LN-init divides what is in layer l by N - l + 1."""
     if scheme == "post-ln-init":
         side = tuple((1.0, 1 / (num_layers - index)) for index in range(num_layers))
         return side, side
-    scales = deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else VANILLA
+    scales = models.deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else models.VANILLA
     return (scales.encoder,) * num_layers, (scales.decoder,) * num_layers
 
 
@@ -109,17 +102,17 @@ def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[flo
     from sims.model import BRANCH_ROLES
 
     scheme, num_layers = str(config["scheme"]), int(config["num_layers"])
-    scaled = BRANCH_ROLES if scheme == "post-ln-init" else SCALED  # DeepNorm scales no query and no key
+    scaled = BRANCH_ROLES if scheme == "post-ln-init" else models.SCALED  # DeepNorm scales no query and no key
     sides = layers(scheme, num_layers)
-    encoder, decoder = by_sublayer(*sides, seeds, NUM_TOKENS, d_model=64, ffn_ratio=2, scaled=scaled)
-    return {"encoder": added(encoder), "decoder": added(decoder), "top layer": added(decoder[-3:])}
+    encoder, decoder = models.by_sublayer(*sides, seeds, NUM_TOKENS, d_model=64, ffn_ratio=2, scaled=scaled)
+    return {"encoder": models.added(encoder), "decoder": models.added(decoder), "top layer": models.added(decoder[-3:])}
 
 
 def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
     """By recorded seed: the update, and the decoder's top layer's part of it."""
     config = {"scheme": scheme, "num_layers": num_layers}
     encoder, decoder, top = (recorded("encoder-decoders", name, config) for name in ("encoder", "decoder", "top layer"))
-    return added([encoder, decoder]), top
+    return models.added([encoder, decoder]), top
 
 
 # ---------------------------------------------------------------- encoders, by kind of parameter: DN-04, DN-09, DN-10
@@ -146,9 +139,9 @@ def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
 
     length, activation = int(config["num_sublayers"]), str(config["activation"])
     shape = {"ffn_ratio": 1, "activation": activation, "has_affine": True, "has_bias": True}
-    by_name = squares(lower_transformer(str(config["scheme"]), "sgd", length, WIDTH, **shape), seeds, NUM_TOKENS)
+    by_name = models.squares(lower_transformer(str(config["scheme"]), "sgd", length, WIDTH, **shape), seeds, NUM_TOKENS)
     over_d = {
-        kind: added(row for name, row in by_name.items() if name.split("_", 3)[3] in roles)
+        kind: models.added(row for name, row in by_name.items() if name.split("_", 3)[3] in roles)
         for kind, roles in GROUPS.items()
     }
     return {kind: [WIDTH * square for square in row] for kind, row in over_d.items()}
@@ -187,11 +180,11 @@ def _share(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
         ((float(config[f"alpha_{side}"]), float(config[f"beta_{side}"])),) * int(config[count])
         for side, count in (("e", "N"), ("d", "M"))
     )
-    encoder, decoder = map(added, by_sublayer(*sides, seeds, NUM_TOKENS, d_model=WIDTH))
+    encoder, decoder = map(models.added, models.by_sublayer(*sides, seeds, NUM_TOKENS, d_model=WIDTH))
     return {"encoder": encoder, "decoder": decoder}
 
 
-def _share_config(scales: Scales, counts: tuple[int, int]) -> Config:
+def _share_config(scales: models.Scales, counts: tuple[int, int]) -> Config:
     """alpha and beta of either side to six digits, and how many layers."""
     (alpha_e, beta_e), (alpha_d, beta_d) = scales
     letters = {"alpha_e": alpha_e, "beta_e": beta_e, "alpha_d": alpha_d, "beta_d": beta_d}
@@ -202,10 +195,12 @@ def _controlled(power: float, counts: tuple[int, int]) -> Config:
     """The exact scales, beta_e times N^power: the share then grows as N to twice that."""
     n, m = counts
     alpha_e = (n**4 * m / 27) ** (1 / 16)
-    return _share_config(Scales((alpha_e, 0.5**0.5 / alpha_e * n**power), ((3 * m) ** 0.25, (12 * m) ** -0.25)), counts)
+    return _share_config(
+        models.Scales((alpha_e, 0.5**0.5 / alpha_e * n**power), ((3 * m) ** 0.25, (12 * m) ** -0.25)), counts
+    )
 
 
-def encoder_share(scales: Scales, counts: tuple[int, int]) -> list[float]:
+def encoder_share(scales: models.Scales, counts: tuple[int, int]) -> list[float]:
     """By recorded seed: the encoder's part of the update."""
     return recorded("encoder-share", "encoder", _share_config(scales, counts))
 
@@ -232,4 +227,4 @@ if __name__ == "__main__":
     parser = ArgumentParser(description="Measure what the records of these names lack.")
     parser.add_argument("names", nargs="+", choices=list(PLANS))
     for name in parser.parse_args().names:
-        add(PLANS[name], RECORDS / f"{name}.jsonl", print)
+        add(PLANS[name], RECORDS / f"{name}.jsonl")

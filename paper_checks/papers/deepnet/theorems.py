@@ -23,22 +23,7 @@ from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, lim
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.models import (
-    PRINTED,
-    VANILLA,
-    Scales,
-    Sublayer,
-    added,
-    by_sublayer,
-    deepnet_scales,
-    one_token,
-    output,
-    scalar_sides,
-    sensitivities,
-    squares,
-    sublayer,
-)
-from paper_checks.papers.deepnet.runs import growth_on_record
+from paper_checks.papers.deepnet import models, runs
 from paper_checks.routes import algebra, one_liners, second_meanfield
 from paper_checks.routes.checks import GROWTH, Answers, check, growth_part
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_SECOND, GELU_SLOPE, KAPPA_POST
@@ -62,7 +47,7 @@ _BOUND = Values.of(_WORDS, each=_EACH)
 _CHAINED = Values.of(_WORDS + "; C: the size of what enters sublayer i times the slopes above it", each=_CHAIN * _EACH)
 
 
-def _rational(ts: Sequence[Fraction]) -> list[Sublayer]:
+def _rational(ts: Sequence[Fraction]) -> list[models.Sublayer]:
     """Sublayers of one alpha > 1 in fractions: with v w / alpha = 2t/(1 - t^2) the root is rational.
 
     Every t is below sqrt(2) - 1, so that v and w lie between 0 and 1.
@@ -71,19 +56,19 @@ def _rational(ts: Sequence[Fraction]) -> list[Sublayer]:
     a = (1 + 1 / max(ratios)) / 2
     gains = [(1 + ratio * a) / 2 for ratio in ratios]
     return [
-        sublayer(a, gain, ratio * a / gain, keeps=(1 - t**2) / (1 + t**2))
+        models.sublayer(a, gain, ratio * a / gain, keeps=(1 - t**2) / (1 + t**2))
         for t, ratio, gain in zip(ts, ratios, gains, strict=True)
     ]
 
 
-def _over_bound(s: Values, encoder: list[Sublayer], decoder: list[Sublayer]) -> dict[str, Any]:
+def _over_bound(s: Values, encoder: list[models.Sublayer], decoder: list[models.Sublayer]) -> dict[str, Any]:
     """|F(theta*) - F(theta)| over its bound, one sublayer moved or all of them by the same length."""
     each = lambdify(_LETTERS, s["each"], modules="mpmath")
     both, split = [*encoder, *decoder], len(encoder)
     coupling = sum(part.ratio for part in decoder[1::3]) if decoder else 1
     bounds = [
         each(*part[:3], chained) * (coupling if index < split else 1)
-        for index, (part, (_, chained)) in enumerate(zip(both, sensitivities(encoder, decoder), strict=True))
+        for index, (part, (_, chained)) in enumerate(zip(both, models.sensitivities(encoder, decoder), strict=True))
     ]
     step = mpmath.mpf(10) ** -20  # its second order is below what is shown
     places: dict[str, Sequence[int]] = {"theta_1 alone": [0], "all alike": range(len(bounds))}
@@ -93,8 +78,10 @@ def _over_bound(s: Values, encoder: list[Sublayer], decoder: list[Sublayer]) -> 
     for name, moving in places.items():
         after = list(both)
         for i in moving:  # along (1, 1), the gradient's direction at v = w
-            after[i] = sublayer(both[i].alpha, *(gain + step / mpmath.sqrt(2) for gain in (both[i].v, both[i].w)))
-        moved = abs(output(after[:split], after[split:]) - output(encoder, decoder))
+            after[i] = models.sublayer(
+                both[i].alpha, *(gain + step / mpmath.sqrt(2) for gain in (both[i].v, both[i].w))
+            )
+        moved = abs(models.output(after[:split], after[split:]) - models.output(encoder, decoder))
         ratios[name] = moved / (step * sum(bounds[i] for i in moving))
     return ratios
 
@@ -104,7 +91,7 @@ def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, 
     from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
 
     def at(which: str) -> tuple[Expr, ...]:
-        a, b = (expr.subs({N: num_layers, M: num_layers}).evalf(40) for expr in PRINTED[which])
+        a, b = (expr.subs({N: num_layers, M: num_layers}).evalf(40) for expr in models.PRINTED[which])
         return a, b, b
 
     encoder = at("encoder of two" if of_two else "encoder")
@@ -141,12 +128,12 @@ def _scalar_part(quote: str, command: str, steps: Sequence[str], instead: str, c
             layers = st.lists(st.tuples(*[t] * size), min_size=1, max_size=3)
             return layers.map(lambda rows: _rational([t for row in rows for t in row]))
 
-        def is_below(part: Sublayer, true: Fraction, chained: Fraction) -> bool:
+        def is_below(part: models.Sublayer, true: Fraction, chained: Fraction) -> bool:
             square = algebra.value_at(s["each"] ** 2, _LETTERS, (part.alpha, part.v, part.w, chained))
             return (part.v**2 + part.w**2) / part.alpha**2 * true**2 <= square
 
-        def holds(sides: tuple[list[Sublayer], list[Sublayer]]) -> bool:
-            pairs = zip(chain(*sides), sensitivities(*sides), strict=True)
+        def holds(sides: tuple[list[models.Sublayer], list[models.Sublayer]]) -> bool:
+            pairs = zip(chain(*sides), models.sensitivities(*sides), strict=True)
             return all(is_below(part, *pair) for part, pair in pairs)
 
         result = search(st.tuples(stack(2), stack(3) if of_two else st.just([])), holds, max_examples=60)
@@ -155,7 +142,7 @@ def _scalar_part(quote: str, command: str, steps: Sequence[str], instead: str, c
     @check(Route.NUMERIC, "a step of 10^-20 at DeepNet's own alpha and beta, over what is printed", is_direct=True)
     def stepped(s: Values) -> Answers:
         with mpmath.workdps(50):
-            ratios = {name(n): _over_bound(s, *scalar_sides(n, of_two=of_two)) for n in (2, 18, 100)}
+            ratios = {name(n): _over_bound(s, *models.scalar_sides(n, of_two=of_two)) for n in (2, 18, 100)}
             holds = [bool(ratio <= 1) for row in ratios.values() for ratio in row.values()]
         shown = {key: {what: f"{float(x):.4g}" for what, x in row.items()} for key, row in ratios.items()}
         by_depth = ", ".join(f"{row['all alike']} at {key}" for key, row in shown.items())
@@ -308,8 +295,10 @@ def _measured(scheme: str, profile: str, is_ffn: bool, activation: str) -> list[
         for kind, pair in zip(kinds, gains, strict=True)
     )
     config = ModelConfig(encoder=encoder, d_model=_WIDTH, ffn_ratio=1, activation=activation)
-    by_name = squares(config, _SEEDS, 1 if is_ffn else 4)
-    return [added(by_name[f"_weights.encoder_{i}_{role}"] for role in roles[kind]) for i, kind in enumerate(kinds)]
+    by_name = models.squares(config, _SEEDS, 1 if is_ffn else 4)
+    return [
+        models.added(by_name[f"_weights.encoder_{i}_{role}"] for role in roles[kind]) for i, kind in enumerate(kinds)
+    ]
 
 
 @check(
@@ -387,7 +376,7 @@ _WIDE_PARTS = (
     ),
 )
 
-_POWER = simplify(2 * N * PRINTED["encoder"][1] ** 2 / PRINTED["encoder"][0] / N ** Rational(1, 4))
+_POWER = simplify(2 * N * models.PRINTED["encoder"][1] ** 2 / models.PRINTED["encoder"][0] / N ** Rational(1, 4))
 """What the slopes v w / alpha of the 2N sublayers add up to at DeepNet's alpha and beta, over N^(1/4)."""
 _QUOTE = "||dF|| <= sum_{i=1}^{2N} sqrt(v_i^2 + w_i^2)/alpha ||theta_i^* - theta_i||"
 _DN_02 = Claim(
@@ -473,8 +462,8 @@ def _moves_by_theory(s: Values) -> list[bool | None]:
 
 def _change(weights: list[tuple[float, float]], length: int) -> float:
     """By how much F of an input of 1 falls where the first sublayers get these (v, w) in place of 1."""
-    first = math.prod(sublayer(1.0, *pair).slope for pair in weights)
-    slope = sublayer(1.0, 1.0, 1.0).slope
+    first = math.prod(models.sublayer(1.0, *pair).slope for pair in weights)
+    slope = models.sublayer(1.0, 1.0, 1.0).slope
     return slope**length - first * slope ** (length - len(weights))
 
 
@@ -552,7 +541,7 @@ _DN_09 = Claim(
         Part(
             name="in a wide network, relu: the true update under SGD",
             statement=_TRUE_RELU,
-            checks=(*GROWTH, growth_on_record, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
+            checks=(*GROWTH, runs.growth_on_record, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
             mutants=(*broken(_TRUE_RELU), Mutant(name="O(L^(1/2))", statement=_TRUE_RELU.with_(order=sqrt(L)))),
         ),
         measured_too(
@@ -611,19 +600,19 @@ def _index_of_theory(s: Values) -> list[bool | None]:
 def _index_of_network(s: Values) -> list[bool | None]:
     from sims.model import decoder_layers
 
-    places = [index for index, sublayer in enumerate(decoder_layers(8), start=1) if sublayer.kind == "cross"]
+    places = [index for index, part in enumerate(decoder_layers(8), start=1) if part.kind == "cross"]
     return [places == [int(s["cross"].subs(_j, layer)) for layer in range(1, 9)]]
 
 
-_SMALL = Scales((4.0, 0.25), (4.0, 0.25))
+_SMALL = models.Scales((4.0, 0.25), (4.0, 0.25))
 """Small branches: with M = 1 the true share comes to three quarters of the encoder's bound, and scatters little."""
 
 
-def _families(counts: tuple[int, int]) -> dict[str, Scales]:
-    return {"DeepNet": deepnet_scales(*counts), "vanilla": VANILLA}
+def _families(counts: tuple[int, int]) -> dict[str, models.Scales]:
+    return {"DeepNet": models.deepnet_scales(*counts), "vanilla": models.VANILLA}
 
 
-def _bounds_at(s: Values, scales: Scales, num_encoder: int, num_decoder: int) -> list[float]:
+def _bounds_at(s: Values, scales: models.Scales, num_encoder: int, num_decoder: int) -> list[float]:
     letters = {N: num_encoder, M: num_decoder}
     for side, (a, b) in zip((_E, _D), scales, strict=True):
         letters |= {side.residual_weight: a, side.init_gain: b}
@@ -641,7 +630,7 @@ def _sides_by_closed_form(s: Values) -> Answers:
     over = {}
     for counts in ((1, 1), (1, 100), (100, 1), (100, 100)):
         for family, scales in _families(counts).items():
-            pairs = zip(one_token(scales, *counts), _bounds_at(s, scales, *counts), strict=True)
+            pairs = zip(models.one_token(scales, *counts), _bounds_at(s, scales, *counts), strict=True)
             over["{}, N, M = {}, {}".format(family, *counts)] = [share / bound for share, bound in pairs]
     return Answers(
         holds=[ratio <= 1 for ratios in over.values() for ratio in ratios],
@@ -656,9 +645,9 @@ def _sides_by_measuring(s: Values) -> Answers:
         cases += [(family, scales, counts, 5, 2) for family, scales in _families(counts).items()]
     over: dict[str, list[Interval]] = {}
     for family, scales, (n, m), num_seeds, num_tokens in cases:
-        sides = by_sublayer((scales.encoder,) * n, (scales.decoder,) * m, range(num_seeds), num_tokens)
+        sides = models.by_sublayer((scales.encoder,) * n, (scales.decoder,) * m, range(num_seeds), num_tokens)
         over[f"{family}, N, M = {n}, {m}"] = [
-            interval([square / bound for square in added(side)], OF_FEW)
+            interval([square / bound for square in models.added(side)], OF_FEW)
             for side, bound in zip(sides, _bounds_at(s, scales, n, m), strict=True)
         ]
     return Answers(

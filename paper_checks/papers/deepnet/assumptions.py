@@ -1,7 +1,8 @@
-"""DeepNet's Appendix A, what its proofs rest on: the scalar model and its approximations, DN-08, and the assumptions,
-DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta.
+"""What DeepNet's proofs rest on: Lemma 4.1 on averages of tokens, DN-01; the scalar model with its approximations,
+DN-08; the assumptions, DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta; and
+the gradient of a LayerNorm, DN-15.
 
-One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
+One sublayer of the scalar model is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
 """
 
 from __future__ import annotations
@@ -11,35 +12,108 @@ from bisect import bisect_right
 from functools import cache
 from itertools import product
 from operator import gt, lt
+from typing import Any
 
 import mpmath
-from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, sqrt, together
+from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, oo, sqrt, together
 
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.models import (
-    PRINTED,
-    by_sublayer,
-    deepnet_scales,
-    matrix_shares,
-    scalar_sides,
-    sensitivities,
-    sublayer,
-)
-from paper_checks.routes import algebra, one_liners, second_meanfield
+from paper_checks.papers.deepnet import models
+from paper_checks.routes import algebra, averages, one_liners, second_meanfield
+from paper_checks.routes.averages import Average
 from paper_checks.routes.checks import Answers, check, derived
 from paper_checks.routes.intervals import interval
-from paper_checks.routes.search import prove
-from theory.symbols import M, N, scratch
+from paper_checks.routes.search import prove, search
+from theory.symbols import M, N, d, scratch
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
 from theory.symbols import residual_weight as alpha
 
-_ROOT = sqrt(alpha**2 + v**2 * w**2)
+# ---------------------------------------------------------------- DN-01: averages of tokens
+
+_UPPER, _THETA = Average(low=S.Zero), Average()
+_BOUNDED = Average(min_cosine=S.Zero, max_tokens=16, low=Rational(1, 16))
+_NORM = Values.of(norm=d)
+
+
+@check(Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", is_direct=True)
+def _norms_at_widths(s: Values) -> list[bool | None]:
+    return [
+        algebra.equal(s["norm"].subs(d, width), sqrt(sum((-1) ** (2 * place) for place in range(width))))
+        for width in (2, 4, 64, 512)
+    ]
+
+
+_DN_01 = Claim(
+    id="DN-01",
+    kind=Kind.STEP,
+    locator="Section 4.1, Lemma 4.1 and its gloss of =Theta=, and Appendix A, whose proof gives the upper bound alone",
+    quote="X = (x_1, ..., x_n), var(x_i) = 1, mean(x_i) = 0, q_i real: softmax(q_1, ..., q_n) X =Theta= x_i; =Theta=: "
+    "an equal bound of magnitude",
+    summary="a softmax average of normalised tokens has the magnitude of one of them",
+    parts=(
+        Part(
+            name="read as an upper bound, which is what the proof gives",
+            statement=_UPPER,
+            checks=(
+                *averages.average_checks("DN-01"),
+                check(
+                    Route.MEASURED, "attention over 8, 48, 304 orthogonal tokens", averages.by_softmax, is_direct=True
+                ),
+            ),
+            mutants=(
+                Mutant(name="at most a half", statement=_UPPER.with_(high=S.Half)),
+                Mutant(name="at least half", statement=_UPPER.with_(low=S.Half)),
+            ),
+        ),
+        Part(
+            name="read as Theta, a magnitude from below too: this reading fails",
+            statement=_THETA,
+            checks=averages.average_checks("DN-01", one_liners.OPPOSITE_TOKENS),
+            mutants=(Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),),
+            expected=Verdict.REFUTED,
+            condition="cosines bounded below by a number over 0, or cosines of at least 0 and an effective number of "
+            "tokens 1/sum p_j^2 that is bounded: |average|^2/|x_i|^2 = p^T C p >= rho + (1 - rho) sum p_j^2, "
+            "which is sum p_j^2 of orthogonal (independent) tokens, 1/n with equal weights",
+            instead=Amendment(
+                statement=_BOUNDED,
+                text="at least 1/n of |x_i|^2 for cosines of at least 0 and 1/sum p_j^2 of at most n (here "
+                f"{_BOUNDED.max_tokens}); 0 of two opposite tokens",
+            ),
+        ),
+        Part(
+            name="the proof's length of a token",
+            statement=_NORM,
+            checks=(
+                derived(
+                    "sum of squares = d (var + mean^2), at variance 1 and mean 0",
+                    lambda: {"norm": sqrt(d * (S.One + S.Zero**2))},
+                    is_direct=True,
+                ),
+                _norms_at_widths,
+            ),
+            mutants=broken(_NORM.with_(norm=sqrt(d))),
+            misprint=Amendment(
+                statement=_NORM.with_(norm=sqrt(d)),
+                text="||x_i|| = sqrt(d); it is ||x_i||^2 that is d. Nothing else of the proof changes",
+                grounds="the lemma's own var(x_i) = 1 and mean(x_i) = 0; Section 3 has LayerNorm inputs of sqrt(d)",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+    ),
+    finding=Finding(
+        "DeepNet's Lemma 4.1: a softmax average has at most the magnitude of one token, but not that "
+        "magnitude: it is 0 for two opposite tokens. The proof's ||x|| = d is sqrt(d)",
+        rank=140,
+    ),
+)
+
 
 # ---------------------------------------------------------------- DN-08: the scalar model
 
+_ROOT = sqrt(alpha**2 + v**2 * w**2)
 _MODEL = Values.of(
     slope=(alpha + v * w) / _ROOT,
     by_v=alpha * (alpha - v * w) / _ROOT**3 * w,
@@ -126,7 +200,7 @@ _PRODUCT = Values.of(product=1)
 def _log_product(num_layers: int) -> mpmath.mpf:
     """log of the product of 2N slopes at the printed alpha and beta."""
     a, b = mpmath.mpf(2 * num_layers) ** 0.25, mpmath.mpf(8 * num_layers) ** -0.25
-    return 2 * num_layers * mpmath.log(sublayer(a, b, b).slope)
+    return 2 * num_layers * mpmath.log(models.sublayer(a, b, b).slope)
 
 
 @check(Route.NUMERIC, "whether the product over the printed form settles, N = 10^2, 10^4, 10^6", is_direct=True)
@@ -259,10 +333,11 @@ def _side_by_solver(s: Values) -> list[bool | None]:
 
 _SIDE_CHECKS = (_side_by_trial, _side_by_solver)
 _NAMES = {"encoder": "encoder-only", "decoder": "decoder-only", "decoder of two": "decoder of two"}
-_ALPHAS = {name: PRINTED[which][0] for which, name in _NAMES.items()}
-_BETAS = {name: PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": PRINTED["encoder of two"][1]}
+_ALPHAS = {name: models.PRINTED[which][0] for which, name in _NAMES.items()}
+_ALPHA_OF_TWO, _BETA_OF_TWO = models.PRINTED["encoder of two"]
+_BETAS = {name: models.PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": _BETA_OF_TWO}
 _WEIGHTS, _BETA, _ALPHA = _side("v = w = beta", "<", _BETAS), _side("beta", ">", _BETAS), _side("alpha", ">", _ALPHAS)
-_ALPHA_E = _side("alpha", ">", {"encoder of two": PRINTED["encoder of two"][0]})
+_ALPHA_E = _side("alpha", ">", {"encoder of two": _ALPHA_OF_TWO})
 _SIDE_PARTS = (
     Part(
         name="(3) v and w below 1",
@@ -357,7 +432,7 @@ _VARIANCE = Values.of(variance=alpha**2 + v**2 * w**2)
 
 def _keeps_order(expr: Expr) -> bool:
     """Whether it goes to a number over 0 at DeepNorm's scales, as N = 1/t^4 grows."""
-    t, (a, b) = scratch("t", positive=True), PRINTED["encoder"]
+    t, (a, b) = scratch("t", positive=True), models.PRINTED["encoder"]
     end = limit(expr.subs({alpha: a, v: b, w: b}).subs(N, t**-4), t, 0, "+")
     return bool(end.is_finite and end > 0)
 
@@ -376,7 +451,7 @@ def _squares_of_sum(num_layers: int) -> tuple[float, float, list[float]]:
     from sims.model import ModelConfig, SublayerConfig
     from sims.update import Task
 
-    a, b = (float(expr.subs(N, num_layers)) for expr in PRINTED["encoder"])
+    a, b = (float(expr.subs(N, num_layers)) for expr in models.PRINTED["encoder"])
     ffn = SublayerConfig(kind="ffn", residual_weight=a, gains={"fc1": b, "fc2": b})
     config = ModelConfig(encoder=(ffn,), placement="none", d_model=128, ffn_ratio=1)
     question = Question(config=config, task=Task(num_tokens=16), has_layers=True)
@@ -413,7 +488,7 @@ def _top_by_closed_form(s: Values) -> Answers:
     """The largest stands there: self-attention and FFN pass the squared gradient on, and cross-attention lowers it."""
     ratios = {}
     for ffn_ratio, num_layers in product((1, 4), (1, 6, 18, 100, 1000)):
-        attention, ffn = matrix_shares(*deepnet_scales(num_layers, num_layers).decoder, ffn_ratio)
+        attention, ffn = models.matrix_shares(*models.deepnet_scales(num_layers, num_layers).decoder, ffn_ratio)
         ratios[f"FFN of {ffn_ratio}d, M = {num_layers}"] = math.sqrt(max(attention, ffn) / ffn)
     answers = [bool(ratio <= s["factor"]) for ratio in ratios.values()]
     example = {
@@ -432,8 +507,8 @@ def _top_by_measuring(s: Values) -> Answers:
     answers, numbers = [], {}
     square = float(s["factor"]) ** 2
     for num_layers in (1, 3):
-        sides = ((scale,) * num_layers for scale in deepnet_scales(num_layers, num_layers))
-        *below, top = by_sublayer(*sides, range(24), 1)[1]
+        sides = ((scale,) * num_layers for scale in models.deepnet_scales(num_layers, num_layers))
+        *below, top = models.by_sublayer(*sides, range(24), 1)[1]
         for row in below:
             excess = interval([other - square * last for other, last in zip(row, top, strict=True)])
             answers.append(excess.is_below(0))
@@ -446,7 +521,7 @@ _SCALAR_LAYERS = 18
 
 def _most_of_scalars() -> float:
     """The largest derivative of a decoder's sublayers over the last one's, in the scalar model, N = M."""
-    of_decoder = [true for true, _ in sensitivities(*scalar_sides(_SCALAR_LAYERS))][2 * _SCALAR_LAYERS :]
+    of_decoder = [true for true, _ in models.sensitivities(*models.scalar_sides(_SCALAR_LAYERS))][2 * _SCALAR_LAYERS :]
     return float(max(of_decoder) / of_decoder[-1])
 
 
@@ -484,7 +559,6 @@ def _last_of_theory(s: Values) -> list[bool | None]:
 
 @check(Route.NUMERIC, "a wide FFN of DeepNorm, relu and gelu, over it: whether it settles, L to 10^6", is_direct=True)
 def _last_by_quadrature(s: Values) -> Answers:
-    """One logit: (||df/dW1||^2 + ||df/dW2||^2)/d, its moments by quadrature."""
     printed = lambdify((alpha, v, w), s["gradient"], modules="math")
     answers, numbers = [], {}
     for activation in ("relu", "gelu"):
@@ -526,4 +600,137 @@ _DN_11 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (_DN_08, _DN_11)
+
+# ---------------------------------------------------------------- DN-15: the gradient of a LayerNorm
+
+_LENGTH, _CENTRED = scratch("||x||", positive=True), scratch("||x - mean(x)||", positive=True)
+_GRADIENT = Values.of("||dLN(x)/dx|| = O({bound}) for every x", bound=sqrt(d) / _LENGTH)
+
+
+def _bound(s: Values) -> Any:
+    """The printed bound as a function of ||x||, ||x - mean(x)|| and d."""
+    return lambdify((_LENGTH, _CENTRED, d), s["bound"], modules="math")
+
+
+@cache
+def _is_projector(size: int) -> bool:
+    """J = (sqrt(d)/|y|) P, y = x - mean(x), P = I - 11^T/d - y y^T/|y|^2, P^2 = P of rank d - 2, as polynomials of x.
+
+    With s = |y|^2 the Jacobian of y s^(-1/2) is s^(-3/2) (s dy/dx - y (ds/dx)/2).
+    """
+    import numpy as np
+    from sympy import QQ
+    from sympy.polys.rings import ring
+
+    _, *letters = ring([f"x{i}" for i in range(size)], QQ)
+    x = np.array(letters, dtype=object)
+    y = x - x.sum() * QQ(1, size)
+    square = y @ y
+    jacobian = np.array([[square * a.diff(b) - a * square.diff(b) * QQ(1, 2) for b in letters] for a in y])
+    projector = (np.eye(size, dtype=int) - np.full((size, size), QQ(1, size))) * square - np.outer(y, y)  # times |y|^2
+    is_idempotent = (projector @ projector == projector * square).all()
+    return bool((jacobian == projector).all() and is_idempotent and projector.trace() == (size - 2) * square)
+
+
+@check(
+    Route.PROOF,
+    "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
+    is_direct=True,
+    steps=lambda: (
+        "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
+        "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
+        "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
+    ),
+)
+def _exactly(s: Values) -> list[bool | None]:
+    c, t = scratch("c", positive=True), scratch("t", positive=True)
+    width = 4
+    centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
+    ratio = sqrt(width) / centred / s["bound"].subs({_LENGTH: length, _CENTRED: centred, d: width})
+    ends = (limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0))
+    return [_is_projector(3), _is_projector(4), *(end.is_finite is True for end in ends)]
+
+
+_SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.0, 1e-3), (0.0, 1e3))
+
+
+@cache
+def _measured() -> list[list[tuple[float, float, float, int]]]:
+    """By width and shape: (spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector."""
+    import torch
+    from torch.nn.functional import layer_norm
+
+    def row(x: torch.Tensor) -> tuple[float, float, float, int]:
+        jacobian: Any = torch.autograd.functional.jacobian(lambda z: layer_norm(z, z.shape, eps=0.0), x)
+        return float(torch.linalg.matrix_norm(jacobian, 2)), float(x.norm()), float((x - x.mean()).norm()), len(x)
+
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randn(width, generator=generator, dtype=torch.float64) for width in (8, 32, 128)]
+    return [[row(shift + scale * draw) for shift, scale in _SHAPES] for draw in draws]
+
+
+@check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown", is_direct=True)
+def _by_autograd(s: Values) -> Answers:
+    bound = _bound(s)
+    ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured()]
+    answers = [max(row) < 10 * row[0] for row in ratios]
+    rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, ratios[0], strict=True)}
+    example = {
+        "printed": "O(sqrt(d)/||x||)",
+        "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
+        "command": one_liners.NORM_GRADIENT,
+        "ratios": rows,
+    }
+    shown = None if all(answers) else example
+    return Answers(holds=answers, num_effective=sum(map(len, ratios)), numbers=rows, counterexample=shown)
+
+
+@check(Route.PROPERTY, "vectors of three to six integers: at most 20 times what is printed", is_direct=True)
+def _by_search(s: Values) -> Answers:
+    from hypothesis import strategies as st
+
+    bound = _bound(s)
+
+    def holds(case: tuple[int, list[int]]) -> bool | None:
+        entries = [case[0] + entry for entry in case[1]]
+        size, total, squares = len(entries), sum(entries), sum(entry**2 for entry in entries)
+        if size * squares == total**2:
+            return None  # a constant vector has no gradient
+        centred = math.sqrt(squares - total**2 / size)
+        return math.sqrt(size) / centred <= 20 * bound(math.sqrt(squares), centred, size)
+
+    vectors = st.lists(st.integers(-30, 30), min_size=3, max_size=6)
+    result = search(st.tuples(st.integers(0, 500), vectors), holds, max_examples=100)
+    numbers = {"x": [result.found[0] + entry for entry in result.found[1]]} if result.found else {}
+    return Answers(holds=[result.found is None], num_effective=result.num_effective, numbers=numbers)
+
+
+_DN_15 = Claim(
+    id="DN-15",
+    kind=Kind.STEP,
+    locator="Section 3, after Lemma 3 of Xiong et al.",
+    quote="||dLN(x)/dx|| = O(sqrt(d)/||x||)",
+    summary="the gradient of a LayerNorm is O(sqrt(d)/||x||)",
+    parts=(
+        Part(
+            name="as printed",
+            statement=_GRADIENT,
+            checks=(_exactly, _by_search, _by_autograd),
+            mutants=(Mutant(name="sqrt(d)/||x - mean||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED**2)),),
+            expected=Verdict.REFUTED,
+            condition="a mean of the entries that is at most of the order of their standard deviation, as at "
+            "initialisation; or RMSNorm, which subtracts no mean and has norm sqrt(d)/||x|| exactly",
+            instead=Amendment(
+                statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED),
+                text="sqrt(d)/||x - mean(x)||, with equality for d >= 3",
+            ),
+        ),
+    ),
+    finding=Finding(
+        "The gradient of a LayerNorm is of order sqrt(d) over the length of the centred x: printed with "
+        "||x||, it fails at a large mean, and holds for RMSNorm",
+        rank=150,
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_01, _DN_08, _DN_11, _DN_15)
