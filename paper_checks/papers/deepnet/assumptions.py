@@ -607,7 +607,7 @@ _LENGTH, _CENTRED = scratch("||x||", positive=True), scratch("||x - mean(x)||", 
 _GRADIENT = Values.of("||dLN(x)/dx|| = O({bound}) for every x", bound=sqrt(d) / _LENGTH)
 
 
-def _bound(s: Values) -> Any:
+def _gradient_bound(s: Values) -> Any:
     """The printed bound as a function of ||x||, ||x - mean(x)|| and d."""
     return lambdify((_LENGTH, _CENTRED, d), s["bound"], modules="math")
 
@@ -642,7 +642,7 @@ def _is_projector(size: int) -> bool:
         "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
     ),
 )
-def _exactly(s: Values) -> list[bool | None]:
+def _gradient_exactly(s: Values) -> list[bool | None]:
     c, t = scratch("c", positive=True), scratch("t", positive=True)
     width = 4
     centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
@@ -655,7 +655,7 @@ _SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.
 
 
 @cache
-def _measured() -> list[list[tuple[float, float, float, int]]]:
+def _measured_gradients() -> list[list[tuple[float, float, float, int]]]:
     """By width and shape: (spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector."""
     import torch
     from torch.nn.functional import layer_norm
@@ -670,9 +670,9 @@ def _measured() -> list[list[tuple[float, float, float, int]]]:
 
 
 @check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown", is_direct=True)
-def _by_autograd(s: Values) -> Answers:
-    bound = _bound(s)
-    ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured()]
+def _gradient_by_autograd(s: Values) -> Answers:
+    bound = _gradient_bound(s)
+    ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured_gradients()]
     answers = [max(row) < 10 * row[0] for row in ratios]
     rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, ratios[0], strict=True)}
     example = {
@@ -686,10 +686,10 @@ def _by_autograd(s: Values) -> Answers:
 
 
 @check(Route.PROPERTY, "vectors of three to six integers: at most 20 times what is printed", is_direct=True)
-def _by_search(s: Values) -> Answers:
+def _gradient_by_search(s: Values) -> Answers:
     from hypothesis import strategies as st
 
-    bound = _bound(s)
+    bound = _gradient_bound(s)
 
     def holds(case: tuple[int, list[int]]) -> bool | None:
         entries = [case[0] + entry for entry in case[1]]
@@ -715,7 +715,7 @@ _DN_15 = Claim(
         Part(
             name="as printed",
             statement=_GRADIENT,
-            checks=(_exactly, _by_search, _by_autograd),
+            checks=(_gradient_exactly, _gradient_by_search, _gradient_by_autograd),
             mutants=(Mutant(name="sqrt(d)/||x - mean||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED**2)),),
             expected=Verdict.REFUTED,
             condition="a mean of the entries that is at most of the order of their standard deviation, as at "
