@@ -216,10 +216,6 @@ def _share_by_closed_form(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-_NO_GROWTH = 1 / 16
-"""Half the power of N that a beta off by N^(1/16) would give the share."""
-
-
 @check(
     Route.MEASURED,
     f"recorded encoder-decoders of (N, M) = {runs.COUNTS}, d = {runs.WIDTH}: the power of M of the encoder's sum of "
@@ -233,7 +229,8 @@ def _share_on_record(s: Values) -> Answers:
     readings = {"own-gradient": 1 / 4, "once": 0.0, "mean-square": -3 / 4}
     inside = [name for name, power in readings.items() if power_of_m.low < power < power_of_m.high]
     numbers = {"power of M": power_of_m.text, "readings inside": inside, "power of N": power_of_n.text}
-    answers = [power_of_m.is_below(runs.BETWEEN), power_of_n.is_below(_NO_GROWTH)]
+    half = 1 / 16  # of the power of N that a beta off by N^(1/16) would give the share
+    answers = [power_of_m.is_below(runs.BETWEEN), power_of_n.is_below(half)]
     return Answers(holds=answers, numbers=numbers | {"seeds": len(start)})
 
 

@@ -116,15 +116,14 @@ def sensitivities(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> l
     return of_encoder + of_decoder[::-1]
 
 
-def scalar_sides(num_layers: int, *, of_two: bool = True) -> tuple[list[Sublayer], list[Sublayer]]:
+def scalar_sides(num_layers: int, *, of_two: bool = True) -> list[list[Sublayer]]:
     """Encoder and decoder of so many layers each at the printed scales, in mpmath's numbers; or an encoder alone."""
     counts = {"encoder of two": 2, "decoder of two": 3} if of_two else {"encoder": 2, "decoder": 0}
     at, sides = {N: num_layers, M: num_layers}, []
     for which, per_layer in counts.items():
         a, b = (mpmath.mpf(str(expr.subs(at).evalf(mpmath.mp.dps + 10))) for expr in PRINTED[which])
         sides.append([sublayer(a, b, b)] * (per_layer * num_layers))
-    encoder, decoder = sides
-    return encoder, decoder
+    return sides
 
 
 # ---------------------------------------------------------------- one token, infinite width
@@ -199,7 +198,7 @@ def by_sublayer(
     d_model: int = 32,
     ffn_ratio: int = 1,
     scaled: Sequence[str] = SCALED,
-) -> tuple[list[list[float]], list[list[float]]]:
+) -> list[list[list[float]]]:
     """By side, sublayer and seed: the sublayer's part of the update of a real encoder-decoder with two heads."""
     from sims.model import ModelConfig, alternating, decoder_layers
 
@@ -208,14 +207,13 @@ def by_sublayer(
     sides: dict[str, Any] = {"encoder": tuple(chain(*first)), "decoder": tuple(chain(*second))}
     config = ModelConfig(**sides, d_model=d_model, num_heads=2, ffn_ratio=ffn_ratio)
     by_name = squares(config, seeds, num_tokens)
-    of_encoder, of_decoder = (
+    return [
         [
             added(row for name, row in by_name.items() if name.startswith(f"_weights.{side}_{index}_"))
             for index in range(len(sublayers))
         ]
         for side, sublayers in sides.items()
-    )
-    return of_encoder, of_decoder
+    ]
 
 
 def added(rows: Iterable[Sequence[float]]) -> list[float]:

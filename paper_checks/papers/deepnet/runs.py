@@ -58,18 +58,14 @@ def recorded(name: str, quantity: str, config: Config) -> list[float]:
     return [x for x in run.values[quantity] if x is not None]
 
 
-_AT_ONCE = 4
-"""Seeds that are run together."""
-
-
 def add(plan: Plan, path: Path) -> None:
     """Add to the record what its plan asks for and it lacks: a run for each config, its seeds beginning at 0."""
-    runs = read(path) if path.exists() else []
+    runs, at_once = read(path) if path.exists() else [], 4
     for config, num_seeds in plan.configs:
         missing = tuple(sorted(set(range(num_seeds)) - set(find(runs, config).seeds)))
         start, values = time.monotonic(), dict[str, list[float]]()
-        for first in range(0, len(missing), _AT_ONCE):
-            for name, numbers in plan.measure(config, missing[first : first + _AT_ONCE]).items():
+        for first in range(0, len(missing), at_once):
+            for name, numbers in plan.measure(config, missing[first : first + at_once]).items():
                 values.setdefault(name, []).extend(numbers)
         if missing:
             seconds = time.monotonic() - start
