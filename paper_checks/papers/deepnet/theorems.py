@@ -112,7 +112,7 @@ def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, 
     }
 
 
-def _scalar_part(quote: str, command: str, steps: Sequence[str], instead: str, condition: str, *, of_two: bool) -> Part:
+def _scalar_part(*, of_two: bool, quote: str, command: str, steps: Sequence[str], instead: str, condition: str) -> Part:
     """A bound in the model of its proof: by a search, a step at the printed scales, and derived slopes there."""
     tried = "1 to 3 layers on either side" if of_two else "2 to 6 sublayers"
 
@@ -382,19 +382,20 @@ _DN_02 = Claim(
     uses=("DN-01", "DN-08", "DN-11"),
     parts=(
         _scalar_part(
-            _QUOTE,
-            one_liners.SCALAR_NETWORK,
-            (
+            of_two=False,
+            quote=_QUOTE,
+            command=one_liners.SCALAR_NETWORK,
+            steps=(
                 "r = v w / alpha = 2^(-7/4) N^(-3/4): of 2N equal sublayers each ||dF/dtheta_i|| is (1 - r)/(1 + "
                 "r^2)^(3/2) ((1 + r)/sqrt(1 + r^2))^(2N - 1) times the printed sqrt(v^2 + w^2)/alpha",
                 "N = 2, the first: alpha = sqrt(2), beta = 1/2, r = sqrt(2)/8",
             ),
-            "times the product over the other sublayers of (alpha + vw)/sqrt(alpha^2 + v^2 w^2) > 1, which the proof "
-            "takes for 1: exp(2^(-3/4) N^(1/4)) at the printed alpha and beta (DN-08)",
-            "for <= itself no more than two equal sublayers (three with r = v w / alpha have 1 + r times it, to first "
-            "order in r); as <= (1 + o(1)), that the sum over i of v_i w_i / alpha goes to 0 (at the printed alpha and "
-            "beta it grows as N^(1/4)); or a wide network, where the slopes above multiply to 1 in mean square",
-            of_two=False,
+            instead="times the product over the other sublayers of (alpha + vw)/sqrt(alpha^2 + v^2 w^2) > 1, which the "
+            "proof takes for 1: exp(2^(-3/4) N^(1/4)) at the printed alpha and beta (DN-08)",
+            condition="for <= itself no more than two equal sublayers (three with r = v w / alpha have 1 + r times it, "
+            "to first order in r); as <= (1 + o(1)), that the sum over i of v_i w_i / alpha goes to 0 (at the printed "
+            "alpha and beta it grows as N^(1/4)); or a wide network, where the slopes above multiply to 1 in mean "
+            "square",
         ),
         *_WIDE_PARTS,
     ),
@@ -675,14 +676,16 @@ _DN_03 = Claim(
             mutants=broken(_INDEX),
         ),
         _scalar_part(
-            _QUOTE_OF_TWO,
-            "depthlaw explain DN-03",
-            ("slopes of self-attentions and FFNs above exceed 1, those of cross-attentions in the stream fall short",),
-            "times the slopes above (those of the decoder's self-attentions and FFNs above each cross-attention, for "
-            "the encoder) and the size of what enters; the proof takes both for 1",
-            "as <= (1 + o(1)), that the sum of v w / alpha over the sublayers of either side goes to 0 (no such "
-            "condition saves <= itself, as DN-02); or a wide network",
             of_two=True,
+            quote=_QUOTE_OF_TWO,
+            command="depthlaw explain DN-03",
+            steps=(
+                "slopes of self-attentions and FFNs above exceed 1, those of cross-attentions in the stream fall short",
+            ),
+            instead="times the slopes above (those of the decoder's self-attentions and FFNs above each "
+            "cross-attention, for the encoder) and the size of what enters; the proof takes both for 1",
+            condition="as <= (1 + o(1)), that the sum of v w / alpha over the sublayers of either side goes to 0 (no "
+            "such condition saves <= itself, as DN-02); or a wide network",
         ),
         Part(
             name="in a wide network (L/d -> 0), relu: the encoder's and the decoder's share",
