@@ -30,6 +30,11 @@ M2M = {
 """BLEU of M2M-100 (48 layers, 12B) and of DeepNet (200 layers, 3.2B)."""
 
 
+@check(Route.ARITHMETIC, "2N + 3M sublayers, N + M layers", is_direct=True)
+def _counted(s: Values) -> list[bool | None]:
+    return [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]]
+
+
 @check(Route.NUMERIC, "every sublayer listed by name, and counted", is_direct=True)
 def _listed(s: Values) -> list[bool | None]:
     kinds = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
@@ -37,15 +42,7 @@ def _listed(s: Values) -> list[bool | None]:
     return [len({(side, i) for side, i, _ in names}) == s["layers"], len(set(names)) == s["sublayers"]]
 
 
-LAYER_CHECKS = (
-    check(
-        Route.ARITHMETIC,
-        "2N + 3M sublayers, N + M layers",
-        lambda s: [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]],
-        is_direct=True,
-    ),
-    _listed,
-)
+LAYER_CHECKS = (_counted, _listed)
 THOUSAND = Values.of(
     "{encoder} encoder and {decoder} decoder layers: {layers} layers, {sublayers} sublayers",
     encoder=500,
@@ -54,6 +51,18 @@ THOUSAND = Values.of(
     sublayers=2500,
 )
 THOUSAND_MUTANTS = broken(THOUSAND)
+
+
+@check(Route.ARITHMETIC, "n (n - 1): 87 * 86", is_direct=True)
+def _multiplied(s: Values) -> list[bool | None]:
+    return [s["languages"] * (s["languages"] - 1) == s["directions"]]
+
+
+@check(Route.NUMERIC, "ordered pairs of two languages, listed", is_direct=True)
+def _paired(s: Values) -> list[bool | None]:
+    return [sum(1 for _ in permutations(range(s["languages"]), 2)) == s["directions"]]
+
+
 _PAIRS = Values.of("{languages} languages, {directions} directions", languages=87, directions=7482)
 _DN_12 = Claim(
     id="DN-12",
@@ -63,25 +72,7 @@ _DN_12 = Claim(
     summary="1,000 layers are 2,500 sublayers; 87 languages have 7,482 directions",
     parts=(
         Part(name="2,500 sublayers", statement=THOUSAND, checks=LAYER_CHECKS, mutants=THOUSAND_MUTANTS),
-        Part(
-            name="7,482 directions",
-            statement=_PAIRS,
-            checks=(
-                check(
-                    Route.ARITHMETIC,
-                    "n (n - 1): 87 * 86",
-                    lambda s: [s["languages"] * (s["languages"] - 1) == s["directions"]],
-                    is_direct=True,
-                ),
-                check(
-                    Route.NUMERIC,
-                    "ordered pairs of two languages, listed",
-                    lambda s: [sum(1 for _ in permutations(range(s["languages"]), 2)) == s["directions"]],
-                    is_direct=True,
-                ),
-            ),
-            mutants=broken(_PAIRS),
-        ),
+        Part(name="7,482 directions", statement=_PAIRS, checks=(_multiplied, _paired), mutants=broken(_PAIRS)),
     ),
 )
 

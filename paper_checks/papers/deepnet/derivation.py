@@ -132,7 +132,7 @@ _COUNT = _COUPLING * 2 * N
 """2N sublayers, each through the cross-attentions."""
 
 
-def _constants(values: Callable[[], Mapping[str, Expr]]) -> Callable[[Decimals], Answers]:
+def _constants(route: Route, detail: str, values: Callable[[], Mapping[str, Expr]], **options: bool) -> Check:
     """Two decimals against exact constants, rounded half up and half to even."""
 
     def decide(s: Decimals) -> Answers:
@@ -144,7 +144,7 @@ def _constants(values: Callable[[], Mapping[str, Expr]]) -> Callable[[Decimals],
             numbers[name] = {"exact": str(constant), "value": float(constant), **rounded}
         return Answers(holds=answers, numbers=numbers)
 
-    return decide
+    return check(route, f"{detail}, to two decimals", decide, **options)
 
 
 _SHARE_OF_PRINTED = replace(
@@ -267,15 +267,11 @@ _DN_07 = Claim(
             name="the constants 0.81 and 0.87",
             statement=_DECIMALS,
             checks=(
-                check(
-                    Route.PROOF,
-                    "the derived rule's constants, to two decimals",
-                    _constants(lambda: _derived("encoder of two")),
-                ),
-                check(
+                _constants(Route.PROOF, "the derived rule's constants", lambda: _derived("encoder of two")),
+                _constants(
                     Route.ARITHMETIC,
-                    "27^(-1/16) and 27^(1/16)/sqrt(2), to two decimals",
-                    _constants(lambda: {"alpha": _COUNT**QUARTER, "beta": 1 / (sqrt(2) * _COUNT**QUARTER)}),
+                    "27^(-1/16) and 27^(1/16)/sqrt(2)",
+                    lambda: {"alpha": _COUNT**QUARTER, "beta": 1 / (sqrt(2) * _COUNT**QUARTER)},
                     is_direct=True,
                 ),
             ),

@@ -434,6 +434,11 @@ def _theory_bound(s: Values) -> list[bool | None]:
     return [_ratio(plain.subs(alpha, 1), s["bound"])]
 
 
+@check(Route.ARITHMETIC, "Theorem 4.2 at alpha = v = w = 1 is sqrt(2) times it", is_direct=True)
+def _case_of_theorem(s: Values) -> list[bool | None]:
+    return [_ratio(_THEOREM.subs({alpha: 1, v: 1, w: 1}), s["bound"])]
+
+
 # ---------------------------------------------------------------- DN-09: the scalar model at alpha = v = w = 1
 
 _MOVES = Values.of(
@@ -508,15 +513,7 @@ _DN_09 = Claim(
         Part(
             name="the bound at alpha = v = w = 1, as a case of Theorem 4.2",
             statement=_VANILLA,
-            checks=(
-                _theory_bound,
-                check(
-                    Route.ARITHMETIC,
-                    "Theorem 4.2 at alpha = v = w = 1 is sqrt(2) times it",
-                    lambda s: [_ratio(_THEOREM.subs({alpha: 1, v: 1, w: 1}), s["bound"])],
-                    is_direct=True,
-                ),
-            ),
+            checks=(_theory_bound, _case_of_theorem),
             mutants=(Mutant(name="a weight l", statement=Values.of(bound=Sum(l * displacements[l], (l, 1, L)))),),
         ),
         Part(
