@@ -355,7 +355,7 @@ crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(d
 # %%
 import math
 
-from paper_checks.papers.deepnet.parts import Scales, deepnet_scales, one_token
+from paper_checks.papers.deepnet.models import Scales, deepnet_scales, one_token
 from paper_checks.papers.deepnet.runs import COUNTS, encoder_share
 
 readers = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
-from itertools import chain
 from pkgutil import walk_packages
 
 from paper_checks import papers
@@ -18,27 +17,21 @@ def claims() -> dict[str, Claim]:
     """Every claim by its id, in the order of the sources.
 
     They stand in ``CLAIMS`` of the modules of ``paper_checks/papers``. ValueError where an id stands twice, a claim
-    names what does not exist, or claims use one another in a circle.
-
-    >>> from paper_checks.papers.registry import claims
-    >>> claim = claims()["S1-24"]
-    >>> claim.source, claim.expected.value, len(claim.parts)
-    ('su', 'CONFIRMED', 1)
+    uses what does not exist, or claims use one another in a circle.
     """
-    modules = (import_module(found.name) for found in walk_packages(papers.__path__, f"{papers.__name__}."))
-    listed = chain.from_iterable(getattr(module, "CLAIMS", ()) for module in modules)
-    found: dict[str, Claim] = {}
-    for claim in sorted(listed, key=lambda one: _place(one.id)):
-        if claim.id in found:
+    modules = (import_module(module.name) for module in walk_packages(papers.__path__, f"{papers.__name__}."))
+    listed = [claim for module in modules for claim in getattr(module, "CLAIMS", ())]
+    prefixes = [source.prefix for source in sources().values()]
+    listed.sort(key=lambda claim: (prefixes.index(sources()[claim.source].prefix), claim.id))
+    by_id: dict[str, Claim] = {}
+    for claim in listed:
+        if by_id.setdefault(claim.id, claim) is not claim:
             raise ValueError(f"{claim.id} stands twice")
-        found[claim.id] = claim
-    for claim in found.values():
-        if claim.source not in sources():
-            raise ValueError(f"{claim.id} is of a source that is not pinned: {claim.source}")
-        if missing := [used for used in claim.uses if used not in found]:
+    for claim in listed:
+        if missing := [used for used in claim.uses if used not in by_id]:
             raise ValueError(f"{claim.id} uses {', '.join(missing)}, which no module has")
-    check_acyclic(found)
-    return found
+    check_acyclic(by_id)
+    return by_id
 
 
 def claim(id_: str) -> Claim:
@@ -53,29 +46,16 @@ def claim(id_: str) -> Claim:
     return claims()[id_]
 
 
-def _place(id_: str) -> tuple[int, str]:
-    prefix = id_.partition("-")[0]
-    known = list(dict.fromkeys(source.prefix for source in sources().values()))
-    if prefix not in known:
-        raise ValueError(f"{id_} is of no source: ids begin with {', '.join(known)}")
-    return known.index(prefix), id_
-
-
-def check_acyclic(found: dict[str, Claim]) -> None:
+def check_acyclic(by_id: dict[str, Claim]) -> None:
     """ValueError, with the circle, where claims use one another in one."""
     try:
-        TopologicalSorter({id_: claim.uses for id_, claim in found.items()}).prepare()
+        TopologicalSorter({id_: claim.uses for id_, claim in by_id.items()}).prepare()
     except CycleError as error:
         raise ValueError(f"claims use one another in a circle: {' -> '.join(reversed(error.args[1]))}") from error
 
 
 def load_bearing() -> set[str]:
-    """Ids that another claim or a table uses: these need two independent routes.
-
-    >>> from paper_checks.papers.registry import claims, load_bearing
-    >>> load_bearing() <= set(claims())
-    True
-    """
+    """Ids that another claim or a table uses: these need two independent routes."""
     used = {id_ for claim in claims().values() for id_ in claim.uses}
     return used | {claim.id for claim in claims().values() if claim.cells}
 

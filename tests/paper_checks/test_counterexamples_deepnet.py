@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.parts import deepnet_scales
-from paper_checks.routes.intervals import Interval, exponent, interval
+from paper_checks.papers.deepnet.models import deepnet_scales
+from paper_checks.routes.intervals import exponent, interval
 from tests import realnet
 
 pytestmark = pytest.mark.slow
 
 Pair = tuple[float, float]
+ONE = torch.ones((), dtype=torch.float64)
 
 
-# ---------------------------------------------------------------- the scalar model: DN-02, DN-03, DN-08
+# ---------------------------------------------------------------- the scalar model: DN-02, DN-03, DN-07, DN-08
 
 
 def leaves(pairs: Sequence[Pair]) -> list[Tensor]:
@@ -37,14 +37,11 @@ def sublayer(x: Tensor, theta: Tensor, alpha: float, memory: Tensor | None = Non
 
 
 def stack(thetas: Sequence[Tensor], alpha: float) -> Tensor:
-    x = torch.ones((), dtype=torch.float64)
+    """F of an input of 1; F is linear, so this is its slope too."""
+    x = ONE
     for theta in thetas:
         x = sublayer(x, theta, alpha)
     return x
-
-
-def bound(theta: Tensor, alpha: float) -> float:
-    return float(theta.detach().norm()) / alpha
 
 
 def printed_scale(num_layers: int) -> Pair:
@@ -54,10 +51,8 @@ def printed_scale(num_layers: int) -> Pair:
 @pytest.mark.parametrize(
     ("alpha", "gain", "length", "over"),
     [
-        *(
-            (*printed_scale(n), 2 * n, over)
-            for n, over in ((2, 1.22324), (18, 3.04752), (100, 6.32043), (500, 16.4148))
-        ),
+        (*printed_scale(2), 4, 1.22324),
+        (*printed_scale(500), 1000, 16.4148),
         (1.5625, 0.125, 2, 0.99970),
         (1.5625, 0.125, 3, 1.00964),
     ],
@@ -69,21 +64,20 @@ def test_DN_02_the_scalar_model_passes_the_bound(alpha: float, gain: float, leng
     """
     assert 0 < gain < 1 < alpha
     thetas = leaves([(gain, gain)] * length)
-    out = stack(thetas, alpha)
+    out, bound = stack(thetas, alpha), math.sqrt(2) * gain / alpha
     grads = torch.autograd.grad(out, thetas)
-    assert float(grads[0].norm()) / bound(thetas[0], alpha) == pytest.approx(over, rel=1e-5)
+    assert float(grads[0].norm()) / bound == pytest.approx(over, rel=1e-5)
     step = 1e-7
     moved = stack([theta + step * grad / grad.norm() for theta, grad in zip(thetas, grads, strict=True)], alpha)
-    allowed = step * sum(bound(theta, alpha) for theta in thetas)
-    assert (moved - out).item() / allowed == pytest.approx(over, rel=1e-3)
+    assert (moved - out).item() / (step * length * bound) == pytest.approx(over, rel=1e-3)
 
 
 def test_DN_02_gelu_at_alpha_one() -> None:
     """Real Post-LN stacks of 150 sublayers: the mean of ||df/dW1||^2 + ||df/dW2||^2 passes d (v^2 + w^2) = 2d."""
     width, over = 1024, {}
     for activation in ("gelu", "relu"):
-        stack = realnet.scheme_numbers("post-ln", 150, activation)
-        update = realnet.measure(stack, width, width // 32, seed=width)["square", "update"] / (2 * 150)
+        network = realnet.scheme_numbers("post-ln", 150, activation)
+        update = realnet.measure(network, width, width // 32, seed=width)["square", "update"] / (2 * 150)
         over[activation] = interval(update.tolist())
     assert over["gelu"].low > 1
     assert over["relu"].high < 1
@@ -92,8 +86,8 @@ def test_DN_02_gelu_at_alpha_one() -> None:
 @pytest.mark.parametrize("width", [16, 128])
 def test_DN_02_length_of_theta_in_a_real_sublayer(width: int) -> None:
     """The bound with ||dtheta|| = sqrt(d) ||dW||_F is off by the same factor at every width: 1/3, ReLU, one FFN."""
-    stack = realnet.scheme_numbers("post-ln", 1)
-    over = interval((realnet.measure(stack, width, 64, width, matrices="explicit")["square", "update"] / 2).tolist())
+    network = realnet.scheme_numbers("post-ln", 1)
+    over = interval((realnet.measure(network, width, 64, width, matrices="explicit")["square", "update"] / 2).tolist())
     assert 0.2 < over.low < over.high < 0.5
 
 
@@ -103,16 +97,14 @@ def squared_gradients(num_layers: int) -> tuple[list[float], list[float]]:
     assert 0 < beta_e < 1 < alpha_e
     assert 0 < beta_d < 1 < alpha_d
     encoder, decoder = leaves([(beta_e, beta_e)] * (2 * num_layers)), leaves([(beta_d, beta_d)] * (3 * num_layers))
-    memory, y = stack(encoder, alpha_e), torch.ones((), dtype=torch.float64)
+    memory, y = stack(encoder, alpha_e), ONE
     for index, theta in enumerate(decoder):
         y = sublayer(y, theta, alpha_d, memory if index % 3 == 1 else None)
     squares = [float(grad.square().sum()) for grad in torch.autograd.grad(y, encoder + decoder)]
     return squares[: 2 * num_layers], squares[2 * num_layers :]
 
 
-@pytest.mark.parametrize(
-    ("num_layers", "of_encoder", "of_cross"), [(2, 1.110, 4.155), (18, 11.51, 19.10), (100, 24.57, 46.02)]
-)
+@pytest.mark.parametrize(("num_layers", "of_encoder", "of_cross"), [(2, 1.110, 4.155), (100, 24.57, 46.02)])
 def test_DN_03_at_deepnets_own_alpha_and_beta(num_layers: int, of_encoder: float, of_cross: float) -> None:
     """The first sublayer of each side over its bound; that of the encoder is behind the coupling."""
     (alpha_e, beta_e), (alpha_d, beta_d) = deepnet_scales(num_layers, num_layers)
@@ -122,68 +114,38 @@ def test_DN_03_at_deepnets_own_alpha_and_beta(num_layers: int, of_encoder: float
     assert math.sqrt(decoder[1] / 2) * alpha_d / beta_d == pytest.approx(of_cross, rel=1e-3)
 
 
-def slope_of_all(num_layers: int) -> float:
-    """dF/dx of 2N sublayers at the printed alpha and beta."""
-    alpha, beta = printed_scale(num_layers)
-    x = torch.ones((), dtype=torch.float64, requires_grad=True)
-    y, theta = x, torch.tensor([beta, beta], dtype=torch.float64)
-    for _ in range(2 * num_layers):
-        y = sublayer(y, theta, alpha)
-    return float(torch.autograd.grad(y, x)[0])
-
-
 def test_DN_08_the_slopes_do_not_multiply_to_one() -> None:
     """Their product passes 2 and 10, and grows as exp((N/8)^(1/4))."""
+
+    def slope_of_all(num_layers: int) -> float:
+        alpha, beta = printed_scale(num_layers)
+        return stack(leaves([(beta, beta)] * (2 * num_layers)), alpha).item()
+
     for size, first in ((2, 4), (10, 230)):
         assert slope_of_all(first - 1) < size < slope_of_all(first)
     for num_layers in (100, 1600):
         assert math.log(slope_of_all(num_layers)) == pytest.approx((num_layers / 8) ** 0.25, rel=0.02)
 
 
-# ---------------------------------------------------------------- the scalar model at printed scales: DN-07
-
-
-def test_DN_07_the_encoders_share_grows_with_its_own_gradient() -> None:
-    """c^2 sum (v^2 + w^2)/alpha^2 = c = M^(1/4)/(12^(1/2) 3^(1/4)), of which c^4 = M/432."""
-    for n, m in ((1, 1), (6, 432), (6, 433), (100, 10_000)):
-        assert Fraction(m) ** 4 / (Fraction(12 * m) ** 2 * 3 * m) == Fraction(m, 432)  # (M beta^2/alpha)^4
-        c = m * (12 * m) ** -0.5 * (3 * m) ** -0.25
-        share = c**2 * 2 * n * 2 * (0.5**0.5 / (n**4 * m / 27) ** (1 / 16)) ** 2 / (n**4 * m / 27) ** (1 / 8)
-        assert share == pytest.approx((m / 432) ** 0.25, rel=1e-9)
-
-
-@pytest.mark.parametrize(("num_layers", "printed"), [(6, 10.42), (18, 60.6), (100, 423.7)])
-def test_DN_07_in_the_scalar_model_itself(num_layers: int, printed: float) -> None:
+def test_DN_07_in_the_scalar_model_itself() -> None:
     """N = M, by autograd: the encoder's sum of squared slopes, which should be bounded."""
-    encoder, _ = squared_gradients(num_layers)
-    assert sum(encoder) == pytest.approx(printed, rel=2e-3)
+    for num_layers, printed in ((6, 10.42), (100, 423.7)):
+        assert sum(squared_gradients(num_layers)[0]) == pytest.approx(printed, rel=2e-3)
 
 
 # ---------------------------------------------------------------- vanilla Post-LN: DN-09
 
 
-@pytest.mark.parametrize(("length", "ratio"), [(2, 0.0546), (6, 0.219), (12, 1.75), (40, 28650.0)])
+@pytest.mark.parametrize(("length", "ratio"), [(2, 0.0546), (40, 28650.0)])
 def test_DN_09_one_sublayer_of_the_scalar_model_moves_it_by_a_power_of_two(length: int, ratio: float) -> None:
     """alpha = v = w = 1: to first order nothing moves, and v_1, w_1 lowered by 0.1 move F as 2^(L/2)."""
     thetas = leaves([(1.0, 1.0)] * length)
-    found = stack(thetas, 1.0)
-    assert all(float(grad.norm()) < 1e-9 * found.item() for grad in torch.autograd.grad(found, thetas))
+    out = stack(thetas, 1.0)
+    assert all(float(grad.norm()) < 1e-9 * out.item() for grad in torch.autograd.grad(out, thetas))
     lowered = torch.tensor([0.9, 0.9], dtype=torch.float64)
     moved = stack([lowered, *thetas[1:]], 1.0)
     distance = float((thetas[0].detach() - lowered).norm())
-    assert (found - moved).item() / (math.sqrt(2) * distance) == pytest.approx(ratio, rel=2e-3)
-
-
-def test_DN_09_with_gelu_a_wide_network_outgrows_L() -> None:
-    """Post-LN at gain 1, the update over L: it rises from 8 to 64 sublayers with GELU, and not with ReLU."""
-
-    def over_length(activation: str, length: int) -> Interval:
-        stack = realnet.scheme_numbers("post-ln", length, activation)
-        return interval((realnet.measure(stack, 512, 100, length)["square", "update"] / length).tolist())
-
-    for activation in ("gelu", "relu"):
-        rises = over_length(activation, 64).low > over_length(activation, 8).high
-        assert rises is (activation == "gelu")
+    assert (out - moved).item() / (math.sqrt(2) * distance) == pytest.approx(ratio, rel=2e-3)
 
 
 # ---------------------------------------------------------------- a real network: DN-10
@@ -241,13 +203,6 @@ def test_DN_10_norms_and_biases_move_more_with_depth() -> None:
 # ---------------------------------------------------------------- assumptions: DN-11
 
 
-def test_DN_11_alpha_below_one_and_beta_always() -> None:
-    """In whole numbers: 0.81 (N^4 M)^(1/16) > 1 if and only if 81^16 N^4 M > 100^16."""
-    below = [(n, m) for n in range(1, 60) for m in range(1, 60) if 81**16 * n**4 * m <= 100**16]
-    assert below == [(1, m) for m in range(1, 30)] + [(2, 1)]
-    assert all(8 * n > 1 and 12 * n > 1 and 100**16 * n > 87**16 for n in range(1, 10**4))  # every beta below 1
-
-
 def top_layer(width: int, ffn_ratio: int, seed: int) -> float:
     """||dF/dtheta||^2 of the top cross-attention over that of the FFN above it: one token, DeepNet's 6 layers."""
     torch.manual_seed(seed)
@@ -274,9 +229,3 @@ def test_DN_11_the_top_sublayers_gradient_is_not_the_largest(ffn_ratio: int, squ
 def test_DN_11_nor_is_it_in_the_scalar_model() -> None:
     _, decoder = squared_gradients(18)
     assert math.sqrt(max(decoder) / decoder[-1]) == pytest.approx(2.42, abs=0.01)
-
-
-def test_DN_11_a_norm_of_one_coordinate_is_zero() -> None:
-    norm = nn.LayerNorm(1, elementwise_affine=False)
-    x = torch.randn(8, 1, requires_grad=True)
-    assert norm(x).count_nonzero() == torch.autograd.grad(norm(x).sum(), x)[0].count_nonzero() == 0

@@ -8,7 +8,7 @@ from itertools import product
 
 import mpmath
 import pytest
-from sympy import Rational, S, Sum, harmonic, log, sqrt
+from sympy import Rational, S, Sum, log, sqrt
 
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED, same_sums
 from paper_checks.routes import algebra, second_meanfield
@@ -18,7 +18,7 @@ from theory.meanfield.update import predict
 from theory.moments import ACTIVATIONS
 from theory.schemes import SCHEMES, Scheme
 from theory.stack import PERI, Stack
-from theory.symbols import L, M, N, gains_in, gains_out, k, l
+from theory.symbols import L, N, gains_in, gains_out, k, l
 
 v, w = gains_out, gains_in
 
@@ -27,12 +27,9 @@ v, w = gains_out, gains_in
     ("first", "second", "same"),
     [
         ((2 * N) ** Rational(1, 4), 2 ** Rational(1, 4) * N ** Rational(1, 4), True),
-        (27 ** Rational(-1, 16) * N, (N**16 / 27) ** Rational(1, 16), True),
         (sqrt(log(2 * N)), sqrt(log(2) + log(N)), True),
-        (2 + 2 * harmonic(L - 1), 2 * (1 + harmonic(L - 1)), True),
         ((2 * N) ** Rational(1, 4), (2 * N) ** Rational(1, 5), False),
         (sqrt(log(2 * N)), sqrt(log(N)), False),
-        (N**2 * M, N * M**2, False),
         (S.Zero, N, False),
         (sqrt(N + 2 * sqrt(N) + 1), sqrt(N) + 1, None),  # which the rewrites cannot tell
     ],
@@ -63,11 +60,9 @@ def test_normal_form_tells_different_sums_apart() -> None:
     ("quantity", "order", "same"),
     [
         (lambda x: 2 * math.log(x) + 3, math.log, True),
-        (lambda x: 2 * math.log(x) - 1, math.log, True),
         (lambda x: x**0.07, lambda x: 1.0, False),
         (lambda x: math.log(x) ** 2, math.log, False),
         (math.log, lambda x: math.log(x) ** 1.25, False),
-        (lambda x: x, lambda x: x * math.log(x), False),
         (lambda x: 5 + x**-0.5, lambda x: 1.0, True),
     ],
 )

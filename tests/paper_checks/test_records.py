@@ -21,7 +21,7 @@ def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> 
     path = tmp_path / "it.jsonl"
 
     def plan(num_seeds: int, sign: int) -> Plan:
-        return Plan("a test", (({"n": 1}, num_seeds),), lambda config, seeds: {"x": [sign * seed for seed in seeds]})
+        return Plan((({"n": 1}, num_seeds),), lambda config, seeds: {"x": [sign * seed for seed in seeds]})
 
     add(plan(6, 1), path)
     before = path.read_text(encoding="utf-8")

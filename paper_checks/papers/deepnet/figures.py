@@ -8,18 +8,19 @@ from typing import Any
 
 from sympy import S
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, Verdict
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.parts import BETWEEN, matrix_shares
-from paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders, layers
+from paper_checks.papers.deepnet.models import matrix_shares
+from paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
 from paper_checks.routes import algebra, questions
 from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, exponent
+from paper_checks.routes.intervals import ends, exponent
 from paper_checks.routes.kernel import curve, law
 from paper_checks.routes.kernel import exponent as power_of
-from paper_checks.routes.training import BY_TRAINING, at_this_scale
+from paper_checks.routes.training import BY_TRAINING, open_in_small
 
-_STAYS, _GROWS = "stays", "grows"
+_POWERS = {"stays": (-math.inf, BETWEEN), "grows": (BETWEEN, math.inf)}
+"""Where the power of N of an update lies."""
 
 
 def _depths(**schemes: str) -> Values:
@@ -28,16 +29,15 @@ def _depths(**schemes: str) -> Values:
     return Values.of("; ".join(f"the update of {name} {{{name}}} with depth" for name in names), **names)
 
 
-def one_token_update(scheme: str, num_layers: int) -> float:
+def _one_token_update(scheme: str, num_layers: int) -> float:
     """``one_token`` for layers of their own gains, layer by layer from the top; the paper's FFN of 2 d."""
     encoder, decoder = layers(scheme, num_layers)
     gradient, entering, total = 1.0, 0.0, 0.0
     for weight, gain in reversed(decoder):
         attention, ffn = matrix_shares(weight, gain, 2)
-        total += gradient * (ffn + attention)
-        kept = weight**2 / (weight**2 + gain**4)
-        entering, gradient = entering + gradient * (1 - kept), gradient * kept
-        total += gradient * attention
+        kept = gradient * weight**2 / (weight**2 + gain**4)
+        total += gradient * (ffn + attention) + kept * attention
+        entering, gradient = entering + gradient - kept, kept
     return total + entering * sum(sum(matrix_shares(weight, gain, 2)) for weight, gain in encoder)
 
 
@@ -50,33 +50,24 @@ def one_token_update(scheme: str, num_layers: int) -> float:
 def _by_closed_form(s: Values) -> Answers:
     answers, numbers = [], {}
     for scheme, how in s:
-        updates = [one_token_update(scheme, n) for n in (10, 100, 1000)]
-        stays = algebra.settles(list(map(math.log, updates))) or algebra.falls_away(list(map(math.log, updates)))
-        answers.append(stays is (how == _STAYS))
+        updates = [_one_token_update(scheme, n) for n in (10, 100, 1000)]
+        logs = [math.log(update) for update in updates]
+        answers.append((algebra.settles(logs) or algebra.falls_away(logs)) is (how == "stays"))
         numbers[scheme] = [float(f"{update:.4g}") for update in updates]
     return Answers(holds=answers, numbers=numbers)
 
 
-def _is_so(power: Interval, how: str) -> bool | None:
-    stays = power.is_below(BETWEEN)
-    return None if stays is None else stays is (how == _STAYS)
-
-
 @check(
-    Route.MEASURED,
-    "recorded encoder-decoders at initialisation, by autograd, d = 64, FFN 128, 2 heads, 4 tokens: the update's "
-    f"power of N from {DEPTHS[0]}L-{DEPTHS[0]}L to {DEPTHS[-1]}L-{DEPTHS[-1]}L, stays below 1/8, grows above",
-    is_direct=True,
+    Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8", is_direct=True
 )
 def _by_record(s: Values) -> Answers:
-    """The power of N between the figure's ends, from mean logarithms: Post-LN's seeds scatter by factors of ten."""
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
     low, high = DEPTHS[0], DEPTHS[-1]
     for scheme, how in s:
         updates = {n: encoder_decoders(scheme, n)[0] for n in DEPTHS}
         power = exponent(updates[low], updates[high], high / low)
-        answers.append(_is_so(power, how))
+        answers.append(power.within(*_POWERS[how]))
         numbers[f"power of N, {scheme}"] = power.text
         numbers[f"median update, {scheme}"] = {f"{n}L-{n}L": float(f"{median(updates[n]):.2g}") for n in DEPTHS}
         numbers["seeds"] = len(updates[low])
@@ -87,28 +78,19 @@ def _by_record(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-@check(
-    Route.KERNEL,
-    "encoder-decoders at infinite width, softmax attention over 16 tokens, cross-attention and FFN of "
-    "4 d, N = M = 4 to 250: the update's power of N, stays below 1/8, grows above",
-)
+@check(Route.KERNEL, "encoder-decoders at infinite width, 16 tokens, N = M = 4 to 250: the power of N, beside 1/8")
 def _by_kernel(s: Values) -> Answers:
-    """The power of N, held against what the record is held against."""
     answers: list[bool | None] = []
     numbers = {}
     for scheme, how in s:
         statement = Growth(scheme="deepnorm" if scheme == "deepnet" else scheme, order=S.One)
-        power = power_of(curve(law(statement, "encoder-decoder")))
-        assert power.low is not None and power.high is not None
-        answers.append(_is_so(Interval(power.low, power.high), how))
+        power = ends(power_of(curve(law(statement, "encoder-decoder"))))
+        answers.append(power.within(*_POWERS[how]))
         numbers[f"power of N, {scheme}"] = f"{power.low:.3f} to {power.high:.3f}"
     return Answers(holds=answers, numbers=numbers)
 
 
-_CHECKS = (
-    _by_closed_form,
-    _by_record,
-)
+_CHECKS = (_by_closed_form, _by_record)
 _DN_13 = Claim(
     id="DN-13",
     kind=Kind.REMARK,
@@ -119,12 +101,9 @@ _DN_13 = Claim(
     parts=(
         Part(
             name="it keeps the update at initialisation from growing with depth",
-            statement=_depths(post_ln_init=_STAYS),
+            statement=_depths(post_ln_init="stays"),
             checks=_CHECKS,
-            mutants=(
-                Mutant(name="it grows", statement=_depths(post_ln_init=_GROWS)),
-                Mutant(name="so does Post-LN", statement=_depths(post_ln=_STAYS)),
-            ),
+            mutants=(Mutant(name="it grows", statement=_depths(post_ln_init="grows")),),
         ),
         Part(
             name="18L-18L trains with it and is stuck without it: source lines to bytecode, 32 wide",
@@ -132,14 +111,13 @@ _DN_13 = Claim(
             checks=(BY_TRAINING,),
             mutants=(Mutant(name="the other way round", statement=questions.INIT.with_swapped()),),
         ),
-        Part(
-            name="its top-layer gradients are larger than Post-LN's",
-            statement=Values.of("the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's"),
-            checks=(at_this_scale(questions.GRADIENTS_AT_START, questions.GRADIENTS),),
-            mutants=(),
-            open="at which step of training it is meant, and logged runs of the paper's networks. In small ones it is "
+        open_in_small(
+            "its top-layer gradients are larger than Post-LN's",
+            "the gradient norm of Post-LN-init's top layers is larger than that of Post-LN's",
+            "at which step of training it is meant, and logged runs of the paper's networks. In small ones it is "
             "smaller before the first step, and larger when Post-LN has got stuck and its gradients have died",
-            expected=Verdict.UNDECIDED,
+            questions.GRADIENTS_AT_START,
+            questions.GRADIENTS,
         ),
     ),
 )
@@ -154,14 +132,11 @@ _DN_14 = Claim(
     parts=(
         Part(
             name="the update by depth, at initialisation",
-            statement=_depths(post_ln=_GROWS, deepnet=_STAYS),
-            checks=(
-                *_CHECKS,
-                _by_kernel,
-            ),
+            statement=_depths(post_ln="grows", deepnet="stays"),
+            checks=(*_CHECKS, _by_kernel),
             mutants=(
-                Mutant(name="Post-LN stays", statement=_depths(post_ln=_STAYS, deepnet=_STAYS)),
-                Mutant(name="DeepNet grows", statement=_depths(post_ln=_GROWS, deepnet=_GROWS)),
+                Mutant(name="Post-LN stays", statement=_depths(post_ln="stays", deepnet="stays")),
+                Mutant(name="DeepNet grows", statement=_depths(post_ln="grows", deepnet="grows")),
             ),
         ),
     ),

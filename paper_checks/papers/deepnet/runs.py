@@ -1,8 +1,8 @@
 """What is recorded of DeepNet's networks at initialisation: measurements too slow to repeat at every ``verify``.
 
-Everywhere the update is that of one logit under SGD, the sum of ||df/dtheta||^2 / d, by autograd, on 4 independent
-tokens. Nothing here is of theory/. A plan says which configurations a record has, with how many seeds; the command adds
-the runs that a record lacks, and changes none. Tests measure the first seeds again, and others.
+Everywhere the update is that of one logit under SGD, the sum of ||df/dtheta||^2 / d, by autograd in float64, on 4
+independent tokens. Nothing here is of theory/. A plan says which configurations a record has, with how many seeds; the
+command adds the runs that a record lacks, and changes none. Tests measure the first seeds again, and others.
 
     python -m paper_checks.papers.deepnet.runs encoder-decoders    # adds what encoder-decoders.jsonl lacks
 """
@@ -10,27 +10,19 @@ the runs that a record lacks, and changes none. Tests measure the first seeds ag
 from __future__ import annotations
 
 import math
-import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from sympy import Expr, log
 
 from paper_checks.claims.claim import Route
 from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet.parts import (
-    BETWEEN,
-    SCALED,
-    VANILLA,
-    added,
-    by_sublayer,
-    deepnet_scales,
-    is_near,
-    squares,
-)
+from paper_checks.papers.deepnet import models
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import exponent
 from paper_checks.system.places import RECORDS
@@ -38,26 +30,16 @@ from sims.records.record import Run, append, find, make, read
 from theory.symbols import L
 
 NUM_TOKENS = 4
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "matrices": ("q", "k", "v", "out", "fc1", "fc2"),
-    "norm gains": ("post_gain",),
-    "norm biases": ("post_bias",),
-    "output biases": ("out_bias", "fc2_bias"),
-    "inner biases": ("v_bias", "fc1_bias"),
-    "query biases": ("q_bias",),
-}
-"""By what they are, the roles of a default Transformer. Left out: the biases of k, which shift all scores of a query
-alike, so that softmax does not see them and their gradient is 0."""
+BETWEEN = 1 / 8
+"""Exponents of depth are multiples of 1/4 here: an interval below this shows no growth, one above it growth."""
 
 Config = Mapping[str, str | int | float]
 """What sets a network of a record apart from the others: plain numbers and names."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What a record is of: configs, each with its number of seeds. measure: each quantity by seed, of one config."""
 
-    about: str
     configs: tuple[tuple[Config, int], ...]
     measure: Callable[[Config, Sequence[int]], Mapping[str, Sequence[float]]]
 
@@ -70,29 +52,27 @@ def record(name: str) -> tuple[Run, ...]:
 
 def recorded(name: str, quantity: str, config: Config) -> list[float]:
     """A quantity by recorded seed. LookupError where there is no such run, or a seed of it diverged."""
-    found = find(record(name), config)
-    if not found.seeds or found.diverged:
+    run = find(record(name), config)
+    if not run.seeds or run.diverged:
         raise LookupError(f"{name} has no such run: {', '.join(f'{key} {value}' for key, value in config.items())}")
-    return [x for x in found.values[quantity] if x is not None]
+    return [x for x in run.values[quantity] if x is not None]
 
 
-_AT_ONCE = 4
-"""Seeds that are run together."""
-
-
-def add(plan: Plan, path: Path, say: Callable[[str], None] = lambda _: None) -> None:
+def add(plan: Plan, path: Path) -> None:
     """Add to the record what its plan asks for and it lacks: a run for each config, its seeds beginning at 0."""
-    runs = read(path) if path.exists() else []
+    runs, at_once = read(path) if path.exists() else [], 4
     for config, num_seeds in plan.configs:
-        missing = sorted(set(range(num_seeds)) - set(find(runs, config).seeds))
+        missing = tuple(sorted(set(range(num_seeds)) - set(find(runs, config).seeds)))
         start, values = time.monotonic(), dict[str, list[float]]()
-        for first in range(0, len(missing), _AT_ONCE):
-            for name, numbers in plan.measure(config, missing[first : first + _AT_ONCE]).items():
+        for first in range(0, len(missing), at_once):
+            for name, numbers in plan.measure(config, missing[first : first + at_once]).items():
                 values.setdefault(name, []).extend(numbers)
         if missing:
             seconds = time.monotonic() - start
             append(path, make(config, missing, values, device="cpu", dtype="float64", seconds=seconds))
-            say(f"{path.name}: {len(missing)} seeds of {', '.join(f'{key} {value}' for key, value in config.items())}")
+            print(
+                f"{path.name}: {len(missing)} seeds of {', '.join(f'{key} {value}' for key, value in config.items())}"
+            )
 
 
 # ---------------------------------------------------------------- encoder-decoders, by depth: DN-13, DN-14
@@ -101,50 +81,63 @@ DEPTHS = (6, 18, 50, 100)
 SCHEMES = ("post-ln", "post-ln-init", "deepnet")
 
 
-def layers(scheme: str, num_layers: int) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def layers(scheme: str, num_layers: int) -> tuple[models.Layers, models.Layers]:
     """(alpha, gain) by layer of encoder and decoder. Post-LN-init divides what is in layer l by N - l + 1."""
     if scheme == "post-ln-init":
-        side = [(1.0, 1 / (num_layers - index)) for index in range(num_layers)]
+        side = tuple((1.0, 1 / (num_layers - index)) for index in range(num_layers))
         return side, side
-    scales = deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else VANILLA
-    return [scales.encoder] * num_layers, [scales.decoder] * num_layers
+    scales = models.deepnet_scales(num_layers, num_layers) if scheme == "deepnet" else models.VANILLA
+    return (scales.encoder,) * num_layers, (scales.decoder,) * num_layers
 
 
 def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
-    """The paper's tiny network, N layers on either side: the update of either side, and of the decoder's top layer."""
+    """The update of the matrices of either side, and of the decoder's top layer, in the paper's tiny network.
+
+    It has N layers on either side, d = 64, FFN 128, 2 heads, relu.
+    """
     from sims.model import BRANCH_ROLES
 
     scheme, num_layers = str(config["scheme"]), int(config["num_layers"])
-    scaled = BRANCH_ROLES if scheme == "post-ln-init" else SCALED  # DeepNorm scales no query and no key
+    scaled = BRANCH_ROLES if scheme == "post-ln-init" else models.SCALED  # DeepNorm scales no query and no key
     sides = layers(scheme, num_layers)
-    encoder, decoder = by_sublayer(*sides, seeds=seeds, num_tokens=NUM_TOKENS, d_model=64, ffn_ratio=2, scaled=scaled)
-    return {"encoder": added(encoder), "decoder": added(decoder), "top layer": added(decoder[-3:])}
+    encoder, decoder = models.by_sublayer(*sides, seeds, NUM_TOKENS, d_model=64, ffn_ratio=2, scaled=scaled)
+    return {"encoder": models.added(encoder), "decoder": models.added(decoder), "top layer": models.added(decoder[-3:])}
 
 
 def encoder_decoders(scheme: str, num_layers: int) -> tuple[list[float], list[float]]:
     """By recorded seed: the update, and the decoder's top layer's part of it."""
     config = {"scheme": scheme, "num_layers": num_layers}
     encoder, decoder, top = (recorded("encoder-decoders", name, config) for name in ("encoder", "decoder", "top layer"))
-    return [sum(both) for both in zip(encoder, decoder, strict=True)], top
+    return models.added([encoder, decoder]), top
 
 
 # ---------------------------------------------------------------- encoders, by kind of parameter: DN-04, DN-09, DN-10
 
 LENGTHS = (4, 64)
 WIDTH = 32
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "matrices": ("q", "k", "v", "out", "fc1", "fc2"),
+    "norm gains": ("post_gain",),
+    "norm biases": ("post_bias",),
+    "output biases": ("out_bias", "fc2_bias"),
+    "inner biases": ("v_bias", "fc1_bias"),
+    "query biases": ("q_bias",),
+}
+"""By what they are, the roles of a default Transformer. Left out: the biases of k, which shift all scores of a query
+alike, so that softmax does not see them and their gradient is 0."""
 _NUM_SEEDS = {("deepnorm", "relu", 4): 768, ("deepnorm", "relu", 64): 192}
 """More where the queries' biases are looked at: their gradients scatter the more, the fewer the attentions."""
 
 
 def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
-    """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases."""
+    """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases; FFN 32, 1 head."""
     from paper_checks.lowering.lower import lower_transformer
 
     length, activation = int(config["num_sublayers"]), str(config["activation"])
     shape = {"ffn_ratio": 1, "activation": activation, "has_affine": True, "has_bias": True}
-    by_name = squares(lower_transformer(str(config["scheme"]), "sgd", length, WIDTH, **shape), seeds, NUM_TOKENS)
+    by_name = models.squares(lower_transformer(str(config["scheme"]), "sgd", length, WIDTH, **shape), seeds, NUM_TOKENS)
     over_d = {
-        kind: added(row for name, row in by_name.items() if name.split("_", 3)[3] in roles)
+        kind: models.added(row for name, row in by_name.items() if name.split("_", 3)[3] in roles)
         for kind, roles in GROUPS.items()
     }
     return {kind: [WIDTH * square for square in row] for kind, row in over_d.items()}
@@ -156,28 +149,19 @@ def encoders(scheme: str, activation: str, length: int) -> dict[str, list[float]
     return {name: recorded("encoders", name, config) for name in GROUPS}
 
 
-def power_between(order: Expr, lengths: tuple[int, int] = LENGTHS) -> float:
-    """The power of L that an order looks like between two depths."""
-    low, high = (float(log(order.subs(L, length))) for length in lengths)
-    return (high - low) / math.log(lengths[1] / lengths[0])
+def power_between(order: Expr) -> float:
+    """The power of L that an order looks like between the two depths."""
+    low, high = (float(log(order.subs(L, length))) for length in LENGTHS)
+    return (high - low) / math.log(LENGTHS[1] / LENGTHS[0])
 
 
-@check(
-    Route.MEASURED,
-    f"recorded Transformers of attention and FFN, 4 tokens, d = {WIDTH}, by autograd: the update's power of L from "
-    f"{LENGTHS[0]} to {LENGTHS[1]} sublayers, to 1/8",
-    is_direct=True,
-)
-def _growth_on_record(s: Growth) -> Answers:
+@check(Route.MEASURED, f"recorded Transformers, d = {WIDTH}, L = {LENGTHS}: the power of L, to 1/8", is_direct=True)
+def growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
-    found, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
-    holds = found.is_below(power + BETWEEN) if s.is_upper else is_near(found, power)
-    stated = float(f"{power:.3g}")
-    return Answers(holds=[holds], numbers={"power of L": found.text, "stated": stated, "seeds": [len(low), len(high)]})
-
-
-GROWTH_ON_RECORD = _growth_on_record
-"""A growth law by real encoders."""
+    measured, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)
+    holds = measured.within(-math.inf if s.is_upper else power - BETWEEN, power + BETWEEN)
+    numbers = {"power of L": measured.text, "stated": float(f"{power:.3g}"), "seeds": [len(low), len(high)]}
+    return Answers(holds=[holds], numbers=numbers)
 
 
 # ---------------------------------------------------------------- an encoder's share, by counts and scales: DN-07
@@ -187,78 +171,56 @@ COUNTS = ((8, 8), (8, 64), (128, 8))
 
 
 def _share(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
+    """The update of the matrices of either side, of N and M layers of given alpha and beta; FFN 32, 2 heads, relu."""
     sides = (
-        [(float(config[f"alpha_{side}"]), float(config[f"beta_{side}"]))] * int(config[count])
+        ((float(config[f"alpha_{side}"]), float(config[f"beta_{side}"])),) * int(config[count])
         for side, count in (("e", "N"), ("d", "M"))
     )
-    encoder, decoder = map(added, by_sublayer(*sides, seeds=seeds, num_tokens=NUM_TOKENS, d_model=WIDTH))
+    encoder, decoder = map(models.added, models.by_sublayer(*sides, seeds, NUM_TOKENS, d_model=WIDTH))
     return {"encoder": encoder, "decoder": decoder}
 
 
-def share_config(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> dict[str, int | float]:
+def _share_config(scales: models.Scales, counts: tuple[int, int]) -> Config:
     """alpha and beta of either side to six digits, and how many layers."""
     (alpha_e, beta_e), (alpha_d, beta_d) = scales
     letters = {"alpha_e": alpha_e, "beta_e": beta_e, "alpha_d": alpha_d, "beta_d": beta_d}
     return {name: float(f"{value:.6g}") for name, value in letters.items()} | {"N": counts[0], "M": counts[1]}
 
 
-def share_configs() -> tuple[dict[str, int | float], ...]:
-    """The exact alpha_e and beta_e; and, as controls, beta_e times N^(1/8) and N^(1/16), whose share grows twice so."""
-    found = []
-    for power in (0, 1 / 8, 1 / 16):
-        for n, m in COUNTS:
-            alpha_e = (n**4 * m / 27) ** (1 / 16)
-            beta_e, decoder = 0.5**0.5 / alpha_e * n**power, ((3 * m) ** 0.25, (12 * m) ** -0.25)
-            found.append(share_config(((alpha_e, beta_e), decoder), (n, m)))
-    return tuple(found)
+def _controlled(power: float, counts: tuple[int, int]) -> Config:
+    """The exact scales, beta_e times N^power: the share then grows as N to twice that."""
+    n, m = counts
+    alpha_e = (n**4 * m / 27) ** (1 / 16)
+    return _share_config(
+        models.Scales((alpha_e, 0.5**0.5 / alpha_e * n**power), ((3 * m) ** 0.25, (12 * m) ** -0.25)), counts
+    )
 
 
-def encoder_share(scales: Sequence[tuple[float, float]], counts: tuple[int, int]) -> list[float]:
+def encoder_share(scales: models.Scales, counts: tuple[int, int]) -> list[float]:
     """By recorded seed: the encoder's part of the update."""
-    return recorded("encoder-share", "encoder", share_config(scales, counts))
+    return recorded("encoder-share", "encoder", _share_config(scales, counts))
 
 
 PLANS: Mapping[str, Plan] = {
     "encoder-decoders": Plan(
-        "the update of encoder-decoders of N and N layers at initialisation: sum over the matrices of ||df/dW||^2 / d "
-        "of either side and of the decoder's top layer, f one logit on 4 independent tokens; d = 64, FFN 128, 2 heads, "
-        "relu, float64",
-        tuple(({"scheme": scheme, "num_layers": n}, 64) for scheme in SCHEMES for n in DEPTHS),
-        _encoder_decoder,
+        tuple(({"scheme": scheme, "num_layers": n}, 64) for scheme in SCHEMES for n in DEPTHS), _encoder_decoder
     ),
     "encoders": Plan(
-        "encoders of L sublayers at initialisation: ||df/dtheta||^2 by kind of parameter, f one logit on 4 "
-        "independent tokens; d = 32, FFN 32, 1 head, float64",
         tuple(
-            (
-                {"scheme": scheme, "activation": activation, "num_sublayers": length},
-                _NUM_SEEDS.get((scheme, activation, length), 64),
-            )
-            for scheme in ("deepnorm", "post-ln")
-            for activation in ("relu", "gelu")
-            for length in LENGTHS
+            ({"scheme": names[0], "activation": names[1], "num_sublayers": names[2]}, _NUM_SEEDS.get(names, 64))
+            for names in product(("deepnorm", "post-ln"), ("relu", "gelu"), LENGTHS)
         ),
         _encoder,
     ),
     "encoder-share": Plan(
-        "encoder-decoders of N and M layers at initialisation, of given alpha and beta: sum over the matrices of "
-        "||df/dW||^2 / d of either side, f one logit on 4 independent tokens; d = 32, FFN 32, 2 heads, relu, float64",
-        tuple((config, 128) for config in share_configs()),
-        _share,
+        tuple((_controlled(power, counts), 128) for power in (0, 1 / 8, 1 / 16) for counts in COUNTS), _share
     ),
 }
 """By the record's name."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure what the records of these names lack."""
-    if not arguments or set(arguments) - set(PLANS):
-        print(f"usage: python -m paper_checks.papers.deepnet.runs {' | '.join(PLANS)} ...", file=sys.stderr)
-        return 2
-    for name in arguments:
-        add(PLANS[name], RECORDS / f"{name}.jsonl", print)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = ArgumentParser(description="Measure what the records of these names lack.")
+    parser.add_argument("names", nargs="+", choices=list(PLANS))
+    for name in parser.parse_args().names:
+        add(PLANS[name], RECORDS / f"{name}.jsonl")

@@ -13,7 +13,7 @@ from sympy import Expr, Indexed, Rational, S, Sum, exp, harmonic, lambdify, log,
 from paper_checks.claims.broken import changed
 from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, claim, number, told
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.cited import admin
+from paper_checks.papers import cited
 from paper_checks.papers.magneto import theorems
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
@@ -300,7 +300,7 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
     is_direct=True,
 )
 def _as_admin(s: Growth) -> list[bool | None]:
-    (corollary,) = (claim for claim in admin.CLAIMS if claim.id == "LI-01")
+    (corollary,) = (claim for claim in cited.CLAIMS if claim.id == "LI-01")
     said = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
     return [algebra.equal(s.order, order) for order in (*said, theorems.PRE_UNIFORM["order"])]
 

@@ -18,7 +18,7 @@ from sympy import Expr, Rational, S, log
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.parts import PRINTED
+from paper_checks.papers.deepnet.models import PRINTED
 from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal, shown
 from paper_checks.routes import algebra
 from paper_checks.routes.checks import Answers, check, derived, growth_part

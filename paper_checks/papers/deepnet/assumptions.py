@@ -1,38 +1,119 @@
-"""DeepNet's Appendix A, what its proofs rest on: the scalar model and its approximations, DN-08, and the assumptions,
-DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta.
+"""What DeepNet's proofs rest on: Lemma 4.1 on averages of tokens, DN-01; the scalar model with its approximations,
+DN-08; the assumptions, DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta; and
+the gradient of a LayerNorm, DN-15.
 
-One sublayer is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
+One sublayer of the scalar model is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
 from functools import cache
+from itertools import product
+from operator import gt, lt
 from typing import Any
 
 import mpmath
-from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, sqrt, together
+from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, oo, sqrt, together
 
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
 from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.parts import PRINTED, by_sublayer, deepnet_scales, matrix_shares
-from paper_checks.papers.deepnet.scalar_model import sensitivities, sublayer
-from paper_checks.routes import algebra, one_liners, second_meanfield
+from paper_checks.papers.deepnet import models
+from paper_checks.routes import algebra, averages, one_liners, second_meanfield
+from paper_checks.routes.averages import Average
 from paper_checks.routes.checks import Answers, check, derived
-from paper_checks.routes.intervals import Interval, interval
-from paper_checks.routes.search import prove
-from theory.symbols import M, N, scratch
+from paper_checks.routes.intervals import interval
+from paper_checks.routes.search import prove, search
+from theory.symbols import M, N, d, scratch
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
 from theory.symbols import residual_weight as alpha
 
-_TEXT = "Appendix A"
-_ROOT = sqrt(alpha**2 + v**2 * w**2)
+# ---------------------------------------------------------------- DN-01: averages of tokens
+
+_UPPER, _THETA = Average(low=S.Zero), Average()
+_BOUNDED = Average(min_cosine=S.Zero, max_tokens=16, low=Rational(1, 16))
+_NORM = Values.of(norm=d)
+
+
+@check(Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", is_direct=True)
+def _norms_at_widths(s: Values) -> list[bool | None]:
+    return [
+        algebra.equal(s["norm"].subs(d, width), sqrt(sum((-1) ** (2 * place) for place in range(width))))
+        for width in (2, 4, 64, 512)
+    ]
+
+
+_DN_01 = Claim(
+    id="DN-01",
+    kind=Kind.STEP,
+    locator="Section 4.1, Lemma 4.1 and its gloss of =Theta=, and Appendix A, whose proof gives the upper bound alone",
+    quote="X = (x_1, ..., x_n), var(x_i) = 1, mean(x_i) = 0, q_i real: softmax(q_1, ..., q_n) X =Theta= x_i; =Theta=: "
+    "an equal bound of magnitude",
+    summary="a softmax average of normalised tokens has the magnitude of one of them",
+    parts=(
+        Part(
+            name="read as an upper bound, which is what the proof gives",
+            statement=_UPPER,
+            checks=(
+                *averages.average_checks("DN-01"),
+                check(
+                    Route.MEASURED, "attention over 8, 48, 304 orthogonal tokens", averages.by_softmax, is_direct=True
+                ),
+            ),
+            mutants=(
+                Mutant(name="at most a half", statement=_UPPER.with_(high=S.Half)),
+                Mutant(name="at least half", statement=_UPPER.with_(low=S.Half)),
+            ),
+        ),
+        Part(
+            name="read as Theta, a magnitude from below too: this reading fails",
+            statement=_THETA,
+            checks=averages.average_checks("DN-01", one_liners.OPPOSITE_TOKENS),
+            mutants=(Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),),
+            expected=Verdict.REFUTED,
+            condition="cosines bounded below by a number over 0, or cosines of at least 0 and an effective number of "
+            "tokens 1/sum p_j^2 that is bounded: |average|^2/|x_i|^2 = p^T C p >= rho + (1 - rho) sum p_j^2, "
+            "which is sum p_j^2 of orthogonal (independent) tokens, 1/n with equal weights",
+            instead=Amendment(
+                statement=_BOUNDED,
+                text="at least 1/n of |x_i|^2 for cosines of at least 0 and 1/sum p_j^2 of at most n (here "
+                f"{_BOUNDED.max_tokens}); 0 of two opposite tokens",
+            ),
+        ),
+        Part(
+            name="the proof's length of a token",
+            statement=_NORM,
+            checks=(
+                derived(
+                    "sum of squares = d (var + mean^2), at variance 1 and mean 0",
+                    lambda: {"norm": sqrt(d * (S.One + S.Zero**2))},
+                    is_direct=True,
+                ),
+                _norms_at_widths,
+            ),
+            mutants=broken(_NORM.with_(norm=sqrt(d))),
+            misprint=Amendment(
+                statement=_NORM.with_(norm=sqrt(d)),
+                text="||x_i|| = sqrt(d); it is ||x_i||^2 that is d. Nothing else of the proof changes",
+                grounds="the lemma's own var(x_i) = 1 and mean(x_i) = 0; Section 3 has LayerNorm inputs of sqrt(d)",
+            ),
+            expected=Verdict.MISPRINT,
+        ),
+    ),
+    finding=Finding(
+        "DeepNet's Lemma 4.1: a softmax average has at most the magnitude of one token, but not that "
+        "magnitude: it is 0 for two opposite tokens. The proof's ||x|| = d is sqrt(d)",
+        rank=140,
+    ),
+)
+
 
 # ---------------------------------------------------------------- DN-08: the scalar model
 
+_ROOT = sqrt(alpha**2 + v**2 * w**2)
 _MODEL = Values.of(
     slope=(alpha + v * w) / _ROOT,
     by_v=alpha * (alpha - v * w) / _ROOT**3 * w,
@@ -43,7 +124,7 @@ _MODEL = Values.of(
 
 
 def _differentiated() -> dict[str, Expr]:
-    """Every slope at x = 1, by sympy."""
+    """Every slope at x = 1."""
     x, y = scratch("x", positive=True), scratch("y", positive=True)
     f, cross = (alpha * x + v * w * x) / _ROOT, (alpha * y + v * w * x) / _ROOT
     slopes = {"slope": diff(f, x), "by_v": diff(f, v), "by_w": diff(f, w)}
@@ -66,7 +147,7 @@ def _model_of_theory(s: Values) -> list[bool | None]:
 
 # ---------------------------------------------------------------- DN-08: its approximations
 
-_EVERYWHERE, _AS_RATIO_FALLS = "for 0 < v, w < 1 < alpha", "as v w / alpha goes to 0"
+_EVERYWHERE = "for 0 < v, w < 1 < alpha"
 _NEAR = Values.of(
     "(alpha + vw)/sqrt(alpha^2 + v^2 w^2) ~ {slope}; alpha (alpha - vw)/(alpha^2 + v^2 w^2)^(3/2) ~ {sensitivity}, "
     "{where}",
@@ -74,85 +155,73 @@ _NEAR = Values.of(
     sensitivity=1 / alpha,
     where=_EVERYWHERE,
 )
-_NEARER = _NEAR.with_(where=_AS_RATIO_FALLS)
+_NEARER = _NEAR.with_(where="as v w / alpha goes to 0")
 
 
 @check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1", is_direct=True)
 def _near_by_limits(s: Values) -> list[bool | None]:
     """Factor over simpler form, functions of r = v w / alpha: 1 as r goes to 0; and, for every r below 1, not to 0."""
     r = scratch("r", positive=True)
-    out: list[bool | None] = []
+    answers: list[bool | None] = []
     for full, printed in ((_MODEL["slope"], s["slope"]), (_MODEL["by_v"] / w, s["sensitivity"])):
         form = (full / printed).subs(v * w, r * alpha).subs(v, r * alpha / w)
         for a in (1, 2):  # a form that is right has no alpha left
             at = factor(form.subs(alpha, a))
-            out.append(limit(at, r, 0) == 1)
+            answers.append(limit(at, r, 0) == 1)
             if s["where"] == _EVERYWHERE:
-                out.append(limit(at, r, 1) != 0)
-    return out
+                answers.append(limit(at, r, 1) != 0)
+    return answers
 
 
 @check(Route.NUMERIC, "the derived model's slopes at r = 2^-4 to 2^-12, and 1 less that")
 def _near_by_theory(s: Values) -> list[bool | None]:
-    """theory's slopes at v = w: off by less than 2r at r = 2^-4, 2^-8, 2^-12; or a factor 2 up to r = 1."""
+    """At v = w: off by less than 2r, or by less than a factor 2 up to r = 1."""
     from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
 
     small = [Rational(1, 2**k) for k in (4, 8, 12)]
     points = [(a, r) for a in (S.One, S(2)) for r in small]
     if s["where"] == _EVERYWHERE:
         points += [(S.One, 1 - r) for r in small]
-    out: list[bool | None] = []
+    answers: list[bool | None] = []
     for a, r in points:
         at = sqrt(r * a)
         ways = (scalar_slope(a, at, at), scalar_sensitivity(a, at, at) / (sqrt(2) * at))
         for way, printed in zip(ways, (s["slope"], s["sensitivity"]), strict=True):
             off = abs(math.log(float(way / printed.subs(alpha, a))))
-            out.append(off < 2 * min(float(r), math.log(2) / 2))
-    return out
+            answers.append(off < 2 * min(float(r), math.log(2) / 2))
+    return answers
 
 
 # ---------------------------------------------------------------- DN-08: their product
 
 _PRODUCT = Values.of(product=1)
-_TRUE_PRODUCT = Values.of(product=exp(2 ** Rational(-3, 4) * N ** Rational(1, 4)))
 
 
 def _log_product(num_layers: int) -> mpmath.mpf:
     """log of the product of 2N slopes at the printed alpha and beta."""
     a, b = mpmath.mpf(2 * num_layers) ** 0.25, mpmath.mpf(8 * num_layers) ** -0.25
-    return 2 * num_layers * mpmath.log(sublayer(a, b, b).slope)
-
-
-def _first_beyond(size: int) -> int:
-    """The least N whose product exceeds ``size``; it grows with N."""
-    low, high = 0, 10**6
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _log_product(middle) > math.log(size) else (middle, high)
-    return high
+    return 2 * num_layers * mpmath.log(models.sublayer(a, b, b).slope)
 
 
 @check(Route.NUMERIC, "whether the product over the printed form settles, N = 10^2, 10^4, 10^6", is_direct=True)
 def _product_settles(s: Values) -> Answers:
     printed = lambdify(N, log(s["product"]), modules="mpmath")
     holds = algebra.settles([_log_product(n) - printed(mpmath.mpf(n)) for n in second_meanfield.LENGTHS])
+    beyond = {size: bisect_right(range(10**6), math.log(size), lo=1, key=_log_product) for size in (2, 10)}
     example = {
         "printed": "the slopes of the 2N sublayers multiply to about 1",
-        "found": f"the product, about exp(2^(-3/4) N^(1/4)), is above 2 from N = {_first_beyond(2)}, above 10 from N = "
-        f"{_first_beyond(10)}",
+        "found": "the product, about exp(2^(-3/4) N^(1/4)), is "
+        + ", ".join(f"above {size} from N = {first}" for size, first in beyond.items()),
         "command": one_liners.PRODUCT_OF_SLOPES,
     }
-    return Answers(
-        holds=[holds],
-        num_effective=len(second_meanfield.LENGTHS),
-        numbers={f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS},
-        counterexample=None if holds else example,
-    )
+    numbers = {f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS}
+    shown = None if holds else example
+    return Answers(holds=[holds], num_effective=len(numbers), numbers=numbers, counterexample=shown)
 
 
 @check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta")
 def _product_limit(s: Values) -> list[bool | None]:
-    """2N log of theory's slope at the derived alpha and beta, less log of the printed form, as N = 1/t^4 grows."""
+    """Less log of the printed form, as N = 1/t^4 grows."""
     from theory.bounds.scalar_model import scalar_slope
     from theory.rules.solve import solve_rule
 
@@ -167,7 +236,7 @@ def _product_limit(s: Values) -> list[bool | None]:
 _DN_08 = Claim(
     id="DN-08",
     kind=Kind.STEP,
-    locator=f"{_TEXT}, the proof of Theorem 4.2",
+    locator="Appendix A, the proof of Theorem 4.2",
     quote="f(x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x; df/dx ~ 1, df/d(v, w) ~ x (w, v)/alpha",
     summary="the scalar model, its slopes, and that they are about 1 and 1/alpha",
     uses=("DN-04",),
@@ -175,24 +244,13 @@ _DN_08 = Claim(
         Part(
             name="the slopes",
             statement=_MODEL,
-            checks=(
-                derived("differentiated by sympy", _differentiated, is_direct=True),
-                _model_of_theory,
-            ),
-            mutants=(
-                *broken(_MODEL),
-                Mutant(name="alpha + vw", statement=_MODEL.with_(by_v=alpha * (alpha + v * w) / _ROOT**3 * w)),
-                Mutant(name="the root once", statement=_MODEL.with_(by_w=(alpha - v * w) / _ROOT * v)),
-                Mutant(name="cross-attention as self", statement=_MODEL.with_(cross_stream=(alpha + v * w) / _ROOT)),
-            ),
+            checks=(derived("differentiated by sympy", _differentiated, is_direct=True), _model_of_theory),
+            mutants=broken(_MODEL),
         ),
         Part(
             name="each is about 1 and 1/alpha",
             statement=_NEAR,
-            checks=(
-                _near_by_limits,
-                _near_by_theory,
-            ),
+            checks=(_near_by_limits, _near_by_theory),
             mutants=broken(_NEARER, "slope", "sensitivity"),
             hedge=Amendment(
                 statement=_NEARER,
@@ -204,16 +262,10 @@ _DN_08 = Claim(
         Part(
             name="so the product over the 2N sublayers is about 1, at the printed alpha and beta",
             statement=_PRODUCT,
-            checks=(
-                _product_settles,
-                _product_limit,
-            ),
-            mutants=(
-                Mutant(name="N^(1/2)", statement=_PRODUCT.with_(product=exp(sqrt(N) / 2))),
-                Mutant(name="exp(N^(1/4))", statement=_PRODUCT.with_(product=exp(N ** Rational(1, 4)))),
-            ),
+            checks=(_product_settles, _product_limit),
+            mutants=(Mutant(name="exp(N^(1/4))", statement=_PRODUCT.with_(product=exp(N ** Rational(1, 4)))),),
             instead=Amendment(
-                statement=_TRUE_PRODUCT,
+                statement=_PRODUCT.with_(product=exp(2 ** Rational(-3, 4) * N ** Rational(1, 4))),
                 text="exp(2^(-3/4) N^(1/4) (1 + o(1))): v w / alpha = 2^(-7/4) N^(-3/4), 2N times",
             ),
             condition="N v w / alpha bounded, which alpha^2 = 1/(v^2 + w^2) meets only with beta = O(N^(-1/3)). In a "
@@ -227,9 +279,7 @@ _DN_08 = Claim(
 
 # ---------------------------------------------------------------- DN-11 (3): on either side of 1
 
-_MOST = 40
-"""Layers up to which every pair of counts is tried."""
-_NAMES = {"encoder": "encoder-only", "decoder": "decoder-only", "decoder of two": "decoder of two"}
+_BEYOND = {">": gt, "<": lt}
 _LEAST = int(floor(Rational("0.81") ** -16)) + 1
 """The least N^4 M at which the printed alpha, 0.81 (N^4 M)^(1/16), is above 1."""
 
@@ -241,29 +291,22 @@ def _side(letter: str, sign: str, forms: dict[str, Expr], least: int = 1) -> Val
     return Values.of(words + shown, letter=letter, sign=sign, least=least, **forms)
 
 
-def _forms(s: Values) -> list[tuple[str, Expr]]:
-    return [(name, value) for name, value in s if name not in ("letter", "sign", "least")]
-
-
-@check(Route.ARITHMETIC, f"16th powers at all N, M up to {_MOST}, exactly", is_direct=True)
+@check(Route.ARITHMETIC, "16th powers at all N, M up to 40, exactly", is_direct=True)
 def _side_by_trial(s: Values) -> Answers:
-    """16th powers, exact rationals, at every pair of counts up to ``_MOST``."""
-    fails, count, is_above = [], 0, s["sign"] == ">"
-    for name, expr in _forms(s):
+    fails, count, is_beyond = [], 0, _BEYOND[s["sign"]]
+    for name, expr in s.entries[3:]:
         power = lambdify((N, M), expr**16, modules="sympy")
-        for n in range(1, _MOST + 1 if expr.has(N) else 2):
-            for m in range(1, _MOST + 1 if expr.has(M) else 2):
-                if n**4 * m < s["least"]:
-                    continue
-                value = power(S(n), S(m))
+        counts = (range(1, 41 if expr.has(letter) else 2) for letter in (N, M))
+        for n, m in product(*counts):
+            if n**4 * m >= s["least"]:
                 count += 1
-                if not (value > 1 if is_above else value < 1):
+                if not is_beyond(power(S(n), S(m)), 1):
                     fails.append((n * m, n, m, name))
     example = None
     if fails:
         _, n, m, name = min(fails)
         example = {
-            "printed": f"{s['letter']} is {'greater' if is_above else 'less'} than 1",
+            "printed": f"{s['letter']} is {'greater' if s['sign'] == '>' else 'less'} than 1",
             "found": f"{name}, N = {n}, M = {m}: {s['letter']} = {float(s[name].subs({N: n, M: m})):.4g}",
             "N": n,
             "M": m,
@@ -275,55 +318,42 @@ def _side_by_trial(s: Values) -> Answers:
 
 @check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", is_direct=True)
 def _side_by_solver(s: Values) -> list[bool | None]:
-    """The 16th power, cleared of its denominator."""
     import z3
 
     n, m = z3.Real("n"), z3.Real("m")
     answers: list[bool | None] = []
-    for _, expr in _forms(s):
+    for _, expr in s.entries[3:]:
         top, bottom = (lambdify((N, M), part, modules="math")(n, m) for part in fraction(together(expr**16)))
-        holds = top > bottom if s["sign"] == ">" else top < bottom
-        answers.append(prove(z3.Implies(z3.And(n >= 1, m >= 1, n**4 * m >= int(s["least"])), holds)).is_valid)
+        domain = z3.And(n >= 1, m >= 1, n**4 * m >= int(s["least"]))
+        answers.append(prove(z3.Implies(domain, _BEYOND[s["sign"]](top, bottom))).is_valid)
     return answers
 
 
-_SIDE_CHECKS = (
-    _side_by_trial,
-    _side_by_solver,
-)
-_ALPHAS = {name: PRINTED[which][0] for which, name in _NAMES.items()}
-_BETAS = {name: PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": PRINTED["encoder of two"][1]}
-_ALPHA_OF_TWO = {"encoder of two": PRINTED["encoder of two"][0]}
-_WEIGHTS = _side("v = w = beta", "<", _BETAS)
-_ALPHA, _ALPHA_E = _side("alpha", ">", _ALPHAS), _side("alpha", ">", _ALPHA_OF_TWO)
-_BETA = _side("beta", ">", _BETAS)
+_SIDE_CHECKS = (_side_by_trial, _side_by_solver)
+_NAMES = {"encoder": "encoder-only", "decoder": "decoder-only", "decoder of two": "decoder of two"}
+_ALPHAS = {name: models.PRINTED[which][0] for which, name in _NAMES.items()}
+_ALPHA_OF_TWO, _BETA_OF_TWO = models.PRINTED["encoder of two"]
+_BETAS = {name: models.PRINTED[which][1] for which, name in _NAMES.items()} | {"encoder of two": _BETA_OF_TWO}
+_WEIGHTS, _BETA, _ALPHA = _side("v = w = beta", "<", _BETAS), _side("beta", ">", _BETAS), _side("alpha", ">", _ALPHAS)
+_ALPHA_E = _side("alpha", ">", {"encoder of two": _ALPHA_OF_TWO})
 _SIDE_PARTS = (
     Part(
         name="(3) v and w below 1",
         statement=_WEIGHTS,
         checks=_SIDE_CHECKS,
-        mutants=(
-            Mutant(name="above", statement=_WEIGHTS.with_(sign=">")),
-            Mutant(name="the family's 1/alpha", statement=_side("v = w = beta", "<", {"encoder": 1 / N})),
-        ),
+        mutants=(Mutant(name="the family's 1/alpha", statement=_side("v = w = beta", "<", {"encoder": 1 / N})),),
     ),
     Part(
         name="(3) alpha above 1: encoder-only, decoder-only, the decoder of two",
         statement=_ALPHA,
         checks=_SIDE_CHECKS,
-        mutants=(
-            Mutant(name="below", statement=_ALPHA.with_(sign="<")),
-            Mutant(name="N for 2N", statement=_side("alpha", ">", {"encoder": N ** Rational(1, 4)})),
-        ),
+        mutants=(Mutant(name="N for 2N", statement=_side("alpha", ">", {"encoder": N ** Rational(1, 4)})),),
     ),
     Part(
         name="(3) alpha above 1: the encoder of two",
         statement=_ALPHA_E,
         checks=_SIDE_CHECKS,
-        mutants=(
-            Mutant(name=f"from N^4 M = {_LEAST - 1}", statement=_ALPHA_E.with_(least=_LEAST - 1)),
-            Mutant(name="below", statement=_ALPHA_E.with_(sign="<", least=_LEAST)),
-        ),
+        mutants=(Mutant(name=f"from N^4 M = {_LEAST - 1}", statement=_ALPHA_E.with_(least=_LEAST - 1)),),
         instead=Amendment(
             statement=_ALPHA_E.with_(least=_LEAST),
             text=f"alpha_e > 1 from N^4 M = {_LEAST} on as printed, above N^4 M = 27 with the exact constant",
@@ -358,30 +388,22 @@ _ONE = Values.of("d = 1: {norm}(alpha x + v w x) = (alpha + vw)/sqrt(alpha^2 + v
 def _one_coordinate(s: Values) -> list[bool | None]:
     """At x = 1. A LayerNorm subtracts the mean of one coordinate, itself; an RMSNorm divides by its size."""
     z = alpha + v * w
-    norms = {"LayerNorm": z - z, "RMSNorm": z / sqrt(z**2), _BY_DEVIATION: z / sqrt(alpha**2 + (v * w) ** 2)}
+    norms = {"LayerNorm": z - z, "RMSNorm": z / sqrt(z**2), _BY_DEVIATION: z / _ROOT}
     return [algebra.equal(norms[s["norm"]], _MODEL["slope"])]
 
 
-@check(
-    Route.MEASURED,
-    "torch's norm of the one coordinate alpha x + v w x, x = 1, at DeepNet's alpha and beta",
-    is_direct=True,
-)
+@check(Route.MEASURED, "torch's norm of the one coordinate alpha + v w, at DeepNet's alpha and beta", is_direct=True)
 def _one_coordinate_of_torch(s: Values) -> Answers:
-    """At alpha and beta of 1, 18 and 1000 layers."""
     import torch
+    from torch.nn import functional
 
     answers, numbers = [], {}
     for num_layers in (1, 18, 1000):
         a, b = (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
-        z = torch.tensor([a + b * b], dtype=torch.float64)
-        scale = math.sqrt(a**2 + b**4)
-        norms: dict[str, Callable[[], Any]] = {
-            "LayerNorm": lambda z=z: torch.nn.functional.layer_norm(z, (1,)),
-            "RMSNorm": lambda z=z: torch.nn.functional.rms_norm(z, (1,)),
-            _BY_DEVIATION: lambda z=z, scale=scale: z / scale,
-        }
-        value, printed = norms[s["norm"]]().item(), (a + b * b) / scale
+        z, scale = torch.tensor([a + b * b], dtype=torch.float64), math.sqrt(a**2 + b**4)
+        norms = {"LayerNorm": functional.layer_norm(z, (1,)), "RMSNorm": functional.rms_norm(z, (1,))}
+        norms[_BY_DEVIATION] = z / scale
+        value, printed = norms[s["norm"]].item(), (a + b * b) / scale
         answers.append(abs(value - printed) < 1e-12)
         numbers[f"N = {num_layers}"] = f"{value:.4g}, and f = {printed:.4g}"
     return Answers(holds=answers, numbers=numbers)
@@ -390,10 +412,7 @@ def _one_coordinate_of_torch(s: Values) -> Answers:
 _ONE_PART = Part(
     name="(1) d = 1",
     statement=_ONE,
-    checks=(
-        _one_coordinate,
-        _one_coordinate_of_torch,
-    ),
+    checks=(_one_coordinate, _one_coordinate_of_torch),
     mutants=(Mutant(name="RMSNorm", statement=_ONE.with_(norm="RMSNorm")),),
     hedge=Amendment(
         statement=_ONE.with_(norm=_BY_DEVIATION),
@@ -407,24 +426,17 @@ _ONE_PART = Part(
 # ---------------------------------------------------------------- DN-11 (2): variances add
 
 _VARIANCE = Values.of(variance=alpha**2 + v**2 * w**2)
-_DEPTHS = (1, 100, 10**4)
 
 
 def _keeps_order(expr: Expr) -> bool:
     """Whether it goes to a number over 0 at DeepNorm's scales, as N = 1/t^4 grows."""
-    t, (a, b) = scratch("t", positive=True), PRINTED["encoder"]
+    t, (a, b) = scratch("t", positive=True), models.PRINTED["encoder"]
     end = limit(expr.subs({alpha: a, v: b, w: b}).subs(N, t**-4), t, 0, "+")
     return bool(end.is_finite and end > 0)
 
 
-@check(
-    Route.PROOF,
-    "(alpha + vw)^2 over it is between 1 and 2 where branch and stream are proportional, as the "
-    "scalar model has them: at DeepNorm's scales as N grows, and at v w / alpha of 0 and 1",
-    is_direct=True,
-)
+@check(Route.PROOF, "(alpha + vw)^2, of a proportional branch and stream, is of its order", is_direct=True)
 def _variance_of_model(s: Values) -> list[bool | None]:
-    """In the scalar model branch and stream are proportional: (alpha + v w)^2, over what is printed."""
     over = (alpha + v * w) ** 2 / s["variance"]
     at_ends = [over.subs(w, r * alpha / v).subs({alpha: 1, v: 1}) for r in (Rational(1, 10**6), S.One)]
     return [_keeps_order(over), all(Rational(1, 4) < value < 4 for value in at_ends)]
@@ -437,42 +449,31 @@ def _squares_of_sum(num_layers: int) -> tuple[float, float, list[float]]:
     from sims.model import ModelConfig, SublayerConfig
     from sims.update import Task
 
-    a, b = (float(expr.subs(N, num_layers)) for expr in PRINTED["encoder"])
+    a, b = (float(expr.subs(N, num_layers)) for expr in models.PRINTED["encoder"])
     ffn = SublayerConfig(kind="ffn", residual_weight=a, gains={"fc1": b, "fc2": b})
     config = ModelConfig(encoder=(ffn,), placement="none", d_model=128, ffn_ratio=1)
     question = Question(config=config, task=Task(num_tokens=16), has_layers=True)
     return a, b, collect(question, range(16))["layer/encoder/1/second_moment"]
 
 
-@check(
-    Route.MEASURED,
-    "E(alpha x + G(x))^2, of mean 0, of a real FFN sublayer of DeepNorm, ReLU, d = 128, 16 tokens, over what "
-    "is printed: between 1/2 and 2 at every depth, interval of the mean of 16 seeds",
-    is_direct=True,
-)
+@check(Route.MEASURED, "the square of alpha x + G(x), real FFNs of d = 128, 16 seeds: 1/2 to 2 of it", is_direct=True)
 def _variance_of_network(s: Values) -> Answers:
     value = lambdify((alpha, v, w), s["variance"], modules="math")
-    answers: list[bool | None] = []
-    numbers = {}
-    for num_layers in _DEPTHS:
+    over = {}
+    for num_layers in (1, 100, 10**4):
         a, b, by_seed = _squares_of_sum(num_layers)
-        over = interval([square / value(a, b, b) for square in by_seed])
-        answers += [over.is_below(2), Interval(-over.high, -over.low).is_below(-0.5)]
-        numbers[f"N = {num_layers}"] = over.text
-    return Answers(holds=answers, numbers=numbers)
+        over[f"N = {num_layers}"] = interval([square / value(a, b, b) for square in by_seed])
+    return Answers(
+        holds=[ratio.within(*ends) for ratio in over.values() for ends in ((-math.inf, 2), (0.5, math.inf))],
+        numbers={name: ratio.text for name, ratio in over.items()},
+    )
 
 
 _VARIANCE_PART = Part(
     name="(2) var(x + G(x)) =Theta= var(x) + var(G(x)), at DeepNorm's scales",
     statement=_VARIANCE,
-    checks=(
-        _variance_of_model,
-        _variance_of_network,
-    ),
-    mutants=(
-        Mutant(name="the product", statement=_VARIANCE.with_(variance=alpha**2 * v**2 * w**2)),
-        Mutant(name="the branch alone", statement=_VARIANCE.with_(variance=v**2 * w**2)),
-    ),
+    checks=(_variance_of_model, _variance_of_network),
+    mutants=(Mutant(name="the branch alone", statement=_VARIANCE.with_(variance=v**2 * w**2)),),
 )
 
 # ---------------------------------------------------------------- DN-11: the top sublayer's gradient is the largest
@@ -480,18 +481,13 @@ _VARIANCE_PART = Part(
 _TOP = Values.of("||dF/dtheta_dj|| <= {factor} ||dF/dtheta_d,3M|| for every sublayer j of the decoder, relu", factor=1)
 
 
-@check(
-    Route.MEANFIELD,
-    "one token, infinite width: self-attention and FFN pass the squared gradient on unchanged and "
-    "cross-attention lowers it, so the largest stands in the top layer, an attention's over the FFN's",
-    is_direct=True,
-)
+@check(Route.MEANFIELD, "one token, infinite width: an attention's over the FFN's, in the top layer", is_direct=True)
 def _top_by_closed_form(s: Values) -> Answers:
+    """The largest stands there: self-attention and FFN pass the squared gradient on, and cross-attention lowers it."""
     ratios = {}
-    for ffn_ratio in (1, 4):
-        for num_layers in (1, 6, 18, 100, 1000):
-            attention, ffn = matrix_shares(*deepnet_scales(num_layers, num_layers).decoder, ffn_ratio)
-            ratios[f"FFN of {ffn_ratio}d, M = {num_layers}"] = math.sqrt(max(attention, ffn) / ffn)
+    for ffn_ratio, num_layers in product((1, 4), (1, 6, 18, 100, 1000)):
+        attention, ffn = models.matrix_shares(*models.deepnet_scales(num_layers, num_layers).decoder, ffn_ratio)
+        ratios[f"FFN of {ffn_ratio}d, M = {num_layers}"] = math.sqrt(max(attention, ffn) / ffn)
     answers = [bool(ratio <= s["factor"]) for ratio in ratios.values()]
     example = {
         "printed": "||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||",
@@ -504,25 +500,13 @@ def _top_by_closed_form(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers, counterexample=None if all(answers) else example)
 
 
-@cache
-def _gradients(num_layers: int) -> list[list[float]]:
-    """By sublayer of the decoder, ||df/dtheta||^2/d of each seed: one token on either side, square FFN, d = 32."""
-    encoder, decoder = ([scale] * num_layers for scale in deepnet_scales(num_layers, num_layers))
-    return by_sublayer(encoder, decoder, seeds=24, num_tokens=1)[1]
-
-
-@check(
-    Route.MEASURED,
-    "real encoder-decoders of N = M, one token on either side, square FFN, d = 32, by autograd: whether the "
-    "mean square of a sublayer, less that of the last times the factor squared, is below 0; 24 seeds, 3 "
-    "standard errors. Shown: root mean squares over the last one's",
-    is_direct=True,
-)
+@check(Route.MEASURED, "real encoder-decoders, one token, 24 seeds: root mean squares over the last", is_direct=True)
 def _top_by_measuring(s: Values) -> Answers:
     answers, numbers = [], {}
     square = float(s["factor"]) ** 2
     for num_layers in (1, 3):
-        *below, top = _gradients(num_layers)
+        sides = ((scale,) * num_layers for scale in models.deepnet_scales(num_layers, num_layers))
+        *below, top = models.by_sublayer(*sides, range(24), 1)[1]
         for row in below:
             excess = interval([other - square * last for other, last in zip(row, top, strict=True)])
             answers.append(excess.is_below(0))
@@ -533,24 +517,17 @@ def _top_by_measuring(s: Values) -> Answers:
 _SCALAR_LAYERS = 18
 
 
-def _most_of_scalars(num_layers: int) -> float:
+def _most_of_scalars() -> float:
     """The largest derivative of a decoder's sublayers over the last one's, in the scalar model, N = M."""
-    encoder, decoder = (sublayer(a, b, b) for a, b in deepnet_scales(num_layers, num_layers))
-    _, of_decoder = sensitivities([encoder] * (2 * num_layers), [decoder] * (3 * num_layers))
-    return max(true for true, _ in of_decoder) / of_decoder[-1][0]
+    of_decoder = [true for true, _ in models.sensitivities(*models.scalar_sides(_SCALAR_LAYERS))][2 * _SCALAR_LAYERS :]
+    return float(max(of_decoder) / of_decoder[-1])
 
 
 _TOP_PART = Part(
     name="||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||",
     statement=_TOP,
-    checks=(
-        _top_by_closed_form,
-        _top_by_measuring,
-    ),
-    mutants=(
-        Mutant(name="half", statement=_TOP.with_(factor=S.Half)),
-        Mutant(name="5/4", statement=_TOP.with_(factor=Rational(5, 4))),
-    ),
+    checks=(_top_by_closed_form, _top_by_measuring),
+    mutants=tuple(Mutant(name=f"{x}", statement=_TOP.with_(factor=x)) for x in (S.Half, Rational(5, 4))),
     instead=Amendment(
         statement=_TOP.with_(factor=2),
         text="at most twice it (sqrt(2) at infinite width): of the order of the top one's, as the sum over sublayers "
@@ -560,7 +537,7 @@ _TOP_PART = Part(
         "sublayers of one kind (FFN with FFN) in a wide network of ReLU; or O() for <=. In the scalar model it fails, "
         "too: a cross-attention's, whose memory has grown to ((1 + r)/sqrt(1 + r^2))^(2N), is {ratio:.1f} times the "
         "last one's at N = M = {num_layers}",
-        ratio=lambda: _most_of_scalars(_SCALAR_LAYERS),
+        ratio=_most_of_scalars,
         num_layers=_SCALAR_LAYERS,
     ),
     expected=Verdict.REFUTED,
@@ -578,13 +555,8 @@ def _last_of_theory(s: Values) -> list[bool | None]:
     return [_keeps_order(scalar_sensitivity(alpha, v, w) / s["gradient"])]
 
 
-@check(
-    Route.NUMERIC,
-    "a wide FFN of DeepNorm, relu and gelu, over it at 10^2, 10^4, 10^6 sublayers: whether it settles",
-    is_direct=True,
-)
+@check(Route.NUMERIC, "a wide FFN of DeepNorm, relu and gelu, over it: whether it settles, L to 10^6", is_direct=True)
 def _last_by_quadrature(s: Values) -> Answers:
-    """One logit: (||df/dW1||^2 + ||df/dW2||^2)/d, its moments by quadrature."""
     printed = lambdify((alpha, v, w), s["gradient"], modules="math")
     answers, numbers = [], {}
     for activation in ("relu", "gelu"):
@@ -603,20 +575,14 @@ def _last_by_quadrature(s: Values) -> Answers:
 _LAST_PART = Part(
     name="||dF/dtheta_last|| =Theta= ||theta_last||/alpha",
     statement=_LAST,
-    checks=(
-        _last_of_theory,
-        _last_by_quadrature,
-    ),
-    mutants=(
-        Mutant(name="alpha^2", statement=_LAST.with_(gradient=sqrt(v**2 + w**2) / alpha**2)),
-        Mutant(name="||theta||^2", statement=_LAST.with_(gradient=(v**2 + w**2) / alpha)),
-    ),
+    checks=(_last_of_theory, _last_by_quadrature),
+    mutants=(Mutant(name="||theta||^2", statement=_LAST.with_(gradient=(v**2 + w**2) / alpha)),),
 )
 
 _DN_11 = Claim(
     id="DN-11",
     kind=Kind.STEP,
-    locator=f"{_TEXT}, the assumptions of the proofs of Theorems 4.2 and 4.3, and those of one SGD step",
+    locator="Appendix A, the assumptions of the proofs of Theorems 4.2 and 4.3, and those of one SGD step",
     quote="(1) d = 1; (2) var(x + G(x)) =Theta= var(x) + var(G(x)); (3) v and w positive, of magnitude less than 1; "
     "alpha and beta positive, of magnitude greater than 1; ||dF/dtheta_dj|| <= ||dF/dtheta_d,3M||; "
     "||dF/dtheta_last|| =Theta= ||theta_last||/alpha",
@@ -632,4 +598,137 @@ _DN_11 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (_DN_08, _DN_11)
+
+# ---------------------------------------------------------------- DN-15: the gradient of a LayerNorm
+
+_LENGTH, _CENTRED = scratch("||x||", positive=True), scratch("||x - mean(x)||", positive=True)
+_GRADIENT = Values.of("||dLN(x)/dx|| = O({bound}) for every x", bound=sqrt(d) / _LENGTH)
+
+
+def _gradient_bound(s: Values) -> Any:
+    """The printed bound as a function of ||x||, ||x - mean(x)|| and d."""
+    return lambdify((_LENGTH, _CENTRED, d), s["bound"], modules="math")
+
+
+@cache
+def _is_projector(size: int) -> bool:
+    """J = (sqrt(d)/|y|) P, y = x - mean(x), P = I - 11^T/d - y y^T/|y|^2, P^2 = P of rank d - 2, as polynomials of x.
+
+    With s = |y|^2 the Jacobian of y s^(-1/2) is s^(-3/2) (s dy/dx - y (ds/dx)/2).
+    """
+    import numpy as np
+    from sympy import QQ
+    from sympy.polys.rings import ring
+
+    _, *letters = ring([f"x{i}" for i in range(size)], QQ)
+    x = np.array(letters, dtype=object)
+    y = x - x.sum() * QQ(1, size)
+    square = y @ y
+    jacobian = np.array([[square * a.diff(b) - a * square.diff(b) * QQ(1, 2) for b in letters] for a in y])
+    projector = (np.eye(size, dtype=int) - np.full((size, size), QQ(1, size))) * square - np.outer(y, y)  # times |y|^2
+    is_idempotent = (projector @ projector == projector * square).all()
+    return bool((jacobian == projector).all() and is_idempotent and projector.trace() == (size - 2) * square)
+
+
+@check(
+    Route.PROOF,
+    "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
+    is_direct=True,
+    steps=lambda: (
+        "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
+        "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
+        "over sqrt(d)/||x|| it is ||x||/||y|| = sqrt(1 + d mean(x)^2/||y||^2), without bound",
+    ),
+)
+def _gradient_exactly(s: Values) -> list[bool | None]:
+    c, t = scratch("c", positive=True), scratch("t", positive=True)
+    width = 4
+    centred, length = t * sqrt(width), sqrt(width * (t**2 + c**2))
+    ratio = sqrt(width) / centred / s["bound"].subs({_LENGTH: length, _CENTRED: centred, d: width})
+    ends = (limit(ratio, c, oo), limit(ratio, t, oo), limit(ratio, t, 0))
+    return [_is_projector(3), _is_projector(4), *(end.is_finite is True for end in ends)]
+
+
+_SHAPES = ((0.0, 1.0), (1.0, 1.0), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0), (0.0, 1e-3), (0.0, 1e3))
+
+
+@cache
+def _measured_gradients() -> list[list[tuple[float, float, float, int]]]:
+    """By width and shape: (spectral norm, |x|, |x - mean|, d) at x = c + t times a normal vector."""
+    import torch
+    from torch.nn.functional import layer_norm
+
+    def row(x: torch.Tensor) -> tuple[float, float, float, int]:
+        jacobian: Any = torch.autograd.functional.jacobian(lambda z: layer_norm(z, z.shape, eps=0.0), x)
+        return float(torch.linalg.matrix_norm(jacobian, 2)), float(x.norm()), float((x - x.mean()).norm()), len(x)
+
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randn(width, generator=generator, dtype=torch.float64) for width in (8, 32, 128)]
+    return [[row(shift + scale * draw) for shift, scale in _SHAPES] for draw in draws]
+
+
+@check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown", is_direct=True)
+def _gradient_by_autograd(s: Values) -> Answers:
+    bound = _gradient_bound(s)
+    ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured_gradients()]
+    answers = [max(row) < 10 * row[0] for row in ratios]
+    rows = {f"x = {c:g} + {t:g} z": f"{ratio:.4g}" for (c, t), ratio in zip(_SHAPES, ratios[0], strict=True)}
+    example = {
+        "printed": "O(sqrt(d)/||x||)",
+        "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
+        "command": one_liners.NORM_GRADIENT,
+        "ratios": rows,
+    }
+    shown = None if all(answers) else example
+    return Answers(holds=answers, num_effective=sum(map(len, ratios)), numbers=rows, counterexample=shown)
+
+
+@check(Route.PROPERTY, "vectors of three to six integers: at most 20 times what is printed", is_direct=True)
+def _gradient_by_search(s: Values) -> Answers:
+    from hypothesis import strategies as st
+
+    bound = _gradient_bound(s)
+
+    def holds(case: tuple[int, list[int]]) -> bool | None:
+        entries = [case[0] + entry for entry in case[1]]
+        size, total, squares = len(entries), sum(entries), sum(entry**2 for entry in entries)
+        if size * squares == total**2:
+            return None  # a constant vector has no gradient
+        centred = math.sqrt(squares - total**2 / size)
+        return math.sqrt(size) / centred <= 20 * bound(math.sqrt(squares), centred, size)
+
+    vectors = st.lists(st.integers(-30, 30), min_size=3, max_size=6)
+    result = search(st.tuples(st.integers(0, 500), vectors), holds, max_examples=100)
+    numbers = {"x": [result.found[0] + entry for entry in result.found[1]]} if result.found else {}
+    return Answers(holds=[result.found is None], num_effective=result.num_effective, numbers=numbers)
+
+
+_DN_15 = Claim(
+    id="DN-15",
+    kind=Kind.STEP,
+    locator="Section 3, after Lemma 3 of Xiong et al.",
+    quote="||dLN(x)/dx|| = O(sqrt(d)/||x||)",
+    summary="the gradient of a LayerNorm is O(sqrt(d)/||x||)",
+    parts=(
+        Part(
+            name="as printed",
+            statement=_GRADIENT,
+            checks=(_gradient_exactly, _gradient_by_search, _gradient_by_autograd),
+            mutants=(Mutant(name="sqrt(d)/||x - mean||^2", statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED**2)),),
+            expected=Verdict.REFUTED,
+            condition="a mean of the entries that is at most of the order of their standard deviation, as at "
+            "initialisation; or RMSNorm, which subtracts no mean and has norm sqrt(d)/||x|| exactly",
+            instead=Amendment(
+                statement=_GRADIENT.with_(bound=sqrt(d) / _CENTRED),
+                text="sqrt(d)/||x - mean(x)||, with equality for d >= 3",
+            ),
+        ),
+    ),
+    finding=Finding(
+        "The gradient of a LayerNorm is of order sqrt(d) over the length of the centred x: printed with "
+        "||x||, it fails at a large mean, and holds for RMSNorm",
+        rank=150,
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (_DN_01, _DN_08, _DN_11, _DN_15)

@@ -1,1 +1,0 @@
-"""What the sources cite: Admin, Fixup, Xiong et al., a file each."""
