@@ -23,9 +23,8 @@ import typer
 
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
-from paper_checks.lowering.networks import Network
+from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import RECIPES, recipe
-from paper_checks.recipes.recipe import RECIPE_TOKENS
 from paper_checks.system.places import RESULTS
 from theory.schemes import scheme
 
@@ -73,20 +72,16 @@ class Law:
 
     def local_exponents(self, role: str = "update") -> dict[tuple[int, int], float]:
         """Between neighbouring N; those of a U of 0 left out."""
-        found = list(self.of(role).items())
-        return {(n, m): math.log(y / x) / math.log(m / n) for (n, x), (m, y) in pairwise(found) if x and y}
+        points = pairwise(self.of(role).items())
+        return {(n, m): math.log(y / x) / math.log(m / n) for (n, x), (m, y) in points if x and y}
 
 
 def law(
     scheme: str, optimizer: str, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
 ) -> Law:
     """LookupError, in one line, where it is not kept."""
-    return _law(
-        LAWS,
-        LENGTHS,
-        lambda length: network_of(scheme, length, activation=activation, norm_kind=norm_kind, arch=arch),
-        optimizer,
-    )
+    options = {"activation": activation, "norm_kind": norm_kind, "arch": arch}
+    return _law(LAWS, LENGTHS, lambda length: network_of(scheme, length, **options), optimizer)
 
 
 def recipe_law(name: str, optimizer: str) -> Law:
@@ -113,39 +108,20 @@ def network_of(
     name: str, length: int, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
 ) -> Network:
     """Of N = length layers (on either side), with infinitely large heads."""
-    is_double = arch == "encoder-decoder"
     return Network(
         scheme=scheme(name),
         arch=arch,
-        num_sublayers=0 if is_double else 2 * length,
-        num_layers=(length, length) if is_double else None,
+        **sublayers_of((length, length) if arch == "encoder-decoder" else length),
         activation=activation,
         norm_kind=norm_kind,
         has_wide_heads=True,
     )
 
 
-def recipe_network(name: str, length: int, d_model: int | None = None) -> Network:
-    """Of N = length layers (on either side), as wide and with as many heads as it was published; or of another width,
-    with heads as large as then. ValueError for a width that they do not divide."""
-    found = recipe(name)
-    width = found.size["d_model"] if d_model is None else d_model
-    heads = found.size["num_heads"] if d_model is None else found.heads_at(width)
-    if heads is None:
-        raise ValueError(f"{name} has no number of heads that divides a width of {width}")
-    is_double = found.arch == "encoder-decoder"
-    return Network(
-        recipe=found,
-        scheme=found.as_scheme,
-        arch=found.arch,
-        num_sublayers=0 if is_double else 2 * length,
-        num_layers=(length, length) if is_double else None,
-        activation=found.activation,
-        norm_kind=found.norm_kind,
-        d_model=width,
-        num_heads=heads,
-        num_tokens=RECIPE_TOKENS,
-    )
+def recipe_network(name: str, length: int) -> Network:
+    """Of N = length layers (on either side), as wide and with as many heads as it was published."""
+    model = recipe(name)
+    return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
 
 
 # ---------------------------------------------------------------- making it
@@ -153,18 +129,17 @@ def recipe_network(name: str, length: int, d_model: int | None = None) -> Networ
 
 def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
     """Shallow ones first."""
-    found: list[Question] = []
+    asked: list[Question] = []
     for length in lengths:
-        found += questions([network_of(name, length) for name in _ORDERED if name != _CLOSE], OPTIMIZERS)
-        effort = 16.0 if length >= 64 else 1.0
-        found += questions([network_of(_CLOSE, length)], ("sgd",), effort)
-        found += questions([network_of(_CLOSE, length)], ("adam", "lamb"))
+        asked += questions([network_of(name, length) for name in _ORDERED if name != _CLOSE], OPTIMIZERS)
+        asked += questions([network_of(_CLOSE, length)], ("sgd",), 16.0 if length >= 64 else 1.0)
+        asked += questions([network_of(_CLOSE, length)], ("adam", "lamb"))
         others = [network_of(name, length, activation="gelu") for name in _GELU]
         others += [network_of(name, length, norm_kind="rmsnorm") for name in _RMSNORM]
         if length <= MOST_OF_TWO_SIDES:
             others += [network_of(name, length, arch="encoder-decoder") for name in _TWO_SIDES]
-        found += questions(others, ("sgd",))
-    return found
+        asked += questions(others, ("sgd",))
+    return asked
 
 
 def of_measured() -> list[Question]:
