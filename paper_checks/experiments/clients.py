@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from sympy import Rational, sqrt
+from sympy import sqrt
 
 from paper_checks.experiments import kernel_kept
 from paper_checks.lowering.networks import Network
-from paper_checks.recipes.catalogue import POST, PRE, recipe
-from paper_checks.recipes.recipe import F, H, K, Recipe
+from paper_checks.recipes.catalogue import recipe
+from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
 from paper_checks.system.places import RECORDS, RESULTS
 from sims.model import BRANCH_ROLES
 from sims.records import record
@@ -64,9 +64,8 @@ class Client:
 
 def with_xavier(of: Recipe) -> Recipe:
     """The same model with Xavier's standard deviations, an embedding of variance 1 and a head of norm 1."""
-    narrow = H * K / of.queries_per_key
-    std = {"q": sqrt(2 / (d + H * K)), "k": sqrt(2 / (d + narrow)), "v": sqrt(2 / (d + narrow))}
-    std |= {"out": sqrt(2 / (d + H * K)), **dict.fromkeys(("fc1", "fc2", "fc3"), sqrt(2 / (d + F)))}
+    wide, narrow = sqrt(2 / (d + H * K)), sqrt(2 / (d + H * K / of.queries_per_key))
+    std = everywhere(sqrt(2 / (d + F)), q=wide, k=narrow, v=narrow, out=wide)
     return replace(of, std=std, embedding_std=1, position_std=0, embedding_multiplier=1, head=1 / sqrt(d))
 
 
@@ -215,8 +214,7 @@ def _x_transformers(num_layers: int, d_model: int, num_heads: int) -> Built:
     return _of_vectors(torch.nn.ModuleList([model]).double(), d_model)
 
 
-_SMALL = Rational(2, 100)
-_PLAIN = dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), _SMALL)
+_PLAIN = everywhere(SMALL)
 """Hugging Face draws whole normals where the original code cuts them."""
 _TORCHS = Recipe(
     name="torch.nn.TransformerEncoder",
@@ -231,9 +229,9 @@ _GROUPED = {"num_key_value_heads": lambda _, heads: heads // 2}
 _SIZED = {"head_dim": HEAD_SIZE}
 _LLAMA_2 = replace(recipe("llama-2"), hidden=3 * d)
 _QWEN_3 = replace(recipe("qwen-3"), head_size=HEAD_SIZE, rotary_base=10_000.0)
-_OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=_SMALL, head=_SMALL, rotary_base=10_000.0, hidden=3 * d)
+_OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=SMALL, head=SMALL, rotary_base=10_000.0, hidden=3 * d)
 _GEMMA_2 = replace(recipe("gemma-2"), hidden=3 * d, head_size=HEAD_SIZE)
-_BERTS = replace(recipe("bert"), std=_PLAIN, head=_SMALL)
+_BERTS = replace(recipe("bert"), std=_PLAIN, head=SMALL)
 _T5S = replace(recipe("t5"), head_size=HEAD_SIZE, std={**recipe("t5").std, "fc1": 1 / sqrt(d), "fc2": 1 / sqrt(F)})
 _ALL = (
     Client("GPT-2", recipe("gpt2"), _decoder("GPT2"), _GPT_2, (OWN,)),  # with two tables, tokens' and positions'

@@ -11,36 +11,22 @@ from collections.abc import Mapping
 
 from sympy import Piecewise, Rational, S, ceiling, floor, sqrt
 
-from paper_checks.recipes.recipe import F, H, K, Law, Norms, Recipe
+from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Law, Norms, Recipe, everywhere
 from theory.schemes import nearest
 from theory.symbols import N, d, l
 
 _HF = "huggingface/transformers 5.23.0, models"
 _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
-_SMALL = Rational(2, 100)
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
 _LLAMA_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
 _LLAMA_2 = ceiling(8 * d / 3 / 256) * 256
 
-PRE = Norms(attention=frozenset({"pre"}), ffn=frozenset({"pre"}), cross=frozenset({"pre"}))
-POST = Norms(attention=frozenset({"post"}), ffn=frozenset({"post"}), cross=frozenset({"post"}))
-
-
-def _std(default: Law, **others: Law) -> Mapping[str, Law]:
-    """By role: ``others``, and the default for those that they leave out."""
-    return {**dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), default), **others}
-
 
 def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
-    return _std(default, out=output, fc2=output)
+    return everywhere(default, out=output, fc2=output)
 
 
-_GPT_2 = {
-    "norms": (PRE,),
-    "std": _outputs(_SMALL, _SMALL / sqrt(2 * N)),
-    "embedding_std": _SMALL,
-    "position_std": _SMALL,
-}
+_GPT_2 = {"std": _outputs(SMALL, SMALL / sqrt(2 * N)), "position_std": SMALL}
 _GATED = {"norm_kind": "rmsnorm", "activation": "swiglu", "has_bias": False, "rotary_base": 10_000.0}
 
 _ALL = (
@@ -82,7 +68,6 @@ _ALL = (
         "output matrices start at 2/(N sqrt d); so do Pythia's up to 2.8B",
         source="EleutherAI/gpt-neox ea7aefd, megatron/model/init_functions.py 146-175, 225-227; transformer.py "
         "383-397, 1063-1116; EleutherAI/pythia a19eecb, models/1.4B",
-        norms=(PRE,),
         is_parallel=True,
         rotary_base=10_000.0,
         rotary_share=0.25,
@@ -96,12 +81,9 @@ _ALL = (
         says="the standard modern decoder: RMSNorm before each sublayer, a gated FFN, rotary positions, no biases; "
         "initialised at 0.02 everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343",
-        norms=(PRE,),
         **_GATED,
         hidden=_LLAMA_2,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -110,13 +92,10 @@ _ALL = (
         "everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343; sizes: "
         "pytorch/torchtitan b5bcd76, models/llama3/__init__.py 148-330",
-        norms=(PRE,),
         **{**_GATED, "rotary_base": 500_000.0},
         hidden=_LLAMA_3,
         queries_per_key=4,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -125,11 +104,10 @@ _ALL = (
         "1/sqrt(2l), and whose embedding starts at variance 1",
         source="pytorch/torchtitan b5bcd76, models/llama3/__init__.py 45-109; that the up matrix is scaled, too, is "
         "reported as a fault in its issue 3334",
-        norms=(PRE,),
         **{**_GATED, "rotary_base": 500_000.0},
         hidden=_LLAMA_3,
         queries_per_key=4,
-        std=_std(_SMALL, out=_SMALL / sqrt(2 * l), fc2=_SMALL / sqrt(2 * l), fc3=_SMALL / sqrt(2 * l)),
+        std=everywhere(SMALL, out=SMALL / sqrt(2 * l), fc2=SMALL / sqrt(2 * l), fc3=SMALL / sqrt(2 * l)),
         embedding_std=1,
         head=_CUT_AT_3 / sqrt(d),
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
@@ -140,10 +118,9 @@ _ALL = (
         "whose output matrices are smaller in later layers, by 1/sqrt(2l)",
         source="allenai/OLMo 59a53e3, olmo/model.py 493-506, 716-726, 1183-1196; initialization.py 8-22; "
         "configs/official-0724/OLMo-7B.yaml 20-27 (its norms train no gain and no bias)",
-        norms=(PRE,),
         **{**_GATED, "norm_kind": "layernorm"},
         hidden=_LLAMA_2,
-        std=_std(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
+        std=everywhere(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
         embedding_std=_CUT_AT_3 / sqrt(d),
         head=_CUT_AT_3 / sqrt(d),
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
@@ -158,9 +135,9 @@ _ALL = (
         **{**_GATED, "rotary_base": 500_000.0},
         has_wide_norms=True,
         hidden=_LLAMA_2,
-        std=_std(_CUT_AT_3 * _SMALL),
-        embedding_std=_CUT_AT_3 * _SMALL,
-        head=_CUT_AT_3 * _SMALL,
+        std=everywhere(_CUT_AT_3 * SMALL),
+        embedding_std=_CUT_AT_3 * SMALL,
+        head=_CUT_AT_3 * SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -176,8 +153,6 @@ _ALL = (
         queries_per_key=2,
         attention_scale=S(256) ** Rational(-1, 2),
         logit_softcap=50.0,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         embedding_multiplier=sqrt(d),
         size={"num_layers": 26, "d_model": 2304, "num_heads": 8},
     ),
@@ -191,8 +166,6 @@ _ALL = (
         hidden=3 * d,
         head_size=128,
         queries_per_key=2,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         size={"num_layers": 28, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -202,13 +175,12 @@ _ALL = (
         source="tensorflow/mesh da90793, mesh_tensorflow/transformer/attention.py 436-443, layers.py 241-245, 333-362, "
         f"2062-2063, transformer.py 493-515, 2171-2174; {_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
         arch="encoder-decoder",
-        norms=(PRE,),
         norm_kind="rmsnorm",
         activation="relu",
         has_bias=False,
         head_size=64,
         attention_scale=1,
-        std=_std(
+        std=everywhere(
             1 / sqrt(d),
             q=1 / sqrt(d * K),
             out=1 / sqrt(H * K),
@@ -228,9 +200,9 @@ _ALL = (
         arch="encoder",
         norms=(POST,),
         has_final=False,
-        std=_std(_CUT_AT_2 * _SMALL),
+        std=everywhere(_CUT_AT_2 * SMALL),
         embedding_std=1,  # a norm stands behind the embedding
-        head=_CUT_AT_2 * _SMALL,
+        head=_CUT_AT_2 * SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -241,9 +213,8 @@ _ALL = (
         arch="encoder-decoder",
         norms=(POST,),
         has_final=False,
-        std=_std(_SMALL),
         embedding_std=1,  # a norm stands behind the embedding
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 12, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -252,11 +223,9 @@ _ALL = (
         source="huggingface/pytorch-image-models 1.0.31, timm/models/vision_transformer.py 166-250, 1355-1370; "
         f"{_HF}/vit/modeling_vit.py 261-348",
         arch="encoder",
-        norms=(PRE,),
-        std=_std(_SMALL),
         embedding_std=1 / sqrt(3),  # torch's default of the patches' convolution, on pixels of variance 1
-        position_std=_SMALL,
-        head=_SMALL,
+        position_std=SMALL,
+        head=SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -266,12 +235,10 @@ _ALL = (
         source="huggingface/pytorch-image-models 1.0.31, timm/models/cait.py 207-231, 331-342, 578-643; "
         "facebookresearch/deit 7e160fe, cait_models.py 259-464 (the XXS model of 36 layers has 1e-5)",
         arch="encoder",
-        norms=(PRE,),
         layer_scale=Piecewise((Rational(1, 10**5), N <= 24), (Rational(1, 10**6), True)),
-        std=_std(_SMALL),
         embedding_std=1 / sqrt(3),
-        position_std=_SMALL,
-        head=_SMALL,
+        position_std=SMALL,
+        head=SMALL,
         size={"num_layers": 36, "d_model": 384, "num_heads": 8},
     ),
     Recipe(
@@ -280,11 +247,10 @@ _ALL = (
         "initialisation and learning rates scaled by the width",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py; arXiv 2404.06395, Table 7; "
         f"{_HF}/minicpm3/modeling_minicpm3.py 365-443",
-        norms=(PRE,),
         **_GATED,
         hidden=Rational(5, 2) * d,
         branch_weight=Rational(14, 10) / sqrt(N),
-        std=_std(Rational(1, 10) / sqrt(d / 256)),
+        std=everywhere(Rational(1, 10) / sqrt(d / 256)),
         embedding_std=Rational(1, 10) / sqrt(d / 256),
         embedding_multiplier=12,
         head=Rational(1, 10) / sqrt(d / 256) * 256 / d,
@@ -296,14 +262,12 @@ _ALL = (
         "learning rate serves all depths",
         source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362 (its eps "
         "falls with depth, too)",
-        norms=(PRE,),
         has_bias=False,
         attention_scale=1 / K,
         branch_weight=2 / N,
-        std=_std(_SMALL / sqrt(d / 256)),
-        embedding_std=_SMALL,
-        position_std=_SMALL,
-        head=_SMALL * 256 / d,
+        std=everywhere(SMALL / sqrt(d / 256)),
+        position_std=SMALL,
+        head=SMALL * 256 / d,
         size={"num_layers": 64, "d_model": 256, "num_heads": 4},
     ),
     Recipe(
@@ -320,8 +284,6 @@ _ALL = (
         hidden=3 * d,
         queries_per_key=2,
         residual_weight=Piecewise((S.One, l < 2), (2 * N, True)),
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         size={"num_layers": 256, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -329,13 +291,10 @@ _ALL = (
         says="pre-norm where the input of each sublayer is made smaller, by one over the square root of its layer's "
         "number",
         source="lmsdss/LayerNorm-Scaling 3ac54dd, peft_pretraining/modeling_llama.py 427-455, 857-876",
-        norms=(PRE,),
         **_GATED,
         hidden=_LLAMA_2,
         input_scale=1 / sqrt(l),
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -345,9 +304,8 @@ _ALL = (
         norms=(Norms(attention=POST.attention, ffn=POST.ffn, up_to=Rational(1, 4)), PRE),
         **_GATED,
         hidden=_LLAMA_2,
-        std=_std(_SMALL),
         embedding_std=sqrt(Rational(2, 5)),
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 24, "d_model": 2048, "num_heads": 32},
     ),
     Recipe(
