@@ -64,7 +64,7 @@ def asked(experiment: Experiment, trains: Trains, book: Book) -> list[Trial]:
         trials += todo
         assert len(trials) <= len(experiment.arms) * len(GRID) * (SEEDS + len(PILOT_SEEDS)), "it does not end"
         for trial in todo:
-            book.put(trial, result(trial, trains(trial)))
+            book[trial] = result(trial, trains(trial))
     return trials
 
 
@@ -108,7 +108,7 @@ def test_a_search_counts_only_what_it_asked_for() -> None:
     asked(tiny(), trains_below_an_eighth, book)
     edge, lucky = arm.edge(book, 0).rate, arm.at(0, GRID[-2])
     assert lucky not in book and edge is not None and edge < GRID[-2]
-    book.put(lucky, result(lucky, True))
+    book[lucky] = result(lucky, True)
     assert arm.edge(book, 0).rate == edge
 
 
