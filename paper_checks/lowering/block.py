@@ -61,6 +61,7 @@ class Block:
         """The network with these options; ValueError, in one line, where they do not go together with it."""
         if not self.options:
             return config
+        head_gain = self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain
         shape = replace(
             config,
             has_qk_norm=config.has_qk_norm or self.has_qk_norm,
@@ -69,7 +70,7 @@ class Block:
             logit_softcap=self.logit_softcap or config.logit_softcap,
             embedding_std=self.embedding_std,
             embedding_multiplier=self.embedding_multiplier,
-            head_gain=self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain,
+            head_gain=head_gain,
         )
         encoder, decoder = (
             tuple(self._sublayer(shape, one) for one in side) for side in (config.encoder, config.decoder)
