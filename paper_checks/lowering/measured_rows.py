@@ -61,10 +61,13 @@ def _log_scatter(values: Sequence[float | None]) -> float | None:
 
 
 def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
-    if not values or stats.num_diverged(values):
-        return dict.fromkeys(("measured", "standard_error", "low", "high"))
-    found = stats.estimate(values)
-    return {"measured": found.mean, "standard_error": found.standard_error, "low": found.low, "high": found.high}
+    return _interval(None if not values or stats.num_diverged(values) else stats.estimate(values))
+
+
+def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
+    """None throughout where there is none."""
+    names = {"measured": "mean", "standard_error": "standard_error", "low": "low", "high": "high"}
+    return {name: None if of is None else getattr(of, field) for name, field in names.items()}
 
 
 def _extras(found: Found) -> dict[str, Any]:
@@ -93,29 +96,25 @@ def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float
     A seed draws partly the same numbers at every depth; the interval takes them for independent, so it is wider than it
     need be.
     """
-    decided = {int(one["num_sublayers"]) for one in rows if "update" in one["unreliable"]}
-    samples = [values for one, values in zip(rows, samples, strict=True) if "update" not in one["unreliable"]]
-    rows = [one for one in rows if "update" not in one["unreliable"]]
-    lengths = [int(one["num_sublayers"]) for one in rows]
-    predictions = [one["update"] for one in rows]
-    known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
+    decided = [int(row["num_sublayers"]) for row in rows if "update" in row["unreliable"]]
+    samples = [values for row, values in zip(rows, samples, strict=True) if "update" not in row["unreliable"]]
+    rows = [row for row in rows if "update" not in row["unreliable"]]
+    lengths = [int(row["num_sublayers"]) for row in rows]
+    predictions = [row["update"] for row in rows]
+    known = None if None in predictions else [float(value) for value in predictions]
     if len(set(lengths)) < len(lengths):  # encoder-decoders can have as many sublayers in more than one way
-        found = stats.ExponentFit((), reason="two of the networks have as many sublayers")
+        fit = stats.ExponentFit((), reason="two of the networks have as many sublayers")
     else:
-        found = stats.fit_exponent(lengths, samples, known)
-    measured, difference = found.measured, found.difference
+        fit = stats.fit_exponent(lengths, samples, known)
+    difference = _interval(fit.difference)
+    left_out = {**fit.left_out, **dict.fromkeys(decided, "rounding decides")}
     return {
-        "measured": None if measured is None else measured.mean,
-        "standard_error": None if measured is None else measured.standard_error,
-        "low": None if measured is None else measured.low,
-        "high": None if measured is None else measured.high,
-        "predicted": found.predicted,
-        "difference": None if difference is None else difference.mean,
-        "difference_low": None if difference is None else difference.low,
-        "difference_high": None if difference is None else difference.high,
-        "lengths": list(found.lengths),
-        "left_out": {
-            str(one): why for one, why in [*found.left_out.items(), *((d, "rounding decides") for d in decided)]
-        },
-        "reason": found.reason or None,
+        **_interval(fit.measured),
+        "predicted": fit.predicted,
+        "difference": difference["measured"],
+        "difference_low": difference["low"],
+        "difference_high": difference["high"],
+        "lengths": list(fit.lengths),
+        "left_out": {str(length): why for length, why in left_out.items()},
+        "reason": fit.reason or None,
     }
