@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from sympy import Expr
+from sympy import Expr, S
 
 from paper_checks.lowering.advice_code import code
 from paper_checks.lowering.kernel_network import KIND_OF
@@ -148,27 +148,24 @@ class Remedy:
     @property
     def worst(self) -> float:
         """The factor, above 1, by which the update of the worst role that matters grows or shrinks."""
-        return max(max(x, 1 / x) if x > 0 else math.inf for x in (self.leaves[role] for role in self.matters))
+        return _away(self.leaves[self.worst_role])
 
     @property
     def worst_role(self) -> str:
-        return max(self.matters, key=lambda role: abs(math.log(self.leaves[role])) if self.leaves[role] else math.inf)
+        return max(self.matters, key=lambda role: _away(self.leaves[role]))
 
     @property
     def relative(self) -> float:
         """The relative update that has moved furthest, of the matrices that matter."""
-        return max(
-            (self.relative_update[role] for role in self.matters if role in self.relative_update),
-            key=lambda x: abs(math.log(x)),
-            default=1.0,
-        )
+        moved = [self.relative_update[role] for role in self.matters if role in self.relative_update]
+        return max(moved, key=_away, default=1.0)
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: the worst role; whether the model starts as the identity; whether the tuned model stays;
         how far the relative update is moved; how much is changed; whether runs have it."""
         worst = 0.0 if self.worst <= HELD else round(math.log(self.worst), 1)
-        moved = round(abs(math.log(self.relative)), 1)
+        moved = round(math.log(_away(self.relative)), 1)
         return worst, self.branches < IDENTITY, not self.keeps_tuned, moved, len(self.changes), self.record is None
 
 
@@ -302,32 +299,32 @@ def compared(
 ) -> Advice:
     """The advice for one network at two depths. advance: told how many passes over a sublayer were done."""
     check(shallow, deep, optimizer)
-    question = _Question(shallow=shallow, deep=deep, optimizer=optimizer, advance=advance)
-    if not question.first.update:
+    depths = _TwoDepths(shallow, deep, optimizer, advance)
+    if not depths.first.update:
         raise ValueError(
             f"{deep.scheme.name}: a first step of {optimizer} leaves the branch matrices where they are, at any depth"
         )
-    factors = _factors(question.first, question.last)
+    factors = _factors(depths.first, depths.last)
     deeper = deep.depth / shallow.depth
-    remedies = list(question.remedies())
+    remedies = list(depths.remedies())
     return Advice(
         shallow=shallow,
         deep=deep,
         optimizer=optimizer,
         factors=factors,
         exponents={role: math.log(x) / math.log(deeper) if x > 0 else 0.0 for role, x in factors.items()},
-        shares=question.last.shares,
-        matters=_matters(question.first, question.last),
+        shares=depths.last.shares,
+        matters=_matters(depths.first, depths.last),
         remedies=sorted(remedies, key=lambda remedy: remedy.rank),
-        remarks=list(question.remarks(remedies)),
+        remarks=list(depths.remarks(remedies)),
     )
 
 
 def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:
     """Passes over a sublayer that ``compared`` does."""
-    question = _Question(shallow=shallow, deep=deep, optimizer=optimizer)
-    num_laws = sum(1 for _ in question.laws())
-    return 2 * (shallow.depth + deep.depth * (1 + num_laws + (question.kept != question.plain)))
+    depths = _TwoDepths(shallow, deep, optimizer)
+    num_laws = sum(1 for _ in depths.laws())
+    return 2 * (shallow.depth + deep.depth * (1 + num_laws + (depths.kept != depths.plain)))
 
 
 def check(shallow: Network, deep: Network, optimizer: str) -> None:
@@ -349,19 +346,6 @@ def check(shallow: Network, deep: Network, optimizer: str) -> None:
 
 
 # ---------------------------------------------------------------- one network's first step
-
-
-def _outlook(config: ModelConfig, network: Network, optimizer: str, advance: Callable[[float], None]) -> Outlook:
-    """network: whose inputs and heads are asked about. NoTheoryError for what the kernel rung does not know."""
-    answer = network.kernel_update(optimizer, advance, config=config, replicates=REPLICATES)
-    units = {role: unit_power(optimizer, role) for role in answer.roles}
-    by_role = shares([{"update": answer.update, "roles": answer.roles}], units, config.d_model)
-    return Outlook(
-        update=answer.update,
-        roles=answer.roles,
-        shares={role: share or 0.0 for role, (share,) in by_role.items()},
-        branches=_branches(config, answer.streams),
-    )
 
 
 def _branches(config: ModelConfig, streams: Mapping[str, Sequence[Stream]]) -> float:
@@ -409,7 +393,7 @@ def _factors(first: Outlook, last: Outlook) -> dict[str, float]:
 
 def _matters(*outlooks: Outlook) -> list[str]:
     roles = dict.fromkeys(role for outlook in outlooks for role in outlook.roles)
-    return [role for role in roles if max(outlook.shares.get(role, 0.0) for outlook in outlooks) >= MATTERS]
+    return [role for role in roles if any(outlook.shares.get(role, 0.0) >= MATTERS for outlook in outlooks)]
 
 
 # ---------------------------------------------------------------- laws, of derived rules and of schemes
@@ -445,35 +429,42 @@ def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> 
     return next((name for name in names if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key), None)
 
 
-def _ratio(law: Expr, first: Mapping[Expr, int] | None, last: Mapping[Expr, int]) -> float:
-    """A law's number at the last depth over that at the first; the number itself if that is None."""
-    return float(evaluate(law, last, 17) / (1 if first is None else evaluate(law, first, 17)))
+def _law(
+    first: Mapping[Expr, int] | None,
+    last: Mapping[Expr, int],
+    residual_weight: Expr,
+    branch_weight: Expr,
+    gains: tuple[Expr, Expr],
+    learning_rate: Expr,
+) -> Law:
+    """The numbers at the last depth over those at the first; the numbers themselves if that is None. gains: of the two
+    matrices of a branch's value path."""
+
+    def ratio(law: Expr) -> float:
+        return float(evaluate(law, last, 17) / (1 if first is None else evaluate(law, first, 17)))
+
+    ratios = [ratio(gain) for gain in gains]
+    return Law(
+        residual_weight=ratio(residual_weight),
+        branch_weight=ratio(branch_weight),
+        gains={role: gain for roles in SCALED_ROLES.values() for role, gain in zip(roles, ratios, strict=True)},
+        learning_rate=ratio(learning_rate),
+    )
 
 
 def _law_of_member(member: Member, first: Mapping[Expr, int], last: Mapping[Expr, int]) -> Law:
-    assert member.init_gain is not None
-    gain = _ratio(member.init_gain, first, last)
-    return Law(
-        residual_weight=_ratio(member.residual_weight, first, last),
-        branch_weight=_ratio(member.branch_weight, first, last),
-        gains={role: gain for roles in SCALED_ROLES.values() for role in roles},
-        learning_rate=_ratio(member.lr_multiplier, first, last),
-    )
+    gain = member.init_gain
+    assert gain is not None
+    return _law(first, last, member.residual_weight, member.branch_weight, (gain, gain), member.lr_multiplier)
 
 
-def _law_of_scheme(scheme: Scheme, optimizer: str, first_count: int | None, last_count: int) -> Law:
-    """first_count, last_count: of sublayers."""
-    stack, last = scheme.stack, {L: last_count}
-    first = None if first_count is None else {L: first_count}
-    assert stack.residual_weight is not None and not any(x.has(l) for x in (stack.gain_in, stack.gain_out))
-    gains = _ratio(stack.gain_in, first, last), _ratio(stack.gain_out, first, last)
-    is_sign_type = optimizer_named(optimizer).is_sign_type
-    return Law(
-        residual_weight=_ratio(stack.residual_weight, first, last),
-        branch_weight=_ratio(stack.branch_weight, first, last),
-        gains={role: gain for roles in SCALED_ROLES.values() for role, gain in zip(roles, gains, strict=True)},
-        learning_rate=_ratio(scheme.sign_lr_multiplier, first, last) if is_sign_type else 1.0,
-    )
+def _law_of_scheme(scheme: Scheme, optimizer: str, first: int | None, last: int) -> Law:
+    """first, last: numbers of sublayers."""
+    stack, gains = scheme.stack, (scheme.stack.gain_in, scheme.stack.gain_out)
+    assert stack.residual_weight is not None and not any(gain.has(l) for gain in gains)
+    rate = scheme.sign_lr_multiplier if optimizer_named(optimizer).is_sign_type else S.One
+    counts = None if first is None else {L: first}
+    return _law(counts, {L: last}, stack.residual_weight, stack.branch_weight, gains, rate)
 
 
 def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
@@ -495,41 +486,31 @@ def _with_sublayers(scheme: Scheme, num_sublayers: int) -> Scheme:
 # ---------------------------------------------------------------- the remedies
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """One network at two depths, and what every remedy is held against."""
+class _TwoDepths:
+    """One network at two depths, and what every remedy is held against.
 
-    shallow: Network
-    deep: Network
-    optimizer: str
-    advance: Callable[[float], None] = lambda _: None
+    tuned: the shallower network. plain: the deeper one as its scheme or recipe has it. kept: with the numbers of the
+    shallower one: laws of the number of layers are read at the shallower one's, laws of a layer's index go on.
+    """
 
-    @cached_property
-    def tuned(self) -> ModelConfig:
-        """The shallower network."""
-        return self.shallow.config(self.optimizer)
-
-    @cached_property
-    def plain(self) -> ModelConfig:
-        """The deeper network as its scheme or recipe has it."""
-        return self.deep.config(self.optimizer)
-
-    @cached_property
-    def kept(self) -> ModelConfig:
-        """The deeper network with the numbers of the shallower one: laws of the number of layers are read at the
-        shallower one's, laws of a layer's index go on."""
-        shallow, deep = self.shallow, self.deep
+    def __init__(
+        self, shallow: Network, deep: Network, optimizer: str, advance: Callable[[float], None] = lambda _: None
+    ) -> None:
+        self.shallow, self.deep, self.optimizer, self.advance = shallow, deep, optimizer, advance
+        self.tuned, self.plain = shallow.config(optimizer), deep.config(optimizer)
+        self.norm = placement(self.plain)
         if deep.recipe is not None:
             first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
-            return replace(deep, recipe=deep.recipe.with_layers(first)).config(self.optimizer)
-        if deep.num_layers is None:
-            return replace(deep, scheme=_with_sublayers(deep.scheme, shallow.num_sublayers)).config(self.optimizer)
-        # Neither side's numbers depend on the layer's index, so the shallower one's layers are repeated.
-        encoder, decoder = (
-            tuple(few[index % len(few)] for index in range(len(many)))
-            for few, many in ((self.tuned.encoder, self.plain.encoder), (self.tuned.decoder, self.plain.decoder))
-        )
-        return replace(self.plain, encoder=encoder, decoder=decoder)
+            self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
+        elif deep.num_layers is None:
+            scheme = _with_sublayers(deep.scheme, shallow.num_sublayers)
+            self.kept = replace(deep, scheme=scheme).config(optimizer)
+        else:  # neither side's numbers depend on the layer's index, so the shallower one's layers are repeated
+            encoder, decoder = (
+                tuple(few[index % len(few)] for index in range(len(many)))
+                for few, many in ((self.tuned.encoder, self.plain.encoder), (self.tuned.decoder, self.plain.decoder))
+            )
+            self.kept = replace(self.plain, encoder=encoder, decoder=decoder)
 
     @cached_property
     def first(self) -> Outlook:
@@ -540,7 +521,16 @@ class _Question:
         return self.outlook(self.plain)
 
     def outlook(self, config: ModelConfig) -> Outlook:
-        return _outlook(config, self.deep, self.optimizer, self.advance)
+        """NoTheoryError for what the kernel rung does not know."""
+        answer = self.deep.kernel_update(self.optimizer, self.advance, config, replicates=REPLICATES)
+        units = {role: unit_power(self.optimizer, role) for role in answer.roles}
+        by_role = shares([{"update": answer.update, "roles": answer.roles}], units, config.d_model)
+        return Outlook(
+            update=answer.update,
+            roles=answer.roles,
+            shares={role: share or 0.0 for role, (share,) in by_role.items()},
+            branches=_branches(config, answer.streams),
+        )
 
     def laws(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
         """(name, note, the law of each side) of every remedy that changes more than learning rates, each law once."""
@@ -554,7 +544,7 @@ class _Question:
 
     def _derived(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
         """The members of the family that the magnitude argument derives for this optimizer."""
-        shallow, deep, norm = self.shallow, self.deep, placement(self.plain)
+        shallow, deep, norm = self.shallow, self.deep, self.norm
         counts = [
             dict(zip((N, M), network.num_layers or [max(1, network.num_sublayers // 2)] * 2, strict=True))
             for network in (shallow, deep)
@@ -574,7 +564,7 @@ class _Question:
         """What people use with norms in that place, whichever optimizer it was derived for."""
         if self.deep.num_layers is not None:
             return
-        for name in _PEOPLE_USE[placement(self.plain)]:
+        for name in _PEOPLE_USE[self.norm]:
             law = _law_of_scheme(SCHEMES[name], self.optimizer, self.shallow.num_sublayers, self.deep.num_sublayers)
             yield name, SCHEMES[name].source, (law,)
             if law.learning_rate != 1:
@@ -655,7 +645,7 @@ class _Question:
             record = record_of(name, self.optimizer)
             remedy = self.remedy(name, [*changes, *unscaled], note, changed, self.outlook(changed), record=record)
             yield remedy
-            is_whole = name in _PEOPLE_USE[placement(plain)] and note.startswith(_DERIVED) and deep.num_layers is None
+            is_whole = name in _PEOPLE_USE[self.norm] and note.startswith(_DERIVED) and deep.num_layers is None
             if is_whole and remedy.worst > HELD:
                 yield self._at_both(name)
             if unscaled and not has_twice and any(law.branch_weight < 1 for law in laws):
@@ -740,8 +730,13 @@ def _mean(config: ModelConfig, role: str, of: str) -> float:
     return sum(numbers) / len(numbers) if numbers else 1.0
 
 
+def _away(factor: float) -> float:
+    """From 1: a factor of at least 1."""
+    return max(factor, 1 / factor) if factor > 0 else math.inf
+
+
 def _moves(factor: float) -> bool:
-    return max(factor, 1 / factor) > HELD**0.5
+    return _away(factor) > HELD**0.5
 
 
 def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> Iterator[str]:

@@ -18,8 +18,8 @@ from theory.symbols import N, d, l
 _HF = "huggingface/transformers 5.23.0, models"
 _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
-_LLAMA_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
-_LLAMA_2 = ceiling(8 * d / 3 / 256) * 256
+_WIDTH_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
+_WIDTH_2 = ceiling(8 * d / 3 / 256) * 256
 
 
 def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
@@ -28,6 +28,12 @@ def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
 
 _GPT_2 = {"std": _outputs(SMALL, SMALL / sqrt(2 * N)), "position_std": SMALL}
 _GATED = {"norm_kind": "rmsnorm", "activation": "swiglu", "has_bias": False, "rotary_base": 10_000.0}
+_LLAMA_2 = {**_GATED, "hidden": _WIDTH_2}
+_LLAMA_3 = {**_GATED, "hidden": _WIDTH_3, "rotary_base": 500_000.0, "queries_per_key": 4}
+_POST = {"norms": (POST,), "has_final": False, "embedding_std": 1}
+"""Behind the embedding stands a norm."""
+_VIT = {"arch": "encoder", "embedding_std": 1 / sqrt(3), "position_std": SMALL, "head": SMALL}
+"""The embedding has torch's default of the patches' convolution, on pixels of variance 1."""
 
 _ALL = (
     Recipe(
@@ -81,8 +87,7 @@ _ALL = (
         says="the standard modern decoder: RMSNorm before each sublayer, a gated FFN, rotary positions, no biases; "
         "initialised at 0.02 everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343",
-        **_GATED,
-        hidden=_LLAMA_2,
+        **_LLAMA_2,
         head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
@@ -92,9 +97,7 @@ _ALL = (
         "everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343; sizes: "
         "pytorch/torchtitan b5bcd76, models/llama3/__init__.py 148-330",
-        **{**_GATED, "rotary_base": 500_000.0},
-        hidden=_LLAMA_3,
-        queries_per_key=4,
+        **_LLAMA_3,
         head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
@@ -104,9 +107,7 @@ _ALL = (
         "1/sqrt(2l), and whose embedding starts at variance 1",
         source="pytorch/torchtitan b5bcd76, models/llama3/__init__.py 45-109; that the up matrix is scaled, too, is "
         "reported as a fault in its issue 3334",
-        **{**_GATED, "rotary_base": 500_000.0},
-        hidden=_LLAMA_3,
-        queries_per_key=4,
+        **_LLAMA_3,
         std=everywhere(SMALL, out=SMALL / sqrt(2 * l), fc2=SMALL / sqrt(2 * l), fc3=SMALL / sqrt(2 * l)),
         embedding_std=1,
         head=_CUT_AT_3 / sqrt(d),
@@ -118,8 +119,7 @@ _ALL = (
         "whose output matrices are smaller in later layers, by 1/sqrt(2l)",
         source="allenai/OLMo 59a53e3, olmo/model.py 493-506, 716-726, 1183-1196; initialization.py 8-22; "
         "configs/official-0724/OLMo-7B.yaml 20-27 (its norms train no gain and no bias)",
-        **{**_GATED, "norm_kind": "layernorm"},
-        hidden=_LLAMA_2,
+        **{**_LLAMA_2, "norm_kind": "layernorm"},
         std=everywhere(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
         embedding_std=_CUT_AT_3 / sqrt(d),
         head=_CUT_AT_3 / sqrt(d),
@@ -132,9 +132,8 @@ _ALL = (
         source="allenai/OLMo 59a53e3, configs/official-1124/OLMo2-7B-stage1.yaml 34-53; olmo/model.py 433-441, "
         f"489-491, 786-828; {_HF}/olmo2/modeling_olmo2.py 213-228, 284-315",
         norms=(Norms(attention=frozenset({"branch", "q", "k"}), ffn=frozenset({"branch"})),),
-        **{**_GATED, "rotary_base": 500_000.0},
+        **{**_LLAMA_2, "rotary_base": 500_000.0},
         has_wide_norms=True,
-        hidden=_LLAMA_2,
         std=everywhere(_CUT_AT_3 * SMALL),
         embedding_std=_CUT_AT_3 * SMALL,
         head=_CUT_AT_3 * SMALL,
@@ -198,10 +197,8 @@ _ALL = (
         source="google-research/bert eedf571, modeling.py 264-277, 375-377, 412, 520, 671-687, 856-880; "
         "optimization.py 59-65",
         arch="encoder",
-        norms=(POST,),
-        has_final=False,
+        **_POST,
         std=everywhere(_CUT_AT_2 * SMALL),
-        embedding_std=1,  # a norm stands behind the embedding
         head=_CUT_AT_2 * SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
@@ -211,9 +208,7 @@ _ALL = (
         source="facebookresearch/fairseq 3d262bb, fairseq/models/bart/model.py 43, 326-376; "
         f"{_HF}/bart/modeling_bart.py 260-388, 498, 524",
         arch="encoder-decoder",
-        norms=(POST,),
-        has_final=False,
-        embedding_std=1,  # a norm stands behind the embedding
+        **_POST,
         head=SMALL,
         size={"num_layers": 12, "d_model": 1024, "num_heads": 16},
     ),
@@ -222,10 +217,7 @@ _ALL = (
         says="a pre-norm encoder on image patches, every linear layer at 0.02",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/vision_transformer.py 166-250, 1355-1370; "
         f"{_HF}/vit/modeling_vit.py 261-348",
-        arch="encoder",
-        embedding_std=1 / sqrt(3),  # torch's default of the patches' convolution, on pixels of variance 1
-        position_std=SMALL,
-        head=SMALL,
+        **_VIT,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -234,11 +226,8 @@ _ALL = (
         "1e-6 beyond; its talking heads and the two layers of the class token are left out here",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/cait.py 207-231, 331-342, 578-643; "
         "facebookresearch/deit 7e160fe, cait_models.py 259-464 (the XXS model of 36 layers has 1e-5)",
-        arch="encoder",
+        **_VIT,
         layer_scale=Piecewise((Rational(1, 10**5), N <= 24), (Rational(1, 10**6), True)),
-        embedding_std=1 / sqrt(3),
-        position_std=SMALL,
-        head=SMALL,
         size={"num_layers": 36, "d_model": 384, "num_heads": 8},
     ),
     Recipe(
@@ -291,8 +280,7 @@ _ALL = (
         says="pre-norm where the input of each sublayer is made smaller, by one over the square root of its layer's "
         "number",
         source="lmsdss/LayerNorm-Scaling 3ac54dd, peft_pretraining/modeling_llama.py 427-455, 857-876",
-        **_GATED,
-        hidden=_LLAMA_2,
+        **_LLAMA_2,
         input_scale=1 / sqrt(l),
         head=SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
@@ -302,8 +290,7 @@ _ALL = (
         says="the first quarter of the layers is post-norm, the rest pre-norm",
         source="pixeli99/MixLN ff45826, peft_pretraining/modeling_llama.py 325-333, 565-600, 818-837, 929",
         norms=(Norms(attention=POST.attention, ffn=POST.ffn, up_to=Rational(1, 4)), PRE),
-        **_GATED,
-        hidden=_LLAMA_2,
+        **_LLAMA_2,
         embedding_std=sqrt(Rational(2, 5)),
         head=SMALL,
         size={"num_layers": 24, "d_model": 2048, "num_heads": 32},
