@@ -90,9 +90,6 @@ def digest_of(network: Network, optimizer: str) -> str:
     return digest_of_numbers(*_numbers(network, optimizer))
 
 
-# ---------------------------------------------------------------- the file
-
-
 def stored(path: Path) -> list[Answer]:
     """LookupError, in one line that says how to make it, where the file is missing or broken."""
     try:
@@ -138,9 +135,6 @@ class Kept:
 @cache
 def read(path: Path) -> Kept:
     return Kept(stored(path))
-
-
-# ---------------------------------------------------------------- making it
 
 
 def questions(networks: Sequence[Network], optimizers: Sequence[str], effort: float = 1.0) -> list[Question]:

@@ -124,9 +124,6 @@ def recipe_network(name: str, length: int) -> Network:
     return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
 
 
-# ---------------------------------------------------------------- making it
-
-
 def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
     """Shallow ones first."""
     asked: list[Question] = []

@@ -192,9 +192,6 @@ def has_encoder_decoder(scheme: Scheme) -> bool:
     return has_rule or not any(letter.free_symbols for letter in (*letters, stack.residual_weight or L**0))
 
 
-# ---------------------------------------------------------------- the letters a, b, c, w, v of each sublayer
-
-
 def _letters(
     scheme: Scheme, num_sublayers: int, w: Sequence[float] | None = None, v: Sequence[float] | None = None
 ) -> list[Letters]:
@@ -234,9 +231,6 @@ def _printed(scheme: Scheme, num_layers: int, num_decoder_layers: int) -> dict[s
         gain = (9 * num_decoder_layers) ** -0.25
         letters["decoder"] = [(a, b, c, gain, gain) for a, b, c, _, _ in letters["decoder"]]
     return letters
-
-
-# ---------------------------------------------------------------- sublayers
 
 
 def _sublayers(

@@ -77,9 +77,6 @@ def rule_document(
     return answer
 
 
-# ---------------------------------------------------------------- the rule in numbers
-
-
 def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, Any]:
     """One side in numbers and formulas; init_gain null where no gain keeps the update flat.
 
@@ -133,9 +130,6 @@ def _known_as(rule: Rule, member: Member) -> str | None:
     return known_as(member, rule.norm, rule.optimizer) if len(rule.sides) == 1 else None
 
 
-# ---------------------------------------------------------------- held against exact moments
-
-
 def mean_field(rule: Rule, activation: str, norm_kind: str = "layernorm") -> dict[str, Any]:
     """What the exact second moments of an FFN stack say of the rule: the magnitude argument is not taken on faith."""
     where, side = f"{activation}, {norm_kind}", rule.sides[0]
@@ -165,9 +159,6 @@ def mean_field(rule: Rule, activation: str, norm_kind: str = "layernorm") -> dic
         "flat_gain": flat_gain,
         "says": says,
     }
-
-
-# ---------------------------------------------------------------- what is left open
 
 
 def not_asked(others: Found) -> str | None:

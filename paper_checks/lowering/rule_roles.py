@@ -194,9 +194,6 @@ def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) ->
     )
 
 
-# ---------------------------------------------------------------- the same network, asked about by `predict`
-
-
 def plain_scheme(placement: Placement) -> str:
     """The named scheme whose norms stand there, with no weight and no gain."""
     return next(name for name, found in SCHEMES.items() if found.stack == Stack(placement=placement))
@@ -253,9 +250,6 @@ def _law(expr: Expr) -> str:
     return f"{coefficient if coefficient.is_Rational else f'{float(coefficient):.10g}'},{power}"
 
 
-# ---------------------------------------------------------------- and without the rule
-
-
 def beside(rule: Rule, num_layers: int, activation: str = "relu", norm_kind: str = "layernorm") -> list[dict[str, Any]]:
     """The rule itself, and what people run with norms in that place: how the update of an FFN stack grows, by exact
     second moments at any depth, to leading order and from a shallower depth to that of the rule."""
@@ -291,9 +285,6 @@ def beside(rule: Rule, num_layers: int, activation: str = "relu", norm_kind: str
             }
         )
     return rows
-
-
-# ---------------------------------------------------------------- and whether it was trained
 
 
 def trained_under(scheme: Scheme, activation: str, norm_kind: str) -> list[str] | None:
