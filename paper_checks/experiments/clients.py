@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,14 +89,8 @@ class Case:
 
     def sizes(self, optimizer: str) -> dict[str, Any]:
         """What tells it from the others."""
-        sizes = {"num_layers": self.num_layers, "d_model": self.d_model, "num_heads": self.d_model // HEAD_SIZE}
-        return {
-            "client": self.client.name,
-            "init": self.init,
-            **sizes,
-            "num_tokens": NUM_TOKENS,
-            "optimizer": optimizer,
-        }
+        names = {"client": self.client.name, "init": self.init, "num_layers": self.num_layers, "d_model": self.d_model}
+        return names | {"num_heads": self.d_model // HEAD_SIZE, "num_tokens": NUM_TOKENS, "optimizer": optimizer}
 
     def about(self, optimizer: str) -> dict[str, Any]:
         """What a record says of it: with the package that is here."""
@@ -124,56 +119,48 @@ _TORCH = _roles("in_proj_weight:q,k,v out_proj:out linear1:fc1 linear2:fc2")
 _X = _roles("to_q:q to_k:k to_v:v to_out:out ff.0.proj:fc3,fc1 ff.2:fc2")
 
 
-def _decoder(name: str, **options: Any) -> Callable[[int, int, int], Built]:
-    """One of Hugging Face, built from its configuration. options: numbers, or functions of the width and the heads."""
+def _hugging_face(name: str, num_layers: int, d_model: int, num_heads: int, **options: Any) -> tuple[Any, Any]:
+    """The class of a model, and its configuration."""
+    import transformers
 
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import transformers
-
-        sizes = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
-        sizes |= {"intermediate_size": 3 * d_model} if name != "GPT2" else {}
-        given = {option: value(d_model, num_heads) if callable(value) else value for option, value in options.items()}
-        ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
-        shape = {"vocab_size": VOCABULARY, "attn_implementation": "eager", **ids}
-        config = getattr(transformers, f"{name}Config")(**sizes, **shape, **given)
-        built = getattr(transformers, f"{name}Model")(config).double().eval()
-        return built, lambda ids: built(input_ids=ids, use_cache=False).last_hidden_state
-
-    return build
+    options |= {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
+    config = getattr(transformers, f"{name}Config")(attn_implementation="eager", **options)
+    return getattr(transformers, f"{name}Model"), config
 
 
-def _encoder(name: str) -> Callable[[int, int, int], Built]:
-    """One of Hugging Face, which gets vectors of our own where it would have pixels, or an embedding and its norm."""
-
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import torch
-        import transformers
-
-        shape = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
-        shape |= {"intermediate_size": 4 * d_model}
-        config = getattr(transformers, f"{name}Config")(**shape, attn_implementation="eager")
-        whole: Any = getattr(transformers, f"{name}Model")(config, add_pooling_layer=False).double().eval()
-        layers = whole.layers if hasattr(whole, "layers") else whole.encoder.layer
-        final = [whole.layernorm] if hasattr(whole, "layernorm") else []
-        return _of_vectors(torch.nn.ModuleList([*layers, *final]), d_model)
-
-    return build
+def _decoder(
+    name: str, num_layers: int, d_model: int, num_heads: int, *, is_grouped: bool = False, **options: Any
+) -> Built:
+    options |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")) | {"vocab_size": VOCABULARY}
+    options |= {"intermediate_size": 3 * d_model} if name != "GPT2" else {}
+    options |= {"num_key_value_heads": num_heads // 2} if is_grouped else {}
+    make, config = _hugging_face(name, num_layers, d_model, num_heads, **options)
+    model = make(config).double().eval()
+    return model, lambda ids: model(input_ids=ids, use_cache=False).last_hidden_state
 
 
-def _of_vectors(parts: Any, d_model: int) -> Built:
+def _encoder(name: str, num_layers: int, d_model: int, num_heads: int) -> Built:
+    """It gets vectors of our own where it would have pixels, or an embedding and its norm."""
+    make, config = _hugging_face(name, num_layers, d_model, num_heads, intermediate_size=4 * d_model)
+    whole = make(config, add_pooling_layer=False).double().eval()
+    layers = whole.layers if hasattr(whole, "layers") else whole.encoder.layer
+    return _of_vectors([*layers, *([whole.layernorm] if hasattr(whole, "layernorm") else [])], d_model)
+
+
+def _of_vectors(parts: Sequence[Any], d_model: int) -> Built:
     """Modules one behind the other, of which the first reads rows of a table of our own."""
-    import torch
+    from torch import nn
 
-    model = torch.nn.ModuleDict({"inputs": torch.nn.Embedding(VOCABULARY, d_model).double(), "parts": parts})
+    inputs, behind = nn.Embedding(VOCABULARY, d_model).double(), nn.ModuleList(parts).double()
 
     def forward(ids: torch.Tensor) -> torch.Tensor:
-        x = model["inputs"](ids)
-        for part in parts:
+        x = inputs(ids)
+        for part in behind:
             x = part(x)
             x = x[0] if isinstance(x, tuple) else x
         return x
 
-    return model, forward
+    return nn.ModuleDict({"inputs": inputs, "parts": behind}), forward
 
 
 def _t5(num_layers: int, d_model: int, num_heads: int) -> Built:
@@ -191,27 +178,20 @@ def _t5(num_layers: int, d_model: int, num_heads: int) -> Built:
     return model, forward
 
 
-def _torch(*, is_post: bool) -> Callable[[int, int, int], Built]:
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import torch
-        from torch import nn
+def _torch(num_layers: int, d_model: int, num_heads: int, *, is_post: bool) -> Built:
+    from torch import nn
 
-        options: dict[str, Any] = {"dropout": 0.0, "norm_first": not is_post, "batch_first": True}
-        layers = [nn.TransformerEncoderLayer(d_model, num_heads, 4 * d_model, **options) for _ in range(num_layers)]
-        final = [] if is_post else [nn.LayerNorm(d_model)]
-        return _of_vectors(torch.nn.ModuleList([*layers, *final]).double(), d_model)
-
-    return build
+    options: dict[str, Any] = {"dropout": 0.0, "norm_first": not is_post, "batch_first": True}
+    layers = [nn.TransformerEncoderLayer(d_model, num_heads, 4 * d_model, **options) for _ in range(num_layers)]
+    return _of_vectors([*layers, *([] if is_post else [nn.LayerNorm(d_model)])], d_model)
 
 
 def _x_transformers(num_layers: int, d_model: int, num_heads: int) -> Built:
-    import torch
     from x_transformers import Decoder
 
     heads = {"heads": num_heads, "attn_dim_head": HEAD_SIZE, "rotary_pos_emb": True, "rotary_emb_dim": HEAD_SIZE}
     ffn = {"ff_swish": True, "ff_glu": True, "ff_no_bias": True}
-    model = Decoder(dim=d_model, depth=num_layers, use_rmsnorm=True, **heads, **ffn)
-    return _of_vectors(torch.nn.ModuleList([model]).double(), d_model)
+    return _of_vectors([Decoder(dim=d_model, depth=num_layers, use_rmsnorm=True, **heads, **ffn)], d_model)
 
 
 _PLAIN = everywhere(SMALL)
@@ -225,8 +205,6 @@ _TORCHS = Recipe(
     has_final=False,
     activation="relu",
 )
-_GROUPED = {"num_key_value_heads": lambda _, heads: heads // 2}
-_SIZED = {"head_dim": HEAD_SIZE}
 _LLAMA_2 = replace(recipe("llama-2"), hidden=3 * d)
 _QWEN_3 = replace(recipe("qwen-3"), head_size=HEAD_SIZE, rotary_base=10_000.0)
 _OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=SMALL, head=SMALL, rotary_base=10_000.0, hidden=3 * d)
@@ -234,23 +212,30 @@ _GEMMA_2 = replace(recipe("gemma-2"), hidden=3 * d, head_size=HEAD_SIZE)
 _BERTS = replace(recipe("bert"), std=_PLAIN, head=SMALL)
 _T5S = replace(recipe("t5"), head_size=HEAD_SIZE, std={**recipe("t5").std, "fc1": 1 / sqrt(d), "fc2": 1 / sqrt(F)})
 _ALL = (
-    Client("GPT-2", recipe("gpt2"), _decoder("GPT2"), _GPT_2, (OWN,)),  # with two tables, tokens' and positions'
-    Client("Llama", _LLAMA_2, _decoder("Llama"), _LLAMA),
-    Client("Llama, grouped heads", replace(_LLAMA_2, queries_per_key=2), _decoder("Llama", **_GROUPED), _LLAMA),
-    Client("Qwen3", _QWEN_3, _decoder("Qwen3", **_GROUPED, **_SIZED), _LLAMA),
+    Client(
+        "GPT-2", recipe("gpt2"), partial(_decoder, "GPT2"), _GPT_2, (OWN,)
+    ),  # with two tables, tokens' and positions'
+    Client("Llama", _LLAMA_2, partial(_decoder, "Llama"), _LLAMA),
+    Client(
+        "Llama, grouped heads",
+        replace(_LLAMA_2, queries_per_key=2),
+        partial(_decoder, "Llama", is_grouped=True),
+        _LLAMA,
+    ),
+    Client("Qwen3", _QWEN_3, partial(_decoder, "Qwen3", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA),
     # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps.
-    Client("OLMo 2", _OLMO_2, _decoder("Olmo2", rms_norm_eps=1e-12), _LLAMA),
+    Client("OLMo 2", _OLMO_2, partial(_decoder, "Olmo2", rms_norm_eps=1e-12), _LLAMA),
     # Its embedding's multiplier belongs to its own weights.
-    Client("Gemma 2", _GEMMA_2, _decoder("Gemma2", **_GROUPED, **_SIZED), _LLAMA, (OWN,)),
-    Client("BERT", _BERTS, _encoder("Bert"), _BERT),
-    Client("ViT", recipe("vit"), _encoder("ViT"), _VIT),
+    Client("Gemma 2", _GEMMA_2, partial(_decoder, "Gemma2", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA, (OWN,)),
+    Client("BERT", _BERTS, partial(_encoder, "Bert"), _BERT),
+    Client("ViT", recipe("vit"), partial(_encoder, "ViT"), _VIT),
     # Its attention has no 1/sqrt(K), so Xavier's queries would make it one of single tokens.
     Client("T5", _T5S, _t5, _T5, (OWN,)),
-    Client("torch, post-norm", _TORCHS, _torch(is_post=True), _TORCH, (XAVIER,), "torch"),
+    Client("torch, post-norm", _TORCHS, partial(_torch, is_post=True), _TORCH, (XAVIER,), "torch"),
     Client(
         "torch, pre-norm",
         replace(_TORCHS, norms=(PRE,), has_final=True),
-        _torch(is_post=False),
+        partial(_torch, is_post=False),
         _TORCH,
         (XAVIER,),
         "torch",

@@ -20,6 +20,7 @@ from paper_checks.system.files import write_atomically
 if TYPE_CHECKING:
     from theory.kernel.predict import Inputs, Transformer
 
+_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
 DIGITS = 6
 """Of a value: far below its quasi-random error, and above what one machine's rounding differs from another's by."""
 
@@ -71,8 +72,8 @@ def about(network: Network) -> dict[str, Any]:
     return first | rest
 
 
-def _name(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, sort_keys=True)
+def _name(about: Mapping[str, Any]) -> str:
+    return json.dumps(about, sort_keys=True)
 
 
 def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
@@ -94,18 +95,19 @@ def stored(path: Path) -> list[Answer]:
     """LookupError, in one line that says how to make it, where the file is missing or broken."""
     try:
         answers = json.loads(path.read_text(encoding="utf-8"))["answers"]
-        return [Answer(row["about"], row["numbers"], _of_pairs(row["by_optimizer"])) for row in answers]
+        return [
+            Answer(
+                row["about"],
+                row["numbers"],
+                {
+                    optimizer: {role: Number(*pair) for role, pair in roles.items()}
+                    for optimizer, roles in row["by_optimizer"].items()
+                },
+            )
+            for row in answers
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         raise LookupError(f"there is no readable {path.name}: {_HOW}") from None
-
-
-def _of_pairs(by_optimizer: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, Number]]:
-    return {
-        optimizer: {role: Number(*pair) for role, pair in roles.items()} for optimizer, roles in by_optimizer.items()
-    }
-
-
-_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
 
 
 def write(path: Path, answers: Sequence[Answer]) -> None:
@@ -119,17 +121,14 @@ class Kept:
     """Answers by what they are of."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
-        self._answers: dict[str, dict[str, Answer]] = {}
-        for answer in answers:
-            mine = self._answers.setdefault(_name(answer.about), {})
-            mine |= dict.fromkeys(answer.by_optimizer, answer)
+        self._answers = {(_name(answer.about), name): answer for answer in answers for name in answer.by_optimizer}
 
     def find(self, network: Network, optimizer: str) -> Answer:
         """LookupError, in one line, where there is none."""
-        found = self._answers.get(_name(about(network)), {}).get(optimizer)
-        if found is None:
-            raise LookupError(f"nothing is kept of {network.scheme.name} under {optimizer}: {_name(about(network))}")
-        return found
+        name = _name(about(network))
+        if (name, optimizer) not in self._answers:
+            raise LookupError(f"nothing is kept of {network.scheme.name} under {optimizer}: {name}")
+        return self._answers[name, optimizer]
 
 
 @cache

@@ -76,11 +76,8 @@ class Law:
         return {(n, m): math.log(y / x) / math.log(m / n) for (n, x), (m, y) in points if x and y}
 
 
-def law(
-    scheme: str, optimizer: str, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
-) -> Law:
-    """LookupError, in one line, where it is not kept."""
-    options = {"activation": activation, "norm_kind": norm_kind, "arch": arch}
+def law(scheme: str, optimizer: str, **options: str) -> Law:
+    """options: activation, norm_kind and arch, as in ``network_of``. LookupError, in one line, where it is not kept."""
     return _law(LAWS, LENGTHS, lambda length: network_of(scheme, length, **options), optimizer)
 
 
@@ -98,9 +95,9 @@ def _law(path: Path, lengths: Sequence[int], network_at: Callable[[int], Network
         except LookupError:
             if length == lengths[0]:
                 raise
-    names = next(iter(numbers.values()))
-    values = {role: {length: one[role].value for length, one in numbers.items()} for role in names}
-    errors = {role: {length: one[role].error for length, one in numbers.items()} for role in names}
+    names = numbers[lengths[0]]
+    values = {role: {length: row[role].value for length, row in numbers.items()} for role in names}
+    errors = {role: {length: row[role].error for length, row in numbers.items()} for role in names}
     return Law(updates=values.pop("update"), roles=values, errors=errors)
 
 

@@ -194,7 +194,7 @@ class Network:
         return KernelPrediction(
             num_sublayers=len(config.encoder) + len(config.decoder),
             update=answer.update,
-            roles=answer.roles,
+            roles=dict(answer.roles),
             log10_update=answer.log10_update,
             holds=f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and "
             "of order 1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at "

@@ -12,24 +12,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sympy import Expr, S
+from sympy import S
 
 from paper_checks.lowering.advice import training_runs
 from paper_checks.lowering.predicted_rows import finite, shares
 from paper_checks.system.places import TRAINING_RECORDS
 from theory.asymptotics.evaluate import evaluate
-from theory.rules.check import rule_scheme
+from theory.asymptotics.expansion import BeyondScaleError
+from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from theory.meanfield.growth import update_order
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict_setting
+from theory.rules.check import len_of_layer, rule_scheme
 from theory.rules.magnitude import exponents
 from theory.rules.types import Rule
 from theory.rules.types import evaluate as in_numbers
 from theory.schemes import SCHEMES, Scheme
-from theory.stack import ARCHITECTURES, SCALED_ROLES, UNSCALED_ROLES, Placement, Stack
+from theory.stack import ARCHITECTURES, SCALED_ROLES, Placement, Stack
 from theory.symbols import L
-
-if TYPE_CHECKING:
-    from theory.kernel.predict import Transformer
+from theory.tables import order_cells
 
 TOKENS = 4
 """They cost little. A role grows over 8 times the depth as it does with 16, within 20 %; beside 64 tokens biases and
@@ -76,7 +79,8 @@ def other_roles(
     ``unmoved``: what the optimizer's first step leaves at zero. ``error``: the largest relative standard error of the
     quasi-random averages. ``not_computed`` says why, where it is one layer and where the kernel rung knows no answer.
     """
-    answer: dict[str, Any] = {"asked": _plain(counts), "unmoved": []}
+    asked = list(counts.values())
+    answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
     answer |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
     answer |= {"roles": {}, "not_computed": None, "d_model": d_model}
     most = max(sum(counts.values()), sum((tuned or counts).values()))
@@ -93,7 +97,8 @@ def other_roles(
     except (ValueError, ArithmeticError) as error:
         reason = str(error) or type(error).__name__
         return answer | {"not_computed": f"what the other parameters do is not computed: {reason}"}
-    answer["layers"] = [_plain(shallow), _plain(deep)]
+    depths = [list(shallow.values()), list(deep.values())]
+    answer["layers"] = [layers[0] if len(layers) == 1 else layers for layers in depths]
     num_tokens = tokens_of(rule.norm, d_model)
     answer["network"] = f"softmax attention, {num_tokens} tokens, {activation}, {norm_kind}, infinite width"
     if len(rule.sides) == 1:
@@ -101,22 +106,14 @@ def other_roles(
         options += [f"--norm-kind {norm_kind}"] if norm_kind != "layernorm" else []
         options += [f"--width {d_model}"] if d_model is not None else []
         answer["scheme"] = named_scheme(rule_scheme(rule, rule.sides[0]))
-        answer["command"] = predict_command(rule, answer["layers"], *options)
+        answer["command"] = predict_command(rule, [layers for (layers,) in depths], *options)
     return answer
-
-
-def _plain(counts: Counts) -> int | list[int]:
-    """The layers of a single side, or of each."""
-    layers = list(counts.values())
-    return layers[0] if len(layers) == 1 else layers
 
 
 def _grown(
     rule: Rule, shallow: Counts, deep: Counts, activation: str, norm_kind: str, d_model: int | None
 ) -> dict[str, Any]:
     """From one depth to the other. ValueError and ArithmeticError for what the kernel rung does not know."""
-    from theory.kernel.predict import Inputs, predict_kernel, unit_power
-
     num_tokens = tokens_of(rule.norm, d_model)
     networks = [_transformer(rule, depth, activation, norm_kind) for depth in (shallow, deep)]
     first, last = (
@@ -164,29 +161,21 @@ def shallower(num_layers: int) -> int:
 
 
 def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) -> Transformer:
-    """The network that the rule builds, with its own matrices' learning rates."""
-    from theory.kernel.predict import Sublayer, Transformer
-
-    numbers = in_numbers(rule, **counts)
-    sides = []
+    """The network that the rule builds."""
+    numbers, sides = in_numbers(rule, **counts), []
     for side in ARCHITECTURES[rule.architecture].sides:
         mine = numbers[side.name]
-        layer = []
-        for kind in side.layer:
-            roles = (*UNSCALED_ROLES[kind], *SCALED_ROLES[kind])
-            layer.append(
-                Sublayer(
-                    kind=kind,
-                    residual_weight=mine.residual_weight,
-                    branch_weight=mine.branch_weight,
-                    gains={role: mine.init_gain[role] for role in roles} if mine.init_gain else {},
-                    lr_multipliers={role: mine.lr_multiplier[role] for role in roles},
-                )
-            )
-        sides.append(tuple(layer) * counts[str(side.num_layers)])
+        weights: dict[str, Any] = {"residual_weight": mine.residual_weight, "branch_weight": mine.branch_weight}
+        gains = mine.init_gain or {}
+        layer = tuple(
+            Sublayer(kind=kind, gains={role: gains.get(role, 1.0) for role in SCALED_ROLES[kind]}, **weights)
+            for kind in side.layer
+        )
+        sides.append(layer * counts[str(side.num_layers)])
+    encoder, *decoder = sides
     return Transformer(
-        encoder=sides[0],
-        decoder=sides[1] if len(sides) > 1 else (),
+        encoder=encoder,
+        decoder=decoder[0] if decoder else (),
         placement=rule.norm,
         norm_kind=norm_kind,
         activation=activation,
@@ -222,12 +211,13 @@ def predict_command(rule: Rule, depths: Sequence[int], *more: str) -> str | None
 
     By a named scheme that has it, else as power laws. None of an encoder-decoder, and of a gain that is neither.
     """
-    if len(rule.sides) > 1:
+    if len(rule.sides) != 1:
         return None
     scheme = rule_scheme(rule, rule.sides[0])
     name = named_scheme(scheme)
-    which = f"--scheme {name}" if name is not None else _laws(rule.norm, scheme.stack)
-    if which is None:
+    try:
+        which = f"--norm {rule.norm}{_laws(scheme.stack)}" if name is None else f"--scheme {name}"
+    except ArithmeticError:
         return None
     arch = "" if rule.architecture == "encoder" else f" --arch {rule.architecture}"
     layers = ",".join(map(str, depths))
@@ -235,31 +225,20 @@ def predict_command(rule: Rule, depths: Sequence[int], *more: str) -> str | None
     return " ".join([asked, *more, "--roles"])
 
 
-def _laws(norm: str, stack: Stack) -> str | None:
-    assert stack.residual_weight is not None
+def _laws(stack: Stack) -> str:
+    """As options. ArithmeticError for what is no power law."""
     options = {"residual-weight": stack.residual_weight, "branch-weight": stack.branch_weight, "gain": stack.gain_in}
-    try:
-        laws = {name: _law(expr) for name, expr in options.items() if expr != S.One}
-    except ArithmeticError:
-        return None
-    return " ".join([f"--norm {norm}", *(f"--{name} {law}" for name, law in laws.items())])
-
-
-def _law(expr: Expr) -> str:
-    coefficient, (power,) = exponents(expr, (L,))
-    return f"{coefficient if coefficient.is_Rational else f'{float(coefficient):.10g}'},{power}"
+    text = ""
+    for name, expr in options.items():
+        if expr is not None and expr != S.One:
+            coefficient, (power,) = exponents(expr, (L,))
+            text += f" --{name} {coefficient if coefficient.is_Rational else f'{float(coefficient):.10g}'},{power}"
+    return text
 
 
 def beside(rule: Rule, num_layers: int, activation: str = "relu", norm_kind: str = "layernorm") -> list[dict[str, Any]]:
     """The rule itself, and what people run with norms in that place: how the update of an FFN stack grows, by exact
     second moments at any depth, to leading order and from a shallower depth to that of the rule."""
-    from theory.asymptotics.expansion import BeyondScaleError
-    from theory.meanfield.growth import update_order
-    from theory.meanfield.setting import Setting
-    from theory.meanfield.update import predict_setting
-    from theory.rules.check import len_of_layer
-    from theory.tables import order_cells
-
     (side,) = rule.sides
     sublayers = len_of_layer(side)
     layers = [shallower(num_layers), num_layers]

@@ -166,11 +166,9 @@ class Trial:
             raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
         if missing := known - set(named):
             raise ValueError(f"a trial without {', '.join(sorted(missing))}")
-        given = {name: value for name, value in named.items() if name in known}
-        lists = {
-            name: given[name] if given[name] is None else tuple(given[name]) for name in ("measure_at", "parallel")
-        }
-        return cls(**given | lists)
+        given: dict[str, Any] = {name: value for name, value in named.items() if name in known}
+        pair = given["parallel"]
+        return cls(**given | {"measure_at": tuple(given["measure_at"]), "parallel": pair and tuple(pair)})
 
     def lower(self) -> TrainConfig:
         """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
@@ -178,12 +176,13 @@ class Trial:
         from sims.training.train import TrainConfig
 
         names = {one.name for one in fields(TrainConfig)} & set(vars(self))
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
         return TrainConfig(
             model=self._model(),
             data=DataConfig(
                 name=SHAPES[self.shape].data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel
             ),
-            **{name: getattr(self, name) for name in names},
+            **own,
         )
 
     def _model(self) -> ModelConfig:

@@ -122,7 +122,7 @@ class Recipe:
             has_short_draws=True,
         )
         rates = self.lr_multipliers if optimizer in self.optimizers else {}
-        kinds = {"encoder": ("attention", "ffn")}
+        kinds: dict[str, tuple[str, ...]] = {"encoder": ("attention", "ffn")}
         if self.arch == "encoder-decoder":
             kinds["decoder"] = ("attention", "cross", "ffn")
         sides = {
