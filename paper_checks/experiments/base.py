@@ -135,10 +135,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """name: of its command and record. question: what it is for. claims: that it is to decide.
-
-    pilot: the arms that are run with PILOT_SEEDS, and plan: how many seeds they say are enough.
-    """
+    """name: of its command and record. question: what it is for. claims: that it is to decide. pilot: the arms that
+    are run with PILOT_SEEDS. plan: how many seeds these say are enough."""
 
     name: str
     question: str
@@ -179,13 +177,10 @@ def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterat
 
 @dataclass
 class Ran:
-    """What a call of ``run`` came to. done: runs made now; found: made by others meanwhile; failed: in a line, by key.
-
-    is_finished: whether every arm has its seeds; where not, the deadline came first, or runs failed.
-    """
+    """What a call of ``run`` came to. done: runs made now. failed: a line each, by key. is_finished: every arm has
+    its seeds; where not, the deadline came first, or runs failed."""
 
     done: int = 0
-    found: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     is_finished: bool = False
 
@@ -205,7 +200,6 @@ def run(
     at_once: int = 4,
     device: str = "cpu",
     device_name: str = "cpu",
-    checkpoints: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Book, Ran]:
@@ -216,7 +210,7 @@ def run(
     from sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
-    work = partial(execute, device=device, checkpoints=checkpoints)
+    work = partial(execute, device=device)
     has_plan = False
     for todo in experiment.rounds(book, num_seeds):
         if not has_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
@@ -233,7 +227,7 @@ def run(
             deadline=deadline,
             advance=advance,
         )
-        ran.done, ran.found = ran.done + report.done, ran.found + report.found
+        ran.done += report.done
         ran.failed |= report.failed
         for trial, config in named.items():
             if (result := store.find(config)) is not None:

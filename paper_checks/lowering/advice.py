@@ -410,12 +410,7 @@ def placement(config: ModelConfig) -> str:
 
 
 def known_as(member: Member, norm: str, optimizer: str) -> str | None:
-    """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack.
-
-    >>> from theory.rules.solve import solve_rule
-    >>> known_as(solve_rule("pre", "adam", "decoder").sides[0].alternative("branch-weight"), "pre", "adam")
-    'completep'
-    """
+    """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack."""
     if member.init_gain is None:
         return None
     few, many = 12, 96

@@ -26,13 +26,6 @@ class Block:
     matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
     embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
     ValueError, in one line, for a number that cannot be.
-
-    >>> from paper_checks.lowering.block import Block
-    >>> from paper_checks.lowering.lower import lower_transformer
-    >>> config = lower_transformer("gpt2", "adamw", 48, 1024, num_heads=16, is_causal=True)
-    >>> gpt2 = Block(init_std=0.02, embedding_std=0.02, is_head_tied=True).on(config)
-    >>> round(gpt2.std(gpt2.encoder[1], "fc1"), 6), round(gpt2.std(gpt2.encoder[1], "fc2"), 6)
-    (0.02, 0.002887)
     """
 
     has_qk_norm: bool = False

@@ -26,12 +26,7 @@ LOCAL = RECORDS / "local" / "measure.jsonl"
 
 @dataclass(frozen=True)
 class Extras:
-    """What else is measured beside the update: see ``sims.measure.Question``.
-
-    >>> from paper_checks.lowering.measuring import Extras
-    >>> Extras(has_layers=True, learning_rate=1e-3).named()
-    {'has_layers': True, 'learning_rate': 0.001}
-    """
+    """What else is measured beside the update: see ``sims.measure.Question``."""
 
     has_layers: bool = False
     has_changes: bool = False

@@ -80,13 +80,6 @@ def are_power_laws(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool | None]:
     """Whether the line that ``exponents`` fits passes every row of "update" and of each role by less than ``BENT``.
 
     None where it has no exponent, and of two different L, through which there is always a line.
-
-    >>> from paper_checks.lowering.predicted_rows import are_power_laws
-    >>> rows = [{"num_sublayers": L, "update": L**0.5, "roles": {"q": 2.0**-L}} for L in (4, 8, 16)]
-    >>> are_power_laws(rows)
-    {'update': True, 'q': False}
-    >>> are_power_laws(rows[1:])
-    {'update': None, 'q': None}
     """
     return {role: None if line is None else line[1] < math.log(BENT) for role, line in _lines(rows, 3).items()}
 

@@ -315,17 +315,7 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name; ValueError with the nearest names otherwise.
-
-    >>> from paper_checks.recipes.catalogue import recipe
-    >>> config = recipe("llama-3").config(32, 4096, 32)
-    >>> config.hidden, config.key_heads, round(config.std(config.encoder[1], "fc2"), 6)
-    (14336, 8, 0.02)
-    >>> recipe("lama-3")
-    Traceback (most recent call last):
-        ...
-    ValueError: unknown recipe 'lama-3'; did you mean llama-3...
-    """
+    """The recipe of that name; ValueError with the nearest names otherwise."""
     if name not in RECIPES:
         raise ValueError(nearest(name, list(RECIPES), "recipe"))
     return RECIPES[name]
