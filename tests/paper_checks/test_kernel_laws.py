@@ -44,9 +44,6 @@ def nothing_read() -> Iterator[None]:
     kernel_kept.read.cache_clear()
 
 
-# ---------------------------------------------------------------- what is kept
-
-
 KEPT: list[tuple[list[str], dict[str, str]]] = [
     (["post-ln", "pre-ln", "sub-ln", "sub-ln-gamma", "deepnorm"], {"activation": "gelu"}),
     (["sub-ln", "sub-ln-gamma"], {"norm_kind": "rmsnorm"}),
@@ -94,9 +91,6 @@ def test_learning_rates_of_ones_own_are_asked_by_themselves() -> None:
     assert [question.optimizers for question in asked] == [("sgd", "lamb"), ("adam",), ("sgd", "adam", "lamb")]
 
 
-# ---------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize("content", [None, '{"answers": ['], ids=["missing", "broken"])
 def test_an_unreadable_file_is_refused_in_one_line(
     content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,9 +110,6 @@ def test_what_is_not_kept_is_a_lookup_error(asked: dict[str, Any]) -> None:
         law(**{"scheme": "post-ln", "optimizer": "adam", **asked})
 
 
-# ---------------------------------------------------------------- exponents
-
-
 def test_exponents() -> None:
     roles = {
         "q": {n: 3.0 / n for n in LENGTHS},
@@ -136,9 +127,6 @@ def test_exponents() -> None:
     assert bent.exponent("fc1", first=250) == pytest.approx(0)
     with pytest.raises(LookupError, match="two depths between 3 and 5, and 1 are kept"):
         bent.exponent(first=3, last=5)
-
-
-# ---------------------------------------------------------------- going on
 
 
 SMALL = [Network(scheme=scheme(name), arch="encoder", num_sublayers=2, num_tokens=2) for name in ("post-ln", "gpt2")]
