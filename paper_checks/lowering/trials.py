@@ -186,40 +186,32 @@ class Trial:
         )
 
     def _model(self) -> ModelConfig:
-        from paper_checks.lowering.lower import lower_encoder_decoder, lower_transformer
+        from paper_checks.lowering.networks import Network, sublayers_of
         from theory.schemes import SCHEMES, nearest
 
         if self.scheme.startswith(OF_RECIPE):
-            return self._published(self.scheme.removeprefix(OF_RECIPE))
-        if self.scheme not in (*SCHEMES, POST_LN_INIT):
-            raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
-        is_by_layer = self.scheme == POST_LN_INIT
-        scheme = "post-ln" if is_by_layer else self.scheme
-        names = ("num_heads", "ffn_ratio", "activation", "norm_kind")
-        rest: dict[str, Any] = {name: getattr(self, name) for name in names}
-        rest |= {"has_affine": True, "has_bias": True, "norm_eps": 1e-5, "has_short_draws": True}
-        if self.arch == "encoder-decoder":
-            model = lower_encoder_decoder(scheme, self.optimizer, *self.sides, self.d_model, **rest)
+            from paper_checks.recipes.catalogue import recipe
+
+            name = self.scheme.removeprefix(OF_RECIPE)
+            if (model := recipe(name)).arch != self.arch:
+                raise ValueError(
+                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
+                )
+            if self.num_decoder_layers not in (None, self.num_layers):
+                raise ValueError(f"recipe {name} has as many layers on either side")
+            network = Network.of_recipe(model, self.num_layers, self.d_model, num_heads=self.num_heads)
         else:
-            rest["is_causal"] = self.arch == "decoder"
-            model = lower_transformer(scheme, self.optimizer, 2 * self.num_layers, self.d_model, **rest)
-        if not is_by_layer:
-            return model
-        return replace(model, encoder=_by_layer(model.encoder, 2), decoder=_by_layer(model.decoder, 3))
-
-    def _published(self, name: str) -> ModelConfig:
-        """The recipe of that name, of this size."""
-        from paper_checks.recipes.catalogue import recipe
-
-        model = recipe(name)
-        if model.arch != self.arch:
-            raise ValueError(
-                f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
-            )
-        if self.num_decoder_layers not in (None, self.num_layers):
-            raise ValueError(f"recipe {name} has as many layers on either side")
-        config = model.config(self.num_layers, self.d_model, self.num_heads, optimizer=self.optimizer)
-        return replace(config, norm_eps=1e-5)
+            if self.scheme not in (*SCHEMES, POST_LN_INIT):
+                raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
+            layers = self.sides if self.arch == "encoder-decoder" else self.num_layers
+            names = ("d_model", "num_heads", "ffn_ratio", "activation", "norm_kind")
+            shape: dict[str, Any] = {name: getattr(self, name) for name in names}
+            scheme = SCHEMES["post-ln" if self.scheme == POST_LN_INIT else self.scheme]
+            network = Network(scheme=scheme, arch=self.arch, **sublayers_of(layers), **shape)
+        config = replace(network.config(self.optimizer), norm_eps=1e-5)
+        if self.scheme != POST_LN_INIT:
+            return config
+        return replace(config, encoder=_by_layer(config.encoder, 2), decoder=_by_layer(config.decoder, 3))
 
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
