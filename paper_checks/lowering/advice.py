@@ -64,12 +64,7 @@ _PEOPLE_USE: Mapping[str, tuple[str, ...]] = {
     "none": ("depth-mup",),
 }
 """Schemes whose laws are tried, by where norms stand in the user's model."""
-_ALSO_NAMED: Mapping[str, tuple[str, ...]] = {
-    "post": ("su-sgd",),
-    "pre": ("su-pre-sgd", "su-pre-adam", "su-pre-lamb"),
-    "sub": (),
-    "none": (),
-}
+_ALSO_NAMED = {"post": ("su-sgd",), "pre": ("su-pre-sgd", "su-pre-adam", "su-pre-lamb")}
 """Further schemes that a derived law may turn out to be."""
 _DERIVED = "derived for"
 
@@ -121,11 +116,10 @@ class Outlook:
 class Remedy:
     """What the deeper model is given, and what that leaves of the growth: a line of an ``Advice``.
 
-    changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. leaves: by
-    role, the update over the tuned model's, the remedy's learning rates in it. rates: learning rates by role, times the
-    tuned model's. own_rates: those of them that ``config`` has not. eps: by
-    role, what Adam's epsilon is multiplied by, to be as small beside the gradient as it was. relative_update: by role,
-    the step of a matrix over the matrix, beside the tuned model's. branches: as in ``Outlook``. record: of the runs
+    changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. By role,
+    beside the tuned model's: leaves: the update, the remedy's learning rates in it; rates: learning rates; own_rates:
+    those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small beside the gradient
+    as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``. record: of the runs
     that trained this law, None where there is none. warnings: a line each.
     """
 
@@ -191,14 +185,9 @@ class Advice:
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         as_it_is = [
-            {
-                "role": role,
-                "factor": self.factors[role],
-                "exponent": self.exponents[role],
-                "share": self.shares.get(role, 1.0),
-                "matters": role in self.matters,
-            }
-            for role in self.factors
+            {"role": role, "factor": factor, "exponent": self.exponents[role]}
+            | {"share": self.shares.get(role, 1.0), "matters": role in self.matters}
+            for role, factor in self.factors.items()
         ]
         return {
             "scheme": self.deep.scheme.name,
@@ -231,14 +220,13 @@ class Advice:
 
         Both depths have networks of their own, at the width that was asked about: take a small one.
         """
-        values = []
-        for config, network in ((remedy.tuned, self.shallow), (remedy.config, self.deep)):
-            question = Question(config=config, task=network.task, optimizers=(self.optimizer,))
-            values.append(collect(question, seeds))
-            seeds = [seed + 10**6 for seed in seeds]  # networks of their own
+        first, last = (
+            collect(Question(config=config, task=self.deep.task, optimizers=(self.optimizer,)), chosen)
+            for config, chosen in ((remedy.tuned, seeds), (remedy.config, [seed + 10**6 for seed in seeds]))
+        )
         leaves = {}
         for role in remedy.matters:
-            before, after = (estimate(of_depth[f"{self.optimizer}/{role}"]) for of_depth in values)
+            before, after = (estimate(values[f"{self.optimizer}/{role}"]) for values in (first, last))
             leaves[role] = ratio_to_exact(ratio(after, before), 1 / remedy.own_rates.get(role, 1.0))
         return leaves
 
@@ -250,9 +238,7 @@ class Advice:
 
 
 def layers_text(network: Network) -> str:
-    if network.num_layers is not None:
-        return "-".join(map(str, network.num_layers))
-    return f"{network.num_sublayers / 2:g}"
+    return "-".join(map(str, network.num_layers)) if network.num_layers else f"{network.num_sublayers / 2:g}"
 
 
 # ---------------------------------------------------------------- the question
@@ -331,14 +317,11 @@ def check(shallow: Network, deep: Network, optimizer: str) -> None:
     """ValueError, in one line, for two depths that are one and for an optimizer that a recipe was not made for."""
     if shallow.lengths == deep.lengths:
         raise ValueError(f"both models have {layers_text(deep)} layers: nothing changes between equal depths")
-    recipe = deep.recipe
-    if recipe is None:
+    if (recipe := deep.recipe) is None:
         return
     asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in recipe.optimizers]
-    is_other = all(asked.parameter_degree != one.parameter_degree for one in own)
-    if recipe.lr_multipliers:
-        is_other |= all(asked.gradient_degree != one.gradient_degree for one in own)
-    if is_other:
+    degrees = ["parameter_degree", *(["gradient_degree"] if recipe.lr_multipliers else [])]
+    if any(all(getattr(asked, name) != getattr(one, name) for one in own) for name in degrees):
         raise ValueError(
             f"the recipe {recipe.name} is made for {' or '.join(recipe.optimizers)}, whose steps scale with other "
             f"things than those of {optimizer}: ask about {recipe.optimizers[0]}, or give the block without a recipe"
@@ -420,7 +403,7 @@ def known_as(member: Member, norm: str, optimizer: str) -> str | None:
 
 def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> str | None:
     """The name of the scheme that has this law from the first to the last number of sublayers."""
-    names = (*_PEOPLE_USE[norm], *_ALSO_NAMED[norm])
+    names = (*_PEOPLE_USE[norm], *_ALSO_NAMED.get(norm, ()))
     return next((name for name in names if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key), None)
 
 
@@ -789,10 +772,7 @@ def record_of(scheme: str, optimizer: str) -> dict[str, Any] | None:
     if not runs:
         return None
     trained = [run for run in runs if run["outcome"] == "trained"]
-    largest: dict[str, float] = {}
-    for run in sorted(trained, key=lambda run: run["num_layers"]):
-        count = str(run["num_layers"])
-        largest[count] = max(largest.get(count, 0.0), run["learning_rate"])
+    layers = sorted({run["num_layers"] for run in trained})
     return {
         "scheme": scheme,
         "optimizers": sorted({run["optimizer"] for run in runs}),
@@ -800,7 +780,9 @@ def record_of(scheme: str, optimizer: str) -> dict[str, Any] | None:
         "layers": sorted({run["num_layers"] for run in runs}),
         "num_runs": len(runs),
         "num_trained": len(trained),
-        "largest_rate": largest,
+        "largest_rate": {
+            str(count): max(run["learning_rate"] for run in trained if run["num_layers"] == count) for count in layers
+        },
     }
 
 

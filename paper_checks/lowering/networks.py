@@ -226,11 +226,9 @@ class Network:
         return replace(answer, roles={role: answer.roles[role] for role in there if role in answer.roles})
 
     def role_power(self, optimizer: str, role: str) -> float:
-        """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.
-
-        It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch
-        weight of the FFN-only stack is O(1) by itself, so the division is undone.
-        """
+        """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted:
+        it is divided by that of the whole update already. A matrix has 0. A branch weight of the FFN-only stack is O(1)
+        by itself, so the division is undone."""
         from sims.optim import NORMALISATION
 
         if self.arch != FFN:
@@ -240,11 +238,8 @@ class Network:
         return NORMALISATION[optimizer].power if role == "branch_weight" else 0.0
 
     def named(self, optimizer: str) -> dict[str, Any]:
-        """Everything that the measurement is of, for a record: defaults of other architectures left out.
-
-        numbers: a digest of the plain numbers that sims are given, so that a record of a scheme is one of that name
-        with these weights and gains, and of no earlier reading of it.
-        """
+        """Everything that the measurement is of, for a record. numbers: a digest of the plain numbers that sims are
+        given, so that a record of a scheme is one with these weights and gains, and of no earlier reading of it."""
         from paper_checks.lowering.lower import digest_of_numbers
 
         named: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
