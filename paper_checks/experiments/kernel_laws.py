@@ -4,8 +4,14 @@
 
 Encoders of N layers (an attention and an FFN each), 16 tokens, full attention of infinitely large heads, one logit at
 the last token; encoder-decoders of N layers on either side. kernel-measured.json has the same of the networks that the
-project measures, with heads of the size that they have, kernel-training.json of those that it trains, and
-kernel-recipes.json of the recipes, at the width and with the heads that they were published with.
+project measures, with heads of the size that they have, and kernel-recipes.json of the recipes, at the width and with
+the heads that they were published with.
+
+kernel-training.json has it of the networks that are trained, before their first step: decoders on bytes, as the
+experiments begin with them: 32 tokens, causal, heads of 16, one logit at the last one. The theory knows tokens of one
+correlation; real ones are the same byte or not. So its correlation is the mean over the pairs of the sequence that the
+update is measured on: 1/2, the share of x_0's variance that comes from the table of bytes, where two bytes are equal,
+else 0. Left out: the 1e-5 in the norms.
 """
 
 from __future__ import annotations
@@ -21,7 +27,9 @@ from typing import Annotated
 
 import typer
 
+from paper_checks.experiments import stable_rates
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
+from paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import RECIPES, recipe
@@ -34,6 +42,12 @@ MOST_OF_TWO_SIDES = 250
 LAWS = RESULTS / "kernel-laws.json"
 MEASURED = RESULTS / "kernel-measured.json"
 OF_RECIPES = RESULTS / "kernel-recipes.json"
+OF_TRAINING = RESULTS / "kernel-training.json"
+TRAINING_CORRELATION = 0.054
+"""Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``probe_correlation``."""
+TRAINING_OPTIMIZER = "adam"
+TRAINING_CASES = tuple((name, layers) for layers in stable_rates.LAYERS for name in stable_rates.SCHEMES)
+"""(scheme, layers)."""
 RECIPE_LENGTHS = (12, 48, 192, 1000)
 RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
@@ -121,6 +135,36 @@ def recipe_network(name: str, length: int) -> Network:
     return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
 
 
+def training_network(name: str, num_layers: int) -> Network:
+    """Of the arm of ``stable-rates`` with that scheme and so many layers."""
+    return Network(
+        scheme=scheme(name),
+        arch="decoder",
+        is_causal=True,
+        num_sublayers=2 * num_layers,
+        d_model=SMALL.d_model,
+        num_heads=SMALL.d_model // HEAD_SIZE,
+        num_tokens=SMALL.num_tokens,
+        correlation=TRAINING_CORRELATION,
+    )
+
+
+def training_update(name: str, num_layers: int) -> float:
+    """U at initialisation under Adam. LookupError where it is not kept."""
+    answer = read(OF_TRAINING).find(training_network(name, num_layers), TRAINING_OPTIMIZER)
+    return answer.by_optimizer[TRAINING_OPTIMIZER]["update"].value
+
+
+def probe_correlation() -> float:
+    """Of this machine's data."""
+    from sims.training.data import DataConfig, load
+
+    tokens_T = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).held_out(1).inputs[0]
+    same_TT = (tokens_T[:, None] == tokens_T[None, :]).double()
+    num = len(tokens_T)
+    return float((same_TT.sum() - num) / (num * (num - 1)) / 2)
+
+
 def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
     """Shallow ones first."""
     asked: list[Question] = []
@@ -142,6 +186,10 @@ def of_measured() -> list[Question]:
     return questions(networks, OPTIMIZERS)
 
 
+def of_training() -> list[Question]:
+    return questions([training_network(*case) for case in TRAINING_CASES], (TRAINING_OPTIMIZER,))
+
+
 def of_recipes(lengths: Sequence[int] = RECIPE_LENGTHS) -> list[Question]:
     """Shallow ones first."""
     return [
@@ -160,9 +208,7 @@ def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
     """Compute what the files lack; one that was stopped goes on."""
     from rich.progress import track
 
-    from paper_checks.experiments.training_theory import PATH, of_training
-
-    files = {LAWS: of_laws(), MEASURED: of_measured(), PATH: of_training(), OF_RECIPES: of_recipes()}
+    files = {LAWS: of_laws(), MEASURED: of_measured(), OF_TRAINING: of_training(), OF_RECIPES: of_recipes()}
     with ProcessPoolExecutor(processes) as pool:
         for path, asked in files.items():
             for _ in track(collect(path, asked, pool), total=len(asked), description=path.name):
