@@ -321,7 +321,7 @@ def check(shallow: Network, deep: Network, optimizer: str) -> None:
         return
     asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in recipe.optimizers]
     degrees = ["parameter_degree", *(["gradient_degree"] if recipe.lr_multipliers else [])]
-    if any(all(getattr(asked, name) != getattr(one, name) for one in own) for name in degrees):
+    if any(all(getattr(asked, name) != getattr(other, name) for other in own) for name in degrees):
         raise ValueError(
             f"the recipe {recipe.name} is made for {' or '.join(recipe.optimizers)}, whose steps scale with other "
             f"things than those of {optimizer}: ask about {recipe.optimizers[0]}, or give the block without a recipe"
@@ -384,7 +384,7 @@ def _matters(*outlooks: Outlook) -> list[str]:
 
 def placement(config: ModelConfig) -> str:
     """Where norms stand, as ``theory.rules`` knows it: behind the sum, inside of the branch, before it, or nowhere."""
-    places = frozenset[str]().union(*(config.places(one) for _, side in config.sides for one in side))
+    places = frozenset[str]().union(*(config.places(sublayer) for _, side in config.sides for sublayer in side))
     if "post" in places and "pre" not in places:
         return "post"
     if "inner" in places:
@@ -448,7 +448,7 @@ def _law_of_scheme(scheme: Scheme, optimizer: str, first: int | None, last: int)
 def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
     """The network with each side's numbers times a law."""
     encoder, *decoder = (
-        tuple(law.on(one, config) for one in side) for (_, side), law in zip(config.sides, laws, strict=True)
+        tuple(law.on(sublayer, config) for sublayer in side) for (_, side), law in zip(config.sides, laws, strict=True)
     )
     return replace(config, encoder=encoder, decoder=decoder[0] if decoder else ())
 
@@ -693,8 +693,8 @@ class _TwoDepths:
 
 def _sublayers(config: ModelConfig, role: str) -> list[SublayerConfig]:
     """Those that have a parameter of that role."""
-    every = [one for _, side in config.sides for one in side]
-    return [one for one in every if role in config.roles(one.kind)] if role in BRANCH_ROLES else every
+    every = [sublayer for _, side in config.sides for sublayer in side]
+    return [sublayer for sublayer in every if role in config.roles(sublayer.kind)] if role in BRANCH_ROLES else every
 
 
 def _number(config: ModelConfig, role: str) -> int:
@@ -704,7 +704,7 @@ def _number(config: ModelConfig, role: str) -> int:
 
 def _mean(config: ModelConfig, role: str, of: str) -> float:
     """of: "gains" or "lr_multipliers", which are 1 where a sublayer says nothing."""
-    numbers = [getattr(one, of).get(role, 1.0) for one in _sublayers(config, role)]
+    numbers = [getattr(sublayer, of).get(role, 1.0) for sublayer in _sublayers(config, role)]
     return sum(numbers) / len(numbers) if numbers else 1.0
 
 

@@ -75,7 +75,8 @@ def _plain(value: Any) -> Any:
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is no plain number")
     defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(value)
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(value)
     }
     given = {name: getattr(value, name) for name in defaults}
     return {name: _plain(part) for name, part in given.items() if part != defaults[name]}

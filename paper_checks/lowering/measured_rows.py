@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from theory.meanfield.setting import Prediction
 
 
-def row(network: Network, optimizer: str, prediction: Prediction | None, found: Found) -> dict[str, Any]:
+def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Found) -> dict[str, Any]:
     """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
     nothing = {"update": None, "log10_update": None, "roles": {}}
     predicted = nothing if prediction is None else predicted_row(prediction)
-    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.values]
+    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in measured.values]
     return {
         **network.lengths,
         **predicted,
-        **_beside(found.values.get("update"), predicted["update"]),
+        **_beside(measured.values.get("update"), predicted["update"]),
         "by_role": {
-            role: _beside(_of_role(role, found, network, optimizer), predicted["roles"].get(role)) for role in roles
+            role: _beside(_of_role(role, measured, network, optimizer), predicted["roles"].get(role)) for role in roles
         },
-        "num_seeds": len(found.seeds),
-        "log_scatter": _log_scatter(found.values.get("update", ())),
-        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
-        "unreliable": dict(found.unreliable),
-        "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
-        **_extras(found),
+        "num_seeds": len(measured.seeds),
+        "log_scatter": _log_scatter(measured.values.get("update", ())),
+        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in measured.diverged.items()],
+        "unreliable": dict(measured.unreliable),
+        "real_step": _estimate(measured.values["real_step"]) if "real_step" in measured.values else None,
+        **_extras(measured),
     }
 
 
-def _of_role(role: str, found: Found, network: Network, optimizer: str) -> Sequence[float | None]:
+def _of_role(role: str, measured: Found, network: Network, optimizer: str) -> Sequence[float | None]:
     """In the units of ``predict``: times the power of the width that makes it O(1)."""
     factor = network.d_model ** network.role_power(optimizer, role)
-    return [None if value is None else value * factor for value in found.values[role]]
+    return [None if value is None else value * factor for value in measured.values[role]]
 
 
 def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
@@ -70,11 +70,11 @@ def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
     return {name: None if of is None else getattr(of, field) for name, field in names.items()}
 
 
-def _extras(found: Found) -> dict[str, Any]:
+def _extras(measured: Found) -> dict[str, Any]:
     """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
     updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
     extras: dict[str, Any] = {}
-    for name, values in found.values.items():
+    for name, values in measured.values.items():
         match name.split("/"):
             case ["change", reading, role]:
                 extras.setdefault("changes", {}).setdefault(reading, {})[role] = _estimate(values)

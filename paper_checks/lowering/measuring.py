@@ -86,8 +86,8 @@ def measure(
     >>> from paper_checks.lowering.networks import Network
     >>> from theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
-    >>> found = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
-    >>> found.seeds, sorted(found.values), found.diverged
+    >>> runs = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
+    >>> runs.seeds, sorted(runs.values), runs.diverged
     ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
     """
     extras = extras or Extras()
@@ -168,10 +168,10 @@ def _commit() -> str | None:
     """Of this checkout, where git knows it."""
     try:
         command = ["git", "-C", str(RECORDS), "rev-parse", "HEAD"]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return answer.stdout.strip()
 
 
 def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,12 +184,12 @@ def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[
     }
 
 
-def _only(found: record.Found, seeds: Sequence[int]) -> record.Found:
+def _only(runs: record.Found, seeds: Sequence[int]) -> record.Found:
     """Those seeds, in that order."""
-    at = [found.seeds.index(seed) for seed in seeds]
+    at = [runs.seeds.index(seed) for seed in seeds]
     return record.Found(
         seeds=tuple(seeds),
-        values={name: tuple(numbers[i] for i in at) for name, numbers in found.values.items()},
-        diverged={seed: found.diverged[seed] for seed in seeds if seed in found.diverged},
-        unreliable=found.unreliable,
+        values={name: tuple(numbers[i] for i in at) for name, numbers in runs.values.items()},
+        diverged={seed: runs.diverged[seed] for seed in seeds if seed in runs.diverged},
+        unreliable=runs.unreliable,
     )

@@ -61,7 +61,7 @@ def rule_document(
         )
         answer |= {**sides, "why": [*steps, *of_sides]}
     else:
-        more = [(one, "layernorm") for one in CHECKED_ACTIVATIONS] if in_full else []
+        more = [(name, "layernorm") for name in CHECKED_ACTIVATIONS] if in_full else []
         checked = [mean_field(rule, *network) for network in dict.fromkeys([*more, (activation, norm_kind)])]
         steps += [*(line["says"] for line in checked), *of_sides]
         (side,) = sides.values()
@@ -176,7 +176,7 @@ def not_asked(others: Found) -> str | None:
 
 def growing_roles(others: Found) -> dict[str, Found]:
     """The parameters outside the rule whose update grows."""
-    return {role: one for role, one in others["roles"].items() if one["grows"]}
+    return {role: row for role, row in others["roles"].items() if row["grows"]}
 
 
 def warnings_of(others: Found, *, is_held: bool) -> list[str]:
@@ -189,8 +189,8 @@ def warnings_of(others: Found, *, is_held: bool) -> list[str]:
     few, many = span(others)
     warnings = []
     if growing := growing_roles(others):
-        shown = ", ".join(f"{role} x {one['growth']:.3g}{share_text(one)}" for role, one in growing.items())
-        rates = ", ".join(f"{one['lr_multiplier']:.3g}" for one in growing.values())
+        shown = ", ".join(f"{role} x {row['growth']:.3g}{share_text(row)}" for role, row in growing.items())
+        rates = ", ".join(f"{row['lr_multiplier']:.3g}" for row in growing.values())
         warnings.append(
             "WARNING: this rule is of the matrices alone. Under it the update of other parameters, which a default "
             f"model trains too, grows from {few} to {many} layers: {shown}. A learning rate of their own, {rates} "
@@ -245,24 +245,24 @@ def no_gain(side: Found, others: Found) -> str | None:
 
 def disagreement(checked: Sequence[Found], activation: str, norm_kind: str) -> str | None:
     """The warning that the headline's order is not that of the exact moments, for the network that was asked about."""
-    (one,) = (line for line in checked if (line["activation"], line["norm_kind"]) == (activation, norm_kind))
-    if one["is_flat"] is not False:
+    (row,) = (line for line in checked if (line["activation"], line["norm_kind"]) == (activation, norm_kind))
+    if row["is_flat"] is not False:
         return None
     return (
         f"WARNING: the magnitude argument says that the update is the same at any depth; the exact second moments of "
-        f"an FFN stack ({activation}, {norm_kind}) disagree: it goes as {one['approximate']}"
+        f"an FFN stack ({activation}, {norm_kind}) disagree: it goes as {row['approximate']}"
     )
 
 
-def share_text(one: Found) -> str:
-    return "" if one.get("share") is None else f" (share {percent(one['share'])})"
+def share_text(row: Found) -> str:
+    return "" if row.get("share") is None else f" (share {percent(row['share'])})"
 
 
 def _weight(growing: Found, d_model: int | None) -> str:
     """How much it matters that these grow."""
     if d_model is None:
         return "How much they matter depends on the width: add --width D"
-    shares = [one["share"] for one in growing.values()]
+    shares = [row["share"] for row in growing.values()]
     text = f"Share: beside the matrices' update, at d_model {d_model} and the deep end"
     if None in shares:
         return text

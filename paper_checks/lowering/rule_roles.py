@@ -185,12 +185,12 @@ def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) ->
 
 def plain_scheme(placement: Placement) -> str:
     """The named scheme whose norms stand there, with no weight and no gain."""
-    return next(name for name, found in SCHEMES.items() if found.stack == Stack(placement=placement))
+    return next(name for name, known in SCHEMES.items() if known.stack == Stack(placement=placement))
 
 
 def named_scheme(scheme: Scheme) -> str | None:
     """The first named scheme with these norms, weights and gains at every depth; None where none has them."""
-    return next((name for name, found in SCHEMES.items() if _values(found) == _values(scheme)), None)
+    return next((name for name, known in SCHEMES.items() if _values(known) == _values(scheme)), None)
 
 
 @cache

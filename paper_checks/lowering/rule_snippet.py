@@ -63,7 +63,7 @@ def _groups(others: Mapping[str, Any] | None) -> list[str]:
     """Learning rates of their own for what grows: a comment, since which parameters these are, the model knows."""
     if others is None or others["not_computed"] is not None:
         return []
-    shown = ", ".join(f"{role} {one['lr_multiplier']:.3g}" for role, one in growing_roles(others).items())
+    shown = ", ".join(f"{role} {row['lr_multiplier']:.3g}" for role, row in growing_roles(others).items())
     if not shown:
         return []
     few, many = span(others)

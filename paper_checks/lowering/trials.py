@@ -161,7 +161,7 @@ class Trial:
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Trial:
         """From what ``named`` gave."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         if odd := set(named) - known - {"numbers", "data"}:
             raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
         if missing := known - set(named):
@@ -175,7 +175,7 @@ class Trial:
         from sims.training.data import DataConfig
         from sims.training.train import TrainConfig
 
-        names = {one.name for one in fields(TrainConfig)} & set(vars(self))
+        names = {field.name for field in fields(TrainConfig)} & set(vars(self))
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
         return TrainConfig(
             model=self._model(),
