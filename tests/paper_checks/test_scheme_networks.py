@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paper_checks.lowering.block import Block
-from paper_checks.lowering.lower import lower_transformer
+from paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 from paper_checks.lowering.networks import Network
 from sims.measure import Question, run
 from sims.model import Transformer
@@ -61,6 +61,12 @@ def test_a_block_adds_norms_of_queries_and_keys_to_a_sublayers_own() -> None:
 def test_early_layers_of_mix_ln_are_post_norm() -> None:
     config = lower_transformer("mix-ln", "adam", 16, 16)
     assert [config.places(one) for one in config.encoder] == [{"post"}] * 4 + [{"pre"}] * 12
+
+
+def test_ffns_are_told_by_kind_in_a_decoder() -> None:
+    config = lower_encoder_decoder("hybrid-norm", "adam", 2, 2, 16)
+    assert [bool(config.places(one)) for one in config.decoder] == [True, True, False] * 2
+    assert config.places(lower_ffn("hybrid-norm", "adam", 2, 16).encoder[0]) == {"pre", "post"}
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
