@@ -78,6 +78,7 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
     for role, one in others["roles"].items():
         growth = deep.roles[role] / shallow.roles[role]
         assert one["growth"] == pytest.approx(growth, rel=WITHIN), role
+        assert one["exponent"] == pytest.approx(math.log(one["growth"], 8)), role
         if abs(math.log(growth, 8) - FLAT) > NEAR:
             assert (f"{role} x {one['growth']:.3g}" in text) == (math.log(growth, 8) > FLAT), role
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
