@@ -31,11 +31,8 @@ LEAST_SEEDS = 5
 """Which the claims' open parts asked for, however few the pilot would do with."""
 
 
-class Book:
+class Book(dict[Trial, "TrainResult"]):
     """Finished runs, by their trial."""
-
-    def __init__(self, results: Mapping[Trial, TrainResult]) -> None:
-        self._results = dict(results)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Book:
@@ -48,21 +45,9 @@ class Book:
 
         return cls.of(read(path))
 
-    def __getitem__(self, trial: Trial) -> TrainResult:
-        return self._results[trial]
-
-    def __contains__(self, trial: Trial) -> bool:
-        return trial in self._results
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def put(self, trial: Trial, result: TrainResult) -> None:
-        self._results[trial] = result
-
     @property
     def trials(self) -> tuple[Trial, ...]:
-        return tuple(self._results)
+        return tuple(self)
 
 
 def _result(plain: Mapping[str, Any]) -> TrainResult:
@@ -108,23 +93,23 @@ class Arm:
         if not self.grid:
             trial = self.at(seed)
             return ({trial.learning_rate: book[trial]}, None) if trial in book else ({}, trial)
-        found: dict[float, TrainResult] = {}
-        while (rate := self._next_rate(found)) is not None:
+        results: dict[float, TrainResult] = {}
+        while (rate := self._next_rate(results)) is not None:
             if (trial := self.at(seed, rate)) not in book:
-                return found, trial
-            found[rate] = book[trial]
-        return found, None
+                return results, trial
+            results[rate] = book[trial]
+        return results, None
 
-    def _next_rate(self, found: Mapping[float, TrainResult]) -> float | None:
+    def _next_rate(self, results: Mapping[float, TrainResult]) -> float | None:
         """By bisection; and where nothing trained, whatever is left below the start, from above: the lowest rates fail
         too, by being too slow, so that a window between those that were tried may have been missed."""
         from sims.training.outcomes import next_rate
 
-        outcomes, start = _outcomes(found), self.trial.learning_rate
+        outcomes, start = _outcomes(results), self.trial.learning_rate
         rate = next_rate(self.grid, outcomes, start)
         if rate is not None or any(outcomes.values()):
             return rate
-        return next((rate for rate in reversed(self.grid) if rate < start and rate not in found), None)
+        return next((rate for rate in reversed(self.grid) if rate < start and rate not in results), None)
 
     def is_done(self, book: Book, seed: int) -> bool:
         return self.next(book, seed) is None
@@ -135,13 +120,9 @@ class Arm:
 
         return edge(self.grid, _outcomes(self.tried(book, seed)))
 
-    def results(self, book: Book, seeds: Sequence[int]) -> list[TrainResult]:
-        """Of an arm without a grid, of the seeds that there are."""
-        return [book[self.at(seed)] for seed in seeds if self.at(seed) in book]
 
-
-def _outcomes(found: Mapping[float, TrainResult]) -> dict[float, bool]:
-    return {rate: result.has_trained for rate, result in found.items()}
+def _outcomes(results: Mapping[float, TrainResult]) -> dict[float, bool]:
+    return {rate: result.has_trained for rate, result in results.items()}
 
 
 @dataclass(frozen=True)
@@ -154,10 +135,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """name: of its command and record. question: what it is for. claims: that it is to decide.
-
-    pilot: the arms that are run with PILOT_SEEDS, and plan: how many seeds they say are enough.
-    """
+    """name: of its command and record. question: what it is for. claims: that it is to decide. pilot: the arms that
+    are run with PILOT_SEEDS. plan: how many seeds these say are enough."""
 
     name: str
     question: str
@@ -198,13 +177,10 @@ def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterat
 
 @dataclass
 class Ran:
-    """What a call of ``run`` came to. done: runs made now; found: made by others meanwhile; failed: in a line, by key.
-
-    is_finished: whether every arm has its seeds; where not, the deadline came first, or runs failed.
-    """
+    """What a call of ``run`` came to. done: runs made now. failed: a line each, by key. is_finished: every arm has
+    its seeds; where not, the deadline came first, or runs failed."""
 
     done: int = 0
-    found: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     is_finished: bool = False
 
@@ -224,7 +200,6 @@ def run(
     at_once: int = 4,
     device: str = "cpu",
     device_name: str = "cpu",
-    checkpoints: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Book, Ran]:
@@ -235,12 +210,12 @@ def run(
     from sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
-    work = partial(execute, device=device, checkpoints=checkpoints)
-    has_said_plan = False
+    work = partial(execute, device=device)
+    has_plan = False
     for todo in experiment.rounds(book, num_seeds):
-        if not has_said_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
+        if not has_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
             say(experiment.plan(book).text)
-            has_said_plan = True
+            has_plan = True
         named = {trial: trial.named() for trial in todo}
         report = sweep(
             named.values(),
@@ -252,11 +227,11 @@ def run(
             deadline=deadline,
             advance=advance,
         )
-        ran.done, ran.found = ran.done + report.done, ran.found + report.found
+        ran.done += report.done
         ran.failed |= report.failed
         for trial, config in named.items():
-            if (found := store.find(config)) is not None:
-                book.put(trial, _result(found))
+            if (result := store.find(config)) is not None:
+                book[trial] = _result(result)
         if report.failed or report.left or (deadline is not None and time.monotonic() > deadline):
             break
     ran.is_finished = next(experiment.rounds(book, num_seeds), None) is None

@@ -15,17 +15,18 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from sympy import Rational, sqrt
+from sympy import sqrt
 
 from paper_checks.experiments import kernel_kept
 from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import recipe
-from paper_checks.recipes.recipe import F, H, K, Norms, Recipe
+from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
 from paper_checks.system.places import RECORDS, RESULTS
 from sims.model import BRANCH_ROLES
 from sims.records import record
@@ -48,29 +49,24 @@ Built = tuple["torch.nn.Module", Callable[["torch.Tensor"], "torch.Tensor"]]
 """A model, and what makes of token ids (1, T) the hidden states (1, T, D) that its head would read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Client:
-    """A model that is not ours. package: whose version a record names. build: of a number of layers, a width and a
-    number of heads. roles: by the end of a matrix's name, its role, or those that are stacked in it. inits: the starts
-    that its recipe knows."""
+    """A model that is not ours. build: of a number of layers, a width and a number of heads. roles: by the end of a
+    matrix's name, its role, or those that are stacked in it. inits: the starts that its recipe knows. package: whose
+    version a record names."""
 
     name: str
-    package: str
     recipe: Recipe
     build: Callable[[int, int, int], Built]
-    roles: Mapping[str, str | tuple[str, ...]]
+    roles: Mapping[str, tuple[str, ...]]
     inits: tuple[str, ...] = (OWN, XAVIER)
-
-    def started(self, init: str) -> Recipe:
-        """The recipe with these weights."""
-        return self.recipe if init == OWN else with_xavier(self.recipe)
+    package: str = "transformers"
 
 
 def with_xavier(of: Recipe) -> Recipe:
     """The same model with Xavier's standard deviations, an embedding of variance 1 and a head of norm 1."""
-    narrow = H * K / of.queries_per_key
-    std = {"q": sqrt(2 / (d + H * K)), "k": sqrt(2 / (d + narrow)), "v": sqrt(2 / (d + narrow))}
-    std |= {"out": sqrt(2 / (d + H * K)), **dict.fromkeys(("fc1", "fc2", "fc3"), sqrt(2 / (d + F)))}
+    wide, narrow = sqrt(2 / (d + H * K)), sqrt(2 / (d + H * K / of.queries_per_key))
+    std = everywhere(sqrt(2 / (d + F)), q=wide, k=narrow, v=narrow, out=wide)
     return replace(of, std=std, embedding_std=1, position_std=0, embedding_multiplier=1, head=1 / sqrt(d))
 
 
@@ -85,35 +81,16 @@ class Case:
 
     @property
     def network(self) -> Network:
-        """Its recipe, which has the prediction."""
+        """Its recipe with these weights, which has the prediction."""
+        recipe = self.client.recipe if self.init == OWN else with_xavier(self.client.recipe)
+        recipe = replace(recipe, name=f"{self.client.name}, {self.init} weights, {self.d_model} wide")
         heads = self.d_model // HEAD_SIZE
-        of = replace(
-            self.client.started(self.init), name=f"{self.client.name}, {self.init} weights, {self.d_model} wide"
-        )
-        has_two = of.arch == "encoder-decoder"
-        return Network(
-            recipe=of,
-            scheme=of.as_scheme,
-            arch=of.arch,
-            num_sublayers=0 if has_two else 2 * self.num_layers,
-            num_layers=(self.num_layers, self.num_layers) if has_two else None,
-            activation=of.activation,
-            norm_kind=of.norm_kind,
-            d_model=self.d_model,
-            num_heads=heads,
-            num_tokens=NUM_TOKENS,
-        )
+        return Network.of_recipe(recipe, self.num_layers, self.d_model, num_heads=heads, num_tokens=NUM_TOKENS)
 
     def sizes(self, optimizer: str) -> dict[str, Any]:
         """What tells it from the others."""
-        sizes = {"num_layers": self.num_layers, "d_model": self.d_model, "num_heads": self.d_model // HEAD_SIZE}
-        return {
-            "client": self.client.name,
-            "init": self.init,
-            **sizes,
-            "num_tokens": NUM_TOKENS,
-            "optimizer": optimizer,
-        }
+        names = {"client": self.client.name, "init": self.init, "num_layers": self.num_layers, "d_model": self.d_model}
+        return names | {"num_heads": self.d_model // HEAD_SIZE, "num_tokens": NUM_TOKENS, "optimizer": optimizer}
 
     def about(self, optimizer: str) -> dict[str, Any]:
         """What a record says of it: with the package that is here."""
@@ -123,79 +100,67 @@ class Case:
 
 # ---------------------------------------------------------------- the models
 
-_LLAMA = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out"} | {
-    "gate_proj": "fc1",
-    "up_proj": "fc3",
-    "down_proj": "fc2",
-    "embed_tokens": "embedding",
-}
-_GPT_2 = {"attn.c_attn": ("q", "k", "v"), "attn.c_proj": "out", "mlp.c_fc": "fc1", "mlp.c_proj": "fc2"} | {
-    "wte": "embedding",
-    "wpe": "positions",
-}
-_BERT = {"query": "q", "key": "k", "value": "v", "attention.output.dense": "out"} | {
-    "intermediate.dense": "fc1",
-    "output.dense": "fc2",
-}
-_VIT = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "mlp.fc1": "fc1", "mlp.fc2": "fc2"}
-_T5 = {"Attention.q": "q", "Attention.k": "k", "Attention.v": "v", "Attention.o": "out"}
-_T5 |= {"EncDec" + name: f"cross_{role}" for name, role in _T5.items()} | {
-    "wi": "fc1",
-    "wo": "fc2",
-    "shared": "embedding",
-    "relative_attention_bias": "positions",
-}
-_TORCH = {"in_proj_weight": ("q", "k", "v"), "out_proj": "out", "linear1": "fc1", "linear2": "fc2"}
-_X = {"to_q": "q", "to_k": "k", "to_v": "v", "to_out": "out", "ff.0.proj": ("fc3", "fc1"), "ff.2": "fc2"}
+
+def _roles(text: str) -> dict[str, tuple[str, ...]]:
+    """By the end of a name: "end:role,role end:role"."""
+    return {end: tuple(roles.split(",")) for end, roles in (pair.split(":") for pair in text.split())}
 
 
-def _decoder(config: str, model: str, **options: Any) -> Callable[[int, int, int], Built]:
-    """One of Hugging Face, built from its configuration. options: numbers, or functions of the width and the heads."""
-
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import transformers
-
-        sizes = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
-        given = {name: value(d_model, num_heads) if callable(value) else value for name, value in options.items()}
-        ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
-        shape = {"vocab_size": VOCABULARY, "attn_implementation": "eager", **ids}
-        built = getattr(transformers, model)(getattr(transformers, config)(**sizes, **shape, **given)).double().eval()
-        return built, lambda ids: built(input_ids=ids, use_cache=False).last_hidden_state
-
-    return build
+_LLAMA = _roles("q_proj:q k_proj:k v_proj:v o_proj:out gate_proj:fc1 up_proj:fc3 down_proj:fc2 embed_tokens:embedding")
+_GPT_2 = _roles("attn.c_attn:q,k,v attn.c_proj:out mlp.c_fc:fc1 mlp.c_proj:fc2 wte:embedding wpe:positions")
+_BERT = _roles("query:q key:k value:v attention.output.dense:out intermediate.dense:fc1 output.dense:fc2")
+_VIT = _roles("q_proj:q k_proj:k v_proj:v o_proj:out mlp.fc1:fc1 mlp.fc2:fc2")
+_T5 = _roles(
+    "Attention.q:q Attention.k:k Attention.v:v Attention.o:out EncDecAttention.q:cross_q EncDecAttention.k:cross_k "
+    "EncDecAttention.v:cross_v EncDecAttention.o:cross_out wi:fc1 wo:fc2 shared:embedding "
+    "relative_attention_bias:positions"
+)
+_TORCH = _roles("in_proj_weight:q,k,v out_proj:out linear1:fc1 linear2:fc2")
+_X = _roles("to_q:q to_k:k to_v:v to_out:out ff.0.proj:fc3,fc1 ff.2:fc2")
 
 
-def _encoder(config: str, model: str) -> Callable[[int, int, int], Built]:
-    """One of Hugging Face, which gets vectors of our own where it would have pixels, or an embedding and its norm."""
+def _hugging_face(name: str, num_layers: int, d_model: int, num_heads: int, **options: Any) -> tuple[Any, Any]:
+    """The class of a model, and its configuration."""
+    import transformers
 
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import torch
-        import transformers
-
-        shape = {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
-        made = getattr(transformers, config)(**shape, intermediate_size=4 * d_model, attn_implementation="eager")
-        whole: Any = getattr(transformers, model)(made, add_pooling_layer=False).double().eval()
-        layers = whole.layers if hasattr(whole, "layers") else whole.encoder.layer
-        final = [whole.layernorm] if hasattr(whole, "layernorm") else []
-        return _of_vectors(torch.nn.ModuleList([*layers, *final]), d_model)
-
-    return build
+    options |= {"num_hidden_layers": num_layers, "hidden_size": d_model, "num_attention_heads": num_heads}
+    config = getattr(transformers, f"{name}Config")(attn_implementation="eager", **options)
+    return getattr(transformers, f"{name}Model"), config
 
 
-def _of_vectors(parts: Any, d_model: int) -> Built:
+def _decoder(
+    name: str, num_layers: int, d_model: int, num_heads: int, *, is_grouped: bool = False, **options: Any
+) -> Built:
+    options |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")) | {"vocab_size": VOCABULARY}
+    options |= {"intermediate_size": 3 * d_model} if name != "GPT2" else {}
+    options |= {"num_key_value_heads": num_heads // 2} if is_grouped else {}
+    make, config = _hugging_face(name, num_layers, d_model, num_heads, **options)
+    model = make(config).double().eval()
+    return model, lambda ids: model(input_ids=ids, use_cache=False).last_hidden_state
+
+
+def _encoder(name: str, num_layers: int, d_model: int, num_heads: int) -> Built:
+    """It gets vectors of our own where it would have pixels, or an embedding and its norm."""
+    make, config = _hugging_face(name, num_layers, d_model, num_heads, intermediate_size=4 * d_model)
+    whole = make(config, add_pooling_layer=False).double().eval()
+    layers = whole.layers if hasattr(whole, "layers") else whole.encoder.layer
+    return _of_vectors([*layers, *([whole.layernorm] if hasattr(whole, "layernorm") else [])], d_model)
+
+
+def _of_vectors(parts: Sequence[Any], d_model: int) -> Built:
     """Modules one behind the other, of which the first reads rows of a table of our own."""
-    import torch
+    from torch import nn
 
-    model = torch.nn.ModuleDict({"inputs": torch.nn.Embedding(VOCABULARY, d_model).double(), "parts": parts})
+    inputs, behind = nn.Embedding(VOCABULARY, d_model).double(), nn.ModuleList(parts).double()
 
     def forward(ids: torch.Tensor) -> torch.Tensor:
-        x = model["inputs"](ids)
-        for part in parts:
+        x = inputs(ids)
+        for part in behind:
             x = part(x)
             x = x[0] if isinstance(x, tuple) else x
         return x
 
-    return model, forward
+    return nn.ModuleDict({"inputs": inputs, "parts": behind}), forward
 
 
 def _t5(num_layers: int, d_model: int, num_heads: int) -> Built:
@@ -213,145 +178,71 @@ def _t5(num_layers: int, d_model: int, num_heads: int) -> Built:
     return model, forward
 
 
-def _torch(*, is_post: bool) -> Callable[[int, int, int], Built]:
-    def build(num_layers: int, d_model: int, num_heads: int) -> Built:
-        import torch
-        from torch import nn
+def _torch(num_layers: int, d_model: int, num_heads: int, *, is_post: bool) -> Built:
+    from torch import nn
 
-        options: dict[str, Any] = {"dropout": 0.0, "norm_first": not is_post, "batch_first": True}
-        layers = [nn.TransformerEncoderLayer(d_model, num_heads, 4 * d_model, **options) for _ in range(num_layers)]
-        final = [] if is_post else [nn.LayerNorm(d_model)]
-        return _of_vectors(torch.nn.ModuleList([*layers, *final]).double(), d_model)
-
-    return build
+    options: dict[str, Any] = {"dropout": 0.0, "norm_first": not is_post, "batch_first": True}
+    layers = [nn.TransformerEncoderLayer(d_model, num_heads, 4 * d_model, **options) for _ in range(num_layers)]
+    return _of_vectors([*layers, *([] if is_post else [nn.LayerNorm(d_model)])], d_model)
 
 
 def _x_transformers(num_layers: int, d_model: int, num_heads: int) -> Built:
-    import torch
     from x_transformers import Decoder
 
     heads = {"heads": num_heads, "attn_dim_head": HEAD_SIZE, "rotary_pos_emb": True, "rotary_emb_dim": HEAD_SIZE}
     ffn = {"ff_swish": True, "ff_glu": True, "ff_no_bias": True}
-    model = Decoder(dim=d_model, depth=num_layers, use_rmsnorm=True, **heads, **ffn)
-    return _of_vectors(torch.nn.ModuleList([model]).double(), d_model)
+    return _of_vectors([Decoder(dim=d_model, depth=num_layers, use_rmsnorm=True, **heads, **ffn)], d_model)
 
 
-_SMALL = Rational(2, 100)
-_PLAIN = dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), _SMALL)
+_PLAIN = everywhere(SMALL)
 """Hugging Face draws whole normals where the original code cuts them."""
-_PRE, _POST = (Norms(attention=frozenset({place}), ffn=frozenset({place})) for place in ("pre", "post"))
 _TORCHS = Recipe(
     name="torch.nn.TransformerEncoder",
     says="torch's own encoder",
     source="pytorch 2.13, torch/nn/modules/transformer.py",
     arch="encoder",
-    norms=(_POST,),
+    norms=(POST,),
     has_final=False,
     activation="relu",
 )
-_RMS = {"intermediate_size": lambda width, _: 3 * width}
-_GROUPED = {"num_key_value_heads": lambda _, heads: heads // 2}
-_SIZED = {"head_dim": HEAD_SIZE}
-_HF = "transformers"
 _LLAMA_2 = replace(recipe("llama-2"), hidden=3 * d)
-_T5S = recipe("t5")
-_OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=_SMALL, head=_SMALL, rotary_base=10_000.0)
-CLIENTS = {
-    client.name: client
-    for client in (
-        Client(
-            name="GPT-2",
-            package=_HF,
-            recipe=recipe("gpt2"),
-            build=_decoder("GPT2Config", "GPT2Model"),
-            roles=_GPT_2,
-            inits=(OWN,),  # with two tables, tokens' and positions'
-        ),
-        Client(
-            name="Llama",
-            package=_HF,
-            recipe=_LLAMA_2,
-            build=_decoder("LlamaConfig", "LlamaModel", **_RMS),
-            roles=_LLAMA,
-        ),
-        Client(
-            name="Llama, grouped heads",
-            package=_HF,
-            recipe=replace(_LLAMA_2, queries_per_key=2),
-            build=_decoder("LlamaConfig", "LlamaModel", **_RMS, **_GROUPED),
-            roles=_LLAMA,
-        ),
-        Client(
-            name="Qwen3",
-            package=_HF,
-            recipe=replace(recipe("qwen-3"), head_size=HEAD_SIZE, rotary_base=10_000.0),
-            build=_decoder("Qwen3Config", "Qwen3Model", **_RMS, **_GROUPED, **_SIZED),
-            roles=_LLAMA,
-        ),
-        Client(
-            name="OLMo 2",
-            package=_HF,
-            recipe=replace(_OLMO_2, hidden=3 * d),
-            # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps.
-            build=_decoder("Olmo2Config", "Olmo2Model", **_RMS, rms_norm_eps=1e-12),
-            roles=_LLAMA,
-        ),
-        Client(
-            name="Gemma 2",
-            package=_HF,
-            recipe=replace(recipe("gemma-2"), hidden=3 * d, head_size=HEAD_SIZE),
-            build=_decoder("Gemma2Config", "Gemma2Model", **_RMS, **_GROUPED, **_SIZED),
-            roles=_LLAMA,
-            inits=(OWN,),  # its embedding's multiplier belongs to its own weights
-        ),
-        Client(
-            name="BERT",
-            package=_HF,
-            recipe=replace(recipe("bert"), std=_PLAIN, head=_SMALL),
-            build=_encoder("BertConfig", "BertModel"),
-            roles={**_BERT, "inputs": "embedding"},
-        ),
-        Client(
-            name="ViT",
-            package=_HF,
-            recipe=recipe("vit"),
-            build=_encoder("ViTConfig", "ViTModel"),
-            roles={**_VIT, "inputs": "embedding"},
-        ),
-        Client(
-            name="T5",
-            package=_HF,
-            recipe=replace(_T5S, head_size=HEAD_SIZE, std={**_T5S.std, "fc1": 1 / sqrt(d), "fc2": 1 / sqrt(F)}),
-            build=_t5,
-            roles=_T5,
-            inits=(OWN,),  # its attention has no 1/sqrt(K), so Xavier's queries would make it one of single tokens
-        ),
-        Client(
-            name="torch, post-norm",
-            package="torch",
-            recipe=_TORCHS,
-            build=_torch(is_post=True),
-            roles={**_TORCH, "inputs": "embedding"},
-            inits=(XAVIER,),
-        ),
-        Client(
-            name="torch, pre-norm",
-            package="torch",
-            recipe=replace(_TORCHS, norms=(_PRE,), has_final=True),
-            build=_torch(is_post=False),
-            roles={**_TORCH, "inputs": "embedding"},
-            inits=(XAVIER,),
-        ),
-        Client(
-            name="x-transformers",
-            package="x-transformers",
-            recipe=replace(_LLAMA_2, hidden=4 * d),
-            build=_x_transformers,
-            roles={**_X, "inputs": "embedding"},
-            inits=(XAVIER,),
-        ),
-    )
-}
+_QWEN_3 = replace(recipe("qwen-3"), head_size=HEAD_SIZE, rotary_base=10_000.0)
+_OLMO_2 = replace(recipe("olmo-2"), std=_PLAIN, embedding_std=SMALL, head=SMALL, rotary_base=10_000.0, hidden=3 * d)
+_GEMMA_2 = replace(recipe("gemma-2"), hidden=3 * d, head_size=HEAD_SIZE)
+_BERTS = replace(recipe("bert"), std=_PLAIN, head=SMALL)
+_T5S = replace(recipe("t5"), head_size=HEAD_SIZE, std={**recipe("t5").std, "fc1": 1 / sqrt(d), "fc2": 1 / sqrt(F)})
+_ALL = (
+    Client(
+        "GPT-2", recipe("gpt2"), partial(_decoder, "GPT2"), _GPT_2, (OWN,)
+    ),  # with two tables, tokens' and positions'
+    Client("Llama", _LLAMA_2, partial(_decoder, "Llama"), _LLAMA),
+    Client(
+        "Llama, grouped heads",
+        replace(_LLAMA_2, queries_per_key=2),
+        partial(_decoder, "Llama", is_grouped=True),
+        _LLAMA,
+    ),
+    Client("Qwen3", _QWEN_3, partial(_decoder, "Qwen3", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA),
+    # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps.
+    Client("OLMo 2", _OLMO_2, partial(_decoder, "Olmo2", rms_norm_eps=1e-12), _LLAMA),
+    # Its embedding's multiplier belongs to its own weights.
+    Client("Gemma 2", _GEMMA_2, partial(_decoder, "Gemma2", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA, (OWN,)),
+    Client("BERT", _BERTS, partial(_encoder, "Bert"), _BERT),
+    Client("ViT", recipe("vit"), partial(_encoder, "ViT"), _VIT),
+    # Its attention has no 1/sqrt(K), so Xavier's queries would make it one of single tokens.
+    Client("T5", _T5S, _t5, _T5, (OWN,)),
+    Client("torch, post-norm", _TORCHS, partial(_torch, is_post=True), _TORCH, (XAVIER,), "torch"),
+    Client(
+        "torch, pre-norm",
+        replace(_TORCHS, norms=(PRE,), has_final=True),
+        partial(_torch, is_post=False),
+        _TORCH,
+        (XAVIER,),
+        "torch",
+    ),
+    Client("x-transformers", replace(_LLAMA_2, hidden=4 * d), _x_transformers, _X, (XAVIER,), "x-transformers"),
+)
+CLIENTS = {client.name: client for client in _ALL}
 
 # ---------------------------------------------------------------- measuring
 
@@ -411,8 +302,7 @@ def roles_of(client: Client, model: nn.Module, name: str) -> tuple[str, ...]:
         ends = [end for end in client.roles if name.removesuffix(".weight").endswith(end)]
         if not ends and not name.startswith("inputs"):
             raise LookupError(f"{client.name} has a matrix {name} whose role is not known")
-        role = client.roles[max(ends, key=len)] if ends else "embedding"
-        return (role,) if isinstance(role, str) else role
+        return client.roles[max(ends, key=len)] if ends else ("embedding",)
     is_of_norm = getattr(getattr(model.get_submodule(module), "weight", parameter), "ndim", 1) == 1
     if leaf.endswith("bias"):
         return ("norm_bias",) if is_of_norm and leaf == "bias" else ("bias",)

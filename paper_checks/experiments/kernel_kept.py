@@ -12,21 +12,23 @@ from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paper_checks.lowering.networks import Network
 from paper_checks.system.files import write_atomically
 
+if TYPE_CHECKING:
+    from theory.kernel.predict import Inputs, Transformer
+
+_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
 DIGITS = 6
 """Of a value: far below its quasi-random error, and above what one machine's rounding differs from another's by."""
-
 
 Key = tuple[str, str, tuple[str, ...]]
 """Of an answer: its network, the digest of its numbers, its optimizers."""
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """error: relative standard error of the quasi-random averages."""
 
     value: float
@@ -64,60 +66,54 @@ class Question:
 def about(network: Network) -> dict[str, Any]:
     """What tells it from the others, for people. A prediction knows no width."""
     sizes = network.num_layers or network.num_sublayers // 2
-    found = {"scheme": network.scheme.name, "arch": network.arch, "num_layers": sizes}
-    found |= {"activation": network.activation, "norm_kind": network.norm_kind, "is_causal": network.is_causal}
-    found |= {"head_size": network.predicted_head_size, "num_tokens": network.num_tokens}
-    found |= {"batch_size": network.batch_size, "correlation": network.correlation}
-    return found | {"readout": network.readout, "loss": network.loss}
+    first = {"scheme": network.scheme.name, "arch": network.arch, "num_layers": sizes}
+    names = ("activation", "norm_kind", "is_causal", "predicted_head_size", "num_tokens", "batch_size", "correlation")
+    rest = {name.removeprefix("predicted_"): getattr(network, name) for name in (*names, "readout", "loss")}
+    return first | rest
 
 
-def _name(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, sort_keys=True)
+def _name(about: Mapping[str, Any]) -> str:
+    return json.dumps(about, sort_keys=True)
+
+
+def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
+    """What the kernel rung is asked."""
+    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+
+    config = network.config(optimizer)
+    return as_transformer(config, head_size=network.predicted_head_size), as_inputs(network.task, config)
 
 
 def digest_of(network: Network, optimizer: str) -> str:
     """Of the plain numbers that the kernel rung gets."""
-    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
     from paper_checks.lowering.lower import digest_of_numbers
 
-    asked = as_transformer(network.config(optimizer), head_size=network.predicted_head_size)
-    return digest_of_numbers(asked, as_inputs(network.task, network.config(optimizer)))
-
-
-# ---------------------------------------------------------------- the file
+    return digest_of_numbers(*_numbers(network, optimizer))
 
 
 def stored(path: Path) -> list[Answer]:
     """LookupError, in one line that says how to make it, where the file is missing or broken."""
     try:
-        return [_read(one) for one in json.loads(path.read_text(encoding="utf-8"))["answers"]]
+        answers = json.loads(path.read_text(encoding="utf-8"))["answers"]
+        return [
+            Answer(
+                row["about"],
+                row["numbers"],
+                {
+                    optimizer: {role: Number(*pair) for role, pair in roles.items()}
+                    for optimizer, roles in row["by_optimizer"].items()
+                },
+            )
+            for row in answers
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         raise LookupError(f"there is no readable {path.name}: {_HOW}") from None
-
-
-_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
-
-
-def _read(found: Mapping[str, Any]) -> Answer:
-    by_optimizer = {
-        optimizer: {role: Number(*pair) for role, pair in roles.items()}
-        for optimizer, roles in found["by_optimizer"].items()
-    }
-    return Answer(found["about"], found["numbers"], by_optimizer)
-
-
-def _plain(answer: Answer) -> dict[str, Any]:
-    by_optimizer = {
-        optimizer: {role: [number.value, number.error] for role, number in roles.items()}
-        for optimizer, roles in answer.by_optimizer.items()
-    }
-    return {"about": answer.about, "numbers": answer.numbers, "by_optimizer": by_optimizer}
 
 
 def write(path: Path, answers: Sequence[Answer]) -> None:
     """One answer a line, so that a changed one is one changed line."""
     head = {"note": f"Generated, {_HOW}; do not edit."}
-    lines = ",\n".join(json.dumps(_plain(answer), allow_nan=False) for answer in answers)
+    lines = ",\n".join(json.dumps(vars(answer), allow_nan=False) for answer in answers)
     write_atomically(path, json.dumps(head)[:-1] + ',\n"answers": [\n' + lines + "\n]}\n")
 
 
@@ -125,17 +121,14 @@ class Kept:
     """Answers by what they are of."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
-        self._answers: dict[str, dict[str, Answer]] = {}
-        for answer in answers:
-            mine = self._answers.setdefault(_name(answer.about), {})
-            mine |= dict.fromkeys(answer.by_optimizer, answer)
+        self._answers = {(_name(answer.about), name): answer for answer in answers for name in answer.by_optimizer}
 
     def find(self, network: Network, optimizer: str) -> Answer:
         """LookupError, in one line, where there is none."""
-        found = self._answers.get(_name(about(network)), {}).get(optimizer)
-        if found is None:
-            raise LookupError(f"nothing is kept of {network.scheme.name} under {optimizer}: {_name(about(network))}")
-        return found
+        name = _name(about(network))
+        if (name, optimizer) not in self._answers:
+            raise LookupError(f"nothing is kept of {network.scheme.name} under {optimizer}: {name}")
+        return self._answers[name, optimizer]
 
 
 @cache
@@ -143,40 +136,33 @@ def read(path: Path) -> Kept:
     return Kept(stored(path))
 
 
-# ---------------------------------------------------------------- making it
-
-
 def questions(networks: Sequence[Network], optimizers: Sequence[str], effort: float = 1.0) -> list[Question]:
     """Each once. Learning rates of one's own for some optimizers split them."""
     suffix = "" if effort == 1 else f" with {effort:g} times the points"
-    found: dict[Key, Question] = {}
+    asked: dict[Key, Question] = {}
     for network in networks:
         by_numbers: dict[str, list[str]] = {}
         for optimizer in optimizers:
             by_numbers.setdefault(digest_of(network, optimizer) + suffix, []).append(optimizer)
         for numbers, group in by_numbers.items():
             question = Question(network, tuple(group), numbers, effort)
-            found.setdefault(question.key, question)
-    return list(found.values())
+            asked.setdefault(question.key, question)
+    return list(asked.values())
 
 
 def ask(question: Question) -> Answer:
-    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
     from theory.kernel.predict import predict_kernel
 
-    network = question.network
-    asked = as_transformer(network.config(question.optimizers[0]), head_size=network.predicted_head_size)
-    found = predict_kernel(
-        asked,
-        as_inputs(network.task, network.config(question.optimizers[0])),
-        question.optimizers,
-        effort=question.effort,
-    )
-    by_optimizer = {}
-    for optimizer, one in found.items():
-        values = {"update": one.update, **one.roles}
-        by_optimizer[optimizer] = {role: _number(value, one.error[role]) for role, value in values.items()}
-    return Answer(about(network), question.numbers, by_optimizer)
+    transformer, inputs = _numbers(question.network, question.optimizers[0])
+    updates = predict_kernel(transformer, inputs, question.optimizers, effort=question.effort)
+    by_optimizer = {
+        optimizer: {
+            role: _number(value, update.error[role])
+            for role, value in {"update": update.update, **update.roles}.items()
+        }
+        for optimizer, update in updates.items()
+    }
+    return Answer(about(question.network), question.numbers, by_optimizer)
 
 
 def _number(value: float, error: float) -> Number:
@@ -191,12 +177,10 @@ def collect(path: Path, asked: Sequence[Question], pool: Executor) -> Generator[
     Yields after each answer, those that are there first.
     """
     try:
-        there = {answer.key: answer for answer in stored(path)}
+        kept = {answer.key: answer for answer in stored(path)}
     except LookupError:
-        there = {}
-    there = {
-        q.key: there[q.key] for q in asked if q.key in there and set(there[q.key].by_optimizer) == set(q.optimizers)
-    }
+        kept = {}
+    there = {question.key: kept[question.key] for question in asked if question.key in kept}
     missing = [question for question in asked if question.key not in there]
     yield from (None for _ in there)
     pending = [pool.submit(ask, question) for question in missing]

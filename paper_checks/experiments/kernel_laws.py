@@ -4,8 +4,14 @@
 
 Encoders of N layers (an attention and an FFN each), 16 tokens, full attention of infinitely large heads, one logit at
 the last token; encoder-decoders of N layers on either side. kernel-measured.json has the same of the networks that the
-project measures, with heads of the size that they have, kernel-training.json of those that it trains, and
-kernel-recipes.json of the recipes, at the width and with the heads that they were published with.
+project measures, with heads of the size that they have, and kernel-recipes.json of the recipes, at the width and with
+the heads that they were published with.
+
+kernel-training.json has it of the networks that are trained, before their first step: decoders on bytes, as the
+experiments begin with them: 32 tokens, causal, heads of 16, one logit at the last one. The theory knows tokens of one
+correlation; real ones are the same byte or not. So its correlation is the mean over the pairs of the sequence that the
+update is measured on: 1/2, the share of x_0's variance that comes from the table of bytes, where two bytes are equal,
+else 0. Left out: the 1e-5 in the norms.
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ from typing import Annotated
 
 import typer
 
+from paper_checks.experiments import stable_rates
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
+from paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
-from paper_checks.lowering.networks import Network
+from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import RECIPES, recipe
-from paper_checks.recipes.recipe import RECIPE_TOKENS
 from paper_checks.system.places import RESULTS
 from theory.schemes import scheme
 
@@ -35,6 +42,12 @@ MOST_OF_TWO_SIDES = 250
 LAWS = RESULTS / "kernel-laws.json"
 MEASURED = RESULTS / "kernel-measured.json"
 OF_RECIPES = RESULTS / "kernel-recipes.json"
+OF_TRAINING = RESULTS / "kernel-training.json"
+TRAINING_CORRELATION = 0.054
+"""Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``probe_correlation``."""
+TRAINING_OPTIMIZER = "adam"
+TRAINING_CASES = tuple((name, layers) for layers in stable_rates.LAYERS for name in stable_rates.SCHEMES)
+"""(scheme, layers)."""
 RECIPE_LENGTHS = (12, 48, 192, 1000)
 RECIPE_OPTIMIZERS = ("adamw", "muon+adamw")
 _FIRST = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "su-adam", "su-sgd", "su-lamb", "gpt2", "t-fixup")
@@ -73,20 +86,13 @@ class Law:
 
     def local_exponents(self, role: str = "update") -> dict[tuple[int, int], float]:
         """Between neighbouring N; those of a U of 0 left out."""
-        found = list(self.of(role).items())
-        return {(n, m): math.log(y / x) / math.log(m / n) for (n, x), (m, y) in pairwise(found) if x and y}
+        points = pairwise(self.of(role).items())
+        return {(n, m): math.log(y / x) / math.log(m / n) for (n, x), (m, y) in points if x and y}
 
 
-def law(
-    scheme: str, optimizer: str, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
-) -> Law:
-    """LookupError, in one line, where it is not kept."""
-    return _law(
-        LAWS,
-        LENGTHS,
-        lambda length: network_of(scheme, length, activation=activation, norm_kind=norm_kind, arch=arch),
-        optimizer,
-    )
+def law(scheme: str, optimizer: str, **options: str) -> Law:
+    """options: activation, norm_kind and arch, as in ``network_of``. LookupError, in one line, where it is not kept."""
+    return _law(LAWS, LENGTHS, lambda length: network_of(scheme, length, **options), optimizer)
 
 
 def recipe_law(name: str, optimizer: str) -> Law:
@@ -103,9 +109,9 @@ def _law(path: Path, lengths: Sequence[int], network_at: Callable[[int], Network
         except LookupError:
             if length == lengths[0]:
                 raise
-    names = next(iter(numbers.values()))
-    values = {role: {length: one[role].value for length, one in numbers.items()} for role in names}
-    errors = {role: {length: one[role].error for length, one in numbers.items()} for role in names}
+    names = numbers[lengths[0]]
+    values = {role: {length: row[role].value for length, row in numbers.items()} for role in names}
+    errors = {role: {length: row[role].error for length, row in numbers.items()} for role in names}
     return Law(updates=values.pop("update"), roles=values, errors=errors)
 
 
@@ -113,64 +119,75 @@ def network_of(
     name: str, length: int, *, activation: str = "relu", norm_kind: str = "layernorm", arch: str = "encoder"
 ) -> Network:
     """Of N = length layers (on either side), with infinitely large heads."""
-    is_double = arch == "encoder-decoder"
     return Network(
         scheme=scheme(name),
         arch=arch,
-        num_sublayers=0 if is_double else 2 * length,
-        num_layers=(length, length) if is_double else None,
+        **sublayers_of((length, length) if arch == "encoder-decoder" else length),
         activation=activation,
         norm_kind=norm_kind,
         has_wide_heads=True,
     )
 
 
-def recipe_network(name: str, length: int, d_model: int | None = None) -> Network:
-    """Of N = length layers (on either side), as wide and with as many heads as it was published; or of another width,
-    with heads as large as then. ValueError for a width that they do not divide."""
-    found = recipe(name)
-    width = found.size["d_model"] if d_model is None else d_model
-    heads = found.size["num_heads"] if d_model is None else found.heads_at(width)
-    if heads is None:
-        raise ValueError(f"{name} has no number of heads that divides a width of {width}")
-    is_double = found.arch == "encoder-decoder"
+def recipe_network(name: str, length: int) -> Network:
+    """Of N = length layers (on either side), as wide and with as many heads as it was published."""
+    model = recipe(name)
+    return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
+
+
+def training_network(name: str, num_layers: int) -> Network:
+    """Of the arm of ``stable-rates`` with that scheme and so many layers."""
     return Network(
-        recipe=found,
-        scheme=found.as_scheme,
-        arch=found.arch,
-        num_sublayers=0 if is_double else 2 * length,
-        num_layers=(length, length) if is_double else None,
-        activation=found.activation,
-        norm_kind=found.norm_kind,
-        d_model=width,
-        num_heads=heads,
-        num_tokens=RECIPE_TOKENS,
+        scheme=scheme(name),
+        arch="decoder",
+        is_causal=True,
+        num_sublayers=2 * num_layers,
+        d_model=SMALL.d_model,
+        num_heads=SMALL.d_model // HEAD_SIZE,
+        num_tokens=SMALL.num_tokens,
+        correlation=TRAINING_CORRELATION,
     )
 
 
-# ---------------------------------------------------------------- making it
+def training_update(name: str, num_layers: int) -> float:
+    """U at initialisation under Adam. LookupError where it is not kept."""
+    answer = read(OF_TRAINING).find(training_network(name, num_layers), TRAINING_OPTIMIZER)
+    return answer.by_optimizer[TRAINING_OPTIMIZER]["update"].value
+
+
+def probe_correlation() -> float:
+    """Of this machine's data."""
+    from sims.training.data import DataConfig, load
+
+    tokens_T = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).held_out(1).inputs[0]
+    same_TT = (tokens_T[:, None] == tokens_T[None, :]).double()
+    num = len(tokens_T)
+    return float((same_TT.sum() - num) / (num * (num - 1)) / 2)
 
 
 def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
     """Shallow ones first."""
-    found: list[Question] = []
+    asked: list[Question] = []
     for length in lengths:
-        found += questions([network_of(name, length) for name in _ORDERED if name != _CLOSE], OPTIMIZERS)
-        effort = 16.0 if length >= 64 else 1.0
-        found += questions([network_of(_CLOSE, length)], ("sgd",), effort)
-        found += questions([network_of(_CLOSE, length)], ("adam", "lamb"))
+        asked += questions([network_of(name, length) for name in _ORDERED if name != _CLOSE], OPTIMIZERS)
+        asked += questions([network_of(_CLOSE, length)], ("sgd",), 16.0 if length >= 64 else 1.0)
+        asked += questions([network_of(_CLOSE, length)], ("adam", "lamb"))
         others = [network_of(name, length, activation="gelu") for name in _GELU]
         others += [network_of(name, length, norm_kind="rmsnorm") for name in _RMSNORM]
         if length <= MOST_OF_TWO_SIDES:
             others += [network_of(name, length, arch="encoder-decoder") for name in _TWO_SIDES]
-        found += questions(others, ("sgd",))
-    return found
+        asked += questions(others, ("sgd",))
+    return asked
 
 
 def of_measured() -> list[Question]:
     """The networks that the project measures on a CPU."""
     networks = [network for name in ("transformers", "transformer-variants") for network in SWEEPS[name].networks]
     return questions(networks, OPTIMIZERS)
+
+
+def of_training() -> list[Question]:
+    return questions([training_network(*case) for case in TRAINING_CASES], (TRAINING_OPTIMIZER,))
 
 
 def of_recipes(lengths: Sequence[int] = RECIPE_LENGTHS) -> list[Question]:
@@ -191,9 +208,7 @@ def run(processes: Annotated[int, typer.Option(help="At once.")] = 2) -> None:
     """Compute what the files lack; one that was stopped goes on."""
     from rich.progress import track
 
-    from paper_checks.experiments.training_theory import PATH, of_training
-
-    files = {LAWS: of_laws(), MEASURED: of_measured(), PATH: of_training(), OF_RECIPES: of_recipes()}
+    files = {LAWS: of_laws(), MEASURED: of_measured(), OF_TRAINING: of_training(), OF_RECIPES: of_recipes()}
     with ProcessPoolExecutor(processes) as pool:
         for path, asked in files.items():
             for _ in track(collect(path, asked, pool), total=len(asked), description=path.name):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,16 +59,13 @@ def _transformers(schemes: Sequence[str], layers: Sequence[int], widths: Sequenc
 
 def _variants() -> Iterator[Network]:
     """One thing at a time that is not as in the rest."""
+    changes: tuple[dict[str, Any], ...] = (
+        *({"is_causal": True}, {"batch_size": 4}, {"correlation": 0.5}, {"readout": "sum"}, {"loss": "ce"}),
+        {"loss": "ce", "batch_size": 4, "readout": "sum"},
+        *({"activation": "gelu"}, {"activation": "silu"}, {"norm_kind": "rmsnorm"}),
+    )
     for plain in _transformers(_PRINTED, (4,), (512,)):
-        yield replace(plain, is_causal=True)
-        yield replace(plain, batch_size=4)
-        yield replace(plain, correlation=0.5)
-        yield replace(plain, readout="sum")
-        yield replace(plain, loss="ce")
-        yield replace(plain, loss="ce", batch_size=4, readout="sum")
-        yield replace(plain, activation="gelu")
-        yield replace(plain, activation="silu")
-        yield replace(plain, norm_kind="rmsnorm")
+        yield from (replace(plain, **change) for change in changes)
     for name in ("post-ln", "pre-ln", "deepnorm", "sub-ln-gamma"):
         yield Network(scheme=scheme(name), arch="encoder-decoder", num_layers=(2, 2), d_model=512, num_heads=8)
 

@@ -12,27 +12,28 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
-from sympy import Expr
+from sympy import Expr, S
 
 from paper_checks.lowering.advice_code import code
-from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+from paper_checks.lowering.kernel_network import KIND_OF
 from paper_checks.lowering.lower import branch_second, digest_of_numbers
-from paper_checks.lowering.networks import Network, NoTheoryError
+from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.lowering.predicted_rows import shares
 from paper_checks.system.places import TRAINING_RECORDS
 from sims.measure import Question, collect
-from sims.model import BRANCH_ROLES, OTHER_ROLES, ModelConfig, SublayerConfig
+from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import Estimate, estimate, ratio, ratio_to_exact
 from theory.asymptotics.evaluate import evaluate
-from theory.kernel.predict import Stream, predict_kernel, unit_power
-from theory.optimizers import Optimizer
+from theory.kernel.predict import Stream, unit_power
 from theory.optimizers import optimizer as optimizer_named
 from theory.rules.selection import Member
 from theory.rules.solve import solve_rule
 from theory.schemes import SCHEMES, Scheme
+from theory.schemes import scheme as scheme_named
 from theory.stack import SCALED_ROLES, SublayerKind
 from theory.symbols import L, M, N, l
 
@@ -63,20 +64,9 @@ _PEOPLE_USE: Mapping[str, tuple[str, ...]] = {
     "none": ("depth-mup",),
 }
 """Schemes whose laws are tried, by where norms stand in the user's model."""
-_ALSO_NAMED: Mapping[str, tuple[str, ...]] = {
-    "post": ("su-sgd",),
-    "pre": ("su-pre-sgd", "su-pre-adam", "su-pre-lamb"),
-    "sub": (),
-    "none": (),
-}
+_ALSO_NAMED = {"post": ("su-sgd",), "pre": ("su-pre-sgd", "su-pre-adam", "su-pre-lamb")}
 """Further schemes that a derived law may turn out to be."""
-
-
 _DERIVED = "derived for"
-
-
-class NothingToAdviseError(ValueError):
-    """The question has no answer; the text says why, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +103,8 @@ class Law:
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
     """A network's first step, predicted. update, roles: as ``theory.kernel.predict`` has them. shares: of each role,
-    beside that of all branch matrices. branches: the part of the
-    stream's length at the end that the branches put there, from 0 (the model is the identity) to 1."""
+    beside that of all branch matrices. branches: the part of the stream's length at the end that the branches put
+    there, from 0 (the model is the identity) to 1."""
 
     update: float
     roles: Mapping[str, float]
@@ -126,11 +116,10 @@ class Outlook:
 class Remedy:
     """What the deeper model is given, and what that leaves of the growth: a line of an ``Advice``.
 
-    changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. leaves: by
-    role, the update over the tuned model's, the remedy's learning rates in it. rates: learning rates by role, times the
-    tuned model's. own_rates: those of them that ``config`` has not. eps: by
-    role, what Adam's epsilon is multiplied by, to be as small beside the gradient as it was. relative_update: by role,
-    the step of a matrix over the matrix, beside the tuned model's. branches: as in ``Outlook``. record: of the runs
+    changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. By role,
+    beside the tuned model's: leaves: the update, the remedy's learning rates in it; rates: learning rates; own_rates:
+    those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small beside the gradient
+    as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``. record: of the runs
     that trained this law, None where there is none. warnings: a line each.
     """
 
@@ -145,7 +134,7 @@ class Remedy:
     eps: Mapping[str, float]
     relative_update: Mapping[str, float]
     branches: float
-    record: Mapping[str, Any] | None
+    record: Mapping[str, Any] | None = None
     own_rates: Mapping[str, float] = field(default_factory=dict)
     keeps_tuned: bool = True
     warnings: Sequence[str] = ()
@@ -153,27 +142,24 @@ class Remedy:
     @property
     def worst(self) -> float:
         """The factor, above 1, by which the update of the worst role that matters grows or shrinks."""
-        return max(max(x, 1 / x) if x > 0 else math.inf for x in (self.leaves[role] for role in self.matters))
+        return _away(self.leaves[self.worst_role])
 
     @property
     def worst_role(self) -> str:
-        return max(self.matters, key=lambda role: abs(math.log(self.leaves[role])) if self.leaves[role] else math.inf)
+        return max(self.matters, key=lambda role: _away(self.leaves[role]))
 
     @property
     def relative(self) -> float:
         """The relative update that has moved furthest, of the matrices that matter."""
-        return max(
-            (self.relative_update[role] for role in self.matters if role in self.relative_update),
-            key=lambda x: abs(math.log(x)),
-            default=1.0,
-        )
+        moved = [self.relative_update[role] for role in self.matters if role in self.relative_update]
+        return max(moved, key=_away, default=1.0)
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: the worst role; whether the model starts as the identity; whether the tuned model stays;
         how far the relative update is moved; how much is changed; whether runs have it."""
         worst = 0.0 if self.worst <= HELD else round(math.log(self.worst), 1)
-        moved = round(abs(math.log(self.relative)), 1)
+        moved = round(math.log(_away(self.relative)), 1)
         return worst, self.branches < IDENTITY, not self.keeps_tuned, moved, len(self.changes), self.record is None
 
 
@@ -199,14 +185,9 @@ class Advice:
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         as_it_is = [
-            {
-                "role": role,
-                "factor": self.factors[role],
-                "exponent": self.exponents[role],
-                "share": self.shares.get(role, 1.0),
-                "matters": role in self.matters,
-            }
-            for role in self.factors
+            {"role": role, "factor": factor, "exponent": self.exponents[role]}
+            | {"share": self.shares.get(role, 1.0), "matters": role in self.matters}
+            for role, factor in self.factors.items()
         ]
         return {
             "scheme": self.deep.scheme.name,
@@ -239,14 +220,13 @@ class Advice:
 
         Both depths have networks of their own, at the width that was asked about: take a small one.
         """
-        values = []
-        for config, network in ((remedy.tuned, self.shallow), (remedy.config, self.deep)):
-            question = Question(config=config, task=network.task, optimizers=(self.optimizer,))
-            values.append(collect(question, seeds))
-            seeds = [seed + 10**6 for seed in seeds]  # networks of their own
+        first, last = (
+            collect(Question(config=config, task=self.deep.task, optimizers=(self.optimizer,)), chosen)
+            for config, chosen in ((remedy.tuned, seeds), (remedy.config, [seed + 10**6 for seed in seeds]))
+        )
         leaves = {}
         for role in remedy.matters:
-            before, after = (estimate(of_depth[f"{self.optimizer}/{role}"]) for of_depth in values)
+            before, after = (estimate(values[f"{self.optimizer}/{role}"]) for values in (first, last))
             leaves[role] = ratio_to_exact(ratio(after, before), 1 / remedy.own_rates.get(role, 1.0))
         return leaves
 
@@ -258,9 +238,7 @@ class Advice:
 
 
 def layers_text(network: Network) -> str:
-    if network.num_layers is not None:
-        return "-".join(map(str, network.num_layers))
-    return f"{network.num_sublayers / 2:g}"
+    return "-".join(map(str, network.num_layers)) if network.num_layers else f"{network.num_sublayers / 2:g}"
 
 
 # ---------------------------------------------------------------- the question
@@ -292,25 +270,14 @@ def advise(
         raise ValueError("give one of scheme and recipe")
     if recipe is not None:
         from paper_checks.recipes.catalogue import recipe as recipe_named
-        from paper_checks.recipes.recipe import RECIPE_TOKENS
 
         model = recipe_named(recipe)
-        if (heads := network.pop("num_heads", None) or model.heads_at(d_model)) is None:
-            raise ValueError(f"{model.name} has no number of heads that divides d_model {d_model}")
-        network |= {"recipe": model, "num_heads": heads, "activation": model.activation, "norm_kind": model.norm_kind}
-        network.setdefault("num_tokens", RECIPE_TOKENS)
-        chosen, arch = model.as_scheme, model.arch
+        shallow, deep = (Network.of_recipe(model, count, d_model, **network) for count in (from_layers, layers))
     else:
-        from theory.schemes import scheme as scheme_named
-
-        chosen = scheme_named(str(scheme))
+        network |= {"scheme": scheme_named(str(scheme)), "arch": arch, "d_model": d_model}
         network["has_wide_heads"] = "num_heads" not in network
-
-    def at(count: int | tuple[int, int]) -> Network:
-        depth: dict[str, Any] = {"num_layers": count} if isinstance(count, tuple) else {"num_sublayers": 2 * count}
-        return Network(scheme=chosen, arch=arch, d_model=d_model, **depth, **network)
-
-    return compared(at(from_layers), at(layers), optimizer)
+        shallow, deep = (Network(**sublayers_of(count), **network) for count in (from_layers, layers))
+    return compared(shallow, deep, optimizer)
 
 
 def compared(
@@ -318,48 +285,44 @@ def compared(
 ) -> Advice:
     """The advice for one network at two depths. advance: told how many passes over a sublayer were done."""
     check(shallow, deep, optimizer)
-    start, plain = shallow.config(optimizer), deep.config(optimizer)
-    first, last = (_outlook(config, deep, optimizer, advance) for config in (start, plain))
-    if not first.update:
-        raise NothingToAdviseError(
+    depths = _TwoDepths(shallow, deep, optimizer, advance)
+    if not depths.first.update:
+        raise ValueError(
             f"{deep.scheme.name}: a first step of {optimizer} leaves the branch matrices where they are, at any depth"
         )
-    factors = _factors(first, last)
+    factors = _factors(depths.first, depths.last)
     deeper = deep.depth / shallow.depth
-    matters = _matters(first, last)
-    remedies = list(_remedies(shallow, deep, optimizer, (first, last), advance))
+    remedies = list(depths.remedies())
     return Advice(
         shallow=shallow,
         deep=deep,
         optimizer=optimizer,
         factors=factors,
         exponents={role: math.log(x) / math.log(deeper) if x > 0 else 0.0 for role, x in factors.items()},
-        shares=last.shares,
-        matters=matters,
+        shares=depths.last.shares,
+        matters=_matters(depths.first, depths.last),
         remedies=sorted(remedies, key=lambda remedy: remedy.rank),
-        remarks=list(_remarks(shallow, deep, optimizer, remedies)),
+        remarks=list(depths.remarks(remedies)),
     )
 
 
 def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:
     """Passes over a sublayer that ``compared`` does."""
-    laws = sum(1 for _ in _laws(shallow, deep, optimizer))
-    return 2 * (shallow.depth + deep.depth * (1 + laws + _is_scaled(shallow, deep, optimizer)))
+    depths = _TwoDepths(shallow, deep, optimizer)
+    num_laws = sum(1 for _ in depths.laws())
+    return 2 * (shallow.depth + deep.depth * (1 + num_laws + (depths.kept != depths.plain)))
 
 
 def check(shallow: Network, deep: Network, optimizer: str) -> None:
     """ValueError, in one line, for two depths that are one and for an optimizer that a recipe was not made for."""
     if shallow.lengths == deep.lengths:
-        raise NothingToAdviseError(f"both models have {layers_text(deep)} layers: nothing changes between equal depths")
-    recipe = deep.recipe
-    if recipe is None:
+        raise ValueError(f"both models have {layers_text(deep)} layers: nothing changes between equal depths")
+    if (recipe := deep.recipe) is None:
         return
     asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in recipe.optimizers]
-    is_other = all(asked.parameter_degree != one.parameter_degree for one in own)
-    if recipe.lr_multipliers:
-        is_other |= all(asked.gradient_degree != one.gradient_degree for one in own)
-    if is_other:
-        raise NothingToAdviseError(
+    degrees = ["parameter_degree", *(["gradient_degree"] if recipe.lr_multipliers else [])]
+    if any(all(getattr(asked, name) != getattr(other, name) for other in own) for name in degrees):
+        raise ValueError(
             f"the recipe {recipe.name} is made for {' or '.join(recipe.optimizers)}, whose steps scale with other "
             f"things than those of {optimizer}: ask about {recipe.optimizers[0]}, or give the block without a recipe"
         )
@@ -368,41 +331,13 @@ def check(shallow: Network, deep: Network, optimizer: str) -> None:
 # ---------------------------------------------------------------- one network's first step
 
 
-def _outlook(config: ModelConfig, network: Network, optimizer: str, advance: Callable[[float], None]) -> Outlook:
-    """network: whose inputs and heads are asked about. NoTheoryError for what the kernel rung does not know."""
-    try:
-        transformer = as_transformer(config, head_size=network.predicted_head_size)
-        answer = predict_kernel(
-            transformer,
-            as_inputs(network.task, config),
-            (optimizer,),
-            advance=advance,
-            replicates=REPLICATES,
-        )[optimizer]
-    except (ValueError, ArithmeticError) as error:
-        raise NoTheoryError(str(error) or type(error).__name__) from error
-    roles = {
-        role: answer.roles[role]
-        for role in (*BRANCH_ROLES, *OTHER_ROLES)
-        if role in answer.roles and (role != "bias" or config.has_bias)
-    }
-    units = {role: unit_power(optimizer, role) for role in roles}
-    by_role = shares([{"update": answer.update, "roles": roles}], units, config.d_model)
-    return Outlook(
-        update=answer.update,
-        roles=roles,
-        shares={role: share or 0.0 for role, (share,) in by_role.items()},
-        branches=_branches(config, answer.streams),
-    )
-
-
 def _branches(config: ModelConfig, streams: Mapping[str, Sequence[Stream]]) -> float:
     """The root of what the branches of all sublayers have of the last stream's second moment, of the worse side.
 
     Behind a post-norm the stream has second moment 1, and the sum before the norm is put together from its two parts;
     an attention's is then that of equal tokens. Else the sum is the next stream itself.
     """
-    found = []
+    parts = []
     for side, sublayers in config.sides:
         left = 1.0
         for sublayer, x, after in zip(sublayers, streams[side], streams[side][1:], strict=False):
@@ -410,62 +345,112 @@ def _branches(config: ModelConfig, streams: Mapping[str, Sequence[Stream]]) -> f
             if "post" in config.places(sublayer):
                 total = kept + sublayer.branch_weight**2 * _branch(config, sublayer)
             left *= min(1.0, kept / total)
-        found.append(math.sqrt(1 - left))
-    return min(found)
+        parts.append(math.sqrt(1 - left))
+    return min(parts)
 
 
 def _branch(config: ModelConfig, sublayer: SublayerConfig) -> float:
     """E F^2 of a branch whose input has second moment 1."""
     if "branch" in config.places(sublayer):
         return 1.0
-    kinds = {"attention": SublayerKind.SELF, "cross": SublayerKind.CROSS, "ffn": SublayerKind.FFN}
-    kind = kinds[sublayer.kind]
-    first, second = (
-        sublayer.gains.get(role, 1.0) * math.sqrt(1.0 if kind is SublayerKind.FFN else _square(config, role))
-        for role in SCALED_ROLES[kind]
-    )
-    gate = sublayer.gains.get("fc3", 1.0) ** 2 if kind is SublayerKind.FFN else 1.0
-    return gate * branch_second(kind, sublayer.input_scale * first, second, config)
-
-
-def _square(config: ModelConfig, role: str) -> float:
-    """Fan-in times Xavier's variance, 1 of a square matrix."""
-    rows, columns = config.shape(role)
-    return 2 * columns / (rows + columns)
+    kind = KIND_OF[sublayer.kind]
+    gains = [sublayer.gains.get(role, 1.0) for role in SCALED_ROLES[kind]]
+    gate = 1.0
+    if kind is SublayerKind.FFN:
+        gate = sublayer.gains.get("fc3", 1.0) ** 2
+    else:
+        for index, role in enumerate(SCALED_ROLES[kind]):
+            rows, columns = config.shape(role)
+            gains[index] *= math.sqrt(2 * columns / (rows + columns))  # fan-in times Xavier's variance
+    return gate * branch_second(kind, sublayer.input_scale * gains[0], gains[1], config)
 
 
 def _factors(first: Outlook, last: Outlook) -> dict[str, float]:
-    roles = {role: (first.roles[role], value) for role, value in last.roles.items() if role in first.roles}
-    pairs = {"update": (first.update, last.update), **roles}
+    """By role and of "update": the last over the first."""
+    pairs = {role: (first.roles[role], value) for role, value in last.roles.items() if role in first.roles}
     return {
         role: after / before if before else (1.0 if after == before else math.inf)
-        for role, (before, after) in pairs.items()
+        for role, (before, after) in {"update": (first.update, last.update), **pairs}.items()
     }
 
 
 def _matters(*outlooks: Outlook) -> list[str]:
     roles = dict.fromkeys(role for outlook in outlooks for role in outlook.roles)
-    return [role for role in roles if max(outlook.shares.get(role, 0.0) for outlook in outlooks) >= MATTERS]
+    return [role for role in roles if any(outlook.shares.get(role, 0.0) >= MATTERS for outlook in outlooks)]
 
 
-# ---------------------------------------------------------------- the tuned model's numbers, at another depth
+# ---------------------------------------------------------------- laws, of derived rules and of schemes
 
 
-def _kept(shallow: Network, deep: Network, optimizer: str) -> ModelConfig:
-    """The deeper network with the numbers of the shallower one: laws of the number of layers are read at the shallower
-    one's, laws of a layer's index go on."""
-    if deep.num_layers is not None and deep.recipe is None:
-        # Neither side's numbers depend on the layer's index, so the shallower one's layers are repeated.
-        start, plain = shallow.config(optimizer), deep.config(optimizer)
-        encoder, decoder = (
-            tuple(few[index % len(few)] for index in range(len(many)))
-            for few, many in ((start.encoder, plain.encoder), (start.decoder, plain.decoder))
-        )
-        return replace(plain, encoder=encoder, decoder=decoder)
-    if deep.recipe is not None:
-        first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
-        return replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
-    return replace(deep, scheme=_with_sublayers(deep.scheme, shallow.num_sublayers)).config(optimizer)
+def placement(config: ModelConfig) -> str:
+    """Where norms stand, as ``theory.rules`` knows it: behind the sum, inside of the branch, before it, or nowhere."""
+    places = frozenset[str]().union(*(config.places(sublayer) for _, side in config.sides for sublayer in side))
+    if "post" in places and "pre" not in places:
+        return "post"
+    if "inner" in places:
+        return "sub"
+    return "pre" if places - {"post"} else "none"
+
+
+def known_as(member: Member, norm: str, optimizer: str) -> str | None:
+    """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack."""
+    if member.init_gain is None:
+        return None
+    few, many = 12, 96
+    law = _law_of_member(member, dict.fromkeys((N, M), few), dict.fromkeys((N, M), many))
+    return _scheme_with(law, norm, optimizer, 2 * few, 2 * many)
+
+
+def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> str | None:
+    """The name of the scheme that has this law from the first to the last number of sublayers."""
+    names = (*_PEOPLE_USE[norm], *_ALSO_NAMED.get(norm, ()))
+    return next((name for name in names if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key), None)
+
+
+def _law(
+    first: Mapping[Expr, int] | None,
+    last: Mapping[Expr, int],
+    residual_weight: Expr,
+    branch_weight: Expr,
+    gains: tuple[Expr, Expr],
+    learning_rate: Expr,
+) -> Law:
+    """The numbers at the last depth over those at the first; the numbers themselves if that is None. gains: of the two
+    matrices of a branch's value path."""
+
+    def ratio(law: Expr) -> float:
+        return float(evaluate(law, last, 17) / (1 if first is None else evaluate(law, first, 17)))
+
+    ratios = [ratio(gain) for gain in gains]
+    return Law(
+        residual_weight=ratio(residual_weight),
+        branch_weight=ratio(branch_weight),
+        gains={role: gain for roles in SCALED_ROLES.values() for role, gain in zip(roles, ratios, strict=True)},
+        learning_rate=ratio(learning_rate),
+    )
+
+
+def _law_of_member(member: Member, first: Mapping[Expr, int], last: Mapping[Expr, int]) -> Law:
+    gain = member.init_gain
+    assert gain is not None
+    return _law(first, last, member.residual_weight, member.branch_weight, (gain, gain), member.lr_multiplier)
+
+
+def _law_of_scheme(scheme: Scheme, optimizer: str, first: int | None, last: int) -> Law:
+    """first, last: numbers of sublayers."""
+    stack, gains = scheme.stack, (scheme.stack.gain_in, scheme.stack.gain_out)
+    assert stack.residual_weight is not None and not any(gain.has(l) for gain in gains)
+    rate = scheme.sign_lr_multiplier if optimizer_named(optimizer).is_sign_type else S.One
+    counts = None if first is None else {L: first}
+    return _law(counts, {L: last}, stack.residual_weight, stack.branch_weight, gains, rate)
+
+
+def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
+    """The network with each side's numbers times a law."""
+    encoder, *decoder = (
+        tuple(law.on(sublayer, config) for sublayer in side) for (_, side), law in zip(config.sides, laws, strict=True)
+    )
+    return replace(config, encoder=encoder, decoder=decoder[0] if decoder else ())
 
 
 def _with_sublayers(scheme: Scheme, num_sublayers: int) -> Scheme:
@@ -476,149 +461,93 @@ def _with_sublayers(scheme: Scheme, num_sublayers: int) -> Scheme:
     return replace(scheme, stack=replace(scheme.stack, **laws), sign_lr_multiplier=rate)
 
 
-def _is_scaled(shallow: Network, deep: Network, optimizer: str) -> bool:
-    """Whether the scheme or recipe itself scales anything with the number of layers."""
-    return _kept(shallow, deep, optimizer) != deep.config(optimizer)
-
-
-# ---------------------------------------------------------------- the laws
-
-
-def _laws(shallow: Network, deep: Network, optimizer: str) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
-    """(name, note, the law of each side) of every remedy that changes more than learning rates, each law once."""
-    seen, names = {tuple(Law().key for _ in deep.config(optimizer).sides)}, set[str]()
-    for name, note, laws in (*_derived(shallow, deep, optimizer), *_used(shallow, deep, optimizer)):
-        key = tuple(law.key for law in laws)
-        if key not in seen and all(min(law.key) > 0 for law in laws):
-            seen.add(key)
-            yield f"{name} without its learning rate" if name in names else name, note, laws
-            names.add(name)
-
-
-def placement(config: ModelConfig) -> str:
-    """Where norms stand, as ``theory.rules`` knows it: behind the sum, inside of the branch, before it, or nowhere."""
-    places = frozenset[str]().union(*(config.places(one) for _, side in config.sides for one in side))
-    if "post" in places and "pre" not in places:
-        return "post"
-    if "inner" in places:
-        return "sub"
-    return "pre" if places - {"post"} else "none"
-
-
-def _derived(shallow: Network, deep: Network, optimizer: str) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
-    """The members of the family that the magnitude argument derives for this optimizer."""
-    norm, arch = placement(deep.config(optimizer)), deep.arch
-    rule = solve_rule(norm, optimizer_named(optimizer), arch)
-    counts = [_counts(network) for network in (shallow, deep)]
-    members = [{member.name: member for member in (side.member, *side.alternatives)} for side in rule.sides]
-    for name in _SELECTIONS:
-        if all(name in of_side for of_side in members) and all(
-            of_side[name].init_gain is not None for of_side in members
-        ):
-            laws = tuple(_law_of_member(of_side[name], *counts) for of_side in members)
-            says = f"{_DERIVED} {optimizer}: {members[0][name].note}"
-            yield _published(laws, shallow, deep, optimizer) or _SELECTIONS[name], says, laws
-
-
-def _published(laws: Sequence[Law], shallow: Network, deep: Network, optimizer: str) -> str | None:
-    """The name of the scheme whose law between these depths this one is."""
-    if deep.num_layers is not None:
-        return None
-    norm = placement(deep.config(optimizer))
-    return _scheme_with(laws[0], norm, optimizer, shallow.num_sublayers, deep.num_sublayers)
-
-
-def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> str | None:
-    """first, last: the sublayers between which the law is."""
-    for name in (*_PEOPLE_USE[norm], *_ALSO_NAMED[norm]):
-        if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key:
-            return name
-    return None
-
-
-def known_as(member: Member, norm: str, optimizer: str) -> str | None:
-    """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack.
-
-    >>> from theory.rules.solve import solve_rule
-    >>> known_as(solve_rule("pre", "adam", "decoder").sides[0].alternative("branch-weight"), "pre", "adam")
-    'completep'
-    """
-    if member.init_gain is None:
-        return None
-    few, many = 12, 96
-    law = _law_of_member(member, dict.fromkeys((N, M), few), dict.fromkeys((N, M), many))
-    return _scheme_with(law, norm, optimizer, 2 * few, 2 * many)
-
-
-def _counts(network: Network) -> dict[Expr, int]:
-    if network.num_layers is not None:
-        return dict(zip((N, M), network.num_layers, strict=True))
-    return dict.fromkeys((N, M), max(1, network.num_sublayers // 2))
-
-
-def _law_of_member(member: Member, first: Mapping[Expr, int], last: Mapping[Expr, int]) -> Law:
-    def ratio(law: Expr) -> float:
-        return float(evaluate(law, last, 17) / evaluate(law, first, 17))
-
-    assert member.init_gain is not None
-    scaled = [role for roles in SCALED_ROLES.values() for role in roles]
-    return Law(
-        residual_weight=ratio(member.residual_weight),
-        branch_weight=ratio(member.branch_weight),
-        gains=dict.fromkeys(scaled, ratio(member.init_gain)),
-        learning_rate=ratio(member.lr_multiplier),
-    )
-
-
-def _used(shallow: Network, deep: Network, optimizer: str) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
-    """What people use with norms in that place, whichever optimizer it was derived for."""
-    if deep.num_layers is not None:
-        return
-    for name in _PEOPLE_USE[placement(deep.config(optimizer))]:
-        law = _law_of_scheme(SCHEMES[name], optimizer, shallow.num_sublayers, deep.num_sublayers)
-        yield name, SCHEMES[name].source, (law,)
-        if law.learning_rate != 1:
-            yield (
-                name,
-                "the same weight on every branch, at the tuned learning rate",
-                (replace(law, learning_rate=1.0),),
-            )
-
-
-def _law_of_scheme(scheme: Scheme, optimizer: str, first: int | None, last: int) -> Law:
-    """Its numbers at ``last`` sublayers over those at ``first``; the numbers themselves if that is None."""
-
-    def ratio(law: Expr) -> float:
-        return float(evaluate(law, {L: last}, 17) / (1 if first is None else evaluate(law, {L: first}, 17)))
-
-    stack = scheme.stack
-    assert stack.residual_weight is not None and not any(x.has(l) for x in (stack.gain_in, stack.gain_out))
-    gains = {}
-    for earlier, later in SCALED_ROLES.values():
-        gains |= {earlier: ratio(stack.gain_in), later: ratio(stack.gain_out)}
-    is_sign_type = optimizer_named(optimizer).is_sign_type
-    return Law(
-        residual_weight=ratio(stack.residual_weight),
-        branch_weight=ratio(stack.branch_weight),
-        gains=gains,
-        learning_rate=ratio(scheme.sign_lr_multiplier) if is_sign_type else 1.0,
-    )
-
-
 # ---------------------------------------------------------------- the remedies
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    """What every remedy of one question is held against. start: the tuned model; plain: the deeper one as it is."""
+class _TwoDepths:
+    """One network at two depths, and what every remedy is held against.
 
-    shallow: Network
-    deep: Network
-    optimizer: Optimizer
-    start: ModelConfig
-    plain: ModelConfig
-    first: Outlook
-    last: Outlook
+    tuned: the shallower network. plain: the deeper one as its scheme or recipe has it. kept: with the numbers of the
+    shallower one: laws of the number of layers are read at the shallower one's, laws of a layer's index go on.
+    """
+
+    def __init__(
+        self, shallow: Network, deep: Network, optimizer: str, advance: Callable[[float], None] = lambda _: None
+    ) -> None:
+        self.shallow, self.deep, self.optimizer, self.advance = shallow, deep, optimizer, advance
+        self.tuned, self.plain = shallow.config(optimizer), deep.config(optimizer)
+        self.norm = placement(self.plain)
+        if deep.recipe is not None:
+            first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
+            self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
+        elif deep.num_layers is None:
+            scheme = _with_sublayers(deep.scheme, shallow.num_sublayers)
+            self.kept = replace(deep, scheme=scheme).config(optimizer)
+        else:  # neither side's numbers depend on the layer's index, so the shallower one's layers are repeated
+            encoder, decoder = (
+                tuple(few[index % len(few)] for index in range(len(many)))
+                for few, many in ((self.tuned.encoder, self.plain.encoder), (self.tuned.decoder, self.plain.decoder))
+            )
+            self.kept = replace(self.plain, encoder=encoder, decoder=decoder)
+
+    @cached_property
+    def first(self) -> Outlook:
+        return self.outlook(self.tuned)
+
+    @cached_property
+    def last(self) -> Outlook:
+        return self.outlook(self.plain)
+
+    def outlook(self, config: ModelConfig) -> Outlook:
+        """NoTheoryError for what the kernel rung does not know."""
+        answer = self.deep.kernel_update(self.optimizer, self.advance, config, replicates=REPLICATES)
+        units = {role: unit_power(self.optimizer, role) for role in answer.roles}
+        by_role = shares([{"update": answer.update, "roles": answer.roles}], units, config.d_model)
+        return Outlook(
+            update=answer.update,
+            roles=answer.roles,
+            shares={role: share or 0.0 for role, (share,) in by_role.items()},
+            branches=_branches(config, answer.streams),
+        )
+
+    def laws(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
+        """(name, note, the law of each side) of every remedy that changes more than learning rates, each law once."""
+        seen, names = {tuple(Law().key for _ in self.plain.sides)}, set[str]()
+        for name, note, laws in (*self._derived(), *self._used()):
+            key = tuple(law.key for law in laws)
+            if key not in seen and all(min(law.key) > 0 for law in laws):
+                seen.add(key)
+                yield f"{name} without its learning rate" if name in names else name, note, laws
+                names.add(name)
+
+    def _derived(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
+        """The members of the family that the magnitude argument derives for this optimizer."""
+        shallow, deep, norm = self.shallow, self.deep, self.norm
+        counts = [
+            dict(zip((N, M), network.num_layers or [max(1, network.num_sublayers // 2)] * 2, strict=True))
+            for network in (shallow, deep)
+        ]
+        rule = solve_rule(norm, optimizer_named(self.optimizer), deep.arch)
+        of_sides = [{member.name: member for member in (side.member, *side.alternatives)} for side in rule.sides]
+        for name, plain_name in _SELECTIONS.items():
+            members = [of_side[name] for of_side in of_sides if name in of_side]
+            if len(members) == len(of_sides) and all(member.init_gain is not None for member in members):
+                laws = tuple(_law_of_member(member, *counts) for member in members)
+                known = None
+                if deep.num_layers is None:
+                    known = _scheme_with(laws[0], norm, self.optimizer, shallow.num_sublayers, deep.num_sublayers)
+                yield known or plain_name, f"{_DERIVED} {self.optimizer}: {members[0].note}", laws
+
+    def _used(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
+        """What people use with norms in that place, whichever optimizer it was derived for."""
+        if self.deep.num_layers is not None:
+            return
+        for name in _PEOPLE_USE[self.norm]:
+            law = _law_of_scheme(SCHEMES[name], self.optimizer, self.shallow.num_sublayers, self.deep.num_sublayers)
+            yield name, SCHEMES[name].source, (law,)
+            if law.learning_rate != 1:
+                note = "the same weight on every branch, at the tuned learning rate"
+                yield name, note, (replace(law, learning_rate=1.0),)
 
     def remedy(
         self,
@@ -628,60 +557,144 @@ class _Case:
         config: ModelConfig,
         outlook: Outlook,
         *,
+        before: tuple[ModelConfig, Outlook] | None = None,
         own_rates: Mapping[str, float] | None = None,
-        record: Mapping[str, Any] | None = None,
         **rest: Any,
     ) -> Remedy:
-        """own_rates: by role, what learning rates are multiplied by beside those of ``config``."""
+        """before: the tuned model, where the remedy changes it. own_rates: by role, what learning rates are multiplied
+        by beside those of ``config``."""
+        tuned, first = before or (self.tuned, self.first)
         own_rates = own_rates or {}
-        factors = _factors(self.first, outlook)
+        factors = _factors(first, outlook)
         leaves = {role: factor * own_rates.get(role, 1.0) for role, factor in factors.items() if role != "update"}
-        rates = {role: self._mean_rate(config, role) / self._mean_rate(self.start, role) for role in leaves}
-        rates = {role: rate * own_rates.get(role, 1.0) for role, rate in rates.items()}
-        gains = {role: _mean(config, role) / _mean(self.start, role) for role in leaves if role in BRANCH_ROLES}
-        sizes = {role: self._gradient(config, role, leaves[role], rates[role], gains.get(role, 1.0)) for role in leaves}
-        p, t = (float(x) for x in (self.optimizer.gradient_degree, self.optimizer.parameter_degree))
+        matters = _matters(first, self.last)
+        rates, eps, relative_update = {}, {}, {}
+        degrees = optimizer_named(self.optimizer)
+        p, t = float(degrees.gradient_degree), float(degrees.parameter_degree)
+        for role, left in leaves.items():
+            rate, gain = (_mean(config, role, of) / _mean(tuned, role, of) for of in ("lr_multipliers", "gains"))
+            rates[role] = rate = rate * own_rates.get(role, 1.0)
+            # By the degrees p and t of the optimizer's step a role's part of the update goes as rate g^(p + 1) gain^t,
+            # g the gradient of one parameter: so much larger is that, and so should Adam's epsilon be.
+            number = _number(config, role) / _number(tuned, role)
+            eps[role] = (left / (rate * number * gain**t)) ** (1 / (p + 1)) if left < math.inf else 1.0
+            if role in BRANCH_ROLES and eps[role]:
+                relative_update[role] = rate * eps[role] ** p * gain ** (t - 1)
         return Remedy(
             name=name,
             changes=changes,
             note=note,
-            tuned=self.start,
+            tuned=tuned,
             config=config,
             leaves=leaves,
-            matters=self._matters(leaves),
+            matters=[role for role in leaves if role in matters or first.shares[role] * leaves[role] >= MATTERS],
             rates=rates,
             own_rates=own_rates,
-            eps=sizes,
-            relative_update={
-                role: rates[role] * sizes[role] ** p * gain ** (t - 1) for role, gain in gains.items() if sizes[role]
-            },
+            eps=eps,
+            relative_update=relative_update,
             branches=outlook.branches,
-            record=record,
             **rest,
         )
 
-    def _gradient(self, config: ModelConfig, role: str, factor: float, rate: float, gain: float) -> float:
-        """How large the gradient of one parameter of that role is, beside the tuned model's. By the degrees p and t of
-        the optimizer's step its part of the update goes as rate g^(p + 1) gain^t."""
-        p, t = (float(x) for x in (self.optimizer.gradient_degree, self.optimizer.parameter_degree))
-        number = _number(config, role) / _number(self.start, role)
-        return (factor / (rate * number * gain**t)) ** (1 / (p + 1)) if factor < math.inf else 1.0
+    def remedies(self) -> Iterator[Remedy]:
+        deep, plain, kept, last = self.deep, self.plain, self.kept, self.last
+        own = None if deep.recipe is not None else record_of(deep.scheme.name, self.optimizer)
+        yield self.remedy(
+            "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
+        )
+        factors = _factors(self.first, last)
+        rates = {role: 1 / x for role, x in factors.items() if role != "update" and 0 < x < math.inf and _moves(x)}
+        if any(role in rates for role in _matters(self.first, last)):
+            note = "each role's learning rate over the factor by which its update grows"
+            yield self.remedy("learning-rates", _rate_lines(rates), note, plain, last, own_rates=rates)
+        if _moves(factors["update"]):
+            branches = [role for role in (*BRANCH_ROLES, *_VECTORS) if role in last.roles]
+            rate = 1 / factors["update"]
+            note = "one learning rate for all parameters of the branches, over the factor of the whole update"
+            changes = [f"learning rate of all parameters of the branches x {rate:.3g}"]
+            yield self.remedy("learning-rate", changes, note, plain, last, own_rates=dict.fromkeys(branches, rate))
+        few = layers_text(self.shallow)
+        unscaled = [f"init as in the model of {few} layers, not scaled further"] if kept != plain else []
+        has_twice = False
+        for name, note, laws in self.laws():
+            changed, changes = _changed(kept, laws), list(_law_lines(deep, laws))
+            if digest_of_numbers(changed) == digest_of_numbers(plain):
+                continue  # what the scheme itself does
+            record = record_of(name, self.optimizer)
+            remedy = self.remedy(name, [*changes, *unscaled], note, changed, self.outlook(changed), record=record)
+            yield remedy
+            is_whole = name in _PEOPLE_USE[self.norm] and note.startswith(_DERIVED) and deep.num_layers is None
+            if is_whole and remedy.worst > HELD:
+                yield self._at_both(name)
+            if unscaled and not has_twice and any(law.branch_weight < 1 for law in laws):
+                has_twice, twice = True, _changed(plain, laws)
+                warning = f"it does the job twice: {deep.scheme.name} scales with the number of layers by itself, too"
+                beside = f"{name} beside what {deep.scheme.name} itself changes with depth"
+                yield self.remedy(f"{name} on top", changes, beside, twice, self.outlook(twice), warnings=[warning])
 
-    def _matters(self, leaves: Mapping[str, float]) -> list[str]:
-        """Roles that matter as it is, or that the remedy makes matter beside what the tuned model moves."""
-        there = _matters(self.first, self.last)
-        return [role for role in leaves if role in there or self.first.shares[role] * leaves[role] >= MATTERS]
+    def _at_both(self, name: str) -> Remedy:
+        """The scheme's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
+        scheme, networks = SCHEMES[name], (self.shallow, self.deep)
+        if self.deep.recipe is None:
+            first, last = (replace(network, scheme=scheme, laws={}).config(self.optimizer) for network in networks)
+        else:
+            first, last = (
+                _changed(config, [_law_of_scheme(scheme, self.optimizer, None, network.num_sublayers)])
+                for config, network in zip((self.tuned, self.kept), networks, strict=True)
+            )
+        start, look = self.outlook(first), self.outlook(last)
+        few, many = map(layers_text, networks)
+        moved = start.update / self.first.update
+        changes = [
+            f"the model of {few} layers as {name} has it, too: its update is x {moved:.3g}, so tune its learning rate "
+            "anew",
+            *_own_lines(first, last, few, many),
+        ]
+        return self.remedy(
+            f"{name} at both depths",
+            changes,
+            f"{scheme.source}, at both depths",
+            last,
+            look,
+            before=(first, start),
+            record=record_of(name, self.optimizer),
+            keeps_tuned=False,
+        )
 
-    @staticmethod
-    def _mean_rate(config: ModelConfig, role: str) -> float:
-        rates = [one.lr_multipliers.get(role, 1.0) for one in _sublayers(config, role)]
-        return sum(rates) / len(rates) if rates else 1.0
+    def remarks(self, remedies: Sequence[Remedy]) -> Iterator[str]:
+        deep, name = self.deep, self.deep.scheme.name
+        now, before = self.plain.encoder[-1], self.kept.encoder[-1]
+        least = 1 - 1e-9
+        if now.branch_weight < before.branch_weight * least and any(
+            now.gains.get(role, 1.0) < before.gains.get(role, 1.0) * least for role in ("fc2", "out")
+        ):
+            yield (
+                f"{name} does the same job twice: deeper models have smaller output matrices and a smaller branch "
+                "weight"
+            )
+        for remedy in remedies:
+            if remedy.warnings:
+                yield (
+                    f"the numbers of {name} change with the depth by themselves: {remedy.name} of that does the job "
+                    f"twice, and leaves x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
+                )
+        by_name = {remedy.name: remedy for remedy in remedies}
+        by_name.setdefault(name, by_name["nothing"])
+        members = [row for row in ("su-adam", "su-sgd", "su-lamb") if row in by_name and _DERIVED in by_name[row].note]
+        if members and "deepnorm" in by_name:
+            yield (
+                f"of the two members that people use, {members[0]} is derived for {self.optimizer} and leaves x "
+                f"{by_name[members[0]].worst:.3g} in the worst role; deepnorm is derived for SGD and leaves x "
+                f"{by_name['deepnorm'].worst:.3g}"
+            )
+        yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
+        yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
 
 
 def _sublayers(config: ModelConfig, role: str) -> list[SublayerConfig]:
     """Those that have a parameter of that role."""
-    every = [one for _, side in config.sides for one in side]
-    return [one for one in every if role in config.roles(one.kind)] if role in BRANCH_ROLES else every
+    every = [sublayer for _, side in config.sides for sublayer in side]
+    return [sublayer for sublayer in every if role in config.roles(sublayer.kind)] if role in BRANCH_ROLES else every
 
 
 def _number(config: ModelConfig, role: str) -> int:
@@ -689,164 +702,61 @@ def _number(config: ModelConfig, role: str) -> int:
     return 1 if role in ("embedding", "head") else max(1, len(_sublayers(config, role)))
 
 
-def _mean(config: ModelConfig, role: str) -> float:
-    """The gain of its matrices."""
-    gains = [one.gains.get(role, 1.0) for one in _sublayers(config, role)]
-    return sum(gains) / len(gains)
+def _mean(config: ModelConfig, role: str, of: str) -> float:
+    """of: "gains" or "lr_multipliers", which are 1 where a sublayer says nothing."""
+    numbers = [getattr(sublayer, of).get(role, 1.0) for sublayer in _sublayers(config, role)]
+    return sum(numbers) / len(numbers) if numbers else 1.0
 
 
-def _remedies(
-    shallow: Network, deep: Network, optimizer: str, looks: tuple[Outlook, Outlook], advance: Callable[[float], None]
-) -> Iterator[Remedy]:
-    first, last = looks
-    start, plain, kept = shallow.config(optimizer), deep.config(optimizer), _kept(shallow, deep, optimizer)
-    case = _Case(
-        shallow=shallow,
-        deep=deep,
-        optimizer=optimizer_named(optimizer),
-        start=start,
-        plain=plain,
-        first=first,
-        last=last,
-    )
-    own = None if deep.recipe is not None else record_of(deep.scheme.name, optimizer)
-    yield case.remedy("nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own)
-    factors = _factors(first, last)
-    rates = {role: 1 / x for role, x in factors.items() if role != "update" and 0 < x < math.inf and _moves(x)}
-    if any(role in rates for role in _matters(first, last)):
-        note = "each role's learning rate over the factor by which its update grows"
-        yield case.remedy("learning-rates", _rate_lines(rates), note, plain, last, own_rates=rates)
-    if _moves(factors["update"]):
-        branches = [role for role in (*BRANCH_ROLES, *_VECTORS) if role in last.roles]
-        rate = dict.fromkeys(branches, 1 / factors["update"])
-        note = "one learning rate for all parameters of the branches, over the factor of the whole update"
-        changes = [f"learning rate of all parameters of the branches x {1 / factors['update']:.3g}"]
-        yield case.remedy("learning-rate", changes, note, plain, last, own_rates=rate)
-    unscaled = [f"init as in the model of {layers_text(shallow)} layers, not scaled further"] if kept != plain else []
-    twice, norm = None, placement(plain)
-    for name, note, laws in _laws(shallow, deep, optimizer):
-        changed, changes = _changed(kept, laws), list(_law_lines(deep, laws))
-        if digest_of_numbers(changed) == digest_of_numbers(plain):
-            continue  # what the scheme itself does
-        look = _outlook(changed, deep, optimizer, advance)
-        remedy = case.remedy(name, [*changes, *unscaled], note, changed, look, record=record_of(name, optimizer))
-        yield remedy
-        is_whole = name in _PEOPLE_USE[norm] and note.startswith(_DERIVED) and deep.num_layers is None
-        if is_whole and remedy.worst > HELD:
-            yield _at_both(case, name, kept, advance)
-        if unscaled and twice is None and any(law.branch_weight < 1 for law in laws):
-            twice = (name, laws, changes)
-    if twice is not None:
-        name, laws, changes = twice
-        changed = _changed(plain, laws)
-        warning = f"it does the job twice: {deep.scheme.name} scales with the number of layers by itself, too"
-        note = f"{name} beside what {deep.scheme.name} itself changes with depth"
-        look = _outlook(changed, deep, optimizer, advance)
-        yield case.remedy(f"{name} on top", changes, note, changed, look, warnings=[warning])
-
-
-def _at_both(case: _Case, name: str, kept: ModelConfig, advance: Callable[[float], None]) -> Remedy:
-    """The scheme's own numbers at either depth, so that the tuned model is changed, too, and is to be tuned anew."""
-    shallow, deep, optimizer = case.shallow, case.deep, case.optimizer.name
-    if deep.recipe is None:
-        first, last = (replace(network, scheme=SCHEMES[name], laws={}).config(optimizer) for network in (shallow, deep))
-    else:
-        first, last = (
-            _changed(config, [_law_of_scheme(SCHEMES[name], optimizer, None, network.num_sublayers)])
-            for config, network in ((case.start, shallow), (kept, deep))
-        )
-    start, look = (_outlook(config, deep, optimizer, advance) for config in (first, last))
-    other = replace(case, start=first, first=start)
-    few, many = layers_text(shallow), layers_text(deep)
-    moved = start.update / case.first.update
-    changes = [
-        f"the model of {few} layers as {name} has it, too: its update is x {moved:.3g}, so tune its learning rate anew",
-        *_own_lines(first, last, (few, many)),
-    ]
-    note = f"{SCHEMES[name].source}, at both depths"
-    record = record_of(name, optimizer)
-    return other.remedy(f"{name} at both depths", changes, note, last, look, record=record, keeps_tuned=False)
-
-
-def _own_lines(first: ModelConfig, last: ModelConfig, layers: tuple[str, str]) -> Iterator[str]:
-    few, many = first.encoder[-1], last.encoder[-1]
-    for what in ("residual_weight", "branch_weight"):
-        before, after = getattr(few, what), getattr(many, what)
-        if (before, after) != (1, 1):
-            yield f"{what.replace('_', ' ')} {before:.4g} at {layers[0]} layers, {after:.4g} at {layers[1]}"
-    factors = {role: _mean(last, role) / _mean(first, role) for role in BRANCH_ROLES if _sublayers(first, role)}
-    moved = {role: f"{factor:.4g}" for role, factor in factors.items()}
-    for text in dict.fromkeys(moved.values()):
-        if text != "1":
-            roles = ", ".join(role for role in moved if moved[role] == text)
-            yield f"standard deviation of {roles} at {layers[1]} layers x {text}"
+def _away(factor: float) -> float:
+    """From 1: a factor of at least 1."""
+    return max(factor, 1 / factor) if factor > 0 else math.inf
 
 
 def _moves(factor: float) -> bool:
-    return max(factor, 1 / factor) > HELD**0.5
+    return _away(factor) > HELD**0.5
 
 
-def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
-    encoder, *decoder = (
-        tuple(law.on(one, config) for one in side) for (_, side), law in zip(config.sides, laws, strict=True)
-    )
-    return replace(config, encoder=encoder, decoder=decoder[0] if decoder else ())
+def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> Iterator[str]:
+    for what in ("residual_weight", "branch_weight"):
+        before, after = getattr(first.encoder[-1], what), getattr(last.encoder[-1], what)
+        if (before, after) != (1, 1):
+            yield f"{what.replace('_', ' ')} {before:.4g} at {few} layers, {after:.4g} at {many}"
+    roles = [role for role in BRANCH_ROLES if _sublayers(first, role)]
+    factors = {role: f"{_mean(last, role, 'gains') / _mean(first, role, 'gains'):.4g}" for role in roles}
+    for factor, named in _grouped(factors).items():
+        if factor != "1":
+            yield f"standard deviation of {named} at {many} layers x {factor}"
 
 
 def _rate_lines(rates: Mapping[str, float]) -> list[str]:
     """A line for the roles that share a rate to two digits."""
-    by_rate: dict[str, list[str]] = {}
-    for role, rate in rates.items():
-        by_rate.setdefault(f"{rate:.2g}", []).append(role)
-    return [f"learning rate of {', '.join(roles)} x {rate}" for rate, roles in by_rate.items()]
+    by_rate = _grouped({role: f"{rate:.2g}" for role, rate in rates.items()})
+    return [f"learning rate of {roles} x {rate}" for rate, roles in by_rate.items()]
+
+
+def _grouped(numbers: Mapping[str, str]) -> dict[str, str]:
+    """By number, the roles that have it."""
+    return {
+        number: ", ".join(role for role in numbers if numbers[role] == number)
+        for number in dict.fromkeys(numbers.values())
+    }
 
 
 def _law_lines(deep: Network, laws: Sequence[Law]) -> Iterator[str]:
-    for index, law in enumerate(laws):
-        of = f" of the {('encoder', 'decoder')[index]}" if len(laws) > 1 else ""
+    kinds = [kind for kind in SCALED_ROLES if kind is not SublayerKind.CROSS or deep.num_layers is not None]
+    scaled = [role for kind in kinds for role in SCALED_ROLES[kind]]
+    for side, law in zip(("encoder", "decoder"), laws, strict=False):
+        of = f" of the {side}" if len(laws) > 1 else ""
         if law.residual_weight != 1:
             yield f"residual weight{of} x {law.residual_weight:.4g}"
         if law.branch_weight != 1:
             yield f"branch weight{of} x {law.branch_weight:.4g}"
-        roles = [role for role in _scaled_roles(deep) if law.gains.get(role, 1.0) != 1]
-        for gain in dict.fromkeys(law.gains[role] for role in roles):
-            named = ", ".join(role for role in roles if law.gains[role] == gain)
-            yield f"standard deviation of {named}{of} x {gain:.4g}"
+        gains = {role: f"{gain:.4g}" for role in scaled if (gain := law.gains.get(role, 1.0)) != 1}
+        for gain, roles in _grouped(gains).items():
+            yield f"standard deviation of {roles}{of} x {gain}"
         if law.learning_rate != 1:
             yield f"learning rate of all parameters{of or ' of the branches'} x {law.learning_rate:.4g}"
-
-
-def _scaled_roles(deep: Network) -> list[str]:
-    kinds = [kind for kind in SCALED_ROLES if kind is not SublayerKind.CROSS or deep.num_layers is not None]
-    return [role for kind in kinds for role in SCALED_ROLES[kind]]
-
-
-def _remarks(shallow: Network, deep: Network, optimizer: str, remedies: Sequence[Remedy]) -> Iterator[str]:
-    plain, kept = deep.config(optimizer), _kept(shallow, deep, optimizer)
-    now, before = plain.encoder[-1], kept.encoder[-1]
-    outputs = [role for role in ("fc2", "out") if now.gains.get(role, 1.0) < before.gains.get(role, 1.0) * (1 - 1e-9)]
-    if outputs and now.branch_weight < before.branch_weight * (1 - 1e-9):
-        yield (
-            f"{deep.scheme.name} does the same job twice: deeper models have smaller output matrices and a smaller "
-            "branch weight"
-        )
-    for remedy in remedies:
-        if remedy.warnings:
-            yield (
-                f"the numbers of {deep.scheme.name} change with the depth by themselves: {remedy.name} of that does "
-                f"the job twice, and leaves x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
-            )
-    by_name = {remedy.name: remedy for remedy in remedies}
-    by_name.setdefault(deep.scheme.name, by_name["nothing"])
-    members = [name for name in ("su-adam", "su-sgd", "su-lamb") if name in by_name and _DERIVED in by_name[name].note]
-    if members and "deepnorm" in by_name:
-        yield (
-            f"of the two members that people use, {members[0]} is derived for {optimizer} and leaves x "
-            f"{by_name[members[0]].worst:.3g} in the worst role; deepnorm is derived for SGD and leaves x "
-            f"{by_name['deepnorm'].worst:.3g}"
-        )
-    yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
-    yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
 
 
 # ---------------------------------------------------------------- what the record of training runs has
@@ -858,14 +768,11 @@ def record_of(scheme: str, optimizer: str) -> dict[str, Any] | None:
     largest_rate: by layers, the largest learning rate at which a run trained. Adam and AdamW without decay are one.
     """
     names = _FAMILIES if optimizer in _FAMILIES else (optimizer,)
-    runs = [run for run in _runs() if run["scheme"] == scheme and run["optimizer"] in names]
+    runs = [run for run in training_runs(TRAINING_RECORDS) if run["scheme"] == scheme and run["optimizer"] in names]
     if not runs:
         return None
     trained = [run for run in runs if run["outcome"] == "trained"]
-    largest: dict[str, float] = {}
-    for run in sorted(trained, key=lambda run: run["num_layers"]):
-        count = str(run["num_layers"])
-        largest[count] = max(largest.get(count, 0.0), run["learning_rate"])
+    layers = sorted({run["num_layers"] for run in trained})
     return {
         "scheme": scheme,
         "optimizers": sorted({run["optimizer"] for run in runs}),
@@ -873,16 +780,19 @@ def record_of(scheme: str, optimizer: str) -> dict[str, Any] | None:
         "layers": sorted({run["num_layers"] for run in runs}),
         "num_runs": len(runs),
         "num_trained": len(trained),
-        "largest_rate": largest,
+        "largest_rate": {
+            str(count): max(run["learning_rate"] for run in trained if run["num_layers"] == count) for count in layers
+        },
     }
 
 
 @cache
-def _runs() -> tuple[dict[str, Any], ...]:
+def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
+    """Every run of a folder of records: what it was of, and its outcome."""
     names = ("scheme", "optimizer", "activation", "norm_kind", "num_layers", "learning_rate")
     lines = (
         json.loads(line)
-        for path in sorted(TRAINING_RECORDS.glob("*.jsonl"))
+        for path in sorted(records.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     )
-    return tuple({name: one["config"][name] for name in names} | {"outcome": one["result"]["outcome"]} for one in lines)
+    return tuple({name: row["config"][name] for name in names} | {"outcome": row["result"]["outcome"]} for row in lines)

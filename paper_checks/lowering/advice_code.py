@@ -7,12 +7,23 @@ those that Hugging Face's models have. A test runs them and measures the model t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
+
+from jinja2 import Environment, StrictUndefined
 
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 
 _WIDTH = 100
+_CLASSES = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "adafactor": "Adafactor",
+    "muon": "Muon",
+}
+"""Of torch.optim, by optimizer."""
 NAMES: Mapping[str, tuple[str, ...]] = {
     "qkv": ("c_attn", "query_key_value", "qkv", "in_proj"),
     "q": ("q_proj", "query", "wq", "SelfAttention.q"),
@@ -39,217 +50,185 @@ DECOUPLED = ("adamw", "lamb", "lion", "muon", "muon+adamw", "sophia")
 """Optimizers that multiply the weight decay with the learning rate of the group."""
 
 
+_CODE = '''\
+# {{ title }}
+import torch
+
+
+# standard deviation of each matrix at the start, by role{{ ", of each layer" if varies }}
+{{ stds }}
+# times the learning rate of the tuned model; 1 where absent
+{{ rates }}
+%% if has_eps
+# times the epsilon of the tuned model, since gradients are so much larger or smaller; 1 where absent
+{{ eps }}
+%% endif
+# parts of your parameters' names by role: put yours here; the longest that fits counts
+NAMES = {
+{{ names }}
+}
+
+
+def role_of(name):
+    """The role of a parameter; None where NAMES does not know it."""
+    fits = [(len(part), role) for role, parts in NAMES.items() for part in parts if part in name]
+    role = max(fits)[1] if fits else None
+    if role and name.endswith("bias"):
+        return "norm_bias" if role == "norm_gain" else "bias"
+    return role
+
+
+@torch.no_grad()
+def initialise(model):
+    """Draws the matrices of the branches anew; embeddings, head and norms stay as they are."""
+    for name, parameter in model.named_parameters():
+        role = role_of(name)
+        stds = {{ 'STD["decoder" if "decoder" in name else "encoder"]' if by_side else "STD" }}
+        if role in stds:
+%% if varies
+            layer = int(next(part for part in name.split('.') if part.isdigit()))
+            std = stds[role][layer] if isinstance(stds[role], list) else stds[role]
+            parameter.normal_(std=std)
+%% else
+            parameter.normal_(std=stds[role])
+%% endif
+        elif role == "bias":
+            parameter.zero_()
+
+
+{{ weights }}
+
+
+%% if has_scale
+# BRANCH_WEIGHT is where each entry of the trained vector on a branch starts
+%% endif
+def residual(x, branch{{ ", side" if by_side }}{{ ", index" if indexed }}):
+    """In the forward pass, in place of x + branch{{ "; the norm stands behind it" if is_post }}.
+{{- " index: of the sublayer, from 0." if indexed }}"""
+    return {{ read("RESIDUAL_WEIGHT") }} * x + {{ read("BRANCH_WEIGHT") }} * branch
+
+
+def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}):
+    """Groups for torch.optim. lr and the rest: those of the tuned model."""
+    groups = {}
+    for name, parameter in model.named_parameters():
+        role = role_of(name)
+        role = "v" if role == "qkv" else role  # of the three, v has most of the update
+        kind = ({{ kind }})
+        groups.setdefault(kind, []).append(parameter)
+    {{ "muon, adamw = [], []" if is_mixed else "listed = []" }}
+    for ({{ "rate, small" if has_eps else "rate," }}{{ ", is_matrix" if is_mixed }}), parameters in groups.items():
+        group = {"params": parameters, "lr": lr * rate}
+%% if decays
+        # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was
+        group["weight_decay"] = weight_decay / rate
+%% endif
+%% if is_mixed
+        if not is_matrix:
+            group["eps"] = eps * small
+        (muon if is_matrix else adamw).append(group)
+    return muon, adamw
+
+
+# muon, adamw = param_groups(model, lr=...)
+# torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(adamw)
+%% else
+%% if has_eps
+        group["eps"] = eps * small
+%% endif
+        listed.append(group)
+    return listed
+
+
+# optimizer: {{ optimizer }}(param_groups(model, lr=...))
+%% endif
+'''
+
+
 def code(
     config: ModelConfig, optimizer: str, title: str, *, rates: Mapping[str, float], eps: Mapping[str, float]
 ) -> list[str]:
     """rates, eps: by role, what the tuned model's learning rate and epsilon are multiplied by."""
-    parts = (
-        [f"# {title}", "import torch", "", ""],
-        _tables(config, optimizer, rates, eps),
-        _roles(config),
-        _init(config),
-        _forward(config),
-        _groups(optimizer),
+    sublayers = [sublayer for _, side in config.sides for sublayer in side]
+    by_side, is_mixed = len(config.sides) > 1, optimizer == "muon+adamw"
+    stds = {side: _stds(config, of_side) for side, of_side in config.sides}
+    weights = {
+        name.upper(): {
+            side: _listed([f"{getattr(one, name):.6g}" for one in of_side]) for side, of_side in config.sides
+        }
+        for name in ("residual_weight", "branch_weight")
+    }
+    indexed = [name for name, cells in weights.items() if any(cell.startswith("[") for cell in cells.values())]
+    has_eps = optimizer in ADAPTIVE
+    kind = "RATES.get(role, 1.0)" + (", EPS.get(role, 1.0)" if has_eps else ",")
+    if is_mixed:
+        kind += ", parameter.ndim == 2 and role not in (None, 'embedding', 'head')"
+    without_eps = {"embedding", "head", *(BRANCH_ROLES if is_mixed else ())}
+    moved = {role: size for role, size in eps.items() if role not in without_eps and abs(math.log(size)) > _NEAR}
+    roles = {role for one in sublayers for role in config.roles(one.kind)}
+    lines = []
+    for role, parts in NAMES.items():
+        if role in roles or role not in BRANCH_ROLES:
+            listed = ", ".join(f'"{part}"' for part in parts)
+            lines += wrap(f'    "{role}": [{listed}],', _WIDTH, subsequent_indent=" " * 8)
+
+    stds_text = _table("STD = ", stds["encoder"])
+    weights_text = [f"{name} = {cells['encoder']}" for name, cells in weights.items()]
+    weights_text = [line for text in weights_text for line in wrap(text, _WIDTH, subsequent_indent="    ")]
+    if by_side:
+        rows = [_table(f'    "{side}": ', of_side, ",") for side, of_side in stds.items()]
+        stds_text = "\n".join(["STD = {", *rows, "}"])
+        weights_text = [_table(f"{name} = ", cells) for name, cells in weights.items()]
+
+    def read(name: str) -> str:
+        return f"{name}{'[side]' if by_side else ''}{'[index]' if name in indexed else ''}"
+
+    text = _TEMPLATE.render(
+        title=title,
+        varies=any(text.startswith("[") for of_side in stds.values() for text in of_side.values()),
+        by_side=by_side,
+        stds=stds_text,
+        rates=_table("RATES = ", {role: text for role, rate in rates.items() if (text := f"{rate:.3g}") != "1"}),
+        has_eps=has_eps,
+        eps=_table("EPS = ", {role: f"{size:.3g}" for role, size in moved.items()}),
+        names="\n".join(lines),
+        weights="\n".join(weights_text),
+        has_scale=any(one.has_layer_scale for one in sublayers),
+        indexed=indexed,
+        is_post=any("post" in config.places(one) for one in sublayers),
+        read=read,
+        decays=optimizer in DECOUPLED,
+        is_mixed=is_mixed,
+        kind=kind,
+        optimizer=f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer,
     )
-    return [line for part in parts for line in part]
+    return text.splitlines()
 
 
-def _by_side(config: ModelConfig) -> bool:
-    return len(config.sides) > 1
-
-
-def _tables(config: ModelConfig, optimizer: str, rates: Mapping[str, float], eps: Mapping[str, float]) -> Iterator[str]:
-    yield "# standard deviation of each matrix at the start, by role" + (", of each layer" if _varies(config) else "")
-    stds = {side: _stds(config, sublayers) for side, sublayers in config.sides}
-    if _by_side(config):
-        yield "STD = {"
-        for side, of_side in stds.items():
-            yield from _table(f'    "{side}": ', of_side, ",")
-        yield "}"
-    else:
-        yield from _table("STD = ", stds["encoder"])
-    yield "# times the learning rate of the tuned model; 1 where absent"
-    yield from _table("RATES = ", {role: _short(rate) for role, rate in rates.items() if _short(rate) != "1"})
-    if optimizer in ADAPTIVE:
-        yield "# times the epsilon of the tuned model, since gradients are so much larger or smaller; 1 where absent"
-        adaptive = {role: size for role, size in eps.items() if optimizer != "muon+adamw" or role not in BRANCH_ROLES}
-        adaptive = {role: size for role, size in adaptive.items() if role not in ("embedding", "head")}
-        yield from _table(
-            "EPS = ", {role: _short(size) for role, size in adaptive.items() if abs(math.log(size)) > _NEAR}
-        )
-
-
-def _varies(config: ModelConfig) -> bool:
-    return any(text.startswith("[") for _, side in config.sides for text in _stds(config, side).values())
+_TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, autoescape=False).from_string(_CODE)
 
 
 def _stds(config: ModelConfig, sublayers: tuple[SublayerConfig, ...]) -> dict[str, str]:
     """By role: one number, or a list of each layer's where they differ; "qkv" where the three are equal."""
-    found: dict[str, str] = {}
-    for role in BRANCH_ROLES:
-        stds = [_short(config.std(one, role), 4) for one in sublayers if role in config.roles(one.kind)]
-        if stds:
-            found[role] = stds[0] if len(set(stds)) == 1 else f"[{', '.join(stds)}]"
-    if len({found.get(role) for role in "qkv"}) == 1:
-        found["qkv"] = found["q"]
-    return found
+    stds = {
+        role: _listed(of_role)
+        for role in BRANCH_ROLES
+        if (of_role := [f"{config.std(one, role):.4g}" for one in sublayers if role in config.roles(one.kind)])
+    }
+    if len({stds.get(role) for role in "qkv"}) == 1:
+        stds["qkv"] = stds["q"]
+    return stds
 
 
-def _short(number: float, digits: int = 3) -> str:
-    return f"{number:.{digits}g}"
+def _listed(numbers: Sequence[str]) -> str:
+    return numbers[0] if len(set(numbers)) == 1 else f"[{', '.join(numbers)}]"
 
 
-def _table(front: str, cells: Mapping[str, str], behind: str = "") -> Iterator[str]:
+def _table(front: str, cells: Mapping[str, str], behind: str = "") -> str:
     """A dict in lines that are not too long."""
     text = ", ".join(f'"{role}": {cell}' for role, cell in cells.items())
-    indent = " " * (len(front) - len(front.lstrip()) + 4)
     if len(line := f"{front}{{{text}}}{behind}") <= _WIDTH:
-        yield line
-        return
-    yield f"{front}{{"
-    yield from wrap(f"{text},", _WIDTH, initial_indent=indent, subsequent_indent=indent)
-    yield f"{indent[4:]}}}{behind}"
-
-
-def _roles(config: ModelConfig) -> Iterator[str]:
-    absent = set(BRANCH_ROLES) - {role for _, side in config.sides for one in side for role in config.roles(one.kind)}
-    yield "# parts of your parameters' names by role: put yours here; the longest that fits counts"
-    yield "NAMES = {"
-    for role, parts in NAMES.items():
-        if role not in absent:
-            listed = ", ".join(f'"{part}"' for part in parts)
-            yield from wrap(f'    "{role}": [{listed}],', _WIDTH, subsequent_indent=" " * 8)
-    yield "}"
-    yield from (
-        "",
-        "",
-        "def role_of(name):",
-        '    """The role of a parameter; None where NAMES does not know it."""',
-        "    fits = [(len(part), role) for role, parts in NAMES.items() for part in parts if part in name]",
-        "    role = max(fits)[1] if fits else None",
-        '    if role and name.endswith("bias"):',
-        '        return "norm_bias" if role == "norm_gain" else "bias"',
-        "    return role",
-        "",
-        "",
-    )
-
-
-def _init(config: ModelConfig) -> Iterator[str]:
-    yield "@torch.no_grad()"
-    yield "def initialise(model):"
-    yield '    """Draws the matrices of the branches anew; embeddings, head and norms stay as they are."""'
-    yield "    for name, parameter in model.named_parameters():"
-    yield "        role = role_of(name)"
-    if _by_side(config):
-        yield '        stds = STD["decoder" if "decoder" in name else "encoder"]'
-    else:
-        yield "        stds = STD"
-    yield "        if role in stds:"
-    if _varies(config):
-        yield "            layer = int(next(part for part in name.split('.') if part.isdigit()))"
-        yield "            std = stds[role][layer] if isinstance(stds[role], list) else stds[role]"
-        yield "            parameter.normal_(std=std)"
-    else:
-        yield "            parameter.normal_(std=stds[role])"
-    yield '        elif role == "bias":'
-    yield "            parameter.zero_()"
-    yield ""
-    yield ""
-
-
-def _forward(config: ModelConfig) -> Iterator[str]:
-    """What stands in place of x + branch."""
-    weights = {
-        name: {side: _weights(sublayers, read) for side, sublayers in config.sides} for name, read in _READ.items()
-    }
-    behind = any("post" in config.places(one) for _, side in config.sides for one in side)
-    where = "; the norm stands behind it" if behind else ""
-    has_scale = any(one.has_layer_scale for _, side in config.sides for one in side)
-    for name, by_side in weights.items():
-        cells = {side: cell for side, cell in by_side.items()}
-        if _by_side(config):
-            yield from _table(f"{name} = ", cells)
-        else:
-            yield from wrap(f"{name} = {cells['encoder']}", _WIDTH, subsequent_indent="    ")
-    yield ""
-    yield ""
-    if has_scale:
-        yield "# BRANCH_WEIGHT is where each entry of the trained vector on a branch starts"
-    side = ", side" if _by_side(config) else ""
-    needs_index = any(cell.startswith("[") for by_side in weights.values() for cell in by_side.values())
-    index = ", index" if needs_index else ""
-    yield f"def residual(x, branch{side}{index}):"
-    counted = " index: of the sublayer, from 0." if needs_index else ""
-    yield f'    """In the forward pass, in place of x + branch{where}.{counted}"""'
-
-    def read(name: str) -> str:
-        value = f"{name}[side]" if _by_side(config) else name
-        return f"{value}[index]" if any(cell.startswith("[") for cell in weights[name].values()) else value
-
-    yield f"    return {read('RESIDUAL_WEIGHT')} * x + {read('BRANCH_WEIGHT')} * branch"
-    yield ""
-    yield ""
-
-
-_READ: Mapping[str, Callable[[SublayerConfig], float]] = {
-    "RESIDUAL_WEIGHT": lambda one: one.residual_weight,
-    "BRANCH_WEIGHT": lambda one: one.branch_weight,
-}
-
-
-def _weights(sublayers: tuple[SublayerConfig, ...], read: Callable[[SublayerConfig], float]) -> str:
-    """One number, or a list of each sublayer's where they differ."""
-    texts = [_short(read(one), 6) for one in sublayers]
-    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
-
-
-def _groups(optimizer: str) -> Iterator[str]:
-    has_eps, decays = optimizer in ADAPTIVE, optimizer in DECOUPLED
-    arguments = ", eps=1e-8" * has_eps + ", weight_decay=0.0" * decays
-    yield f"def param_groups(model, lr{arguments}):"
-    yield '    """Groups for torch.optim. lr and the rest: those of the tuned model."""'
-    yield "    groups = {}"
-    yield "    for name, parameter in model.named_parameters():"
-    yield "        role = role_of(name)"
-    yield '        role = "v" if role == "qkv" else role  # of the three, v has most of the update'
-    is_mixed = optimizer == "muon+adamw"
-    cells = {"rate": "RATES.get(role, 1.0)"}
-    cells |= {"small": "EPS.get(role, 1.0)"} if has_eps else {}
-    cells |= {"is_matrix": "parameter.ndim == 2 and role not in (None, 'embedding', 'head')"} if is_mixed else {}
-    last = "," if len(cells) == 1 else ""
-    yield f"        kind = ({', '.join(cells.values())}{last})"
-    yield "        groups.setdefault(kind, []).append(parameter)"
-    yield f"    {'muon, adamw' if is_mixed else 'listed'} = {'[], []' if is_mixed else '[]'}"
-    yield f"    for ({', '.join(cells)}{last}), parameters in groups.items():"
-    yield '        group = {"params": parameters, "lr": lr * rate}'
-    if decays:
-        yield "        # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was"
-        yield '        group["weight_decay"] = weight_decay / rate'
-    if is_mixed:
-        yield "        if not is_matrix:"
-        yield '            group["eps"] = eps * small'
-        yield "        (muon if is_matrix else adamw).append(group)"
-        yield "    return muon, adamw"
-        yield ""
-        yield ""
-        yield "# muon, adamw = param_groups(model, lr=...)"
-        yield '# torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(adamw)'
-        return
-    if has_eps:
-        yield '        group["eps"] = eps * small'
-    yield "        listed.append(group)"
-    yield "    return listed"
-    yield ""
-    yield ""
-    yield f"# optimizer: {_CLASS.get(optimizer, optimizer)}(param_groups(model, lr=...))"
-
-
-_CLASS = {
-    "sgd": "torch.optim.SGD",
-    "adam": "torch.optim.Adam",
-    "adamw": "torch.optim.AdamW",
-    "rmsprop": "torch.optim.RMSprop",
-    "adafactor": "torch.optim.Adafactor",
-    "muon": "torch.optim.Muon",
-}
+        return line
+    indent = " " * (len(front) - len(front.lstrip()))
+    inner = wrap(f"{text},", _WIDTH, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    ")
+    return "\n".join([f"{front}{{", *inner, f"{indent}}}{behind}"])

@@ -26,13 +26,6 @@ class Block:
     matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
     embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
     ValueError, in one line, for a number that cannot be.
-
-    >>> from paper_checks.lowering.block import Block
-    >>> from paper_checks.lowering.lower import lower_transformer
-    >>> config = lower_transformer("gpt2", "adamw", 48, 1024, num_heads=16, is_causal=True)
-    >>> gpt2 = Block(init_std=0.02, embedding_std=0.02, is_head_tied=True).on(config)
-    >>> round(gpt2.std(gpt2.encoder[1], "fc1"), 6), round(gpt2.std(gpt2.encoder[1], "fc2"), 6)
-    (0.02, 0.002887)
     """
 
     has_qk_norm: bool = False
@@ -61,6 +54,7 @@ class Block:
         """The network with these options; ValueError, in one line, where they do not go together with it."""
         if not self.options:
             return config
+        head_gain = self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain
         shape = replace(
             config,
             has_qk_norm=config.has_qk_norm or self.has_qk_norm,
@@ -69,7 +63,7 @@ class Block:
             logit_softcap=self.logit_softcap or config.logit_softcap,
             embedding_std=self.embedding_std,
             embedding_multiplier=self.embedding_multiplier,
-            head_gain=self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain,
+            head_gain=head_gain,
         )
         encoder, decoder = (
             tuple(self._sublayer(shape, one) for one in side) for side in (config.encoder, config.decoder)

@@ -7,16 +7,15 @@ read them. Of the width the kernel rung needs ratios alone: the FFN's width to d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from paper_checks.lowering.lower import KINDS
-from paper_checks.lowering.predicted_rows import KernelPrediction
-from sims.model import BRANCH_ROLES, OTHER_ROLES, ModelConfig, SublayerConfig
+from sims.model import ModelConfig, SublayerConfig
 from sims.update import Task
-from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+from theory.kernel.predict import Inputs, Sublayer, Transformer
 from theory.kernel.setting import Heads
 
-_KINDS = {name: kind for kind, name in KINDS.items()}
+KIND_OF = {name: kind for kind, name in KINDS.items()}
+"""Theory's kinds of sublayer by the names that sims have for them."""
 
 
 def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer:
@@ -60,7 +59,7 @@ def _has_norms_of_heads(config: ModelConfig) -> bool:
 
 def _sublayer(config: ModelConfig, sublayer: SublayerConfig) -> Sublayer:
     return Sublayer(
-        kind=_KINDS[sublayer.kind],
+        kind=KIND_OF[sublayer.kind],
         residual_weight=sublayer.residual_weight,
         branch_weight=sublayer.branch_weight,
         input_scale=sublayer.input_scale,
@@ -83,32 +82,4 @@ def as_inputs(task: Task, config: ModelConfig) -> Inputs:
         readout=task.readout,
         loss=task.objective,
         num_classes=task.num_classes,
-    )
-
-
-def predict(
-    transformer: Transformer, inputs: Inputs, optimizer: str, advance: Callable[[float], None] = lambda _: None
-) -> KernelPrediction:
-    """advance: told how many passes over a sublayer were done, two for each sublayer in all.
-
-    ValueError and ArithmeticError for what the kernel rung does not know, or cannot compute.
-    """
-    found = predict_kernel(transformer, inputs, (optimizer,), advance=advance)[optimizer]
-    return KernelPrediction(
-        num_sublayers=len(transformer.encoder) + len(transformer.decoder),
-        update=found.update,
-        roles={role: found.roles[role] for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.roles},
-        log10_update=found.log10_update,
-        holds=holds(transformer.head_size),
-        error=dict(found.error),
-    )
-
-
-def holds(head_size: int | None) -> str:
-    """Where the numbers hold, as one line."""
-    heads = "large heads" if head_size is None else f"heads of size {head_size}"
-    return (
-        f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and of order "
-        "1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at one head; v "
-        "and k under muon, which few heads leave below their prediction)"
     )

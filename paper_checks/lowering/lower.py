@@ -32,7 +32,7 @@ from theory.rules.solve import solve_rule
 from theory.rules.types import evaluate as rule_in_numbers
 from theory.schemes import SCHEMES, Scheme
 from theory.schemes import scheme as scheme_named
-from theory.stack import ARCHITECTURES, NO_NORM, PLACEMENTS, SCALED_ROLES, UNSCALED_ROLES, Placement, SublayerKind
+from theory.stack import ARCHITECTURES, PLACEMENTS, SCALED_ROLES, UNSCALED_ROLES, Placement, SublayerKind
 from theory.symbols import L
 
 KINDS: Final = {
@@ -42,7 +42,6 @@ KINDS: Final = {
     SublayerKind.PARALLEL: "parallel",
 }
 """What sims call theory's kinds of sublayer."""
-_PLACEMENT_NAMES: Final[dict[Placement, str]] = {NO_NORM: "none", **{where: name for name, where in PLACEMENTS.items()}}
 _COUPLED: Final[dict[str, tuple[str, str | None]]] = {"deepnorm": ("post", "deepnet"), "sub-ln-gamma": ("sub", None)}
 """(norm, selection) of the rule that the source derives for the two sides together."""
 
@@ -53,12 +52,6 @@ def digest_of_numbers(*parts: Any) -> str:
     parts: dataclasses of numbers, names, mappings and sequences. A field that has its default value does not count, and
     neither does the name of a class: a field that is added later, with a default, leaves every digest as it is. Numbers
     count to 12 significant digits, so that two processors agree.
-
-    >>> from paper_checks.lowering.lower import digest_of_numbers, lower_ffn
-    >>> digest_of_numbers(lower_ffn("deepnorm", "sgd", 4, 8)) == digest_of_numbers(lower_ffn("deepnorm", "adam", 4, 8))
-    True
-    >>> digest_of_numbers(lower_ffn("deepnorm", "sgd", 4, 8)) == digest_of_numbers(lower_ffn("post-ln", "sgd", 4, 8))
-    False
     """
     text = json.dumps([_plain(part) for part in parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -82,7 +75,8 @@ def _plain(value: Any) -> Any:
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is no plain number")
     defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(value)
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(value)
     }
     given = {name: getattr(value, name) for name in defaults}
     return {name: _plain(part) for name, part in given.items() if part != defaults[name]}
@@ -113,9 +107,8 @@ def lower_ffn(
     >>> lower_ffn("depth-mup", "adam", 16, 64).encoder[0].lr_multipliers["fc1"]
     0.25
     """
-    chosen, bare = _bare(scheme, d_model=d_model, ffn_ratio=1, **shape)
-    letters = _letters(chosen, num_sublayers, w, v)
-    return replace(bare, encoder=_sublayers(chosen, optimizer, (SublayerKind.FFN,), letters, bare))
+    shape["ffn_ratio"] = 1
+    return _single(scheme, optimizer, num_sublayers, (SublayerKind.FFN,), w, v, d_model=d_model, **shape)
 
 
 def lower_transformer(
@@ -140,10 +133,21 @@ def lower_transformer(
     >>> {role: round(gain, 4) for role, gain in config.encoder[0].gains.items()}
     {'v': 0.3536, 'out': 0.3536}
     """
-    chosen, bare = _bare(scheme, d_model=d_model, **shape)
-    letters = _letters(chosen, num_sublayers, w, v)
     (side,) = ARCHITECTURES["encoder"].sides
-    return replace(bare, encoder=_sublayers(chosen, optimizer, side.layer, letters, bare))
+    return _single(scheme, optimizer, num_sublayers, side.layer, w, v, d_model=d_model, **shape)
+
+
+def _single(
+    scheme: str | Scheme,
+    optimizer: str,
+    num_sublayers: int,
+    layer: Sequence[SublayerKind],
+    w: Sequence[float] | None,
+    v: Sequence[float] | None,
+    **shape: Any,
+) -> ModelConfig:
+    chosen, bare = _bare(scheme, **shape)
+    return replace(bare, encoder=_sublayers(chosen, optimizer, layer, _letters(chosen, num_sublayers, w, v), bare))
 
 
 def lower_encoder_decoder(
@@ -183,9 +187,6 @@ def has_encoder_decoder(scheme: Scheme) -> bool:
     return has_rule or not any(letter.free_symbols for letter in (*letters, stack.residual_weight or L**0))
 
 
-# ---------------------------------------------------------------- the letters a, b, c, w, v of each sublayer
-
-
 def _letters(
     scheme: Scheme, num_sublayers: int, w: Sequence[float] | None = None, v: Sequence[float] | None = None
 ) -> list[Letters]:
@@ -211,10 +212,10 @@ def _printed(scheme: Scheme, num_layers: int, num_decoder_layers: int) -> dict[s
     if scheme.name in _COUPLED:
         norm, select = _COUPLED[scheme.name]
         rule = solve_rule(norm, "sgd", "encoder-decoder", select, with_alternatives=False)
-        found = rule_in_numbers(rule, N=num_layers, M=num_decoder_layers)
+        by_side = rule_in_numbers(rule, N=num_layers, M=num_decoder_layers)
         letters = {}
         for side in ARCHITECTURES["encoder-decoder"].sides:
-            numbers = found[side.name]
+            numbers = by_side[side.name]
             assert numbers.init_gain is not None, "under sgd either rule has a gain"
             pairs = [[numbers.init_gain[role] for role in SCALED_ROLES[kind]] for kind in side.layer]
             a, b = numbers.residual_weight, numbers.branch_weight
@@ -227,20 +228,19 @@ def _printed(scheme: Scheme, num_layers: int, num_decoder_layers: int) -> dict[s
     return letters
 
 
-# ---------------------------------------------------------------- sublayers
-
-
 def _sublayers(
     scheme: Scheme, optimizer: str, layer: Sequence[SublayerKind], letters: Sequence[Letters], shape: ModelConfig
 ) -> tuple[SublayerConfig, ...]:
     """``layer`` over and over, one sublayer for each entry of ``letters``."""
-    rate = _lr_multiplier(scheme, optimizer, len(letters))
+    is_sign_type = optimizer_named(optimizer).is_sign_type
+    rate = float(evaluate(scheme.sign_lr_multiplier, {L: len(letters)}, 17)) if is_sign_type else 1.0
     beside = (*(["bias"] if shape.has_bias else []), *(["norm_gain", "norm_bias"] if shape.has_affine else []))
     sublayers, admin = [], 1.0
     for index, (a, b, c, w, v) in enumerate(letters, start=1):
         kind = layer[(index - 1) % len(layer)]
         is_ffn = None if len(layer) == 1 else kind is SublayerKind.FFN
         placement = scheme.stack.placement_at(index, len(letters), is_ffn=is_ffn)
+        roles = (*UNSCALED_ROLES[kind], *SCALED_ROLES[kind], *beside)
         sublayers.append(
             SublayerConfig(
                 kind=KINDS[kind],
@@ -249,9 +249,7 @@ def _sublayers(
                 branch_weight=b,
                 input_scale=c,
                 gains=dict(zip(SCALED_ROLES[kind], (w, v), strict=True)),
-                lr_multipliers={}
-                if rate == 1
-                else dict.fromkeys((*UNSCALED_ROLES[kind], *SCALED_ROLES[kind], *beside), rate),
+                lr_multipliers={} if rate == 1 else dict.fromkeys(roles, rate),
                 trains_branch_weight=scheme.stack.trains_branch_weight,
             )
         )
@@ -275,16 +273,15 @@ def branch_second(kind: SublayerKind, w: float, v: float, shape: ModelConfig) ->
     return v**2 * shape.hidden * xavier * second * (shape.d_model * xavier if shape.activation in GATED else 1)
 
 
-def _lr_multiplier(scheme: Scheme, optimizer: str, num_sublayers: int) -> float:
-    """The scheme's own under a sign-type optimizer, else 1; ValueError for an optimizer that there is not."""
-    is_sign_type = optimizer_named(optimizer).is_sign_type
-    return float(evaluate(scheme.sign_lr_multiplier, {L: num_sublayers}, 17)) if is_sign_type else 1.0
-
-
 def _bare(scheme: str | Scheme, **shape: Any) -> tuple[Scheme, ModelConfig]:
     """The scheme, and everything of the network but its sublayers, checked."""
     chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
-    stack, placement = chosen.stack, _placement(chosen)
+    stack, placement = chosen.stack, "none"
+    if chosen.name == "normformer":  # as sub in an FFN; the extra norm of an attention stands on its branch
+        placement = chosen.name
+    elif stack.even is None and stack.early is None:
+        # "none" also where norms stand in no named way: then each sublayer says it itself
+        placement = next((name for name, where in PLACEMENTS.items() if where == stack.placement), "none")
     if stack.norm_function:
         shape["norm_kind"] = stack.norm_function
     return chosen, ModelConfig(
@@ -294,15 +291,6 @@ def _bare(scheme: str | Scheme, **shape: Any) -> tuple[Scheme, ModelConfig]:
         has_second_stream=stack.has_second_stream,
         **shape,
     )
-
-
-def _placement(scheme: Scheme) -> str:
-    """The name of where norms stand; "none" where they stand in no named way, and each sublayer says it itself."""
-    if scheme.name == "normformer":  # as sub in an FFN; the extra norm of an attention stands on its branch
-        return scheme.name
-    stack = scheme.stack
-    is_named = stack.even is None and stack.early is None
-    return _PLACEMENT_NAMES.get(stack.placement, "none") if is_named else "none"
 
 
 def _norms(placement: Placement, kind: SublayerKind) -> frozenset[str] | None:

@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from theory.meanfield.setting import Prediction
 
 
-def row(network: Network, optimizer: str, prediction: Prediction | None, found: Found) -> dict[str, Any]:
+def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Found) -> dict[str, Any]:
     """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
     nothing = {"update": None, "log10_update": None, "roles": {}}
     predicted = nothing if prediction is None else predicted_row(prediction)
-    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in found.values]
+    roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in measured.values]
     return {
         **network.lengths,
         **predicted,
-        **_beside(found.values.get("update"), predicted["update"]),
+        **_beside(measured.values.get("update"), predicted["update"]),
         "by_role": {
-            role: _beside(_of_role(role, found, network, optimizer), predicted["roles"].get(role)) for role in roles
+            role: _beside(_of_role(role, measured, network, optimizer), predicted["roles"].get(role)) for role in roles
         },
-        "num_seeds": len(found.seeds),
-        "log_scatter": _log_scatter(found.values.get("update", ())),
-        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in found.diverged.items()],
-        "unreliable": dict(found.unreliable),
-        "real_step": _estimate(found.values["real_step"]) if "real_step" in found.values else None,
-        **_extras(found),
+        "num_seeds": len(measured.seeds),
+        "log_scatter": _log_scatter(measured.values.get("update", ())),
+        "diverged": [{"seed": seed, **place.model_dump()} for seed, place in measured.diverged.items()],
+        "unreliable": dict(measured.unreliable),
+        "real_step": _estimate(measured.values["real_step"]) if "real_step" in measured.values else None,
+        **_extras(measured),
     }
 
 
-def _of_role(role: str, found: Found, network: Network, optimizer: str) -> Sequence[float | None]:
+def _of_role(role: str, measured: Found, network: Network, optimizer: str) -> Sequence[float | None]:
     """In the units of ``predict``: times the power of the width that makes it O(1)."""
     factor = network.d_model ** network.role_power(optimizer, role)
-    return [None if value is None else value * factor for value in found.values[role]]
+    return [None if value is None else value * factor for value in measured.values[role]]
 
 
 def _beside(values: Sequence[float | None] | None, predicted: float | None) -> dict[str, float | None]:
@@ -61,17 +61,20 @@ def _log_scatter(values: Sequence[float | None]) -> float | None:
 
 
 def _estimate(values: Sequence[float | None] | None) -> dict[str, float | None]:
-    if not values or stats.num_diverged(values):
-        return dict.fromkeys(("measured", "standard_error", "low", "high"))
-    found = stats.estimate(values)
-    return {"measured": found.mean, "standard_error": found.standard_error, "low": found.low, "high": found.high}
+    return _interval(None if not values or stats.num_diverged(values) else stats.estimate(values))
 
 
-def _extras(found: Found) -> dict[str, Any]:
+def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
+    """None throughout where there is none."""
+    names = {"measured": "mean", "standard_error": "standard_error", "low": "low", "high": "high"}
+    return {name: None if of is None else getattr(of, field) for name, field in names.items()}
+
+
+def _extras(measured: Found) -> dict[str, Any]:
     """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
     updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
     extras: dict[str, Any] = {}
-    for name, values in found.values.items():
+    for name, values in measured.values.items():
         match name.split("/"):
             case ["change", reading, role]:
                 extras.setdefault("changes", {}).setdefault(reading, {})[role] = _estimate(values)
@@ -93,29 +96,25 @@ def exponent(rows: Sequence[Mapping[str, Any]], samples: Sequence[Sequence[float
     A seed draws partly the same numbers at every depth; the interval takes them for independent, so it is wider than it
     need be.
     """
-    decided = {int(one["num_sublayers"]) for one in rows if "update" in one["unreliable"]}
-    samples = [values for one, values in zip(rows, samples, strict=True) if "update" not in one["unreliable"]]
-    rows = [one for one in rows if "update" not in one["unreliable"]]
-    lengths = [int(one["num_sublayers"]) for one in rows]
-    predictions = [one["update"] for one in rows]
-    known = None if any(value is None for value in predictions) else [float(value) for value in predictions]
+    decided = [int(row["num_sublayers"]) for row in rows if "update" in row["unreliable"]]
+    samples = [values for row, values in zip(rows, samples, strict=True) if "update" not in row["unreliable"]]
+    rows = [row for row in rows if "update" not in row["unreliable"]]
+    lengths = [int(row["num_sublayers"]) for row in rows]
+    predictions = [row["update"] for row in rows]
+    known = None if None in predictions else [float(value) for value in predictions]
     if len(set(lengths)) < len(lengths):  # encoder-decoders can have as many sublayers in more than one way
-        found = stats.ExponentFit((), reason="two of the networks have as many sublayers")
+        fit = stats.ExponentFit((), reason="two of the networks have as many sublayers")
     else:
-        found = stats.fit_exponent(lengths, samples, known)
-    measured, difference = found.measured, found.difference
+        fit = stats.fit_exponent(lengths, samples, known)
+    difference = _interval(fit.difference)
+    left_out = {**fit.left_out, **dict.fromkeys(decided, "rounding decides")}
     return {
-        "measured": None if measured is None else measured.mean,
-        "standard_error": None if measured is None else measured.standard_error,
-        "low": None if measured is None else measured.low,
-        "high": None if measured is None else measured.high,
-        "predicted": found.predicted,
-        "difference": None if difference is None else difference.mean,
-        "difference_low": None if difference is None else difference.low,
-        "difference_high": None if difference is None else difference.high,
-        "lengths": list(found.lengths),
-        "left_out": {
-            str(one): why for one, why in [*found.left_out.items(), *((d, "rounding decides") for d in decided)]
-        },
-        "reason": found.reason or None,
+        **_interval(fit.measured),
+        "predicted": fit.predicted,
+        "difference": difference["measured"],
+        "difference_low": difference["low"],
+        "difference_high": difference["high"],
+        "lengths": list(fit.lengths),
+        "left_out": {str(length): why for length, why in left_out.items()},
+        "reason": fit.reason or None,
     }

@@ -8,8 +8,8 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from paper_checks.system.places import RECORDS
 from sims.records import record
 
 if TYPE_CHECKING:
-    from sims.measure import Question, Result
+    from sims.measure import Question
 
 LOCAL = RECORDS / "local" / "measure.jsonl"
 """What a user measures; git ignores it."""
@@ -26,21 +26,15 @@ LOCAL = RECORDS / "local" / "measure.jsonl"
 
 @dataclass(frozen=True)
 class Extras:
-    """What else is measured beside the update: see ``sims.measure.Question``.
-
-    >>> from paper_checks.lowering.measuring import Extras
-    >>> Extras(has_layers=True, learning_rate=1e-3).named()
-    {'has_layers': True, 'learning_rate': 0.001}
-    """
+    """What else is measured beside the update: see ``sims.measure.Question``."""
 
     has_layers: bool = False
     has_changes: bool = False
     learning_rate: float | None = None
 
     def named(self) -> dict[str, Any]:
-        named = {"has_layers": self.has_layers, "has_changes": self.has_changes}
-        found: dict[str, Any] = {name: True for name, wanted in named.items() if wanted}
-        return found | ({} if self.learning_rate is None else {"learning_rate": self.learning_rate})
+        """Those that are asked for."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
 
 
 class Kept:
@@ -92,41 +86,32 @@ def measure(
     >>> from paper_checks.lowering.networks import Network
     >>> from theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
-    >>> found = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
-    >>> found.seeds, sorted(found.values), found.diverged
+    >>> runs = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
+    >>> runs.seeds, sorted(runs.values), runs.diverged
     ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
     """
     extras = extras or Extras()
-    found: dict[str, record.Found] = {}
+    measured: dict[str, record.Found] = {}
     names = {optimizer: {**network.named(optimizer), **extras.named()} for optimizer in optimizers}
-    for group in _groups(network, optimizers):
-        share = len(group) / len(optimizers)
-        before = {name: record.find(kept.runs, names[name]) for name in group}
-        there = set.intersection(*(set(one.seeds) for one in before.values()))
-        missing = [seed for seed in seeds if seed not in there]
-        advance((len(seeds) - len(missing)) * share)
-        for run in _make(network, group, missing, names, kept, extras, partial(_part, advance, share)):
-            kept.add(run)
-        for name in group:
-            found[name] = _only(record.find(kept.runs, names[name]), seeds)
-    return {name: found[name] for name in optimizers}
-
-
-def _part(advance: Callable[[float], None], share: float, done: float) -> None:
-    advance(share * done)
-
-
-def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
-    """Optimizers of one network: a pass over it serves them all."""
-    groups: list[tuple[Any, list[str]]] = []
+    configs = {name: network.config(name) for name in optimizers}
+    groups: list[list[str]] = []  # optimizers of one network: a pass over it serves them all
     for name in optimizers:
-        config = network.config(name)
-        match = next((group for known, group in groups if known == config), None)
+        match = next((group for group in groups if configs[group[0]] == configs[name]), None)
         if match is None:
-            groups.append((config, [name]))
+            groups.append([name])
         else:
             match.append(name)
-    return [group for _, group in groups]
+    for group in groups:
+        share = len(group) / len(optimizers)
+        there = set.intersection(*(set(record.find(kept.runs, names[name]).seeds) for name in group))
+        missing = [seed for seed in seeds if seed not in there]
+        advance((len(seeds) - len(missing)) * share)
+        if missing:
+            question = _question(network, group, kept, extras)
+            for run in _runs(question, missing, names, lambda done, share=share: advance(share * done)):
+                kept.add(run)
+        measured |= {name: _only(record.find(kept.runs, names[name]), seeds) for name in group}
+    return {name: measured[name] for name in optimizers}
 
 
 def check_memory(networks: Sequence[Network], optimizer: str, kept: Kept, extras: Extras) -> None:
@@ -144,41 +129,35 @@ def _question(network: Network, group: Sequence[str], kept: Kept, extras: Extras
         config=network.config(group[0]),
         task=network.task,
         optimizers=tuple(group),
-        has_layers=extras.has_layers,
-        has_changes=extras.has_changes,
-        learning_rate=extras.learning_rate,
+        **asdict(extras),
         device=kept.device,
         dtype=kept.dtype,
     )
 
 
-def _make(
-    network: Network,
-    group: Sequence[str],
+def _runs(
+    question: Question,
     seeds: Sequence[int],
     names: Mapping[str, Mapping[str, Any]],
-    kept: Kept,
-    extras: Extras,
     advance: Callable[[float], None],
 ) -> Iterator[record.Run]:
-    if not seeds:
-        return
+    """Of each chunk of seeds, one for each optimizer. names: by optimizer, what a record has it under."""
     from sims.measure import device_name, run
 
-    question = _question(network, group, kept, extras)
     start = time.perf_counter()
     for result in run(question, seeds, advance):
         seconds, start = time.perf_counter() - start, time.perf_counter()
-        for name in group:
-            values, unreliable = (_of(name, group, table) for table in (result.values, result.unreliable))
+        diverged = {seed: place.__dict__ for seed, place in result.diverged.items()}
+        for name in question.optimizers:
+            values, unreliable = (_of(name, question.optimizers, table) for table in (result.values, result.unreliable))
             yield record.make(
                 names[name],
                 result.seeds,
                 values,
-                device=device_name(kept.device),
-                dtype=kept.dtype,
-                seconds=seconds / len(group),
-                diverged=_plain(result),
+                device=device_name(question.device),
+                dtype=question.dtype,
+                seconds=seconds / len(question.optimizers),
+                diverged=diverged,
                 unreliable=unreliable,
                 commit=_commit(),
             )
@@ -189,10 +168,10 @@ def _commit() -> str | None:
     """Of this checkout, where git knows it."""
     try:
         command = ["git", "-C", str(RECORDS), "rev-parse", "HEAD"]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return answer.stdout.strip()
 
 
 def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,20 +184,12 @@ def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[
     }
 
 
-def _plain(result: Result) -> dict[int, dict[str, str | int]]:
-    return {
-        seed: {"side": place.side, "index": place.index, "in_pass": place.in_pass}
-        for seed, place in result.diverged.items()
-    }
-
-
-def _only(found: record.Found, seeds: Sequence[int]) -> record.Found:
+def _only(runs: record.Found, seeds: Sequence[int]) -> record.Found:
     """Those seeds, in that order."""
-    places = {seed: i for i, seed in enumerate(found.seeds)}
-    at = [places[seed] for seed in seeds]
+    at = [runs.seeds.index(seed) for seed in seeds]
     return record.Found(
         seeds=tuple(seeds),
-        values={name: tuple(numbers[i] for i in at) for name, numbers in found.values.items()},
-        diverged={seed: found.diverged[seed] for seed in seeds if seed in found.diverged},
-        unreliable=found.unreliable,
+        values={name: tuple(numbers[i] for i in at) for name, numbers in runs.values.items()},
+        diverged={seed: runs.diverged[seed] for seed in seeds if seed in runs.diverged},
+        unreliable=runs.unreliable,
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paper_checks.recipes.recipe import Recipe
     from sims.model import ModelConfig
     from sims.update import Task
+    from theory.kernel.predict import KernelUpdate
     from theory.meanfield.setting import Prediction
 
 FFN = "ffn"
@@ -23,6 +24,11 @@ ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
 
 class NoTheoryError(ValueError):
     """No theory of this network is there; the text says of what, in one line."""
+
+
+def sublayers_of(num_layers: int | tuple[int, int]) -> dict[str, Any]:
+    """The fields of a ``Network`` with so many layers, of a single stack or of both sides."""
+    return {"num_layers": num_layers} if isinstance(num_layers, tuple) else {"num_sublayers": 2 * num_layers}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,21 @@ class Network:
         if function := self.scheme.stack.norm_function:
             object.__setattr__(self, "norm_kind", function)
 
+    @classmethod
+    def of_recipe(cls, recipe: Recipe, num_layers: int | tuple[int, int], d_model: int, **rest: Any) -> Network:
+        """A published model with so many layers, on either side of an encoder-decoder; with as many heads as go with
+        the width where nothing is said. ValueError, in one line, where none do."""
+        from paper_checks.recipes.recipe import RECIPE_TOKENS
+
+        heads = rest.get("num_heads") or recipe.heads_at(d_model)
+        if heads is None:
+            raise ValueError(f"{recipe.name} has no number of heads that divides d_model {d_model}")
+        if recipe.arch == "encoder-decoder" and isinstance(num_layers, int):
+            num_layers = (num_layers, num_layers)
+        own = {"scheme": recipe.as_scheme, "arch": recipe.arch, "d_model": d_model, "num_heads": heads}
+        own |= {"recipe": recipe, "activation": recipe.activation, "norm_kind": recipe.norm_kind}
+        return cls(**{"num_tokens": RECIPE_TOKENS, **rest, **sublayers_of(num_layers), **own})
+
     @property
     def depth(self) -> int:
         """L, all sublayers."""
@@ -96,20 +117,21 @@ class Network:
         from paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 
         # 24 bits are far more than what one network's scatter shows, and drawing takes most of the time
-        norms: dict[str, Any] = {"activation": self.activation, "norm_kind": self.norm_kind, "has_short_draws": True}
+        rest: dict[str, Any] = {"activation": self.activation, "norm_kind": self.norm_kind, "has_short_draws": True}
         if self.recipe is not None:
             return self.block.on(self._published(self.recipe, optimizer))
-        stack = (self.scheme, optimizer, self.num_sublayers, self.d_model)
-        if self.arch == FFN:
-            return lower_ffn(*stack, w=self.w, v=self.v, **norms)
-        # What a default model trains: norm gains and biases and linear biases are roles of their own.
-        rest = {**norms, "num_heads": self.num_heads, "ffn_ratio": self.ffn_ratio}
-        rest |= {"has_affine": True, "has_bias": True}
+        if self.arch != FFN:
+            # What a default model trains: norm gains and biases and linear biases are roles of their own.
+            rest |= {"num_heads": self.num_heads, "ffn_ratio": self.ffn_ratio, "has_affine": True, "has_bias": True}
         if self.num_layers is not None:
             sides = lower_encoder_decoder(self.scheme, optimizer, *self.num_layers, self.d_model, **rest)
             return self.block.on(sides)
-        rest["is_causal"] = self.is_causal or self.arch == "decoder"
-        return self.block.on(lower_transformer(*stack, w=self.w, v=self.v, **rest))
+        stack = (self.scheme, optimizer, self.num_sublayers, self.d_model)
+        rest |= {"w": self.w, "v": self.v}
+        if self.arch == FFN:
+            return lower_ffn(*stack, **rest)
+        is_causal = self.is_causal or self.arch == "decoder"
+        return self.block.on(lower_transformer(*stack, is_causal=is_causal, **rest))
 
     def _published(self, recipe: Recipe, optimizer: str) -> ModelConfig:
         """The recipe at this size. ValueError, in one line, for a depth that it has not."""
@@ -159,27 +181,54 @@ class Network:
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None]) -> Prediction:
-        from paper_checks.lowering.kernel_network import as_inputs, as_transformer, predict
+        from paper_checks.lowering.predicted_rows import KernelPrediction
         from theory.kernel.setting import MOST_TOKENS
 
-        config = self.config(optimizer)
         if (num_tokens := self.batch_size * self.num_tokens) > MOST_TOKENS:
             text = f"a prediction takes at most {MOST_TOKENS} tokens in all, --tokens times --batch, not {num_tokens}"
             raise NoTheoryError(text)
+        config = self.config(optimizer)
+        answer = self.kernel_update(optimizer, advance, config)
+        size = self.predicted_head_size
+        heads = "large heads" if size is None else f"heads of size {size}"
+        return KernelPrediction(
+            num_sublayers=len(config.encoder) + len(config.decoder),
+            update=answer.update,
+            roles=dict(answer.roles),
+            log10_update=answer.log10_update,
+            holds=f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and "
+            "of order 1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at "
+            "one head; v and k under muon, which few heads leave below their prediction)",
+            error=dict(answer.error),
+        )
+
+    def kernel_update(
+        self,
+        optimizer: str,
+        advance: Callable[[float], None] = lambda _: None,
+        config: ModelConfig | None = None,
+        **options: Any,
+    ) -> KernelUpdate:
+        """What the kernel rung answers, of the roles that are there. config: plain numbers in place of this network's.
+        options: of ``predict_kernel``. NoTheoryError, in one line, for what the kernel rung does not know."""
+        from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+        from sims.model import BRANCH_ROLES, OTHER_ROLES
+        from theory.kernel.predict import predict_kernel
+
+        config = config or self.config(optimizer)
         try:
-            network = as_transformer(config, head_size=self.predicted_head_size)
-            prediction = predict(network, as_inputs(self.task, config), optimizer, advance)
+            transformer = as_transformer(config, head_size=self.predicted_head_size)
+            inputs = as_inputs(self.task, config)
+            answer = predict_kernel(transformer, inputs, (optimizer,), advance=advance, **options)[optimizer]
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error
-        there = {role: value for role, value in prediction.roles.items() if role != "bias" or config.has_bias}
-        return replace(prediction, roles=there)
+        there = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role != "bias" or config.has_bias]
+        return replace(answer, roles={role: answer.roles[role] for role in there if role in answer.roles})
 
     def role_power(self, optimizer: str, role: str) -> float:
-        """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted.
-
-        It is divided by that of the whole update (``sims.optim.NORMALISATION``) already. A matrix has 0. A branch
-        weight of the FFN-only stack is O(1) by itself, so the division is undone.
-        """
+        """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted:
+        it is divided by that of the whole update already. A matrix has 0. A branch weight of the FFN-only stack is O(1)
+        by itself, so the division is undone."""
         from sims.optim import NORMALISATION
 
         if self.arch != FFN:
@@ -189,25 +238,17 @@ class Network:
         return NORMALISATION[optimizer].power if role == "branch_weight" else 0.0
 
     def named(self, optimizer: str) -> dict[str, Any]:
-        """Everything that the measurement is of, for a record: defaults of other architectures left out.
-
-        numbers: a digest of the plain numbers that sims are given, so that a record of a scheme is one of that name
-        with these weights and gains, and of no earlier reading of it.
-        """
+        """Everything that the measurement is of, for a record. numbers: a digest of the plain numbers that sims are
+        given, so that a record of a scheme is one with these weights and gains, and of no earlier reading of it."""
         from paper_checks.lowering.lower import digest_of_numbers
 
-        found: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
-        found["numbers"] = digest_of_numbers(self.config(optimizer))
-        sizes = {"num_sublayers": self.num_sublayers} if self.num_layers is None else {"num_layers": self.num_layers}
-        found |= {"arch": self.arch, **sizes, "d_model": self.d_model}
-        found |= {"activation": self.activation, "norm_kind": self.norm_kind}
-        found |= {name: gains for name, gains in (("w", self.w), ("v", self.v)) if gains is not None}
-        if self.arch == FFN:
-            return found
-        names = ("is_causal", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss")
-        values = (self.is_causal, self.num_heads, self.ffn_ratio, self.num_tokens, self.batch_size, self.correlation)
-        found |= dict(zip(names, (*values, self.readout, self.loss), strict=True))
-        found |= {"num_classes": self.num_classes} if self.loss == "ce" else {}
-        if self.recipe is not None:  # which says these itself
-            found = {name: value for name, value in found.items() if name not in ("is_causal", "ffn_ratio")}
-        return found | self.block.options
+        named: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
+        named["numbers"] = digest_of_numbers(self.config(optimizer))
+        names = ["arch", "num_sublayers" if self.num_layers is None else "num_layers", "d_model", "activation"]
+        names += ["norm_kind", *(name for name in ("w", "v") if getattr(self, name) is not None)]
+        if self.arch != FFN:
+            of_scheme = ("is_causal", "num_heads", "ffn_ratio")
+            names += of_scheme if self.recipe is None else ["num_heads"]  # a recipe says the other two itself
+            names += ["num_tokens", "batch_size", "correlation", "readout", "loss"]
+            names += ["num_classes"] if self.loss == "ce" else []
+        return named | {name: getattr(self, name) for name in names} | (self.block.options if self.arch != FFN else {})

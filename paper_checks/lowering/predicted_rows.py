@@ -27,14 +27,14 @@ class KernelPrediction(Prediction):
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:
     """JSON has no infinity: an update beyond the floats is null there, and its log10 stands beside it."""
-    found = {
+    row: dict[str, Any] = {
         "update": finite(prediction.update),
         "log10_update": finite(prediction.log10_update),
         "roles": {role: finite(value) for role, value in prediction.roles.items()},
     }
     if isinstance(prediction, KernelPrediction):
-        found["error"] = {role: finite(value) for role, value in prediction.error.items()}
-    return found
+        row["error"] = {role: finite(value) for role, value in prediction.error.items()}
+    return row
 
 
 def leading_order(setting: Setting) -> dict[str, Any]:
@@ -48,11 +48,11 @@ def leading_order(setting: Setting) -> dict[str, Any]:
     except BeyondScaleError as reason:
         names = ("coefficient", "power", "log_power", "loglog_power", "growth", "next_term")
         return {**dict.fromkeys(names), "shown_by": f"not decided: {reason}"}
-    cells: dict[str, Any] = {**order_cells(order)}
-    next_term = order.next_term if order.next_term is not None else order.remainder
-    del cells["approximate"]
+    cells: dict[str, Any] = {name: cell for name, cell in order_cells(order).items() if name != "approximate"}
+    is_term = order.next_term is not None
+    next_term = order.next_term if is_term else order.remainder
     cells["next_term"] = None if next_term is None else expression_cell(next_term)
-    cells["next_term_is"] = "relative correction" if order.next_term is not None else "relative correction, to order"
+    cells["next_term_is"] = "relative correction" if is_term else "relative correction, to order"
     return cells
 
 
@@ -73,40 +73,29 @@ def exponents(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
     None where the rows have fewer than two different L, or a U is 0 or beyond the floats.
     """
-    lengths = [row["num_sublayers"] for row in rows]
-    return {role: _slope(lengths, values) for role, values in by_role(rows).items()}
-
-
-def _slope(lengths: Sequence[int], values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value]
-    if len(set(lengths)) < 2 or len(known) < len(values):
-        return None
-    return linear_regression([math.log(length) for length in lengths], [math.log(value) for value in known]).slope
+    return {role: None if line is None else line[0] for role, line in _lines(rows, 2).items()}
 
 
 def are_power_laws(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool | None]:
     """Whether the line that ``exponents`` fits passes every row of "update" and of each role by less than ``BENT``.
 
     None where it has no exponent, and of two different L, through which there is always a line.
-
-    >>> from paper_checks.lowering.predicted_rows import are_power_laws
-    >>> rows = [{"num_sublayers": L, "update": L**0.5, "roles": {"q": 2.0**-L}} for L in (4, 8, 16)]
-    >>> are_power_laws(rows)
-    {'update': True, 'q': False}
-    >>> are_power_laws(rows[1:])
-    {'update': None, 'q': None}
     """
-    lengths = [row["num_sublayers"] for row in rows]
-    return {role: _is_straight(lengths, values) for role, values in by_role(rows).items()}
+    return {role: None if line is None else line[1] < math.log(BENT) for role, line in _lines(rows, 3).items()}
 
 
-def _is_straight(lengths: Sequence[int], values: Sequence[float | None]) -> bool | None:
-    known = [value for value in values if value]
-    if len(set(lengths)) < 3 or len(known) < len(values):
-        return None
-    x, y = [math.log(length) for length in lengths], [math.log(value) for value in known]
-    line = linear_regression(x, y)
-    return max(abs(b - line.intercept - line.slope * a) for a, b in zip(x, y, strict=True)) < math.log(BENT)
+def _lines(rows: Sequence[Mapping[str, Any]], least: int) -> dict[str, tuple[float, float] | None]:
+    """By role, of the line of log U in log L: its slope, and how far it passes the row that is farthest from it. None
+    where there are fewer than the least number of different L, and where a U has no logarithm."""
+    lengths = [math.log(row["num_sublayers"]) for row in rows]
+    lines: dict[str, tuple[float, float] | None] = {}
+    for role, values in by_role(rows).items():
+        logs = [math.log(value) for value in values if value]
+        lines[role] = None
+        if len(set(lengths)) >= least and len(logs) == len(values):
+            slope, intercept = linear_regression(lengths, logs)
+            lines[role] = slope, max(abs(y - intercept - slope * x) for x, y in zip(lengths, logs, strict=True))
+    return lines
 
 
 def shares(
@@ -141,8 +130,9 @@ def lr_multipliers(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | 
     """
     if len(rows) < 2:
         return {}
-    found = by_role(rows)
-    del found["update"]
+    growth = by_role(rows)
+    del growth["update"]
     return {
-        role: [values[0] / value if values[0] and value else None for value in values] for role, values in found.items()
+        role: [values[0] / value if values[0] and value else None for value in values]
+        for role, values in growth.items()
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
-from paper_checks.lowering.rule_document import beside_which, layers_text
+from paper_checks.lowering.rule_document import beside_which, growing_roles, span
 
 
 def snippet(
@@ -63,11 +63,10 @@ def _groups(others: Mapping[str, Any] | None) -> list[str]:
     """Learning rates of their own for what grows: a comment, since which parameters these are, the model knows."""
     if others is None or others["not_computed"] is not None:
         return []
-    rates = {role: one["lr_multiplier"] for role, one in others["roles"].items() if one["grows"]}
-    if not rates:
+    shown = ", ".join(f"{role} {row['lr_multiplier']:.3g}" for role, row in growing_roles(others).items())
+    if not shown:
         return []
-    shown = ", ".join(f"{role} {rate:.3g}" for role, rate in rates.items())
-    few, many = (layers_text(layers) for layers in others["layers"])
+    few, many = span(others)
     at = f" at {many} layers" if others["asked"] != others["layers"][1] else ""
     return wrap(
         f"# parameter groups{at}: times the learning rate that suits {few} layers, {shown}, others 1",

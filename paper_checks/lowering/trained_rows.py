@@ -24,13 +24,12 @@ Runs = Mapping[Trial, TrainResult | None]
 
 def kept_results(kept: Store, configs: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:
     """What a store has of these runs. ValueError, in one line with file and key, for a row that does not fit."""
-    return {trial: _kept_result(kept, config) for trial, config in configs.items()}
-
-
-def _kept_result(kept: Store, config: Mapping[str, Any]) -> TrainResult | None:
-    with _naming(kept, config):
-        result = kept.find(config)
-        return None if result is None else TrainResult.model_validate(result)
+    results = {}
+    for trial, config in configs.items():
+        with _naming(kept, config):
+            result = kept.find(config)
+            results[trial] = None if result is None else TrainResult.model_validate(result)
+    return results
 
 
 def check_rows(kept: Store) -> None:
@@ -73,10 +72,10 @@ def rows(runs: Runs) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Trial]] = {}
     for trial in runs:
         groups.setdefault(tuple(place(trial).values()), []).append(trial)
-    return [row(trials, [runs[trial] for trial in trials]) for trials in groups.values()]
+    return [_row(trials, [runs[trial] for trial in trials]) for trials in groups.values()]
 
 
-def row(trials: Sequence[Trial], results: Sequence[TrainResult | None]) -> dict[str, Any]:
+def _row(trials: Sequence[Trial], results: Sequence[TrainResult | None]) -> dict[str, Any]:
     """Trials that differ in their seed alone. Numbers that nobody can have (no runs, one seed's error) are None.
 
     held_out: of the runs that did not diverge, and so of a choice of them where some did; ``num`` says of how many.
@@ -103,13 +102,13 @@ def row(trials: Sequence[Trial], results: Sequence[TrainResult | None]) -> dict[
 
 def _update(step: int, results: Sequence[TrainResult]) -> dict[str, Any]:
     """After ``step`` steps: of the runs that came so far. ratio: of each run's update to its own at step 0."""
-    found = [(looks[step], looks.get(0)) for looks in map(_looks, results) if step in looks]
-    pairs = [(look.update.get("update"), start and start.update.get("update")) for look, start in found]
+    pairs = [(looks[step], looks.get(0)) for looks in map(_looks, results) if step in looks]
+    updates = [(look.update.get("update"), start and start.update.get("update")) for look, start in pairs]
     return {
         "step": step,
-        "update": _estimate(update for update, _ in pairs),
-        "ratio": _estimate(update / start for update, start in pairs if update is not None and start),
-        "from_start": _estimate(look.from_start for look, _ in found),
+        "update": _estimate(update for update, _ in updates),
+        "ratio": _estimate(update / start for update, start in updates if update is not None and start),
+        "from_start": _estimate(look.from_start for look, _ in pairs),
     }
 
 

@@ -114,17 +114,18 @@ class Trial:
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
             raise ValueError(f"shape is one of {', '.join(SHAPES)}, not {self.shape!r}")
-        decoder = {} if self.num_decoder_layers is None else {"num_decoder_layers": self.num_decoder_layers}
-        for name, number in {**{name: vars(self)[name] for name in _COUNTS}, **decoder}.items():
+        has_decoder = self.num_decoder_layers is not None
+        for name in (*_COUNTS, *(["num_decoder_layers"] if has_decoder else [])):
+            number = getattr(self, name)
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ValueError(f"{name} is a whole number from 1, not {number!r}")
-        if decoder and self.arch != "encoder-decoder":
+        if has_decoder and self.arch != "encoder-decoder":
             raise ValueError(f"num_decoder_layers belongs to the shape nmt, not to {self.shape}")
         if self.num_decoder_layers == self.num_layers:  # one run, one trial: `of` gives back what was named
             object.__setattr__(self, "num_decoder_layers", None)
         for name, value in (("text", self.text), ("parallel", self.parallel)):
             if value is not None and SHAPES[self.shape].own != name:
-                whose = " and ".join(shape for shape, found in SHAPES.items() if found.own == name)
+                whose = " and ".join(name_ for name_, shape in SHAPES.items() if shape.own == name)
                 raise ValueError(f"{name} belongs to {whose}, not to {self.shape}")
 
     @property
@@ -152,8 +153,7 @@ class Trial:
         from sims.training.data import load
 
         config = self.lower()
-        named = asdict(self) | {"measure_at": list(self.measure_at)}
-        named["parallel"] = None if self.parallel is None else list(self.parallel)
+        named = asdict(self) | {"measure_at": list(self.measure_at), "parallel": self.parallel and list(self.parallel)}
         if self.arch == "encoder-decoder":
             named["num_decoder_layers"] = self.sides[1]
         return named | {"numbers": digest_of_numbers(config.model), "data": load(config.data).digest}
@@ -161,82 +161,57 @@ class Trial:
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Trial:
         """From what ``named`` gave."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         if odd := set(named) - known - {"numbers", "data"}:
             raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
         if missing := known - set(named):
             raise ValueError(f"a trial without {', '.join(sorted(missing))}")
-        found = {name: value for name, value in named.items() if name in known}
-        pair = found["parallel"]
-        return cls(**found | {"measure_at": tuple(found["measure_at"]), "parallel": None if pair is None else (*pair,)})
+        given: dict[str, Any] = {name: value for name, value in named.items() if name in known}
+        pair = given["parallel"]
+        return cls(**given | {"measure_at": tuple(given["measure_at"]), "parallel": pair and tuple(pair)})
 
     def lower(self) -> TrainConfig:
         """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
         from sims.training.data import DataConfig
         from sims.training.train import TrainConfig
 
-        shape = SHAPES[self.shape]
+        names = {field.name for field in fields(TrainConfig)} & set(vars(self))
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
         return TrainConfig(
             model=self._model(),
-            data=DataConfig(name=shape.data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel),
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            num_steps=self.num_steps,
-            batch_size=self.batch_size,
-            warmup_steps=self.warmup_steps,
-            warmup_from=self.warmup_from,
-            schedule=self.schedule,
-            weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm,
-            seed=self.seed,
-            precision=self.precision,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-            measure_at=self.measure_at,
+            data=DataConfig(
+                name=SHAPES[self.shape].data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel
+            ),
+            **own,
         )
 
     def _model(self) -> ModelConfig:
-        from paper_checks.lowering.lower import lower_encoder_decoder, lower_transformer
+        from paper_checks.lowering.networks import Network, sublayers_of
         from theory.schemes import SCHEMES, nearest
 
         if self.scheme.startswith(OF_RECIPE):
-            return self._published(self.scheme.removeprefix(OF_RECIPE))
-        if self.scheme not in (*SCHEMES, POST_LN_INIT):
-            raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
-        is_by_layer = self.scheme == POST_LN_INIT
-        scheme = "post-ln" if is_by_layer else self.scheme
-        rest: dict[str, Any] = {
-            "num_heads": self.num_heads,
-            "ffn_ratio": self.ffn_ratio,
-            "activation": self.activation,
-            "norm_kind": self.norm_kind,
-            "has_affine": True,
-            "has_bias": True,
-            "norm_eps": 1e-5,
-            "has_short_draws": True,
-        }
-        if self.arch == "encoder-decoder":
-            model = lower_encoder_decoder(scheme, self.optimizer, *self.sides, self.d_model, **rest)
+            from paper_checks.recipes.catalogue import recipe
+
+            name = self.scheme.removeprefix(OF_RECIPE)
+            if (model := recipe(name)).arch != self.arch:
+                raise ValueError(
+                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
+                )
+            if self.num_decoder_layers not in (None, self.num_layers):
+                raise ValueError(f"recipe {name} has as many layers on either side")
+            network = Network.of_recipe(model, self.num_layers, self.d_model, num_heads=self.num_heads)
         else:
-            rest["is_causal"] = self.arch == "decoder"
-            model = lower_transformer(scheme, self.optimizer, 2 * self.num_layers, self.d_model, **rest)
-        if not is_by_layer:
-            return model
-        return replace(model, encoder=_by_layer(model.encoder, 2), decoder=_by_layer(model.decoder, 3))
-
-    def _published(self, name: str) -> ModelConfig:
-        """The recipe of that name, of this size."""
-        from paper_checks.recipes.catalogue import recipe
-
-        model = recipe(name)
-        if model.arch != self.arch:
-            raise ValueError(
-                f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
-            )
-        if self.num_decoder_layers not in (None, self.num_layers):
-            raise ValueError(f"recipe {name} has as many layers on either side")
-        config = model.config(self.num_layers, self.d_model, self.num_heads, optimizer=self.optimizer)
-        return replace(config, norm_eps=1e-5)
+            if self.scheme not in (*SCHEMES, POST_LN_INIT):
+                raise ValueError(nearest(self.scheme, [*SCHEMES, POST_LN_INIT], "scheme"))
+            layers = self.sides if self.arch == "encoder-decoder" else self.num_layers
+            names = ("d_model", "num_heads", "ffn_ratio", "activation", "norm_kind")
+            shape: dict[str, Any] = {name: getattr(self, name) for name in names}
+            scheme = SCHEMES["post-ln" if self.scheme == POST_LN_INIT else self.scheme]
+            network = Network(scheme=scheme, arch=self.arch, **sublayers_of(layers), **shape)
+        config = replace(network.config(self.optimizer), norm_eps=1e-5)
+        if self.scheme != POST_LN_INIT:
+            return config
+        return replace(config, encoder=_by_layer(config.encoder, 2), decoder=_by_layer(config.decoder, 3))
 
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
@@ -298,20 +273,19 @@ def execute(
     >>> result["num_steps"], len(result["losses"])
     (2, 2)
     """
+    from sims.training.store import key
     from sims.training.train import train
 
     trial = Trial.of(named)
-    again = trial.named()
+    here = trial.named()
     for name, what in (("numbers", "weights and gains"), ("data", "data")):
-        if again[name] != named.get(name):
-            raise ValueError(f"{trial.scheme}: the {what} of this run are {again[name]} here, not {named.get(name)}")
-    if checkpoints is None:
-        return train(trial.lower(), device=device).plain()
-
-    from sims.training.store import key
-
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    path = checkpoints / f"{key(named)}.pt"
+        if here[name] != named.get(name):
+            raise ValueError(f"{trial.scheme}: the {what} of this run are {here[name]} here, not {named.get(name)}")
+    path = None
+    if checkpoints is not None:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        path = checkpoints / f"{key(named)}.pt"
     result = train(trial.lower(), device=device, checkpoint=path, checkpoint_every=checkpoint_every).plain()
-    path.unlink(missing_ok=True)
+    if path is not None:
+        path.unlink(missing_ok=True)
     return result

@@ -11,37 +11,29 @@ from collections.abc import Mapping
 
 from sympy import Piecewise, Rational, S, ceiling, floor, sqrt
 
-from paper_checks.recipes.recipe import F, H, K, Law, Norms, Recipe
+from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Law, Norms, Recipe, everywhere
 from theory.schemes import nearest
 from theory.symbols import N, d, l
 
 _HF = "huggingface/transformers 5.23.0, models"
 _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
-_SMALL = Rational(2, 100)
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
-_LLAMA_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
-_LLAMA_2 = ceiling(8 * d / 3 / 256) * 256
-
-PRE = Norms(attention=frozenset({"pre"}), ffn=frozenset({"pre"}), cross=frozenset({"pre"}))
-POST = Norms(attention=frozenset({"post"}), ffn=frozenset({"post"}), cross=frozenset({"post"}))
-
-
-def _std(default: Law, **others: Law) -> Mapping[str, Law]:
-    """By role: ``others``, and the default for those that they leave out."""
-    return {**dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), default), **others}
+_WIDTH_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
+_WIDTH_2 = ceiling(8 * d / 3 / 256) * 256
 
 
 def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
-    return _std(default, out=output, fc2=output)
+    return everywhere(default, out=output, fc2=output)
 
 
-_GPT_2 = {
-    "norms": (PRE,),
-    "std": _outputs(_SMALL, _SMALL / sqrt(2 * N)),
-    "embedding_std": _SMALL,
-    "position_std": _SMALL,
-}
+_GPT_2 = {"std": _outputs(SMALL, SMALL / sqrt(2 * N)), "position_std": SMALL}
 _GATED = {"norm_kind": "rmsnorm", "activation": "swiglu", "has_bias": False, "rotary_base": 10_000.0}
+_LLAMA_2 = {**_GATED, "hidden": _WIDTH_2}
+_LLAMA_3 = {**_GATED, "hidden": _WIDTH_3, "rotary_base": 500_000.0, "queries_per_key": 4}
+_POST = {"norms": (POST,), "has_final": False, "embedding_std": 1}
+"""Behind the embedding stands a norm."""
+_VIT = {"arch": "encoder", "embedding_std": 1 / sqrt(3), "position_std": SMALL, "head": SMALL}
+"""The embedding has torch's default of the patches' convolution, on pixels of variance 1."""
 
 _ALL = (
     Recipe(
@@ -82,7 +74,6 @@ _ALL = (
         "output matrices start at 2/(N sqrt d); so do Pythia's up to 2.8B",
         source="EleutherAI/gpt-neox ea7aefd, megatron/model/init_functions.py 146-175, 225-227; transformer.py "
         "383-397, 1063-1116; EleutherAI/pythia a19eecb, models/1.4B",
-        norms=(PRE,),
         is_parallel=True,
         rotary_base=10_000.0,
         rotary_share=0.25,
@@ -96,12 +87,8 @@ _ALL = (
         says="the standard modern decoder: RMSNorm before each sublayer, a gated FFN, rotary positions, no biases; "
         "initialised at 0.02 everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343",
-        norms=(PRE,),
-        **_GATED,
-        hidden=_LLAMA_2,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        **_LLAMA_2,
+        head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -110,13 +97,8 @@ _ALL = (
         "everywhere, as Hugging Face's code does (Meta's own start is not published)",
         source=f"{_HF}/llama/modeling_llama.py 52-66, 152-165, 294-312; modeling_utils.py 2295-2343; sizes: "
         "pytorch/torchtitan b5bcd76, models/llama3/__init__.py 148-330",
-        norms=(PRE,),
-        **{**_GATED, "rotary_base": 500_000.0},
-        hidden=_LLAMA_3,
-        queries_per_key=4,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        **_LLAMA_3,
+        head=SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -125,11 +107,8 @@ _ALL = (
         "1/sqrt(2l), and whose embedding starts at variance 1",
         source="pytorch/torchtitan b5bcd76, models/llama3/__init__.py 45-109; that the up matrix is scaled, too, is "
         "reported as a fault in its issue 3334",
-        norms=(PRE,),
-        **{**_GATED, "rotary_base": 500_000.0},
-        hidden=_LLAMA_3,
-        queries_per_key=4,
-        std=_std(_SMALL, out=_SMALL / sqrt(2 * l), fc2=_SMALL / sqrt(2 * l), fc3=_SMALL / sqrt(2 * l)),
+        **_LLAMA_3,
+        std=everywhere(SMALL, out=SMALL / sqrt(2 * l), fc2=SMALL / sqrt(2 * l), fc3=SMALL / sqrt(2 * l)),
         embedding_std=1,
         head=_CUT_AT_3 / sqrt(d),
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
@@ -140,10 +119,8 @@ _ALL = (
         "whose output matrices are smaller in later layers, by 1/sqrt(2l)",
         source="allenai/OLMo 59a53e3, olmo/model.py 493-506, 716-726, 1183-1196; initialization.py 8-22; "
         "configs/official-0724/OLMo-7B.yaml 20-27 (its norms train no gain and no bias)",
-        norms=(PRE,),
-        **{**_GATED, "norm_kind": "layernorm"},
-        hidden=_LLAMA_2,
-        std=_std(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
+        **{**_LLAMA_2, "norm_kind": "layernorm"},
+        std=everywhere(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
         embedding_std=_CUT_AT_3 / sqrt(d),
         head=_CUT_AT_3 / sqrt(d),
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
@@ -155,12 +132,11 @@ _ALL = (
         source="allenai/OLMo 59a53e3, configs/official-1124/OLMo2-7B-stage1.yaml 34-53; olmo/model.py 433-441, "
         f"489-491, 786-828; {_HF}/olmo2/modeling_olmo2.py 213-228, 284-315",
         norms=(Norms(attention=frozenset({"branch", "q", "k"}), ffn=frozenset({"branch"})),),
-        **{**_GATED, "rotary_base": 500_000.0},
+        **{**_LLAMA_2, "rotary_base": 500_000.0},
         has_wide_norms=True,
-        hidden=_LLAMA_2,
-        std=_std(_CUT_AT_3 * _SMALL),
-        embedding_std=_CUT_AT_3 * _SMALL,
-        head=_CUT_AT_3 * _SMALL,
+        std=everywhere(_CUT_AT_3 * SMALL),
+        embedding_std=_CUT_AT_3 * SMALL,
+        head=_CUT_AT_3 * SMALL,
         size={"num_layers": 32, "d_model": 4096, "num_heads": 32},
     ),
     Recipe(
@@ -176,8 +152,6 @@ _ALL = (
         queries_per_key=2,
         attention_scale=S(256) ** Rational(-1, 2),
         logit_softcap=50.0,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         embedding_multiplier=sqrt(d),
         size={"num_layers": 26, "d_model": 2304, "num_heads": 8},
     ),
@@ -191,8 +165,6 @@ _ALL = (
         hidden=3 * d,
         head_size=128,
         queries_per_key=2,
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         size={"num_layers": 28, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -202,13 +174,12 @@ _ALL = (
         source="tensorflow/mesh da90793, mesh_tensorflow/transformer/attention.py 436-443, layers.py 241-245, 333-362, "
         f"2062-2063, transformer.py 493-515, 2171-2174; {_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
         arch="encoder-decoder",
-        norms=(PRE,),
         norm_kind="rmsnorm",
         activation="relu",
         has_bias=False,
         head_size=64,
         attention_scale=1,
-        std=_std(
+        std=everywhere(
             1 / sqrt(d),
             q=1 / sqrt(d * K),
             out=1 / sqrt(H * K),
@@ -226,11 +197,9 @@ _ALL = (
         source="google-research/bert eedf571, modeling.py 264-277, 375-377, 412, 520, 671-687, 856-880; "
         "optimization.py 59-65",
         arch="encoder",
-        norms=(POST,),
-        has_final=False,
-        std=_std(_CUT_AT_2 * _SMALL),
-        embedding_std=1,  # a norm stands behind the embedding
-        head=_CUT_AT_2 * _SMALL,
+        **_POST,
+        std=everywhere(_CUT_AT_2 * SMALL),
+        head=_CUT_AT_2 * SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -239,11 +208,8 @@ _ALL = (
         source="facebookresearch/fairseq 3d262bb, fairseq/models/bart/model.py 43, 326-376; "
         f"{_HF}/bart/modeling_bart.py 260-388, 498, 524",
         arch="encoder-decoder",
-        norms=(POST,),
-        has_final=False,
-        std=_std(_SMALL),
-        embedding_std=1,  # a norm stands behind the embedding
-        head=_SMALL,
+        **_POST,
+        head=SMALL,
         size={"num_layers": 12, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -251,12 +217,7 @@ _ALL = (
         says="a pre-norm encoder on image patches, every linear layer at 0.02",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/vision_transformer.py 166-250, 1355-1370; "
         f"{_HF}/vit/modeling_vit.py 261-348",
-        arch="encoder",
-        norms=(PRE,),
-        std=_std(_SMALL),
-        embedding_std=1 / sqrt(3),  # torch's default of the patches' convolution, on pixels of variance 1
-        position_std=_SMALL,
-        head=_SMALL,
+        **_VIT,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -265,13 +226,8 @@ _ALL = (
         "1e-6 beyond; its talking heads and the two layers of the class token are left out here",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/cait.py 207-231, 331-342, 578-643; "
         "facebookresearch/deit 7e160fe, cait_models.py 259-464 (the XXS model of 36 layers has 1e-5)",
-        arch="encoder",
-        norms=(PRE,),
+        **_VIT,
         layer_scale=Piecewise((Rational(1, 10**5), N <= 24), (Rational(1, 10**6), True)),
-        std=_std(_SMALL),
-        embedding_std=1 / sqrt(3),
-        position_std=_SMALL,
-        head=_SMALL,
         size={"num_layers": 36, "d_model": 384, "num_heads": 8},
     ),
     Recipe(
@@ -280,11 +236,10 @@ _ALL = (
         "initialisation and learning rates scaled by the width",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py; arXiv 2404.06395, Table 7; "
         f"{_HF}/minicpm3/modeling_minicpm3.py 365-443",
-        norms=(PRE,),
         **_GATED,
         hidden=Rational(5, 2) * d,
         branch_weight=Rational(14, 10) / sqrt(N),
-        std=_std(Rational(1, 10) / sqrt(d / 256)),
+        std=everywhere(Rational(1, 10) / sqrt(d / 256)),
         embedding_std=Rational(1, 10) / sqrt(d / 256),
         embedding_multiplier=12,
         head=Rational(1, 10) / sqrt(d / 256) * 256 / d,
@@ -296,14 +251,12 @@ _ALL = (
         "learning rate serves all depths",
         source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362 (its eps "
         "falls with depth, too)",
-        norms=(PRE,),
         has_bias=False,
         attention_scale=1 / K,
         branch_weight=2 / N,
-        std=_std(_SMALL / sqrt(d / 256)),
-        embedding_std=_SMALL,
-        position_std=_SMALL,
-        head=_SMALL * 256 / d,
+        std=everywhere(SMALL / sqrt(d / 256)),
+        position_std=SMALL,
+        head=SMALL * 256 / d,
         size={"num_layers": 64, "d_model": 256, "num_heads": 4},
     ),
     Recipe(
@@ -320,8 +273,6 @@ _ALL = (
         hidden=3 * d,
         queries_per_key=2,
         residual_weight=Piecewise((S.One, l < 2), (2 * N, True)),
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
         size={"num_layers": 256, "d_model": 1024, "num_heads": 16},
     ),
     Recipe(
@@ -329,13 +280,9 @@ _ALL = (
         says="pre-norm where the input of each sublayer is made smaller, by one over the square root of its layer's "
         "number",
         source="lmsdss/LayerNorm-Scaling 3ac54dd, peft_pretraining/modeling_llama.py 427-455, 857-876",
-        norms=(PRE,),
-        **_GATED,
-        hidden=_LLAMA_2,
+        **_LLAMA_2,
         input_scale=1 / sqrt(l),
-        std=_std(_SMALL),
-        embedding_std=_SMALL,
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(
@@ -343,11 +290,9 @@ _ALL = (
         says="the first quarter of the layers is post-norm, the rest pre-norm",
         source="pixeli99/MixLN ff45826, peft_pretraining/modeling_llama.py 325-333, 565-600, 818-837, 929",
         norms=(Norms(attention=POST.attention, ffn=POST.ffn, up_to=Rational(1, 4)), PRE),
-        **_GATED,
-        hidden=_LLAMA_2,
-        std=_std(_SMALL),
+        **_LLAMA_2,
         embedding_std=sqrt(Rational(2, 5)),
-        head=_SMALL,
+        head=SMALL,
         size={"num_layers": 24, "d_model": 2048, "num_heads": 32},
     ),
     Recipe(
@@ -370,17 +315,7 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name; ValueError with the nearest names otherwise.
-
-    >>> from paper_checks.recipes.catalogue import recipe
-    >>> config = recipe("llama-3").config(32, 4096, 32)
-    >>> config.hidden, config.key_heads, round(config.std(config.encoder[1], "fc2"), 6)
-    (14336, 8, 0.02)
-    >>> recipe("lama-3")
-    Traceback (most recent call last):
-        ...
-    ValueError: unknown recipe 'lama-3'; did you mean llama-3...
-    """
+    """The recipe of that name; ValueError with the nearest names otherwise."""
     if name not in RECIPES:
         raise ValueError(nearest(name, list(RECIPES), "recipe"))
     return RECIPES[name]

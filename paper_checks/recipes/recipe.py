@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from sympy import Expr, lambdify, sympify
+from sympy import Expr, Rational, lambdify, sympify
 
 from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
 from theory.schemes import Scheme
@@ -40,6 +40,16 @@ class Norms:
     up_to: Law = 1
 
 
+PRE, POST = (Norms(attention=place, ffn=place, cross=place) for place in (frozenset({"pre"}), frozenset({"post"})))
+SMALL = Rational(2, 100)
+"""The standard deviation that most published code starts with."""
+
+
+def everywhere(std: Law, **others: Law) -> Mapping[str, Law]:
+    """Standard deviations by role: ``others``, and the first for those that they leave out."""
+    return {**dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", "fc3"), std), **others}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A published model.
@@ -47,17 +57,16 @@ class Recipe:
     says: one sentence for who does not know it. source: repository, version, file and lines. arch: encoder, decoder or
     encoder-decoder. norms: by share of the depth, the last one up to 1. std: standard deviation by role of a branch
     matrix; head: that of the head, None where it is tied to the embedding. embedding_std, position_std: of the vectors
-    of tokens and, where they are learned and added, of positions. hidden: F. head_size: K where it does not
-    follow from the number of heads. size: an example, as it was published.
-
-    lr_multipliers: of the learning rate by role, under the recipe's optimizers.
+    of tokens and, where they are learned and added, of positions. hidden: F. head_size: K where it does not follow from
+    the number of heads. size: an example, as it was published. lr_multipliers: of the learning rate by role, under the
+    recipe's optimizers.
     """
 
     name: str
     says: str
     source: str
     arch: str = "decoder"
-    norms: tuple[Norms, ...]
+    norms: tuple[Norms, ...] = (PRE,)
     has_final: bool = True
     norm_kind: str = "layernorm"
     has_wide_norms: bool = False
@@ -75,8 +84,8 @@ class Recipe:
     branch_weight: Law = 1
     input_scale: Law = 1
     layer_scale: Law | None = None
-    std: Mapping[str, Law] = field(default_factory=dict)
-    embedding_std: Law = 1
+    std: Mapping[str, Law] = field(default_factory=lambda: everywhere(SMALL))
+    embedding_std: Law = SMALL
     position_std: Law = 0
     embedding_multiplier: Law = 1
     head: Law | None = None
@@ -97,29 +106,23 @@ class Recipe:
         bare = ModelConfig(encoder=(SublayerConfig(kind="ffn"),), **sizes)
         at = {N: num_layers, l: 1, d: d_model, K: bare.size_of_head, H: num_heads, F: 0}
         at[F] = round(evaluate(self.hidden, at))
+        own = ("has_final", "activation", "norm_kind", "has_wide_norms", "has_bias", "rotary_base", "rotary_share")
         shape = replace(
             bare,
+            **{name: getattr(self, name) for name in (*own, "logit_softcap")},
             placement="none",
-            has_final=self.has_final,
             ffn_width=at[F],
-            activation=self.activation,
-            norm_kind=self.norm_kind,
-            has_wide_norms=self.has_wide_norms,
             has_affine=True,
-            has_bias=self.has_bias,
             is_causal=self.arch == "decoder",
             num_kv_heads=num_heads // self.queries_per_key,
-            rotary_base=self.rotary_base,
-            rotary_share=self.rotary_share,
             attention_scale=None if self.attention_scale is None else evaluate(self.attention_scale, at),
-            logit_softcap=self.logit_softcap,
             embedding_std=math.hypot(evaluate(self.embedding_std, at), evaluate(self.position_std, at)),
             embedding_multiplier=evaluate(self.embedding_multiplier, at),
             head_gain=math.sqrt(d_model) * evaluate(self.embedding_std if self.head is None else self.head, at),
             has_short_draws=True,
         )
         rates = self.lr_multipliers if optimizer in self.optimizers else {}
-        kinds: dict[str, tuple[str, ...]] = {"encoder": ("attention", "ffn"), "decoder": ("attention", "ffn")}
+        kinds: dict[str, tuple[str, ...]] = {"encoder": ("attention", "ffn")}
         if self.arch == "encoder-decoder":
             kinds["decoder"] = ("attention", "cross", "ffn")
         sides = {
@@ -132,24 +135,18 @@ class Recipe:
         }
         if self.is_parallel:
             sides = {side: side_by_side(sublayers) for side, sublayers in sides.items()}
-        if self.arch != "encoder-decoder":
-            return replace(shape, encoder=sides["encoder"])
-        return replace(shape, encoder=sides["encoder"], decoder=sides["decoder"])
+        return replace(shape, **sides)
 
     def with_layers(self, num_layers: int) -> Recipe:
         """The recipe whose laws of N are read at that many layers, whatever the depth that is built; laws of l stay."""
-        names = ("residual_weight", "branch_weight", "input_scale", "embedding_std", "position_std")
-        laws = {name: sympify(getattr(self, name)).subs(N, num_layers) for name in names}
-        laws |= {
-            name: sympify(law).subs(N, num_layers)
-            for name in ("layer_scale", "head")
-            if (law := getattr(self, name)) is not None
-        }
-        tables = {
-            name: {role: sympify(law).subs(N, num_layers) for role, law in getattr(self, name).items()}
-            for name in ("std", "lr_multipliers")
-        }
-        return replace(self, **laws, **tables)
+
+        def read(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {role: read(law) for role, law in value.items()}
+            return value.subs(N, num_layers) if isinstance(value, Expr) else value
+
+        names = ("residual_weight", "branch_weight", "input_scale", "embedding_std", "position_std", "layer_scale")
+        return replace(self, **{name: read(getattr(self, name)) for name in (*names, "head", "std", "lr_multipliers")})
 
     def heads_at(self, d_model: int) -> int | None:
         """A number of heads that divides this width, of the published size or the next smaller one that fits; None

@@ -59,9 +59,9 @@ def fill(arms: Iterable[Arm], seeds: Iterable[int], edge: Edges = as_claimed) ->
         for seed in seeds:
             own = Book({})
             while (trial := arm.next(own, seed)) is not None:
-                own.put(trial, result(trial, edge(trial)))
+                own[trial] = result(trial, edge(trial))
             for trial in own.trials:
-                book.put(trial, own[trial])
+                book[trial] = own[trial]
     return book
 
 

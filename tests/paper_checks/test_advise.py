@@ -26,9 +26,6 @@ def pasted(lines: list[str]) -> Any:
     return names
 
 
-# --- a Transformer that knows nothing of this project
-
-
 class Layer(nn.Module):
     def __init__(self, norm: type[nn.Module], *, is_gated: bool, is_post: bool) -> None:
         super().__init__()
@@ -155,19 +152,6 @@ def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, st
         assert measured.low < remedy.leaves[role] < measured.high, (role, measured, remedy.leaves[role])
 
 
-def test_code_that_is_broken_on_purpose_is_seen() -> None:
-    """Without the branch weight, what is promised lies outside of the interval."""
-    advice = asked("adamw", **GPT)
-    remedy = named(advice, "depth-mup")
-    lines = ["BRANCH_WEIGHT = 1" if line.startswith("BRANCH_WEIGHT") else line for line in advice.code(remedy)]
-    assert lines != advice.code(remedy)
-    fc2 = intervals(advice, lines, ("fc2",))["fc2"]
-    assert fc2.low is not None and fc2.low > remedy.leaves["fc2"]
-
-
-# --- what is advised
-
-
 def test_factors_are_those_of_a_full_prediction() -> None:
     """One set of points is enough for a ratio: the value path is within a percent, q and k, behind a softmax, within
     five."""
@@ -221,25 +205,6 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
     assert names["residual"](1.0, 0.0, "decoder") == names["RESIDUAL_WEIGHT"]["decoder"]
 
 
-def test_roles_are_known_by_the_names_of_published_models() -> None:
-    advice = asked("adamw", **GPT)
-    names = pasted(advice.code(advice.remedies[0]))
-    of = {
-        "transformer.h.3.attn.c_attn.weight": "qkv",
-        "transformer.h.3.attn.c_proj.weight": "out",
-        "transformer.h.3.mlp.c_proj.weight": "fc2",
-        "transformer.h.3.mlp.c_fc.bias": "bias",
-        "transformer.h.3.ln_1.bias": "norm_bias",
-        "transformer.wte.weight": "embedding",
-        "encoder.layer.0.attention.output.dense.weight": "out",
-        "encoder.layer.0.output.dense.weight": "fc2",
-        "model.layers.0.self_attn.o_proj.weight": "out",
-        "model.layers.0.post_attention_layernorm.weight": "norm_gain",
-        "lm_head.weight": "head",
-    }
-    assert {name: names["role_of"](name) for name in of} == of
-
-
 def test_measured_leaves_are_those_that_are_promised() -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
     advice = advise(recipe="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=8)
@@ -250,9 +215,6 @@ def test_measured_leaves_are_those_that_are_promised() -> None:
         for role, interval in measured.items():
             near = 3 * (interval.standard_error or 0.0) + 0.05  # of order L/d = 0.12 beside chance
             assert abs(interval.mean - remedy.leaves[role]) < near, (name, role)
-
-
-# --- on models of Hugging Face, which are not ours
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama, grouped heads", "Qwen3", "BERT", "ViT", "T5", "torch, pre-norm"])
@@ -309,9 +271,6 @@ def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
         assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
             dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), published), rel=0.1
         )
-
-
-# --- the command
 
 
 QUESTION = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]

@@ -331,7 +331,7 @@ def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
     """The mean of the others would be of the networks that did not diverge."""
     book = losses(-0.1)
     arm = experiment("warmup").arm(WARM[1])
-    book.put(arm.at(0), book[arm.at(0)].model_copy(update={"held_out": None}))
+    book[arm.at(0)] = book[arm.at(0)].model_copy(update={"held_out": None})
     assert "1 of 5 values diverged" in said(_LOSS, book).detail
 
 

@@ -103,9 +103,6 @@ def test_the_derivative_of_a_head_s_norm_is_autograd_s() -> None:
         torch.testing.assert_close(torch.from_numpy(told[:, :, which]), leaf.grad)
 
 
-# ---------------------------------------------------------------- options of a block
-
-
 def test_a_block_is_the_papers_until_an_option_says_otherwise() -> None:
     network = lower_transformer("deepnorm", "adam", 4, 32, num_heads=4)
     assert Block().on(network) is network
@@ -133,9 +130,6 @@ def test_what_does_not_go_together_is_refused() -> None:
         side_by_side((SublayerConfig(kind="attention"), SublayerConfig(kind="ffn", residual_weight=2.0)))
     with pytest.raises(ValueError, match="init_std is a number above 0"):
         Block(init_std=-1.0)
-
-
-# ---------------------------------------------------------------- recipes
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -11,29 +11,33 @@ from typing import Any
 
 import pytest
 
-from paper_checks.experiments import kernel_kept, kernel_laws
-from paper_checks.experiments.kernel_kept import (
-    DIGITS,
-    Number,
-    Question,
-    ask,
-    collect,
-    stored,
-    write,
-)
+from paper_checks.experiments import experiment, kernel_kept, kernel_laws, stable_rates
+from paper_checks.experiments.kernel_kept import DIGITS, Number, Question, ask, collect, stored, write
 from paper_checks.experiments.kernel_laws import (
     KEPT_SCHEMES,
     LAWS,
     LENGTHS,
     MEASURED,
     MOST_OF_TWO_SIDES,
+    OF_TRAINING,
+    TRAINING_CASES,
+    TRAINING_CORRELATION,
+    TRAINING_OPTIMIZER,
     Law,
     law,
     network_of,
     of_measured,
+    probe_correlation,
+    training_network,
+    training_update,
 )
+from paper_checks.experiments.scale import SMALL
+from paper_checks.experiments.stable_rates import gpt
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.lowering.networks import Network
+from paper_checks.system.places import TRAINING_RECORDS
+from sims.training.data import DataConfig, load
+from sims.training.store import read as read_rows
 from theory.schemes import scheme
 
 
@@ -42,9 +46,6 @@ def nothing_read() -> Iterator[None]:
     kernel_kept.read.cache_clear()
     yield
     kernel_kept.read.cache_clear()
-
-
-# ---------------------------------------------------------------- what is kept
 
 
 KEPT: list[tuple[list[str], dict[str, str]]] = [
@@ -94,9 +95,6 @@ def test_learning_rates_of_ones_own_are_asked_by_themselves() -> None:
     assert [question.optimizers for question in asked] == [("sgd", "lamb"), ("adam",), ("sgd", "adam", "lamb")]
 
 
-# ---------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize("content", [None, '{"answers": ['], ids=["missing", "broken"])
 def test_an_unreadable_file_is_refused_in_one_line(
     content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,9 +112,6 @@ def test_an_unreadable_file_is_refused_in_one_line(
 def test_what_is_not_kept_is_a_lookup_error(asked: dict[str, Any]) -> None:
     with pytest.raises(LookupError, match="nothing is kept of"):
         law(**{"scheme": "post-ln", "optimizer": "adam", **asked})
-
-
-# ---------------------------------------------------------------- exponents
 
 
 def test_exponents() -> None:
@@ -138,14 +133,11 @@ def test_exponents() -> None:
         bent.exponent(first=3, last=5)
 
 
-# ---------------------------------------------------------------- going on
-
-
-SMALL = [Network(scheme=scheme(name), arch="encoder", num_sublayers=2, num_tokens=2) for name in ("post-ln", "gpt2")]
+TINY = [Network(scheme=scheme(name), arch="encoder", num_sublayers=2, num_tokens=2) for name in ("post-ln", "gpt2")]
 
 
 def test_a_collection_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, asked = tmp_path / "kept.json", kernel_kept.questions(SMALL, ("sgd",))
+    path, asked = tmp_path / "kept.json", kernel_kept.questions(TINY, ("sgd",))
     answered = []
     monkeypatch.setattr(kernel_kept, "ask", lambda question: answered.append(question) or ask(question))
     with ThreadPoolExecutor(1) as pool:
@@ -166,9 +158,46 @@ def test_a_collection_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pyte
 
 
 def test_answers_to_other_numbers_do_not_stay(tmp_path: Path) -> None:
-    path, asked = tmp_path / "kept.json", kernel_kept.questions(SMALL[:1], ("sgd",))
+    path, asked = tmp_path / "kept.json", kernel_kept.questions(TINY[:1], ("sgd",))
     right = ask(asked[0])
     write(path, [replace(right, numbers="another", by_optimizer={"sgd": {"update": Number(7.0, 0.0)}})])
     with ThreadPoolExecutor(1) as pool:
         list(collect(path, asked, pool))
     assert stored(path) == [right]
+
+
+def test_the_kept_updates_are_of_the_networks_that_are_trained() -> None:
+    networks = [training_network(*case) for case in TRAINING_CASES]
+    digests = {kernel_kept.digest_of(network, TRAINING_OPTIMIZER) for network in networks}
+    assert {answer.numbers for answer in stored(OF_TRAINING)} == digests
+    assert all(training_update(*case) > 0 for case in TRAINING_CASES)
+
+
+@pytest.mark.parametrize("layers", stable_rates.LAYERS)
+def test_the_network_is_the_one_that_is_trained(layers: int) -> None:
+    """But for the eps in its norms."""
+    for name in stable_rates.SCHEMES:
+        trained = experiment("stable-rates").arm(gpt(name, layers)).trial.lower()
+        asked = training_network(name, layers)
+        assert replace(trained.model, norm_eps=0.0) == asked.config(TRAINING_OPTIMIZER)
+        assert trained.data.num_tokens == asked.num_tokens
+        assert replace(trained.model, norm_eps=0.0) != training_network(name, layers + 1).config(TRAINING_OPTIMIZER)
+
+
+def test_the_correlation_is_that_of_the_tokens() -> None:
+    """Of the library that the record was made with; in every Python's few pairs of bytes are equal."""
+    rows = read_rows(TRAINING_RECORDS / "stable-rates.jsonl")
+    recorded = next(str(row.config["data"]) for row in rows if row.config["shape"] == "gpt")
+    found = probe_correlation()
+    is_same = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).digest == recorded
+    assert abs(found - TRAINING_CORRELATION) < (5e-4 if is_same else 0.2)
+
+
+def test_few_points_nearly_give_a_kept_answer() -> None:
+    (question,) = kernel_kept.questions([training_network("deepnorm", stable_rates.LAYERS[0])], (TRAINING_OPTIMIZER,))
+    (kept,) = [answer for answer in stored(OF_TRAINING) if answer.key == question.key]
+    values, near = (
+        {role: number.value for role, number in answer.by_optimizer[TRAINING_OPTIMIZER].items()}
+        for answer in (kept, ask(replace(question, effort=0.01)))
+    )
+    assert near == pytest.approx(values, rel=0.05)

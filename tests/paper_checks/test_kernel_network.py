@@ -34,15 +34,8 @@ NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_d
 def test_every_number_of_a_network_is_translated_by_its_name() -> None:
     for config in CONFIGS.values():
         network = kernel_network.as_transformer(config, head_size=4)
-        for name in (
-            "placement",
-            "norm_kind",
-            "norm_scale",
-            "has_final",
-            "has_second_stream",
-            "activation",
-            "is_causal",
-        ):
+        names = "placement norm_kind norm_scale has_final has_second_stream activation is_causal"
+        for name in names.split():
             assert vars(network)[name] == vars(config)[name]
         assert network.ffn_ratio * config.d_model == config.hidden
         assert network.head_size == 4

@@ -105,9 +105,6 @@ CASES = {
 }
 
 
-# ---------------------------------------------------------------- both sides
-
-
 @cache
 def prediction(name: str, scale: Scale) -> dict[str, KernelUpdate]:
     case, config = CASES[name], CASES[name].config(scale.widths[0])
@@ -165,9 +162,6 @@ def of_role(update: KernelUpdate, role: str) -> tuple[float, float]:
     return value, value * update.error[role]
 
 
-# ---------------------------------------------------------------- the comparison
-
-
 def cases(scale: Scale) -> list[str]:
     return [name for name in CASES if scale == LARGE or name not in ONLY_LARGE]
 
@@ -206,14 +200,3 @@ def test_all_cases_together(scale: Scale) -> None:
         reach = scale.quantile * math.sqrt(sum(square for _, square in values)) / len(values)
         assert abs(mean - 1) <= reach + 1e-9, (optimizer, role)
         assert role.startswith(RARE) or abs(mean / 2 - 1) > reach / 2, (optimizer, role)
-
-
-def test_muon_tells_queries_from_keys() -> None:
-    """A key's gradient is spread over more singular values. Network by network."""
-    name = "all optimizers"
-    muon, networks = prediction(name, SMALL)["muon"], measured(name, SMALL)
-    samples = [k - q for q, k in zip(networks["muon", "q"], networks["muon", "k"], strict=True)]
-    middle, square = limit(samples, SMALL)
-    (q, own), (k, other) = (of_role(muon, role) for role in ("q", "k"))
-    reach = math.hypot(SMALL.quantile * math.sqrt(square), OWN_QUANTILE * math.hypot(own, other))
-    assert abs(k - q - middle) < reach < abs(q - k - middle)

@@ -29,7 +29,6 @@ from theory.schemes import SCHEMES, Scheme, custom_scheme, scheme
 from theory.stack import SublayerKind
 
 D = 8
-ROUNDING = 1e-12
 LENGTHS = (2, 3, 8, 25)
 GAINS = [0.5, 1.25, 2.0]
 OF_ONE_FORM = [name for name in SCHEMES if name not in ELSEWHERE]
@@ -39,7 +38,7 @@ PRINTED = ("post-ln", "pre-ln", "sub-ln", "peri-ln", "normformer", "deepnorm", "
 
 def equal(numbers: Any) -> Any:
     """But for rounding."""
-    return pytest.approx(numbers, rel=ROUNDING, abs=0.0)
+    return pytest.approx(numbers, rel=1e-12, abs=0.0)
 
 
 def wrong(config: ModelConfig, name: str, optimizer: str = "sgd", **gains: Sequence[float]) -> set[str]:
@@ -57,10 +56,7 @@ def wrong(config: ModelConfig, name: str, optimizer: str = "sgd", **gains: Seque
             [stack.lr_multiplier.get(optimizer, 1.0)] * (2 * length),
         ),
     }
-    return {key for key, (built, told) in pairs.items() if built != pytest.approx(list(told), rel=ROUNDING, abs=0.0)}
-
-
-# ---------------------------------------------------------------- FFN-only stacks
+    return {key for key, (built, told) in pairs.items() if built != equal(list(told))}
 
 
 @pytest.mark.parametrize("name", OF_ONE_FORM)
@@ -104,9 +100,6 @@ def test_ffn_stacks_compute_what_realnet_computes(name: str, norm_kind: str) -> 
 
 def changed(name: str, **letters: Any) -> Scheme:
     return replace(scheme(name), stack=replace(scheme(name).stack, **letters))
-
-
-# ---------------------------------------------------------------- Transformers
 
 
 KINDS = (("attention", ("v", "out"), ("q", "k")), ("ffn", ("fc1", "fc2"), ()))
@@ -155,15 +148,10 @@ def test_a_scheme_of_one_s_own_is_lowered() -> None:
     assert (config.placement, config.encoder[0].residual_weight, config.encoder[1].gains["fc2"]) == ("peri", 4.0, 0.5)
 
 
-# ---------------------------------------------------------------- Admin's variances, measured
-
-
-@pytest.mark.parametrize("ratio", [1, 2, 4])
-def test_admin_s_residual_weights_in_a_transformer(ratio: int) -> None:
-    """With relu at gains 1, whose E phi(s z)^2 is s^2/2."""
-    squares = [one.residual_weight**2 for one in lower_transformer("admin", "sgd", 7, D, ffn_ratio=ratio).encoder]
-    ffn = 2 * ratio / (1 + ratio) / (1 + ratio)
-    assert squares == equal([1 + (index + 1) // 2 + index // 2 * ffn for index in range(7)])
+def test_admin_s_residual_weights_in_a_transformer() -> None:
+    """With relu at gains 1, whose E phi(s z)^2 is s^2/2; the hidden width is twice d_model."""
+    squares = [one.residual_weight**2 for one in lower_transformer("admin", "sgd", 7, D, ffn_ratio=2).encoder]
+    assert squares == equal([1 + (index + 1) // 2 + index // 2 * 4 / 9 for index in range(7)])
 
 
 def test_admin_s_variances_are_behind_the_input_scale_and_the_branch_weight() -> None:
@@ -212,8 +200,6 @@ def test_a_branch_s_variance_is_that_of_real_branches(kind: SublayerKind, activa
     assert low < branch_second(kind, 1.5, 0.7, shape) < high
     assert high - low < 0.4 * low
 
-
-# ---------------------------------------------------------------- encoder-decoders
 
 COUNTS = ((1, 1), (6, 6), (18, 4), (3, 50))
 ONES = {"encoder": {"a": 1.0, "g": 1.0}, "decoder": {"a": 1.0, "g": 1.0, "cross": 1.0}}
@@ -271,9 +257,6 @@ def test_which_sources_print_an_encoder_decoder() -> None:
         if name not in printed:
             with pytest.raises(ValueError, match=f"^{name}: its source prints no encoder-decoder .*deepnorm"):
                 lower_encoder_decoder(name, "sgd", 2, 2, D)
-
-
-# ---------------------------------------------------------------- refusals
 
 
 REFUSED: dict[str, Callable[[], ModelConfig]] = {

@@ -44,9 +44,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], list[i
     return questions
 
 
-# ---------------------------------------------------------------- what is there already
-
-
 def test_a_record_goes_on(path: Path, asked: list[Any]) -> None:
     whole = measure(network(), ["sgd"], range(6), NONE)["sgd"]
     asked.clear()
@@ -76,9 +73,6 @@ def test_another_network_is_another(path: Path, asked: list[Any]) -> None:
     measure(network(), ["adam"], [0], Kept(path))
     measure(network(), ["sgd"], [0], Kept(path, dtype="float32"))
     assert len(asked) == len(others) + 3
-
-
-# ---------------------------------------------------------------- many optimizers
 
 
 def test_one_pass_is_many(path: Path, asked: list[Any]) -> None:
@@ -115,9 +109,6 @@ def _all(found: Found) -> list[float]:
     return [value for value in values if value is not None]
 
 
-# ---------------------------------------------------------------- what went wrong stays
-
-
 def test_a_divergence_stays(path: Path) -> None:
     law = (Fraction(10**50), Fraction(0))
     deep = Network(scheme=custom_scheme("pre", residual_weight=law), num_sublayers=6, d_model=4)
@@ -149,9 +140,6 @@ def test_rounding_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["unreliable"] == decided
     assert "q" not in row["by_role"]
     assert row["by_role"]["v"]["measured"] > 0
-
-
-# ---------------------------------------------------------------- rows
 
 
 def found(**values: Sequence[float | None]) -> Found:

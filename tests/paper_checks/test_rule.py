@@ -21,7 +21,6 @@ from paper_checks.lowering.rule_roles import (
     beside,
     named_scheme,
     predict_command,
-    role_growth,
     trained_under,
 )
 from paper_checks.lowering.rule_snippet import snippet
@@ -86,6 +85,7 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
     for role, one in others["roles"].items():
         growth = deep.roles[role] / shallow.roles[role]
         assert one["growth"] == pytest.approx(growth, rel=WITHIN), role
+        assert one["exponent"] == pytest.approx(math.log(one["growth"], 8)), role
         if abs(math.log(growth, 8) - FLAT) > NEAR:
             assert (f"{role} x {one['growth']:.3g}" in text) == (math.log(growth, 8) > FLAT), role
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
@@ -165,18 +165,14 @@ def test_the_command_asks_about_this_rule(select: str | None) -> None:
 
 
 def test_without_the_rule() -> None:
-    rows = {one.scheme: one for one in beside(solve_rule("pre", "adam", "decoder"), 48)}
+    rows = {row["scheme"]: row for row in beside(solve_rule("pre", "adam", "decoder"), 48)}
     assert rows.keys() == {"rule-pre-adam-alpha-one", *BESIDE["pre"]}
     found = document("predict", "--scheme", "gpt2", "--optimizer", "adam", "--sublayers", "12,96")
     shallow, deep = (row["update"] for row in found["rows"])
-    gpt2 = rows["gpt2"].growth
-    assert gpt2 is not None
-    assert gpt2.factor == pytest.approx(deep / shallow)
-    assert gpt2.exponent == pytest.approx(math.log(deep / shallow, 96 / 12))
-    assert rows["gpt2"].order == "0.5723 M"
-    ruled = rows["rule-pre-adam-alpha-one"].growth
-    assert ruled is not None
-    assert abs(ruled.exponent) < FLAT < gpt2.exponent
+    gpt2, ruled = (rows[name]["growth"] for name in ("gpt2", "rule-pre-adam-alpha-one"))
+    assert gpt2 == pytest.approx(deep / shallow)
+    assert rows["gpt2"]["update_order"] == "0.5723 M"
+    assert abs(math.log(ruled, 8)) < FLAT < math.log(gpt2, 8)
 
 
 # --- where no gain holds the update, and where the argument is denied
@@ -188,11 +184,10 @@ def test_the_rate_that_is_left_where_no_gain_helps() -> None:
     found = answer("sub", "lamb", "encoder", 16)
     assert found["init_gain"] is None
     assert set(found["lr_multiplier"].values()) == {1}
-    matrices = role_growth(solve_rule("sub", "lamb"), {"N": 16}).matrices
-    assert matrices is not None
-    assert found["rate_left"]["multiplier"] == pytest.approx(1 / matrices.factor)
+    growth = command.other_roles(solve_rule("sub", "lamb"), {"N": 16})["matrices"]["growth"]
+    assert found["rate_left"]["multiplier"] == pytest.approx(1 / growth)
     (line,) = [line for line in found["warnings"] if "no init gain" in line]
-    assert f"x {matrices.factor:.3g} from 2 to 16 layers" in line
+    assert f"x {growth:.3g} from 2 to 16 layers" in line
     held = answer("sub", "adam", "encoder", 2)
     assert (found["other_roles"]["unmoved"], held["other_roles"]["unmoved"]) == (["bias", "norm_bias"], [])
     assert held["rate_left"] is None and not any("no init gain" in line for line in held["warnings"])

@@ -83,9 +83,6 @@ def test_the_version_is_the_recorded_one() -> None:
     assert metadata.version("torchscale") == VERSION
 
 
-# ---------------------------------------------------------------- where the norms stand
-
-
 PRE_NORMS = {
     "self_attn_layer_norm": "self_attn",
     "encoder_attn_layer_norm": "encoder_attn",
@@ -164,9 +161,6 @@ def test_the_recorded_steps_are_the_order_of_its_modules(torchscale: ModuleType)
     layer(x, encoder_out=x)
     recorded = [STEPS[kind] for kind in ("attention", "cross", "ffn")]
     assert called == [step for steps in recorded for step in steps if step not in ("attention", "phi")]
-
-
-# ---------------------------------------------------------------- gains
 
 
 def multipliers(build: Any, switch: str) -> dict[str, list[float]]:

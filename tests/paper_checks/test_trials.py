@@ -41,8 +41,6 @@ def own_pairs(folder: Path) -> tuple[str, str]:
     return str(folder / "source"), str(folder / "target")
 
 
-# ---------------------------------------------------------------- what decides a run
-
 OTHER: dict[str, Any] = {
     "scheme": "post-ln",
     "d_model": 16,
@@ -91,9 +89,6 @@ def test_the_decoder_has_as_many_layers_as_the_encoder_where_nothing_is_said(tmp
     assert Trial.of(left_out.named()) == left_out == said
     assert hash(left_out) == hash(Trial.of(said.named()))
     assert (left_out.num_sublayers, others.num_sublayers) == (10, 13)
-
-
-# ---------------------------------------------------------------- what it is lowered to
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -158,9 +153,6 @@ def test_what_cannot_be_is_refused_in_one_line(case: str) -> None:
         Trial(**{"scheme": "deepnorm", **TINY, **change}).named()
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-# ---------------------------------------------------------------- running it
 
 
 def without_time(result: dict[str, Any]) -> dict[str, Any]:

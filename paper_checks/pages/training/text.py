@@ -9,6 +9,7 @@ from typing import Any
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments.base import PILOT_SEEDS
+from paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS
@@ -16,7 +17,6 @@ from paper_checks.experiments.scale import SMALL
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.experiments.training_theory import OPTIMIZER, predicted
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
 from paper_checks.lowering.trials import SHAPES, Trial
 from paper_checks.pages.markdown import section
@@ -175,10 +175,10 @@ def update(values: Sequence[float]) -> str:
 
 def forecast(trial: Trial) -> str:
     """U at initialisation by the kernel rung, of the networks of which it is kept."""
-    if trial.shape != "gpt" or trial.optimizer != OPTIMIZER or trial.d_model != SMALL.d_model:
+    if trial.shape != "gpt" or trial.optimizer != TRAINING_OPTIMIZER or trial.d_model != SMALL.d_model:
         return NOTHING
     try:
-        return number(predicted(trial.scheme, trial.num_layers), 3)
+        return number(training_update(trial.scheme, trial.num_layers), 3)
     except LookupError:
         return NOTHING
 
