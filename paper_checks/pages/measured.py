@@ -12,7 +12,7 @@ from pathlib import Path
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.markdown import interval, section
-from paper_checks.pages.transformers.cells import Index, holds
+from paper_checks.pages.transformers import Index, holds
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import RECORDS, RESULTS
 from sims import stats

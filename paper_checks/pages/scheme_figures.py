@@ -18,11 +18,19 @@ from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel
 from paper_checks.pages.markdown import caption, interval, span
-from paper_checks.pages.transformers.cells import ROLES, Cell, Index, Name, cell
-from paper_checks.pages.transformers.figures import by_depth, points
-from paper_checks.pages.transformers.growth import Laws, last_exponent
-from paper_checks.pages.transformers.page import study
-from paper_checks.pages.transformers.text import WIDE
+from paper_checks.pages.transformers import (
+    ROLES,
+    WIDE,
+    Cell,
+    Index,
+    Laws,
+    Name,
+    by_depth,
+    cell,
+    last_exponent,
+    points,
+    study,
+)
 from paper_checks.system.places import RECORDS
 from sims.records import record
 from sims.stats import Estimate

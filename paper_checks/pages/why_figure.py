@@ -15,8 +15,7 @@ from paper_checks.experiments.kernel_laws import Law, law
 from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, transformers
-from paper_checks.pages.transformers.growth import FLAT, last_exponent
-from paper_checks.pages.transformers.text import WIDE
+from paper_checks.pages.transformers import FLAT, WIDE, last_exponent
 from paper_checks.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"

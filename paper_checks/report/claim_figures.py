@@ -19,8 +19,8 @@ from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages.drawing import Curve, Drawing, Figure, Interval, Panel, tick_label
 from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
-from paper_checks.pages.training.figures import drawings
-from paper_checks.pages.training.page import study as training_study
+from paper_checks.pages.training import drawings
+from paper_checks.pages.training import study as training_study
 from paper_checks.papers.registry import claims
 from paper_checks.routes import algebra
 from paper_checks.routes.kernel import InTransformer, law

@@ -12,7 +12,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from paper_checks.notation.signs import signs
-from paper_checks.pages.training.page import PAGE
+from paper_checks.pages.training import PAGE
 from paper_checks.report import typeset
 
 Draw = Callable[[str], Markup]

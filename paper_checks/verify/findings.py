@@ -68,6 +68,6 @@ def _text(claim: Claim, by_id: Mapping[str, Found]) -> str:
 def _part(claim: Claim, name: str, there: Sequence[Found]) -> Found:
     """The part as the document has it, or judged now where the document lacks it. ValueError for no one part."""
     (part,) = (part for part in claim.parts if part.name.startswith(name))
-    alone = replace(claim, parts=(part,), expected=part.expected)
+    alone = replace(claim, parts=(part,))
     kept = (entry for entry in there if entry["name"] == part.name)
     return next(kept, None) or check(alone, with_mutants=False, quick=True)["parts"][0]

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from paper_checks.pages import drawing, why_figure
+from paper_checks.pages import drawing, training, transformers, why_figure
 from paper_checks.pages.drawing import (
     COLOURS,
     SUFFIXES,
@@ -32,10 +32,6 @@ from paper_checks.pages.drawing import (
     svg,
     tick_label,
 )
-from paper_checks.pages.training import figures as training
-from paper_checks.pages.training.page import study as training_study
-from paper_checks.pages.transformers import figures as transformers
-from paper_checks.pages.transformers.page import study as transformers_study
 
 LINE = [(1.0, 2.0), (10.0, 20.0), (100.0, 200.0)]
 
@@ -132,7 +128,7 @@ def meeting(found: Drawing) -> Iterator[str]:
 
 def test_no_words_meet_or_are_cut() -> None:
     """In every figure of a page; in one that is too narrow they do."""
-    pages = training.drawings(training_study().records) | transformers.drawings(transformers_study().cells)
+    pages = training.drawings(training.study().records) | transformers.drawings(transformers.study().cells)
     pages["why"] = why_figure.picture()
     assert {name: bad for name, one in pages.items() if (bad := list(meeting(one)))} == {}
     near = [Curve(label="one", points=[(x, 1.0, None, None)], is_beside=True) for x in (1.0, 100.0)]

@@ -20,7 +20,7 @@ from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages import drawing, scheme_figures
 from paper_checks.pages.drawing import Panel
-from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.pages.transformers import LAYERS, WIDE
 from paper_checks.papers.registry import claims
 from paper_checks.report import claim_figures
 from paper_checks.report.claim_figures import OF_EXPERIMENT, for_claim, training, training_names

@@ -21,8 +21,8 @@ from paper_checks.lowering.rule_roles import (
     role_growth,
     trained_under,
 )
-from paper_checks.pages.transformers.growth import FLAT as FLAT_IN_TRANSFORMERS
-from paper_checks.pages.transformers.growth import MATTERS
+from paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
+from paper_checks.pages.transformers import MATTERS
 from tests.command import document, options, told
 from theory.rules.check import rule_scheme
 from theory.rules.solve import solve_rule

@@ -15,13 +15,23 @@ from paper_checks.experiments.stable_rates import GRID, LAYERS
 from paper_checks.experiments.warmup import plain
 from paper_checks.lowering.trials import Trial
 from paper_checks.pages.drawing import svg
-from paper_checks.pages.training import rates_text
-from paper_checks.pages.training import text as training_text
-from paper_checks.pages.training.figures import drawings
-from paper_checks.pages.training.numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
-from paper_checks.pages.training.page import PAGE, Study, page, study
-from paper_checks.pages.training.rates_text import stable_rates
-from paper_checks.pages.training.text import head, own_row, summary, warmup
+from paper_checks.pages.training import (
+    PAGE,
+    Record,
+    Study,
+    cases_by_depth,
+    correlation,
+    drawings,
+    head,
+    judged_pairs,
+    leaves,
+    own_row,
+    page,
+    stable_rates,
+    study,
+    summary,
+    warmup,
+)
 from paper_checks.system.places import FIGURES
 from tests.near import is_same_picture
 from tests.paper_checks import made_runs
@@ -51,8 +61,7 @@ def line_of(text: str, start: str) -> list[str]:
 @pytest.fixture
 def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections without their answers to the claims, which are most of their work, for tests of what stands below."""
-    for module in (training_text, rates_text):
-        monkeypatch.setattr(module, "opening", lambda _: "")
+    monkeypatch.setattr("paper_checks.pages.training.opening", lambda _: "")
 
 
 # ---------------------------------------------------------------- in step

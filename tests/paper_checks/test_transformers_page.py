@@ -15,19 +15,29 @@ from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import KEPT_SCHEMES, LENGTHS, Law
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import svg
-from paper_checks.pages.transformers.cells import Cell, Name, holds, limit, width_fit
-from paper_checks.pages.transformers.growth import (
+from paper_checks.pages.transformers import (
+    LAYERS,
+    NARROW,
+    PAGE,
     VECTORS,
+    WIDE,
+    Cell,
+    Name,
     advice,
+    drawings,
     growth,
+    holds,
     laws,
+    limit,
     overtakes,
     overtakes_together,
     overtaking,
+    page,
     share,
+    study,
+    total,
+    width_fit,
 )
-from paper_checks.pages.transformers.page import PAGE, drawings, page, study
-from paper_checks.pages.transformers.text import LAYERS, NARROW, WIDE, total
 from paper_checks.system.places import FIGURES, RECORDS
 from sims import stats
 from sims.records import record
