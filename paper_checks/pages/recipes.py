@@ -300,7 +300,6 @@ def picture() -> Drawing:
     panels = [
         Panel(
             title=f"Under {name}",
-            about=" ".join(f"{SHOWN[one]} {_goes(one, optimizer)}." for one in SHOWN),
             curves=[
                 Curve(
                     label=f"{SHOWN[one]}, {raised(_goes(one, optimizer))}",

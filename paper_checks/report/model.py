@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from paper_checks.claims.claim import Route, Verdict
+from paper_checks.claims.claim import Kind, Route, Verdict
 from paper_checks.system.files import SCHEMA_VERSION
 
 ClaimId = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9]{0,7}-[0-9]{1,4}$")]
@@ -96,15 +96,15 @@ class Claim(_Read):
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
     verdict: Verdict
     expected: Verdict
-    kind: Literal["result", "step", "remark"] = "result"
+    kind: Kind = Kind.RESULT
     uses: tuple[ClaimId, ...]
     mutants: tuple[Mutant, ...] | None
 
     @property
     def routes(self) -> list[str]:
         """By which its parts were checked, in the order of ``Route``."""
-        found = {route for part in self.parts for route in part.routes}
-        return [route.value for route in Route if route.value in found]
+        routes = {item.route for part in self.parts for item in part.evidence}
+        return [route.value for route in Route if route in routes]
 
     @property
     def num_evidence(self) -> int:
@@ -205,18 +205,15 @@ class Document(_Read):
         return counts(self.claims)
 
     @property
-    def by_kind(self) -> dict[str, list[Claim]]:
+    def by_kind(self) -> dict[Kind, list[Claim]]:
         """The claims of each kind that has any: results, which people use, then steps to them, then remarks."""
-        found = {kind: [claim for claim in self.claims if claim.kind == kind] for kind in ("result", "step", "remark")}
-        return {kind: several for kind, several in found.items() if several}
+        return {kind: several for kind in Kind if (several := [one for one in self.claims if one.kind is kind])}
 
     @property
     def by_source(self) -> dict[str, list[Claim]]:
         """The claims of each source that has any, in the order of the claims."""
-        found: dict[str, list[Claim]] = {}
-        for claim in self.claims:
-            found.setdefault(claim.source, []).append(claim)
-        return found
+        keys = dict.fromkeys(claim.source for claim in self.claims)
+        return {key: [claim for claim in self.claims if claim.source == key] for key in keys}
 
 
 def parse(content: bytes | Mapping[str, Any]) -> Document:

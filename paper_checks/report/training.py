@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,52 +28,47 @@ def page(draw: Draw, path: Path = PAGE) -> Markup:
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = re.sub(r"\A<!--.*?-->", "", path.read_text(encoding="utf-8"))  # what generated it
     tokens = parser.parse(_FIGURE.sub(r"```figure\n\1\n```\n", text))
-    return Markup(parser.renderer.render(_turned(tokens, draw), parser.options, {}))
+    return Markup(parser.renderer.render(list(_turned(tokens, draw)), parser.options, {}))
 
 
-def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
+def _turned(tokens: Sequence[Token], draw: Draw) -> Iterator[Token]:
     """Figures drawn, headings with ids, tables that scroll by themselves, links within the site."""
-    out: list[Token] = []
     heading, num_tables = "", 0
     for i, token in enumerate(tokens):
+        before, after = Markup(), Markup()
+        if token.type == "fence" and token.info == "figure":
+            yield _html(draw(token.content.strip()))
+            continue
         if token.type == "heading_open":
             heading = tokens[i + 1].content
             if token.tag != "h1":
                 token.attrSet("id", _id(heading))
-        elif token.type == "fence" and token.info == "figure":
-            out.append(_html(draw(token.content.strip())))
-            continue
+        elif token.type == "heading_close" and token.tag == "h1":
+            after = _contents(tokens)
         elif token.type == "table_open":
             num_tables += 1
             label = f"{heading}, table {num_tables}"
-            out.append(
-                _html(f'<div class="scroll wide" tabindex="0" role="region" aria-label="{Markup.escape(label)}">')
-            )
-            out += [token, _html(f'<caption class="sr">{Markup.escape(label)}</caption>')]
-            continue
+            before = Markup('<div class="scroll wide" tabindex="0" role="region" aria-label="{}">').format(label)
+            after = Markup('<caption class="sr">{}</caption>').format(label)
+        elif token.type == "table_close":
+            after = Markup("</div>\n")
         elif token.type == "th_open":
             token.attrSet("scope", "col")
         elif token.type == "inline":
             _keep_links(token)
             _typeset(token, is_heading=tokens[i - 1].type == "th_open")
-        out.append(token)
-        if token.type == "table_close":
-            out.append(_html("</div>\n"))
-        elif token.type == "heading_close" and token.tag == "h1":
-            out.append(_html(_contents(tokens)))
-    return out
+        yield from [_html(before)] * bool(before) + [token] + [_html(after)] * bool(after)
 
 
 def _id(heading: str) -> str:
     return heading.lower().replace(" ", "-").replace(",", "")
 
 
-def _contents(tokens: Sequence[Token]) -> str:
+def _contents(tokens: Sequence[Token]) -> Markup:
     """Links to the sections."""
     names = [text.content for before, text in pairwise(tokens) if (before.type, before.tag) == ("heading_open", "h2")]
-    link = Markup('<a class="ref" href="#{}">{}</a>\n')
-    links = Markup().join(link.format(_id(name), name) for name in names)
-    return Markup('<nav class="chips" aria-label="Sections of this page">\n{}</nav>\n').format(links) if names else ""
+    links = Markup().join(Markup('<a class="ref" href="#{}">{}</a>\n').format(_id(name), name) for name in names)
+    return Markup('<nav class="chips" aria-label="Sections of this page">\n{}</nav>\n').format(links)
 
 
 def _keep_links(inline: Token) -> None:
