@@ -209,7 +209,7 @@ def holds(estimate: Estimate, value: float = 1.0) -> bool:
     return estimate.low is not None and estimate.high is not None and estimate.low <= value <= estimate.high
 
 
-def _is_beyond(ratio: Estimate, by: float) -> bool:
+def is_beyond(ratio: Estimate, by: float) -> bool:
     """Whether the whole interval is further than this from 1."""
     return ratio.low is not None and ratio.high is not None and (ratio.low > 1 + by or ratio.high < 1 - by)
 
@@ -288,7 +288,7 @@ def _seeds(by_name: Cells, d_model: int) -> str:
 
 def total(by_name: Cells) -> str:
     ratios = [(cell, cell.estimates["update"]) for cell in of_width(by_name, WIDE) if "update" in cell.ratios]
-    far = [(cell, ratio) for cell, ratio in ratios if _is_beyond(ratio, CLOSE_IN_TOTAL)]
+    far = [(cell, ratio) for cell, ratio in ratios if is_beyond(ratio, CLOSE_IN_TOTAL)]
     limits = [(wide, limit(wide, narrow)) for wide, narrow in _pairs(by_name, "update")]
     zero = (cell.name for cell in by_name.values() if cell.predicted["update"].value == 0)
     wrong_zeros = (" ".join(map(str, cell.name)) for cell in by_name.values() if cell.wrong_zeros)
@@ -420,7 +420,7 @@ def by_role(by_name: Cells) -> str:
         far=[
             f"{role} of {cell.name[0]} {cell.name[1]} N = {cell.name[2]}: {interval(one)}"
             for cell, role, one in every
-            if _is_beyond(one, CLOSE_BY_ROLE)
+            if is_beyond(one, CLOSE_BY_ROLE)
         ],
         num_limits=len(pairs),
         limits_held=sum(holds(limit(*pair, role)) for pair, role in pairs),

@@ -27,14 +27,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside the target and rename, so that a reader sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with shielded():
-        _write_beside(path, content.encode() if isinstance(content, str) else content)
+        _write_beside(path, content)
 
 
-def _write_beside(path: Path, content: bytes) -> None:
+def _write_beside(path: Path, content: str | bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.write(content.encode() if isinstance(content, str) else content)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
