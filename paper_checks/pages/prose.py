@@ -33,12 +33,7 @@ def pick(full: T, fast: T) -> T:
 
 
 def say(text: str) -> None:
-    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string.
-
-    >>> from paper_checks.pages.prose import say
-    >>> say(f"Half of it is {1 / 2}.")  # a notebook typesets it
-    <IPython.core.display.Markdown object>
-    """
+    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string."""
     from IPython.display import Markdown, display
 
     display(Markdown(cleandoc(text)))
@@ -57,12 +52,7 @@ def quote(id_: str) -> None:
 
 
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
-    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to.
-
-    >>> from paper_checks.pages.prose import formula
-    >>> formula("2 N", left="L")  # a notebook typesets it
-    <IPython.core.display.Math object>
-    """
+    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to."""
     from IPython.display import Math, display
 
     parts = [right] if left is None else [left, sign, right]
@@ -87,14 +77,7 @@ def latex(found: Basic | str | float) -> str:
 
 def table(rows: Iterable[Mapping[str, Any]]) -> None:
     """Rows with the same keys, as a table of Markdown; expressions are typeset, numbers rounded to four digits.
-
-    ValueError where there is none.
-
-    >>> from paper_checks.pages.prose import table
-    >>> from theory.meanfield.update import predict
-    >>> table({"L": count, "update": predict("post-ln", "sgd", count).update} for count in (8, 64))
-    <IPython.core.display.Markdown object>
-    """
+    ValueError where there is none."""
     kept = list(rows)
     if not kept:
         raise ValueError("a table needs at least one row")

@@ -44,6 +44,41 @@ NUM_NAMED = 10
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2")
 ROLES = (*BRANCH_ROLES, *OTHER_ROLES)
 SHOWN_ROLES = (*MATRICES, *OTHER_ROLES)
+VECTORS = ("norm_gain", "norm_bias", "bias")
+FIRST, BEFORE, LAST = 4, *LENGTHS[-2:]
+"""Of the N that an exponent is over: the least, and the two largest, between which an update is "at the end"."""
+FLAT = 0.05
+"""An exponent that is smaller, at the end, is flat."""
+SMALL = 0.02
+"""An error of such an exponent that is no matter."""
+START = 8
+"""Layers for which a user has tuned a learning rate."""
+ASKED = (24, 100, 1000)
+MODEL, MATTERS = 1024, 0.05
+"""The width at which shares are told, and the least that matters."""
+USED = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "gpt2")
+WIDTHS = (512, 4096)
+FARTHEST = 10_000
+"""Layers up to which an exponent is trusted beyond those that are kept."""
+_CONSTANTS = {
+    "head_size": HEAD_SIZE,
+    "wide": WIDE,
+    "narrow": NARROW,
+    "layers": LAYERS,
+    "roles": SHOWN_ROLES,
+    "other_roles": OTHER_ROLES,
+    "first": FIRST,
+    "before": BEFORE,
+    "last": LAST,
+    "flat": FLAT,
+    "small": SMALL,
+    "start": START,
+    "asked": ASKED[1],
+    "model": MODEL,
+    "matters": 100 * MATTERS,
+    "farthest": FARTHEST,
+}
+"""As the sections of the template call them."""
 Name = tuple[str, str, int, int]
 """Scheme, optimizer, layers, width."""
 
@@ -257,20 +292,18 @@ def page(study: Study) -> str:
     return "".join(sections).rstrip("\n") + "\n"
 
 
+def _section(name: str, **values: Any) -> str:
+    return section("transformers", name, **(_CONSTANTS | values))
+
+
 def head(by_name: Cells) -> str:
     powers = {0: "1", 0.5: "d^(1/2)", 1: "d", 1.5: "d^(3/2)"}
-    return section(
-        "transformers",
+    return _section(
         "head",
-        head_size=HEAD_SIZE,
-        roles=list(OTHER_ROLES),
         powers=[[name, *(powers[unit_power(name, role)] for role in OTHER_ROLES)] for name in OPTIMIZERS],
         error=max((cell.predicted["update"].error for cell in by_name.values()), default=0.0),
         role_error=max((one.error for cell in by_name.values() for one in cell.predicted.values()), default=0.0),
-        depths=", ".join(map(str, LAYERS)),
-        wide=WIDE,
         wide_seeds=_seeds(by_name, WIDE),
-        narrow=NARROW,
         narrow_seeds=_seeds(by_name, NARROW),
     )
 
@@ -292,11 +325,8 @@ def total(by_name: Cells) -> str:
     limits = [(wide, limit(wide, narrow)) for wide, narrow in _pairs(by_name, "update")]
     zero = (cell.name for cell in by_name.values() if cell.predicted["update"].value == 0)
     wrong_zeros = (" ".join(map(str, cell.name)) for cell in by_name.values() if cell.wrong_zeros)
-    return section(
-        "transformers",
+    return _section(
         "total",
-        wide=WIDE,
-        narrow=NARROW,
         num=len(ratios),
         close=sum(abs(ratio.mean - 1) <= CLOSE_IN_TOTAL for _, ratio in ratios),
         held=sum(holds(ratio) for _, ratio in ratios),
@@ -363,10 +393,8 @@ def _pairs(by_name: Cells, role: str) -> Iterator[tuple[Cell, Cell]]:
 def width(by_name: Cells) -> str:
     fits = _fits(by_name, "update")
     other = [f"{' '.join(names)} {interval(fit.slope)}" for names, fit in fits.items() if not holds(fit.slope, 0.0)]
-    return section(
-        "transformers",
+    return _section(
         "width",
-        head_size=HEAD_SIZE,
         num=len(fits),
         without_b=sum(holds(fit.slope, 0.0) for fit in fits.values()),
         without_a=sum(holds(fit.offset, 0.0) for fit in fits.values()),
@@ -408,12 +436,8 @@ def by_role(by_name: Cells) -> str:
     most = sorted(every, key=lambda ratio: -abs(errors_off(ratio[2])))[:NUM_NAMED]
     last = abs(errors_off(most[-1][2])) if most else 0.0
     lacking = {f"{' '.join(map(str, cell.name))} {role}" for cell in by_name.values() for role in cell.lacking}
-    return section(
-        "transformers",
+    return _section(
         "by_role",
-        wide=WIDE,
-        layers=LAYERS,
-        roles=list(SHOWN_ROLES),
         num=len(every),
         close=_close(one for _, _, one in every),
         held=sum(holds(one) for _, _, one in every),
@@ -461,10 +485,8 @@ def variants(several: Sequence[Cell]) -> str:
     """One thing at a time that is not as above."""
     ratios = [cell.estimates["update"] for cell in several if "update" in cell.estimates]
     roles = [ratio for cell in several for ratio in cell.roles.values()]
-    return section(
-        "transformers",
+    return _section(
         "variants",
-        wide=WIDE,
         seeds=span([cell.num_seeds for cell in several]),
         num=len(ratios),
         close=_close(ratios),
@@ -501,13 +523,6 @@ def what(cell: Cell) -> str:
 
 # ---------------------------------------------------------------- how each role grows with depth
 
-FIRST = 4
-"""Of the N that an exponent is over."""
-FLAT = 0.05
-"""An exponent that is smaller, between the two largest N, is flat."""
-SMALL = 0.02
-"""An error of such an exponent that is no matter."""
-
 
 def laws() -> dict[tuple[str, str], Law]:
     """LookupError where one of them is not kept."""
@@ -516,25 +531,17 @@ def laws() -> dict[tuple[str, str], Law]:
 
 def last_exponent(law: Law, role: str = "update") -> float | None:
     """Between the two largest N; None where U is 0 there."""
-    return law.local_exponents(role).get((LENGTHS[-2], LENGTHS[-1]))
+    return law.local_exponents(role).get((BEFORE, LAST))
 
 
 def growth(laws: Laws) -> str:
-    low, high = LENGTHS[-2:]
-    relative = [math.hypot(error[low], error[high]) for law in laws.values() for error in law.errors.values()]
-    errors = [error / math.log(high / low) for error in relative]
-    return section(
-        "transformers",
+    relative = [math.hypot(error[BEFORE], error[LAST]) for law in laws.values() for error in law.errors.values()]
+    errors = [error / math.log(LAST / BEFORE) for error in relative]
+    return _section(
         "growth",
-        first=FIRST,
-        before=low,
-        last=high,
-        flat=FLAT,
-        small=SMALL,
         num_small=sum(error < SMALL for error in errors),
         errors=errors,
         promises=[_promises(laws, optimizer) for optimizer in OPTIMIZERS],
-        roles=list(SHOWN_ROLES),
         tables={
             optimizer: [_growth_row(name, laws[name, optimizer]) for name in KEPT_SCHEMES] for optimizer in OPTIMIZERS
         },
@@ -581,13 +588,6 @@ def _promises(laws: Laws, optimizer: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- what to do about it
 
-START = 8
-"""Layers for which a user has tuned a learning rate."""
-ASKED = (24, 100, 1000)
-MODEL, MATTERS = 1024, 0.05
-"""The width at which shares are told, and the least that matters."""
-USED = ("post-ln", "pre-ln", "sub-ln", "deepnorm", "sub-ln-gamma", "gpt2")
-
 
 def advice(laws: Laws) -> str:
     tables = []
@@ -597,15 +597,8 @@ def advice(laws: Laws) -> str:
         rows = [row for name, law in used.items() for row in _multipliers(name, optimizer, law, roles)]
         most = [f"{name} {_to_turn_down(law, optimizer)}" for name, law in used.items()]
         tables.append({"optimizer": optimizer, "roles": roles, "rows": rows, "most": most})
-    return section(
-        "transformers",
+    return _section(
         "advice",
-        start=START,
-        first=FIRST,
-        last=LENGTHS[-1],
-        asked=ASKED[1],
-        model=MODEL,
-        matters=100 * MATTERS,
         tables=tables,
     )
 
@@ -652,11 +645,6 @@ def _multipliers(name: str, optimizer: str, law: Law, roles: Sequence[str]) -> I
 
 # ---------------------------------------------------------------- vectors against matrices
 
-VECTORS = ("norm_gain", "norm_bias", "bias")
-WIDTHS = (512, 4096)
-FARTHEST = 10_000
-"""Layers up to which an exponent is trusted beyond those that are kept."""
-
 
 def overtaking(laws: Laws) -> str:
     rows, first = [], []
@@ -667,14 +655,10 @@ def overtaking(laws: Laws) -> str:
             rows.append([name, optimizer, *map(_depth, [*depths, *together])])
             first.append(min(depth for depth in depths if depth is not None))
     heads = ["scheme", "optimizer", *(f"{role}, d = {d_model:,}" for d_model in WIDTHS for role in VECTORS)]
-    return section(
-        "transformers",
+    return _section(
         "overtaking",
-        before=LENGTHS[-2],
-        last=LENGTHS[-1],
-        farthest=FARTHEST,
         num=len(laws),
-        num_soon=sum(depth <= LENGTHS[-1] for depth in first),
+        num_soon=sum(depth <= LAST for depth in first),
         heads=heads + [f"together, d = {d_model:,}" for d_model in WIDTHS],
         rows=rows,
     )
@@ -683,7 +667,7 @@ def overtaking(laws: Laws) -> str:
 def _depth(depth: float | None) -> str:
     if depth is None:
         return "-"
-    return f"{math.ceil(depth):,}" if depth <= LENGTHS[-1] else f"~ {float(f'{depth:.2g}'):,.0f}"
+    return f"{math.ceil(depth):,}" if depth <= LAST else f"~ {float(f'{depth:.2g}'):,.0f}"
 
 
 def overtakes(law: Law, optimizer: str, role: str, d_model: int) -> float | None:
@@ -691,17 +675,16 @@ def overtakes(law: Law, optimizer: str, role: str, d_model: int) -> float | None
 
     None where it is not up to ``FARTHEST``, or where one of the two is 0.
     """
-    deepest = LENGTHS[-1]
-    if not law.updates[deepest] or not at(law, role, deepest):
+    if not law.updates[LAST] or not at(law, role, LAST):
         return None
     depth = crossing(lambda layers: share(law, optimizer, role, d_model, layers))
     if depth is not None:
         return depth
     ends = last_exponent(law, role), last_exponent(law)
     assert ends[0] is not None and ends[1] is not None
-    farther = (FARTHEST / deepest) ** (ends[0] - ends[1])
-    missing = 1 / share(law, optimizer, role, d_model, deepest)
-    return deepest * missing ** (1 / (ends[0] - ends[1])) if missing <= farther else None
+    farther = (FARTHEST / LAST) ** (ends[0] - ends[1])
+    missing = 1 / share(law, optimizer, role, d_model, LAST)
+    return LAST * missing ** (1 / (ends[0] - ends[1])) if missing <= farther else None
 
 
 def overtakes_together(law: Law, optimizer: str, d_model: int) -> float | None:

@@ -127,8 +127,6 @@ class TableRow(_Read):
     claim: ClaimId | None
     printed: str | None
     equal: bool | None
-    shown_by: str | None
-    note: str
 
 
 class Beside(_Read):
@@ -165,7 +163,6 @@ class Cells(_Read):
 
 
 class Tables(_Read):
-    source: str
     generated_file: str
 
 

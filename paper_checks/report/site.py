@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from paper_checks.claims.claim import Route, Verdict
 from paper_checks.notation.signs import signs
-from paper_checks.pages import scheme_figures, why_figure
+from paper_checks.pages import markdown, scheme_figures, why_figure
 from paper_checks.pages.claims import LEGEND, LETTERS
 from paper_checks.pages.drawing import Drawing
 from paper_checks.papers.registry import claims as registered
@@ -89,14 +89,7 @@ def contents(document: Document) -> dict[str, Callable[[], str]]:
 
 def environment(document: Document) -> Environment:
     """Templates with everything that stands on more than one page. Whatever a document says is escaped."""
-    env = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    env = markdown.environment(TEMPLATES, autoescape=True)
     claims = {claim.id: claim for claim in document.claims}
     told = list(findings([claim.model_dump(mode="json") for claim in document.claims]))
     told_of = {id_: finding.text for finding in told for id_ in finding.ids}

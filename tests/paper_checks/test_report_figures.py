@@ -15,8 +15,8 @@ from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments.kernel_kept import read
 from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
-from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
+from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages import scheme_figures
 from paper_checks.pages.transformers import LAYERS, WIDE
@@ -25,7 +25,7 @@ from paper_checks.report import figures
 from paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
 from paper_checks.routes.kernel import InTransformer
 from paper_checks.system.places import FIGURES, RECORDS
-from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
+from tests.paper_checks.report_pages import DRAWN, ORDERED, figures_of
 from theory.meanfield.update import predict
 from theory.schemes import scheme
 from theory.symbols import L
@@ -79,9 +79,6 @@ def printed(claim: Claim) -> list[Growth]:
     return sorted(every.values(), key=lambda one: isinstance(one, InTransformer))
 
 
-PRINTED = {id_: orders for id_, one in claims().items() if (orders := printed(one))}
-
-
 def exact_line(statement: Growth) -> dict[int, float]:
     """By sublayers, from where the figure begins."""
     by, options = statement.optimizer, {"activation": statement.activation, "norm_kind": statement.norm_kind}
@@ -102,7 +99,7 @@ def recorded(statement: Growth) -> dict[int, float]:
     return {n: value for n, value in seen.items() if n >= figures.FROM}
 
 
-@pytest.mark.parametrize("id_", fast(PRINTED, ORDERED))
+@pytest.mark.parametrize("id_", ORDERED)
 def test_figures_of_claims_are_of_their_statements(id_: str) -> None:
     """The exact line, the printed order through its first point, and the points that are recorded."""
     drawings = [one for one in for_claim(id_) if one.title.startswith("Printed order")]
@@ -110,7 +107,7 @@ def test_figures_of_claims_are_of_their_statements(id_: str) -> None:
         check_looks(one.inline)
         assert len(one.table) == 2 * len(one.panels)
     panels = [panel for one in drawings for panel in one.panels]
-    for statement, panel in zip(PRINTED[id_], panels, strict=True):
+    for statement, panel in zip(printed(claims()[id_]), panels, strict=True):
         assert all(word in panel.title for word in (statement.scheme, statement.activation, statement.optimizer))
         exact, order = panel.curves
         line = exact_line(statement)
@@ -150,7 +147,7 @@ def predicted(name: str, optimizer: str, depth: int, is_real: bool) -> Mapping[s
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["stacks", "transformers"])
 @pytest.mark.parametrize("by", OPTIMIZERS)
-@pytest.mark.parametrize("name", fast(KEPT_SCHEMES, DRAWN))
+@pytest.mark.parametrize("name", DRAWN)
 def test_figures_of_schemes_are_predicted_and_recorded(name: str, by: str, is_real: bool) -> None:
     """Rows of the table, lines and points."""
     figure = (drawn(name).transformers if is_real else drawn(name).stacks)[by]
