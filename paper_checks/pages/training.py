@@ -562,15 +562,21 @@ Row = Sequence[float | None]
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
     rates, warm, deep, own = (records[name] for name in NAMES)
-    return {
-        "training-rates": _rates_figure(rates),
-        "training-curves": _curves_figure(rates),
-        "training-predicts": _predicts_figure(rates),
-        "training-warmup": _warmup_figure(warm),
-        "training-thousand": _thousand_figure(deep),
-        "training-updates": _updates_figure(deep),
-        "training-own-row": _own_row_figure(own),
-    }
+    rows = (
+        ("rates", _rates_panels(rates), "largest stable rate by depth", 2, (430, 330), "shared"),
+        ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, (290, 220), "own"),
+        ("predicts", _predicts_panels(rates), "update and largest stable rate", 2, (430, 280), "shared"),
+        ("warmup", _warmup_panels(warm), "training loss on translation", 2, (440, 290), "own"),
+        ("thousand", _thousand_panels(deep), "training loss by depth", 3, (310, 280), "own"),
+        ("updates", _updates_panels(deep), "update along training", 3, (310, 280), "shared"),
+        ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, (310, 280), "slopes"),
+    )
+    made = {}
+    for name, panels, title, columns, (width, height), scale in rows:
+        said = caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR)
+        size = {"columns": columns, "width": width, "height": height}
+        made[f"training-{name}"] = Drawing(panels=panels, title=title, caption=said, scale=scale, **size)
+    return made
 
 
 def _over_seeds(xs: Sequence[float], rows: Sequence[Row], mean: Callable[[Sequence[float]], float]) -> list[Place]:
@@ -597,25 +603,20 @@ def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]], label: str = ""
     )
 
 
-def _rates_figure(record: Record) -> Drawing:
-    def panel(title: str, schemes: Sequence[str], depths: Sequence[int]) -> Panel:
+def _rate_panel(title: str, curves: Sequence[Curve]) -> Panel:
+    return Panel(title=title, x="layers", y=_RATE, curves=curves, x_kind="depths", y_kind="rates")
+
+
+def _rates_panels(record: Record) -> list[Panel]:
+    def curves(schemes: Sequence[str], depths: Sequence[int]) -> list[Curve]:
         at = {s: [(n, runs) for n in depths if (runs := record.runs.get(gpt(s, n))) is not None] for s in schemes}
-        curves = [_edge_curve(scheme, by_depth) for scheme, by_depth in at.items()]
-        return Panel(title=title, x="layers", y=_RATE, curves=curves, x_kind="depths", y_kind="rates")
+        return [_edge_curve(scheme, by_depth) for scheme, by_depth in at.items()]
 
-    every = panel(f"all schemes at {MIDDLE} layers", (*SCHEMES, *MORE_SCHEMES), [MIDDLE])
-    return Drawing(
-        panels=[panel("by depth", SCHEMES, LAYERS), every],
-        title="largest stable rate by depth",
-        caption=caption("training_rates"),
-        columns=2,
-        width=430,
-        height=330,
-        scale="shared",
-    )
+    every = curves((*SCHEMES, *MORE_SCHEMES), [MIDDLE])
+    return [_rate_panel("by depth", curves(SCHEMES, LAYERS)), _rate_panel(f"all schemes at {MIDDLE} layers", every)]
 
 
-def _curves_figure(record: Record) -> Drawing:
+def _curves_panels(record: Record) -> list[Panel]:
     by_scheme: dict[str, list[Runs]] = {}
     for runs in record.runs.values():
         if not runs.arm.grid and runs.arm.trial.scheme in SCHEMES and runs.seeds:
@@ -623,7 +624,7 @@ def _curves_figure(record: Record) -> Drawing:
     guess = _guess_of(runs for several in by_scheme.values() for runs in several)
     lines = {scheme: _losses(several) for scheme, several in by_scheme.items()}
     losses = [y for line, faint in lines.values() for _, y in (*line, *faint) if math.isfinite(y)]
-    panels = [
+    return [
         Panel(
             title=scheme,
             x="learning rate",
@@ -639,9 +640,6 @@ def _curves_figure(record: Record) -> Drawing:
         )
         for scheme, (line, faint) in lines.items()
     ]
-    said = caption("training_curves", layers=MIDDLE)
-    title = "held-out loss by learning rate"
-    return Drawing(panels=panels, title=title, caption=said, columns=3, width=290, height=220)
 
 
 def _losses(several: Sequence[Runs]) -> tuple[list[Place], list[Place]]:
@@ -658,8 +656,8 @@ def _guess_of(several: Iterable[Runs]) -> float:
     return max((result.guess for runs in several for result in runs.results), default=0.0)
 
 
-def _predicts_figure(record: Record) -> Drawing:
-    panels = [
+def _predicts_panels(record: Record) -> list[Panel]:
+    return [
         Panel(
             title=f"{layers} layers: {_WORDS[look]}",
             x="update U at initialisation",
@@ -670,9 +668,6 @@ def _predicts_figure(record: Record) -> Drawing:
         for look, grid in zip(LOOKS, (GRID, CURVE), strict=True)
         for layers, several in cases_by_depth(record.book, look).items()
     ]
-    said = caption("training_predicts")
-    title = "update and largest stable rate"
-    return Drawing(panels=panels, title=title, caption=said, columns=2, width=430, height=280, scale="shared")
 
 
 def _case(case: Case, grid: Sequence[float]) -> Curve:
@@ -719,7 +714,7 @@ def _lowest(curves: Iterable[Curve]) -> float:
     return min((y for curve in curves for _, y in curve.line), default=0.0) - 0.1
 
 
-def _warmup_figure(record: Record) -> Drawing:
+def _warmup_panels(record: Record) -> list[Panel]:
     there = {name: runs for name, runs in record.runs.items() if runs.seeds}
 
     def losses(scheme: str, named: Mapping[str, tuple[str, str]]) -> list[Curve]:
@@ -739,19 +734,12 @@ def _warmup_figure(record: Record) -> Drawing:
     tops = [_along(s, there[plain(s)], _top_gradient) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
     low = _lowest([*alike, *deep, *few])
     pair = f"{DEEP}L-{DEEP}L"
-    return Drawing(
-        panels=[
-            _loss_panel(f"{pair}, no warm-up", alike, there.values(), low),
-            _loss_panel(f"Post-LN {pair}, with and without warm-up", deep, there.values(), low),
-            _loss_panel("Post-LN, shallower", few, there.values(), low),
-            Panel(title="gradient of the decoder's top layer", x="step", y="norm", curves=tops, x_kind="places"),
-        ],
-        title="training loss on translation",
-        caption=caption("training_warmup", rate=RATE),
-        columns=2,
-        width=440,
-        height=290,
-    )
+    return [
+        _loss_panel(f"{pair}, no warm-up", alike, there.values(), low),
+        _loss_panel(f"Post-LN {pair}, with and without warm-up", deep, there.values(), low),
+        _loss_panel("Post-LN, shallower", few, there.values(), low),
+        Panel(title="gradient of the decoder's top layer", x="step", y="norm", curves=tops, x_kind="places"),
+    ]
 
 
 def _top_gradient(look: Look, _: TrainResult) -> float | None:
@@ -780,17 +768,15 @@ def _deep(record: Record) -> dict[int, dict[str, Runs]]:
     return {n: {s: runs for s in DEEP_SCHEMES if (runs := record.runs[deep_name(s, n)]).seeds} for n in DEEP_LAYERS}
 
 
-def _thousand_figure(record: Record) -> Drawing:
+def _thousand_panels(record: Record) -> list[Panel]:
     by_depth = _deep(record)
     curves = {n: [_loss_curve(*pair) for pair in there.items()] for n, there in by_depth.items()}
     low = _lowest(curve for several in curves.values() for curve in several)
-    panels = [_loss_panel(f"{n:,} layers", curves[n], there.values(), low) for n, there in by_depth.items()]
-    said = caption("training_thousand")
-    return Drawing(panels=panels, title="training loss by depth", caption=said, columns=3, width=310, height=280)
+    return [_loss_panel(f"{n:,} layers", curves[n], there.values(), low) for n, there in by_depth.items()]
 
 
-def _updates_figure(record: Record) -> Drawing:
-    panels = [
+def _updates_panels(record: Record) -> list[Panel]:
+    return [
         Panel(
             title=f"{n:,} layers",
             x="step",
@@ -801,31 +787,15 @@ def _updates_figure(record: Record) -> Drawing:
         )
         for n, there in _deep(record).items()
     ]
-    said = caption("training_updates", factor=FACTOR)
-    title = "update along training"
-    return Drawing(panels=panels, title=title, caption=said, columns=3, width=310, height=280, scale="shared")
 
 
-def _own_row_figure(record: Record) -> Drawing:
+def _own_row_panels(record: Record) -> list[Panel]:
     def curve(row: str, optimizer: str) -> Curve:
         at = [(n, record.runs[own_name(row, optimizer, n)]) for n in OWN_LAYERS]
         is_own = row == f"su-{optimizer}"
         return _edge_curve(row, at, f"{row}, its own" if is_own else row, 2.8 if is_own else 1.2)
 
-    panels = [
-        Panel(
-            title=f"trained with {optimizer}",
-            x="layers",
-            y=_RATE,
-            curves=[curve(row, optimizer) for row in ROWS],
-            x_kind="depths",
-            y_kind="rates",
-        )
-        for optimizer in OWN_GRIDS
-    ]
-    said = caption("training_own_row")
-    title = "largest stable rate by optimizer and row"
-    return Drawing(panels=panels, title=title, caption=said, columns=3, width=310, height=280, scale="slopes")
+    return [_rate_panel(f"trained with {one}", [curve(row, one) for row in ROWS]) for one in OWN_GRIDS]
 
 
 def write(study: Study) -> None:
