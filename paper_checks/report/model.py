@@ -6,6 +6,7 @@ Ids and keys of sources become names of files and anchors, so they are letters a
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -53,9 +54,10 @@ class Counterexample(_Read):
     def rows(self) -> list[dict[str, Any]]:
         """Its table, where it has one: rows with the same keys."""
         rows = (self.model_extra or {}).get("rows")
-        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-            return []
-        return rows if len({tuple(row) for row in rows}) == 1 else []
+        is_table = (
+            isinstance(rows, list) and all(isinstance(row, dict) for row in rows) and len(set(map(tuple, rows))) == 1
+        )
+        return rows if is_table else []
 
     @property
     def data(self) -> dict[str, Any]:
@@ -187,13 +189,12 @@ class Document(_Read):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Document:
-        seen: set[str] = set()
+        (id_, number), *_ = Counter(claim.id for claim in self.claims).most_common(1)
+        if number > 1:
+            raise ValueError(f"{id_} stands twice")
         for claim in self.claims:
-            if claim.id in seen:
-                raise ValueError(f"{claim.id} stands twice")
             if claim.source not in self.sources:
                 raise ValueError(f"{claim.id} is of a source that the document does not describe: {claim.source}")
-            seen.add(claim.id)
         return self
 
     @property
