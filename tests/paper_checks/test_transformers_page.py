@@ -14,26 +14,17 @@ from scipy import stats as scipy_stats
 from paper_checks.experiments.kernel_kept import Number
 from paper_checks.experiments.kernel_laws import LENGTHS, Law
 from paper_checks.lowering.networks import Network
+from paper_checks.pages import transformers
 from paper_checks.pages.drawing import svg
 from paper_checks.pages.transformers import (
     LAYERS,
     NARROW,
-    PAGE,
     VECTORS,
     WIDE,
     Cell,
-    Name,
-    advice,
-    drawings,
-    growth,
     holds,
     laws,
     limit,
-    overtakes,
-    overtakes_together,
-    overtaking,
-    page,
-    share,
     study,
     total,
     width_fit,
@@ -45,17 +36,14 @@ from theory.kernel.predict import REPLICATES
 from theory.schemes import scheme
 
 
-def cells_of(*schemes: str) -> dict[Name, Cell]:
+def cells_of(*schemes: str) -> dict[transformers.Name, Cell]:
     """Of these schemes alone: sentences about all of them take seconds."""
     return {name: cell for name, cell in study().cells.items() if name[0] in schemes}
 
 
-def test_the_page_is_in_step() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(study())
-
-
-def test_the_figures_are_in_step() -> None:
-    drawn = {name: svg(one) for name, one in drawings(study().cells).items()}
+def test_page_and_figures_are_in_step() -> None:
+    assert transformers.PAGE.read_text(encoding="utf-8") == transformers.page(study())
+    drawn = {name: svg(one) for name, one in transformers.drawings(study().cells).items()}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("transformers-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []
@@ -115,9 +103,11 @@ def test_multipliers_and_exponents_are_of_the_law() -> None:
     deep = [n for n in LENGTHS if n >= 4]
     slopes = [np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0] for one in (gain, v)]
     now = [np.exp(np.interp(np.log(n), np.log(LENGTHS), np.log(list(gain.values())))) for n in (24, 100, 1000)]
-    shown = [float(cell) for cell in column(advice(laws()).partition("Under sgd")[2], "deepnorm", "norm_gain")]
+    shown = [
+        float(cell) for cell in column(transformers.advice(laws()).partition("Under sgd")[2], "deepnorm", "norm_gain")
+    ]
     assert shown == [pytest.approx(-slopes[0], abs=5e-3), *(pytest.approx(gain[8] / x, rel=0.05) for x in now)]
-    text = growth(laws()).partition("Under sgd:")[2]
+    text = transformers.growth(laws()).partition("Under sgd:")[2]
     assert column(text, "post-ln", "v")[0] == f"{slopes[1]:.2f}"
     assert "v, out, fc1, fc2" in column(text, "post-ln", "grows at the end")[0]
 
@@ -158,15 +148,21 @@ def test_limits_and_terms() -> None:
 
 def test_norm_gains_overtake_where_the_page_says() -> None:
     one = laws()["deepnorm", "sgd"]
-    [line] = [line for line in overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
+    [line] = [line for line in transformers.overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
     depth = int(line.split(" | ")[2 + VECTORS.index("norm_gain")])
-    assert share(one, "sgd", "norm_gain", 512, depth) >= 1 > share(one, "sgd", "norm_gain", 512, depth - 1)
-    together = overtakes_together(one, "sgd", 512)
+    assert (
+        transformers.share(one, "sgd", "norm_gain", 512, depth)
+        >= 1
+        > transformers.share(one, "sgd", "norm_gain", 512, depth - 1)
+    )
+    together = transformers.overtakes_together(one, "sgd", 512)
     assert together is not None
     assert together == pytest.approx(int(line.split(" | ")[-2]), abs=1)
     assert together < depth, "three are more than one"
     flat, linear = {n: 2.0 for n in LENGTHS}, {n: 1e-3 * n for n in LENGTHS}
     roles = {"bias": linear, "norm_gain": flat, "norm_bias": {n: 0.0 for n in LENGTHS}}
     other = Law(updates=flat, roles=roles, errors={})
-    assert overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
-    assert [overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [None] * 3
+    assert transformers.overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
+    assert [transformers.overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [
+        None
+    ] * 3
