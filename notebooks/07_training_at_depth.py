@@ -336,7 +336,7 @@ for scheme in DEEP_SCHEMES:
     thousand[scheme] = trained_here
     row = {"scheme": scheme, f"trained at {DEEP_LAYERS[-1]:,} layers (exact interval)": in_share(trained_here)}
     row["held-out loss"] = f"{diverged} diverged" if loss is None else within(loss, 3)
-    starts = found.updates(found.seeds)
+    starts = found.updates
     rows.append(row | {"U at the start, by seed": ", ".join(f"{start:.3g}" for start in sorted(starts))})
 table(rows)
 
@@ -364,9 +364,7 @@ def num_left(num, step):
 
 early = deepest.experiment.arms[0].trial.measure_at[-2]
 spans = {num: "{} of {}".format(*num_left(num, early)) for num in DEEP_LAYERS}
-order = sorted(
-    DEEP_SCHEMES, key=lambda s: sum(x := deepest.runs[deep_name(s, DEEP_LAYERS[-1])].updates(range(3))) / len(x)
-)
+order = sorted(DEEP_SCHEMES, key=lambda s: sum(x := deepest.runs[deep_name(s, DEEP_LAYERS[-1])].updates) / len(x))
 others = [found for scheme, found in thousand.items() if scheme != "post-ln"]
 parted = sum(thousand["post-ln"].high < found.low for found in others)
 say(f"""

@@ -38,6 +38,7 @@ Interval = tuple[float, float, float | None, float | None]
 Kind = Literal["log", "rates", "depths", "linear", "places"]
 """Of an axis: logarithmic, with ticks as numbers, as learning rates (1e-3, 3e-3) or at the values themselves; linear;
 or the values one after another."""
+Scale = Literal["own", "slopes", "shared"]
 SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = {
     "--ink": "#1d2327",
@@ -209,7 +210,7 @@ class Drawing:
     columns: int = 1
     width: float = 350
     height: float = 225
-    scale: Literal["own", "slopes", "shared"] = "own"
+    scale: Scale = "own"
 
     @property
     def is_empty(self) -> bool:

@@ -144,7 +144,8 @@ def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Interval]]:
         ]
     line, points = _line(by_depth), _points(by_depth)
     unit = line[0][1] if line else points[0][1] if points else 1.0
-    relative = [(x, *(None if y is None else y / unit for y in ys)) for x, *ys in points]
+    low_and_high = [tuple(None if end is None else end / unit for end in ends) for _, _, *ends in points]
+    relative = [(x, mean / unit, low, high) for (x, mean, *_), (low, high) in zip(points, low_and_high, strict=True)]
     return [(x, y / unit) for x, y in line], relative
 
 

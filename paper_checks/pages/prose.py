@@ -44,11 +44,11 @@ def quote(id_: str) -> None:
     from paper_checks.claims.sources import sources
     from paper_checks.papers.registry import claims
 
-    found = claims()[id_]
-    source = sources()[found.source]
+    claim = claims()[id_]
+    source = sources()[claim.source]
     how = "" if source.file else ", restated by us"
-    lines = "  \n> ".join(found.quote.splitlines())
-    say(f"> {lines}\n>\n> ({source.title}; {found.locator}: {id_}{how})")
+    lines = "  \n> ".join(claim.quote.splitlines())
+    say(f"> {lines}\n>\n> ({source.title}; {claim.locator}: {id_}{how})")
 
 
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
@@ -59,7 +59,7 @@ def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "="
     display(Math(" ".join(latex(part) for part in parts)))
 
 
-def latex(found: Basic | str | float) -> str:
+def latex(expression: Basic | str | float) -> str:
     r"""LaTeX of an expression; a string is taken to be LaTeX already.
 
     >>> from paper_checks.pages.prose import latex
@@ -68,11 +68,11 @@ def latex(found: Basic | str | float) -> str:
     >>> print(latex((2 * N) ** Rational(1, 4)))
     \sqrt[4]{2} \sqrt[4]{N}
     """
-    if isinstance(found, str):
-        return found
+    if isinstance(expression, str):
+        return expression
     from sympy import latex as typeset
 
-    return typeset(found, root_notation=True)
+    return typeset(expression, root_notation=True)
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -85,14 +85,12 @@ def table(rows: Iterable[Mapping[str, Any]]) -> None:
     say(markdown.table(names, [[_cell(row[name]) for name in names] for row in kept]))
 
 
-def _cell(found: Any) -> str:
-    if found is None:
+def _cell(value: Any) -> str:
+    if value is None:
         return ""
-    if isinstance(found, float):
-        return f"{found:.4g}"
-    if isinstance(found, str | int):
-        return str(found)
-    return f"${latex(found)}$"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value) if isinstance(value, str | int) else f"${latex(value)}$"
 
 
 def plain(text: str) -> str:

@@ -32,7 +32,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.training_theory import OPTIMIZER, predicted
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT, SHAPES, Trial
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, save
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Scale, save
 from paper_checks.pages.markdown import bracket, caption, section
 from paper_checks.papers.registry import claims
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
@@ -100,9 +100,9 @@ class Record:
         plan = experiment(name)
         seeds = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
         runs = {}
-        for one in plan.arms:
-            tried = {seed: there for seed in seeds if (there := one.tried(book, seed))}
-            runs[one.name] = Runs(one, tried, tuple(seed for seed in tried if one.is_done(book, seed)))
+        for arm in plan.arms:
+            tried = {seed: there for seed in seeds if (there := arm.tried(book, seed))}
+            runs[arm.name] = Runs(arm, tried, tuple(seed for seed in tried if arm.is_done(book, seed)))
         return cls(plan, book, tuple(abouts), runs)
 
     @classmethod
@@ -118,9 +118,9 @@ class Record:
         return {name: lacks for name, runs in self.runs.items() if (lacks := len(set(planned) - set(runs.seeds)))}
 
 
-def log_rate(found: Edge, grid: Sequence[float]) -> float:
+def log_rate(edge: Edge, grid: Sequence[float]) -> float:
     """log2; one step below the grid for an edge that is below it."""
-    return math.log2(grid[0] ** 2 / grid[1] if found.rate is None else found.rate)
+    return math.log2(grid[0] ** 2 / grid[1] if edge.rate is None else edge.rate)
 
 
 def end(edges: Sequence[Edge]) -> int:
@@ -192,41 +192,36 @@ def held_out(results: Sequence[TrainResult]) -> tuple[Estimate | None, int]:
 Records = Mapping[str, Record]
 
 
-@dataclass(frozen=True)
-class Study:
-    """records: by experiment. open: claim, part and what would decide it."""
-
-    records: Records
-    open: Sequence[tuple[str, str, str]]
-
-
 @cache
-def study(folder: Path = TRAINING_RECORDS) -> Study:
-    """With what these experiments leave open: the parts that are expected to be undecided, which a test holds to be
-    so."""
-    parts = ((id_, part) for id_ in OPEN_CLAIMS for part in claims()[id_].parts)
-    left = [(id_, part.name, say(part.open, []) or "") for id_, part in parts if part.expected is Verdict.UNDECIDED]
-    return Study({name: Record.read(name, folder) for name in NAMES}, left)
+def records(folder: Path = TRAINING_RECORDS) -> Records:
+    """By experiment."""
+    return {name: Record.read(name, folder) for name in NAMES}
 
 
-def page(study: Study) -> str:
+def page(records: Records) -> str:
     """Markdown."""
-    drawn = drawings(study.records)
+    drawn = drawings(records)
 
     def images(*names: str) -> str:
         return "".join(_image(name, drawn[name]) for name in names)
 
-    rates, warm, deep, own = (study.records[name] for name in NAMES)
+    rates, warm, deep, own = (records[name] for name in NAMES)
     sections = (
         summary(rates, warm, deep, own),
-        head(study.records),
+        head(records),
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         own_row(own, images("training-own-row")),
-        section("training", "open_ends", parts=study.open),
+        section("training", "open_ends", parts=_left_open()),
     )
     return "".join(sections).rstrip("\n") + "\n"
+
+
+def _left_open() -> list[tuple[str, str, str]]:
+    """Claim, part and what would decide it, of the parts that are expected to be undecided."""
+    parts = ((id_, part) for id_ in OPEN_CLAIMS for part in claims()[id_].parts)
+    return [(id_, part.name, say(part.open, []) or "") for id_, part in parts if part.expected is Verdict.UNDECIDED]
 
 
 def _image(name: str, drawing: Drawing) -> str:
@@ -350,9 +345,9 @@ def number(value: float, digits: int) -> str:
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
-def within(found: Estimate, digits: int) -> str:
-    half = "" if found.high is None else f" ± {found.high - found.mean:.2g}"
-    return f"{found.mean:.{digits}g}{half}"
+def within(estimate: Estimate, digits: int) -> str:
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.2g}"
+    return f"{estimate.mean:.{digits}g}{half}"
 
 
 def _update(values: Sequence[float]) -> str:
@@ -562,20 +557,26 @@ Row = Sequence[float | None]
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
     rates, warm, deep, own = (records[name] for name in NAMES)
-    rows = (
-        ("rates", _rates_panels(rates), "largest stable rate by depth", 2, (430, 330), "shared"),
-        ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, (290, 220), "own"),
-        ("predicts", _predicts_panels(rates), "update and largest stable rate", 2, (430, 280), "shared"),
-        ("warmup", _warmup_panels(warm), "training loss on translation", 2, (440, 290), "own"),
-        ("thousand", _thousand_panels(deep), "training loss by depth", 3, (310, 280), "own"),
-        ("updates", _updates_panels(deep), "update along training", 3, (310, 280), "shared"),
-        ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, (310, 280), "slopes"),
+    rows: tuple[tuple[str, list[Panel], str, int, int, int, Scale], ...] = (
+        ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
+        ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
+        ("predicts", _predicts_panels(rates), "update and largest stable rate", 2, 430, 280, "shared"),
+        ("warmup", _warmup_panels(warm), "training loss on translation", 2, 440, 290, "own"),
+        ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
+        ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
+        ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, 310, 280, "slopes"),
     )
     made = {}
-    for name, panels, title, columns, (width, height), scale in rows:
-        said = caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR)
-        size = {"columns": columns, "width": width, "height": height}
-        made[f"training-{name}"] = Drawing(panels=panels, title=title, caption=said, scale=scale, **size)
+    for name, panels, title, columns, width, height, scale in rows:
+        made[f"training-{name}"] = Drawing(
+            panels=panels,
+            title=title,
+            caption=caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR),
+            columns=columns,
+            width=width,
+            height=height,
+            scale=scale,
+        )
     return made
 
 
@@ -798,12 +799,12 @@ def _own_row_panels(record: Record) -> list[Panel]:
     return [_rate_panel(f"trained with {one}", [curve(row, one) for row in ROWS]) for one in OWN_GRIDS]
 
 
-def write(study: Study) -> None:
-    for name, drawing in drawings(study.records).items():
+def write(records: Records) -> None:
+    for name, drawing in drawings(records).items():
         if not drawing.is_empty:
             save(drawing, FIGURES / f"{name}.svg")
-    write_atomically(PAGE, page(study))
+    write_atomically(PAGE, page(records))
 
 
 if __name__ == "__main__":
-    write(study())
+    write(records())

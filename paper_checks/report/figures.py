@@ -201,4 +201,4 @@ def _of_statement(statement: object) -> tuple[str, ...]:
 @cache
 def of_training() -> dict[str, Drawing]:
     """The figures of TRAINING.md, by file name."""
-    return training.drawings(training.study().records)
+    return training.drawings(training.records())

@@ -54,10 +54,9 @@ class Counterexample(_Read):
     def rows(self) -> list[dict[str, Any]]:
         """Its table, where it has one: rows with the same keys."""
         rows = (self.model_extra or {}).get("rows")
-        is_table = (
-            isinstance(rows, list) and all(isinstance(row, dict) for row in rows) and len(set(map(tuple, rows))) == 1
-        )
-        return rows if is_table else []
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            return []
+        return rows if len(set(map(tuple, rows))) == 1 else []
 
     @property
     def data(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def meeting(found: Drawing) -> Iterator[str]:
 
 def test_no_words_meet_or_are_cut() -> None:
     """In every figure of a page; in one that is too narrow they do."""
-    pages = training.drawings(training.study().records) | transformers.drawings(transformers.study().cells)
+    pages = training.drawings(training.records()) | transformers.drawings(transformers.study().cells)
     pages["why"] = why_figure.picture()
     assert {name: bad for name, one in pages.items() if (bad := list(meeting(one)))} == {}
     near = [Curve(label="one", points=[(x, 1.0, None, None)], is_beside=True) for x in (1.0, 100.0)]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def printed(claim: Claim) -> list[Growth]:
 
 def exact_line(statement: Growth) -> dict[int, float]:
     """By sublayers, from where the figure begins."""
-    by, options = statement.optimizer, {"activation": statement.activation, "norm_kind": statement.norm_kind}
+    by, options = statement.optimizer, dict[str, Any](activation=statement.activation, norm_kind=statement.norm_kind)
     if isinstance(statement, InTransformer):
         networks = {2 * n: network_of(statement.scheme, n, **options) for n in LENGTHS if 2 * n >= figures.FROM}
         answers = {n: kept_laws().find(network, by).by_optimizer[by] for n, network in networks.items()}

@@ -50,8 +50,8 @@ def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_page_and_figures_are_in_step() -> None:
-    assert training.PAGE.read_text(encoding="utf-8") == training.page(training.study())
-    drawn = {name: svg(one) for name, one in drawings(training.study().records).items() if not one.is_empty}
+    assert training.PAGE.read_text(encoding="utf-8") == training.page(training.records())
+    drawn = {name: svg(one) for name, one in drawings(training.records()).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []
@@ -146,11 +146,11 @@ def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str)
 
 def test_no_record_makes_a_page() -> None:
     nothing = {name: Record.of(name, Book({})) for name in NAMES}
-    text = training.page(training.Study(nothing, []))
+    text = training.page(nothing)
     assert "figures/" not in text
     assert text.count("in the record yet.)") == len(drawings(nothing))
     assert "From 0 training runs" in text
-    assert training.study(Path("nowhere")).records["own-row"].missing()
+    assert training.records(Path("nowhere"))["own-row"].missing()
 
 
 @pytest.mark.usefixtures("tables_alone")
