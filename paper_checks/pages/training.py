@@ -100,9 +100,9 @@ class Record:
         plan = experiment(name)
         seeds = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
         runs = {}
-        for arm in plan.arms:
-            tried = {seed: there for seed in seeds if (there := arm.tried(book, seed))}
-            runs[arm.name] = Runs(arm, tried, tuple(seed for seed in tried if arm.is_done(book, seed)))
+        for asked in plan.arms:
+            tried = {seed: there for seed in seeds if (there := asked.tried(book, seed))}
+            runs[asked.name] = Runs(asked, tried, tuple(seed for seed in tried if asked.is_done(book, seed)))
         return cls(plan, book, tuple(abouts), runs)
 
     @classmethod
