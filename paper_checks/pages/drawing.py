@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Place = tuple[float, float]
-Interval = tuple[float, float, float | None, float | None]
+Point = tuple[float, float, float | None, float | None]
 """x, mean, low and high; neither end where nothing is known of the error."""
-Kind = Literal["log", "rates", "depths", "linear", "places"]
+AxisKind = Literal["log", "rates", "depths", "linear", "places"]
 """Of an axis: logarithmic, with ticks as numbers, as learning rates (1e-3, 3e-3) or at the values themselves; linear;
 or the values one after another."""
-Scale = Literal["own", "slopes", "shared"]
+VerticalScale = Literal["own", "slopes", "shared"]
 SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = {
     "--ink": "#1d2327",
@@ -119,7 +119,7 @@ class Curve:
     label: str = ""
     line: Sequence[Place] = ()
     beyond: Sequence[Place] = ()
-    points: Sequence[Interval] = ()
+    points: Sequence[Point] = ()
     ends: Sequence[int] = ()
     faint: Sequence[Place] = ()
     band: Sequence[tuple[float, float, float]] = ()
@@ -137,7 +137,7 @@ class Curve:
         return cls(label=scheme if label is None else label, colour=colour, mark=mark, **options)
 
     @property
-    def marked(self) -> Sequence[Interval]:
+    def marked(self) -> Sequence[Point]:
         """The points that have a mark."""
         return [(x, y, None, None) for x, y in self.line] if self.has_dots else self.points
 
@@ -170,8 +170,8 @@ class Panel:
     x: str = ""
     y: str = ""
     note: str = ""
-    x_kind: Kind = "log"
-    y_kind: Kind = "log"
+    x_kind: AxisKind = "log"
+    y_kind: AxisKind = "log"
     y_range: Place | None = None
     levels: Mapping[float, str] = field(default_factory=dict)
     shaded: Place | None = None
@@ -210,7 +210,7 @@ class Drawing:
     columns: int = 1
     width: float = 350
     height: float = 225
-    scale: Scale = "own"
+    scale: VerticalScale = "own"
 
     @property
     def is_empty(self) -> bool:
@@ -246,13 +246,13 @@ class Drawing:
 class _Scale:
     """values: all that it has to show, rising."""
 
-    kind: Kind
+    kind: AxisKind
     low: float
     high: float
     values: Sequence[float]
 
     @classmethod
-    def across(cls, kind: Kind, values: Iterable[float]) -> _Scale:
+    def across(cls, kind: AxisKind, values: Iterable[float]) -> _Scale:
         """Of a horizontal axis."""
         rising = sorted(set(values)) or [1.0]
         first, last = rising[0], rising[-1]

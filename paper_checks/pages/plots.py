@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.lowering.predicted_rows import exponents
-from paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Interval, Panel, Place, raised, save
+from paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Panel, Place, Point, raised, save
 
 __all__ = ["SUFFIXES", "Shown", "drawing_of", "update_against_depth"]
 
@@ -88,7 +88,7 @@ def _line(by_depth: ByDepth) -> list[Place]:
     return [(x, row["update"]) for x, row in by_depth if row["update"]]
 
 
-def _points(by_depth: ByDepth) -> list[Interval]:
+def _points(by_depth: ByDepth) -> list[Point]:
     return [
         (x, row["measured"], row.get("low"), row.get("high")) for x, row in by_depth if (row.get("measured") or 0) > 0
     ]
@@ -136,7 +136,7 @@ def _of_roles(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve]
     return curves, "update over its own at the first depth", said.replace("%", " %")
 
 
-def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Interval]]:
+def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Point]]:
     """Predicted and measured, over what is predicted (else measured) first."""
     if role != "update":
         by_depth = [
@@ -156,7 +156,7 @@ def _share(shown: Shown, deepest: Mapping[str, Any], role: str, width: int) -> f
     return mine * width ** -shown.role_units[role] / every if every else 1.0
 
 
-def _slope(points: Sequence[Interval]) -> float | None:
+def _slope(points: Sequence[Point]) -> float | None:
     """Between the ends."""
     (x, y, *_), (last, end, *_) = points[0], points[-1]
     return math.log(end / y) / math.log(last / x) if last > x else None

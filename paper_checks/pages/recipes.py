@@ -108,7 +108,7 @@ def at_the_end(law: Law, role: str) -> float:
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherModel:
     """Other people's model beside its prediction, under one optimizer. total: measured over predicted of the branch
     matrices together. roles: of each role that has a prediction."""
 
@@ -127,7 +127,7 @@ class Beside:
 
 
 @cache
-def beside(path: Path = clients.PATH) -> list[Beside]:
+def beside(path: Path = clients.PATH) -> list[OtherModel]:
     """Everything that the record has, in the order of ``clients.cases``: the cases that have all optimizers."""
     runs = {_key(run.config): run for run in record.read(path)} if path.exists() else {}
     lines = []
@@ -143,7 +143,7 @@ def _key(config: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in config.items() if name != "package"}, sort_keys=True)
 
 
-def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
+def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
     network = case.network
     predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
     ratios = {}
@@ -152,7 +152,7 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
-    return Beside(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
+    return OtherModel(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
 
 
 def page() -> str:
@@ -231,7 +231,7 @@ def _role_row(name: str, optimizer: str) -> list[str]:
     return [name, *((texts | bold).get(role, "-") for role in ROLES)]
 
 
-def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | float]:
+def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | float]:
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
     far = [line for line in mine if is_beyond(line.total, 0.03)]
@@ -250,7 +250,7 @@ def _of(case: Case) -> str:
     return f"{case.client.name}, {case.init}, {case.num_layers} layers, {case.d_model} wide"
 
 
-def _beside_row(lines: Sequence[Beside]) -> list[str]:
+def _beside_row(lines: Sequence[OtherModel]) -> list[str]:
     """Of one case, under all optimizers."""
     case = lines[0].case
     last = lines[-1]

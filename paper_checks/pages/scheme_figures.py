@@ -16,9 +16,9 @@ from paper_checks.experiments.kernel_laws import Law
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import Curve, Drawing, Interval, Panel, Place
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
 from paper_checks.pages.markdown import caption, interval, span
-from paper_checks.pages.transformers import ROLES, WIDE, Cell, Index, by_depth, cell, last_exponent, points, study
+from paper_checks.pages.transformers import ROLES, WIDE, Compared, Index, by_depth, cell, last_exponent, points, study
 from paper_checks.system.places import RECORDS
 from sims.records import record
 from theory.kernel.predict import unit_power
@@ -49,15 +49,15 @@ class SchemeFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class Comparison:
     """One scheme under one optimizer. cells: measured, by depth. lines: predicted at those depths and, of stacks,
     deeper; law: at infinitely large heads, where it is kept; both by role and of "update"."""
 
-    cells: Mapping[int, Cell]
+    cells: Mapping[int, Compared]
     lines: Mapping[str, Sequence[Place]]
     law: Law | None = None
 
-    def points(self, role: str) -> list[Interval]:
+    def points(self, role: str) -> list[Point]:
         """At these depths, the mean and its 95 % interval."""
         return points(self.cells, role)
 
@@ -83,12 +83,12 @@ def by_scheme() -> list[SchemeFigures]:
 # ---------------------------------------------------------------- the numbers
 
 
-def transformers(name: str, optimizer: str) -> Beside:
+def transformers(name: str, optimizer: str) -> Comparison:
     """By layers N."""
     cells = by_depth(study().cells, name, optimizer)
     roles = next(iter(cells.values())).predicted
     lines = {role: [(float(n), cell.predicted[role].value) for n, cell in cells.items()] for role in roles}
-    return Beside(cells=cells, lines=lines, law=study().laws[name, optimizer])
+    return Comparison(cells=cells, lines=lines, law=study().laws[name, optimizer])
 
 
 @cache
@@ -97,9 +97,9 @@ def _index() -> Index:
 
 
 @cache
-def stacks(name: str, optimizer: str) -> Beside:
+def stacks(name: str, optimizer: str) -> Comparison:
     """By sublayers L."""
-    cells: dict[int, Cell] = {}
+    cells: dict[int, Compared] = {}
     lines: dict[str, list[Place]] = {}
     for length in (*STACK_LENGTHS, *DEEPER):
         network = Network(scheme=scheme(name), num_sublayers=length, d_model=WIDE)
@@ -110,7 +110,7 @@ def stacks(name: str, optimizer: str) -> Beside:
         if length in STACK_LENGTHS:
             predicted = {role: Number(value, 0.0) for role, value in values.items()}
             cells[length] = cell(network, optimizer, _index().find(network, optimizer), predicted)
-    return Beside(cells=cells, lines=lines)
+    return Comparison(cells=cells, lines=lines)
 
 
 # ---------------------------------------------------------------- the figures
@@ -139,7 +139,7 @@ def _of_stacks(name: str, optimizer: str) -> Drawing:
     )
 
 
-def _said(beside: Beside, letter: str) -> dict[str, Any]:
+def _said(beside: Comparison, letter: str) -> dict[str, Any]:
     """Of the update, for the caption: whether it is 0, else the ratio that is farthest from 1."""
     ratios = [(depth, cell.estimates[UPDATE]) for depth, cell in beside.cells.items() if UPDATE in cell.estimates]
     depth, worst = max(ratios, key=lambda pair: abs(pair[1].mean - 1), default=(None, None))
@@ -153,7 +153,7 @@ def _said(beside: Beside, letter: str) -> dict[str, Any]:
     }
 
 
-def _panels(beside: Beside, x: str, unit: Callable[[str], float]) -> Iterator[Panel]:
+def _panels(beside: Comparison, x: str, unit: Callable[[str], float]) -> Iterator[Panel]:
     """The update, and each group of roles that the networks have."""
     yield Panel(
         title="update of the branch matrices",
@@ -179,7 +179,7 @@ def _title(roles: Sequence[str], unit: Callable[[str], float]) -> str:
     return ", ".join(f"{role}·{power}" if power else role for role, power in powers.items())
 
 
-def _curve(beside: Beside, role: str, place: int) -> Curve:
+def _curve(beside: Comparison, role: str, place: int) -> Curve:
     """The measured points on the line that is predicted of them, and the law of deeper ones."""
     deeper = {} if beside.law is None else beside.law.of(role)
     return Curve(
@@ -197,7 +197,7 @@ def _positive(line: Sequence[Place]) -> list[Place]:
     return [(x, y) for x, y in line if y > 0 and math.isfinite(y)]
 
 
-def _rows(beside: Beside, letter: str) -> list[dict[str, str]]:
+def _rows(beside: Comparison, letter: str) -> list[dict[str, str]]:
     """By role: predicted at both ends of what is measured, and the ratios."""
     rows = []
     for role in (UPDATE, *(role for role in ROLES if role in beside.lines)):
@@ -208,7 +208,7 @@ def _rows(beside: Beside, letter: str) -> list[dict[str, str]]:
     return rows
 
 
-def _ratio(cell: Cell, role: str) -> str:
+def _ratio(cell: Compared, role: str) -> str:
     """A dash where a seed's divergence or rounding takes it away."""
     if role in cell.predicted and cell.predicted[role].value == 0:
         return "not 0" if role in cell.wrong_zeros else "0, as predicted"

@@ -32,7 +32,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.training_theory import OPTIMIZER, predicted
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT, SHAPES, Trial
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Scale, save
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
 from paper_checks.pages.markdown import bracket, caption, section
 from paper_checks.papers.registry import claims
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
@@ -557,7 +557,7 @@ Row = Sequence[float | None]
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
     rates, warm, deep, own = (records[name] for name in NAMES)
-    rows: tuple[tuple[str, list[Panel], str, int, int, int, Scale], ...] = (
+    rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
         ("predicts", _predicts_panels(rates), "update and largest stable rate", 2, 430, 280, "shared"),

@@ -25,7 +25,7 @@ from paper_checks.experiments.kernel_kept import Kept, Number
 from paper_checks.experiments.kernel_laws import LENGTHS, Law, law, measured
 from paper_checks.experiments.sweeps import HEAD_SIZE, KEPT_SCHEMES, OPTIMIZERS, SWEEPS, Sweep
 from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import Curve, Drawing, Interval, Panel, save
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Point, save
 from paper_checks.pages.markdown import interval, section, span
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RECORDS, RESULTS
@@ -104,7 +104,7 @@ class Index:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Compared:
     """One network under one optimizer.
 
     predicted: by role, and of "update". ratios: by the same, measured over predicted of each seed; what is predicted to
@@ -153,7 +153,7 @@ def combined(parts: Iterable[tuple[float, Estimate]], prediction_error: float) -
     return replace(total, num=total.num - REPLICATES)
 
 
-def cells(sweep: Sweep, runs: Iterable[record.Run], kept: Kept) -> list[Cell]:
+def cells(sweep: Sweep, runs: Iterable[record.Run], kept: Kept) -> list[Compared]:
     """Of its networks, in their order, those that are in the record. LookupError for one that is not predicted."""
     index, there = Index(runs), []
     for network in sweep.networks:
@@ -167,7 +167,7 @@ def cells(sweep: Sweep, runs: Iterable[record.Run], kept: Kept) -> list[Cell]:
     return there
 
 
-def cell(network: Network, optimizer: str, measurement: record.Found, predicted: Mapping[str, Number]) -> Cell:
+def cell(network: Network, optimizer: str, measurement: record.Found, predicted: Mapping[str, Number]) -> Compared:
     ratios: dict[str, dict[int, float]] = {}
     lacking, wrong = [], []
     for role in ("update", *ROLES):
@@ -182,12 +182,12 @@ def cell(network: Network, optimizer: str, measurement: record.Found, predicted:
             factor = 1.0 if role == "update" else network.d_model ** network.role_power(optimizer, role)
             unit = factor / predicted[role].value
             ratios[role] = {seed: value * unit for seed, value in zip(measurement.seeds, values, strict=True)}
-    return Cell(
+    return Compared(
         network=network, optimizer=optimizer, predicted=predicted, ratios=ratios, lacking=lacking, wrong_zeros=wrong
     )
 
 
-def limit(wide: Cell, narrow: Cell, role: str = "update") -> Estimate:
+def limit(wide: Compared, narrow: Compared, role: str = "update") -> Estimate:
     """At 1/d = 0, on the line through both widths."""
     first, second = wide.over_seeds(role), narrow.over_seeds(role)
     share_of_wide = wide.network.d_model / (wide.network.d_model - narrow.network.d_model)
@@ -203,7 +203,7 @@ class WidthFit:
     slope: Estimate
 
 
-def width_fit(several: Sequence[Cell], role: str = "update") -> WidthFit:
+def width_fit(several: Sequence[Compared], role: str = "update") -> WidthFit:
     """Least squares over all depths and widths, with weights num_seeds d / 2N: as the errors would be if U scattered by
     sqrt(2N/d). Weights from the measured errors of few seeds are worse (``sims.stats``).
 
@@ -220,7 +220,7 @@ def width_fit(several: Sequence[Cell], role: str = "update") -> WidthFit:
     return WidthFit(offset, slope)
 
 
-def _linear(several: Sequence[Cell], coefficients: Sequence[float], role: str) -> Estimate:
+def _linear(several: Sequence[Compared], coefficients: Sequence[float], role: str) -> Estimate:
     """sum_i c_i (ratio_i - 1)."""
     terms = list(zip(coefficients, several, strict=True))
     sums = []
@@ -251,7 +251,7 @@ def is_beyond(ratio: Estimate, by: float) -> bool:
 
 # ---------------------------------------------------------------- what is on the page
 
-Cells = Mapping[Name, Cell]
+ByName = Mapping[Name, Compared]
 Laws = Mapping[tuple[str, str], Law]
 
 
@@ -259,8 +259,8 @@ Laws = Mapping[tuple[str, str], Law]
 class Study:
     """cells: of the sweep over schemes. variants: of the other."""
 
-    cells: dict[Name, Cell]
-    variants: list[Cell]
+    cells: dict[Name, Compared]
+    variants: list[Compared]
     laws: Laws
 
 
@@ -268,7 +268,7 @@ class Study:
 def study(folder: Path = RECORDS) -> Study:
     """LookupError, in one line, where predictions are not kept. A record that is not there is empty."""
 
-    def of_sweep(name: str) -> list[Cell]:
+    def of_sweep(name: str) -> list[Compared]:
         path = folder / f"{name}.jsonl"
         return cells(SWEEPS[name], record.read(path) if path.exists() else [], measured())
 
@@ -296,7 +296,7 @@ def _section(name: str, **values: Any) -> str:
     return section("transformers", name, **(_CONSTANTS | values))
 
 
-def head(by_name: Cells) -> str:
+def head(by_name: ByName) -> str:
     powers = {0: "1", 0.5: "d^(1/2)", 1: "d", 1.5: "d^(3/2)"}
     return _section(
         "head",
@@ -308,7 +308,7 @@ def head(by_name: Cells) -> str:
     )
 
 
-def _seeds(by_name: Cells, d_model: int) -> str:
+def _seeds(by_name: ByName, d_model: int) -> str:
     """At each depth, of the networks that have any."""
     numbers = [
         [cell.num_seeds for (*_, n, d), cell in by_name.items() if (n, d) == (layers, d_model)] for layers in LAYERS
@@ -319,7 +319,7 @@ def _seeds(by_name: Cells, d_model: int) -> str:
 # ---------------------------------------------------------------- in total
 
 
-def total(by_name: Cells) -> str:
+def total(by_name: ByName) -> str:
     ratios = [(cell, cell.estimates["update"]) for cell in of_width(by_name, WIDE) if "update" in cell.ratios]
     far = [(cell, ratio) for cell, ratio in ratios if is_beyond(ratio, CLOSE_IN_TOTAL)]
     limits = [(wide, limit(wide, narrow)) for wide, narrow in _pairs(by_name, "update")]
@@ -342,7 +342,7 @@ def total(by_name: Cells) -> str:
     )
 
 
-def _total_row(by_name: Cells, name: str, optimizer: str) -> list[str]:
+def _total_row(by_name: ByName, name: str, optimizer: str) -> list[str]:
     def predicted(layers: int) -> str:
         cell = by_name.get((name, optimizer, layers, WIDE)) or by_name.get((name, optimizer, layers, NARROW))
         return "-" if cell is None else f"{cell.predicted['update'].value:.4g}"
@@ -356,10 +356,10 @@ def _total_row(by_name: Cells, name: str, optimizer: str) -> list[str]:
     return [name, optimizer, predicted(LAYERS[0]), predicted(LAYERS[-1]), *map(ratio, LAYERS)]
 
 
-def _named(several: Sequence[tuple[Cell, Estimate]], *, has_intervals: bool = True) -> str:
+def _named(several: Sequence[tuple[Compared, Estimate]], *, has_intervals: bool = True) -> str:
     """By scheme and optimizer, each N with its interval."""
 
-    def place(pair: tuple[Cell, Estimate]) -> tuple[int, int, int]:
+    def place(pair: tuple[Compared, Estimate]) -> tuple[int, int, int]:
         name, optimizer, layers, _ = pair[0].name
         return list(SCHEMES).index(name), OPTIMIZERS.index(optimizer), layers
 
@@ -370,16 +370,16 @@ def _named(several: Sequence[tuple[Cell, Estimate]], *, has_intervals: bool = Tr
     return "; ".join(parts) or "none"
 
 
-def of_width(by_name: Cells, d_model: int) -> list[Cell]:
+def of_width(by_name: ByName, d_model: int) -> list[Compared]:
     return [cell for (_, _, _, d), cell in by_name.items() if d == d_model]
 
 
-def _lines(by_name: Cells) -> list[tuple[str, str]]:
+def _lines(by_name: ByName) -> list[tuple[str, str]]:
     there = {name[:2] for name in by_name}
     return [(name, optimizer) for name in SCHEMES for optimizer in OPTIMIZERS if (name, optimizer) in there]
 
 
-def _pairs(by_name: Cells, role: str) -> Iterator[tuple[Cell, Cell]]:
+def _pairs(by_name: ByName, role: str) -> Iterator[tuple[Compared, Compared]]:
     """Wide and narrow, of one network that has this ratio at both widths."""
     for (name, optimizer, layers, d_model), cell in by_name.items():
         other = by_name.get((name, optimizer, layers, NARROW))
@@ -390,7 +390,7 @@ def _pairs(by_name: Cells, role: str) -> Iterator[tuple[Cell, Cell]]:
 # ---------------------------------------------------------------- the width
 
 
-def width(by_name: Cells) -> str:
+def width(by_name: ByName) -> str:
     fits = _fits(by_name, "update")
     other = [f"{' '.join(names)} {interval(fit.slope)}" for names, fit in fits.items() if not holds(fit.slope, 0.0)]
     return _section(
@@ -409,7 +409,7 @@ def width(by_name: Cells) -> str:
     )
 
 
-def _fits(by_name: Cells, role: str) -> dict[tuple[str, str], WidthFit]:
+def _fits(by_name: ByName, role: str) -> dict[tuple[str, str], WidthFit]:
     """Of each scheme and optimizer that has two depths of this role."""
     fits = {}
     for names in _lines(by_name):
@@ -430,7 +430,7 @@ def _medians(fits: Mapping[tuple[str, str], WidthFit]) -> Iterator[str]:
 # ---------------------------------------------------------------- by role
 
 
-def by_role(by_name: Cells) -> str:
+def by_role(by_name: ByName) -> str:
     every = [(cell, role, one) for cell in of_width(by_name, WIDE) for role, one in cell.roles.items()]
     pairs = [(pair, role) for role in ROLES for pair in _pairs(by_name, role)]
     most = sorted(every, key=lambda ratio: -abs(errors_off(ratio[2])))[:NUM_NAMED]
@@ -457,14 +457,14 @@ def by_role(by_name: Cells) -> str:
     )
 
 
-def _worst_rows(by_name: Cells, optimizer: str) -> Iterator[list[str]]:
+def _worst_rows(by_name: ByName, optimizer: str) -> Iterator[list[str]]:
     for name in SCHEMES:
         here = [cell for cell in of_width(by_name, WIDE) if cell.name[:2] == (name, optimizer)]
         if here:
             yield [name, *(_worst_cell(here, role) for role in SHOWN_ROLES)]
 
 
-def _worst_cell(several: Sequence[Cell], role: str) -> str:
+def _worst_cell(several: Sequence[Compared], role: str) -> str:
     """The ratio that is farthest from 1."""
     ratios = [(cell.estimates[role], cell.name[2]) for cell in several if role in cell.ratios]
     if not ratios:
@@ -481,7 +481,7 @@ def _close(ratios: Iterable[Estimate]) -> int:
 # ---------------------------------------------------------------- variants
 
 
-def variants(several: Sequence[Cell]) -> str:
+def variants(several: Sequence[Compared]) -> str:
     """One thing at a time that is not as above."""
     ratios = [cell.estimates["update"] for cell in several if "update" in cell.estimates]
     roles = [ratio for cell in several for ratio in cell.roles.values()]
@@ -498,14 +498,14 @@ def variants(several: Sequence[Cell]) -> str:
     )
 
 
-def _variant_row(cell: Cell) -> list[str]:
+def _variant_row(cell: Compared) -> list[str]:
     role = max(cell.roles, key=lambda role: abs(cell.roles[role].mean - 1), default=None)
     worst = "-" if role is None else f"{role}: {interval(cell.roles[role])}"
     predicted, ratio = cell.predicted["update"].value, cell.estimates.get("update")
     return [what(cell), *cell.name[:2], f"{predicted:.4g}", interval(ratio), worst]
 
 
-def what(cell: Cell) -> str:
+def what(cell: Compared) -> str:
     """How the network differs from those of the other tables."""
     network = cell.network
     named = {
@@ -711,13 +711,13 @@ _COLOURS = ("--c1", "--c6", "--c2", "--c5", "--c3", "--c4")
 _WHERE = f"lines predicted, points measured at d = {WIDE} with 95 % intervals"
 
 
-def drawings(by_name: Cells) -> dict[str, Drawing]:
+def drawings(by_name: ByName) -> dict[str, Drawing]:
     """By file name."""
     schemes = {f"transformers-{one}": of_schemes(by_name, one) for one in OPTIMIZERS}
     return schemes | {f"transformers-roles-{one}": of_roles(by_name, one) for one in ROLE_OPTIMIZERS}
 
 
-def of_schemes(by_name: Cells, optimizer: str) -> Drawing:
+def of_schemes(by_name: ByName, optimizer: str) -> Drawing:
     """The update, each scheme a panel."""
     panels = []
     for name in KEPT_SCHEMES:
@@ -728,7 +728,7 @@ def of_schemes(by_name: Cells, optimizer: str) -> Drawing:
     )
 
 
-def of_roles(by_name: Cells, optimizer: str) -> Drawing:
+def of_roles(by_name: ByName, optimizer: str) -> Drawing:
     """Each scheme two panels: its matrices, and the rest."""
     panels = []
     for what, roles, y in (
@@ -744,18 +744,18 @@ def of_roles(by_name: Cells, optimizer: str) -> Drawing:
     return Drawing(panels=panels, title=title, columns=4, width=250, height=240, scale="slopes")
 
 
-def _curve(by_name: Cells, name: str, optimizer: str, role: str, colour: str, label: str = "") -> Curve:
+def _curve(by_name: ByName, name: str, optimizer: str, role: str, colour: str, label: str = "") -> Curve:
     here = {n: cell for n, cell in by_depth(by_name, name, optimizer).items() if role in cell.predicted}
     line = [(n, y) for n, cell in here.items() if (y := cell.predicted[role].value)]
     return Curve(label=label, line=line, points=points(here, role), colour=colour)
 
 
-def by_depth(by_name: Cells, name: str, optimizer: str) -> dict[int, Cell]:
+def by_depth(by_name: ByName, name: str, optimizer: str) -> dict[int, Compared]:
     """The wide networks of a scheme."""
     return {n: cell for n in LAYERS if (cell := by_name.get((name, optimizer, n, WIDE))) is not None}
 
 
-def points(several: Mapping[int, Cell], role: str) -> list[Interval]:
+def points(several: Mapping[int, Compared], role: str) -> list[Point]:
     """By depth, the mean and its 95 % interval; none where a seed's divergence or rounding takes it away."""
     shown = []
     for depth, cell in several.items():

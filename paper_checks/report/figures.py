@@ -15,7 +15,7 @@ from paper_checks.claims.statements import Growth
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.sweeps import OPTIMIZERS
 from paper_checks.pages import training
-from paper_checks.pages.drawing import Curve, Drawing, Interval, Panel, Place
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
 from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
 from paper_checks.papers.registry import claims
@@ -93,7 +93,7 @@ def _exact(statement: Growth) -> list[Place]:
     return [(n, update) for n, update in updates if 0 < update < MOST]
 
 
-def _recorded(statement: Growth) -> list[Interval]:
+def _recorded(statement: Growth) -> list[Point]:
     """What the records of relu networks with LayerNorm have of it."""
     if (statement.activation, statement.norm_kind) != ("relu", "layernorm") or statement.optimizer not in OPTIMIZERS:
         return []

@@ -1,13 +1,13 @@
-"""The graph of claims: which leans on which, as inline SVG, from left to right."""
+"""The graph of claims: which leans on which, from left to right; its template draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from textwrap import wrap
 
 import networkx as nx
-from markupsafe import Markup
 
 from paper_checks.notation.signs import signs
 from paper_checks.report.model import Claim
@@ -33,12 +33,33 @@ def neighbours(claims: Sequence[Claim]) -> dict[str, tuple[list[str], list[str]]
     return {id_: (uses[id_], used_by[id_]) for id_ in uses}
 
 
-def graph(claims: Sequence[Claim]) -> Markup:
-    """A drawing of each set of claims that hang together, the largest first; no claim that stands alone."""
+@dataclass(frozen=True)
+class Box:
+    """A claim at its left upper corner, in two lines of words."""
+
+    claim: Claim
+    x: int
+    y: int
+    lines: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One set of claims that hang together. edges: from, to, the line, and where its head is."""
+
+    ids: Sequence[str]
+    wide: int
+    high: int
+    edges: Sequence[tuple[str, str, str, Place]]
+    boxes: Sequence[Box]
+
+
+def graphs(claims: Sequence[Claim]) -> list[Graph]:
+    """Of each set of claims that hang together, the largest first; no claim that stands alone."""
     by_id = {claim.id: claim for claim in claims}
     whole = nx.DiGraph((used, id_) for id_, (uses, _) in neighbours(claims).items() for used in uses)
     linked = sorted(nx.weakly_connected_components(whole), key=lambda ids: (-len(ids), min(ids)))
-    return _style(whole) + Markup("\n").join(_drawing(whole.subgraph(ids), by_id) for ids in linked)
+    return [_graph(whole.subgraph(ids), by_id) for ids in linked]
 
 
 # ---------------------------------------------------------------- layout
@@ -88,64 +109,27 @@ def _rows(column: Mapping[Hashable, int], links: nx.Graph) -> dict[Hashable, flo
 # ---------------------------------------------------------------- drawing
 
 
-def _drawing(linked: nx.DiGraph, by_id: Mapping[str, Claim]) -> Markup:
-    at = {node: (x + _MARGIN, y + _MARGIN) for node, (x, y) in places(linked).items()}
-    column = {node: round((x - _MARGIN) / _COLUMN) for node, (x, _) in at.items()}
-    edges = [_edge(edge, [at[node] for node in _path(edge, column)]) for edge in sorted(linked.edges)]
-    nodes = [_node(by_id[node], at[node]) for node in sorted(linked, key=lambda node: at[node])]
+def _graph(linked: nx.DiGraph, by_id: Mapping[str, Claim]) -> Graph:
+    at = {node: (int(x) + _MARGIN, int(y) + _MARGIN) for node, (x, y) in places(linked).items()}
+    column = {node: (x - _MARGIN) // _COLUMN for node, (x, _) in at.items()}
     wide, high = (max(place[i] for place in at.values()) + NODE[i] + _MARGIN for i in (0, 1))
-    svg = (
-        '<div class="scroll graph-box" role="region" aria-label="{0}" tabindex="0"><svg role="group" width="{1:.0f}" '
-        'height="{2:.0f}" viewBox="0 0 {1:.0f} {2:.0f}"><title>{0}</title>{3}</svg></div>'
-    )
-    name = f"{len(linked)} claims that lean on one another, {min(linked)} among them"
-    return Markup(svg).format(name, wide, high, Markup("").join([*edges, *nodes]))
+    edges = [_edge(*edge, [at[node] for node in _path(edge, column)]) for edge in sorted(linked.edges)]
+    boxes = [Box(by_id[node], *at[node], _lines(by_id[node])) for node in sorted(linked, key=lambda node: at[node])]
+    return Graph(sorted(linked), wide, high, edges, boxes)
 
 
-def _edge(edge: tuple[str, str], corners: Sequence[Place]) -> Markup:
+def _edge(used: str, user: str, corners: Sequence[Place]) -> tuple[str, str, str, Place]:
     """From the right side of a claim, through the middles of the places between, to the left side of the other."""
     middles = [(x, y + NODE[1] / 2) for x, y in corners]
     path = ""
     for (x, y), (to_x, to_y) in pairwise(middles):
         start, bend = x + NODE[0], (to_x - x - NODE[0]) / 2
-        path += f"{'L' if path else 'M'}{start:g} {y:.1f}"
-        path += f"C{start + bend:g} {y:.1f} {to_x - bend:g} {to_y:.1f} {to_x:g} {to_y:.1f}"
-    x, y = middles[-1]
-    text = '<g class="edge {0} {1}" data-from="{0}" data-to="{1}"><path class="line" d="{2}"/><path d="{3}"/></g>'
-    return Markup(text).format(*edge, path, f"M{x:g} {y:.1f}l-9 -4.5v9z")
+        path += f"{'L' if path else 'M'}{start:g} {y:g}"
+        path += f"C{start + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
+    return used, user, path, middles[-1]
 
 
-def _node(claim: Claim, at: Place) -> Markup:
-    (x, y), (wide, high) = at, NODE
-    statement = signs(claim.statement)
-    lines = wrap(f"{claim.id} {statement}", _LINE, max_lines=2, placeholder=" …", break_on_hyphens=False)
-    return Markup(
-        '<a href="source-{source}.html#{id}" class="node {colour}" data-id="{id}" aria-label="{name}"><title>{name}'
-        '</title><rect x="{x:g}" y="{y:.1f}" width="{wide}" height="{high}" rx="5"/><path class="mark" '
-        'd="M{x:g} {top:.1f}h22v{tall}h-22z"/><text class="sign" x="{mark_x:g}" y="{base:.1f}">{mark}</text>'
-        '<text x="{text_x:g}" y="{upper:.1f}"><tspan class="id">{id}</tspan>{first}</text>'
-        '<text x="{text_x:g}" y="{lower:.1f}">{second}</text></a>'
-    ).format(
-        source=claim.source,
-        id=claim.id,
-        colour=claim.verdict.value.lower(),
-        name=f"{claim.id}, {claim.verdict.value}: {statement}",
-        first=lines[0].removeprefix(claim.id),
-        second=" ".join(lines[1:]),
-        mark=claim.verdict.symbol,
-        **{"x": x, "y": y, "wide": wide, "high": high, "top": y + 1, "tall": high - 2, "base": y + high / 2 + 4.5},
-        **{"mark_x": x + 11, "text_x": x + 29, "upper": y + high / 2 - 4, "lower": y + high / 2 + 13},
-    )
-
-
-def _style(whole: nx.DiGraph) -> Markup:
-    """What stands out while a claim is pointed at or has the focus: its arrows, by a rule of its own."""
-    on = ":is(:hover,:focus-visible)"
-    own = [f'.graph:has([data-id="{id_}"]{on}) .{id_}' for id_ in sorted(whole)]
-    if not own:
-        return Markup()
-    lines = ",".join(f"{one} .line" for one in own)
-    return Markup(
-        f"<style>.graph:has(.node{on}) .edge{{opacity:.12}}{','.join(own)}{{opacity:1;fill:var(--ink)}}"
-        f"{lines}{{stroke:var(--ink);stroke-width:2.4}}</style>"
-    )
+def _lines(claim: Claim) -> tuple[str, str]:
+    words = f"{claim.id} {signs(claim.statement)}"
+    first, *rest = wrap(words, _LINE, max_lines=2, placeholder=" …", break_on_hyphens=False)
+    return first.removeprefix(claim.id), " ".join(rest)

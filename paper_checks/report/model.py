@@ -130,7 +130,7 @@ class TableRow(_Read):
     equal: bool | None
 
 
-class Beside(_Read):
+class TwoSources(_Read):
     """One thing that two sources print."""
 
     topic: str
@@ -182,7 +182,7 @@ class Document(_Read):
     schema_version: Literal[1]
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
     tables: tuple[TableRow, ...]
-    sources_beside: tuple[Beside, ...]
+    sources_beside: tuple[TwoSources, ...]
     sources: dict[SourceKey, Source]
     summary: Summary
 

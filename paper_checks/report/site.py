@@ -79,7 +79,7 @@ def contents(document: Document) -> dict[str, Callable[[], str]]:
         ),
         "claims.html": lambda: render("claims", groups=_groups(document)),
         **{name: partial(of_source, name, key) for key in document.by_source for name in [f"source-{key}.html"]},
-        "graph.html": lambda: render("graph", graph=graph.graph(document.claims)),
+        "graph.html": lambda: render("graph", graphs=graph.graphs(document.claims)),
         "tables.html": lambda: render("tables", tables=views.tables(), beside=views.beside_printed(document)),
         "measured.html": lambda: render("measured", schemes=_kept(scheme_figures.by_scheme)),
         "training.html": lambda: render("training", training=_training(env)),

@@ -21,7 +21,7 @@ from paper_checks.pages.transformers import (
     NARROW,
     VECTORS,
     WIDE,
-    Cell,
+    Compared,
     holds,
     laws,
     limit,
@@ -36,7 +36,7 @@ from theory.kernel.predict import REPLICATES
 from theory.schemes import scheme
 
 
-def cells_of(*schemes: str) -> dict[transformers.Name, Cell]:
+def cells_of(*schemes: str) -> dict[transformers.Name, Compared]:
     """Of these schemes alone: sentences about all of them take seconds."""
     return {name: cell for name, cell in study().cells.items() if name[0] in schemes}
 
@@ -124,13 +124,13 @@ def test_a_prediction_that_is_off_is_named() -> None:
 # ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
 
 
-def made(layers: int, width: int, *, slope: float, offset: float) -> Cell:
+def made(layers: int, width: int, *, slope: float, offset: float) -> Compared:
     """ratio = 1 + offset / d + slope 2N / d, with some scatter of mean 0."""
     network = Network(scheme=scheme("pre-ln"), arch="encoder", num_sublayers=2 * layers, d_model=width, num_heads=8)
     noise = np.random.default_rng(layers * width).normal(0, 1e-3, 8)
     values = 1 + (offset + slope * 2 * layers) / width + noise - noise.mean()
     ratios = {"update": dict(enumerate(values.tolist()))}
-    return Cell(network=network, optimizer="sgd", predicted={"update": Number(2.0, 0.0)}, ratios=ratios)
+    return Compared(network=network, optimizer="sgd", predicted={"update": Number(2.0, 0.0)}, ratios=ratios)
 
 
 def test_limits_and_terms() -> None:
