@@ -35,11 +35,10 @@ def neighbours(claims: Sequence[Claim]) -> dict[str, tuple[list[str], list[str]]
 
 @dataclass(frozen=True)
 class Box:
-    """A claim at its left upper corner, in two lines of words."""
+    """A claim, where its left upper corner is, and its two lines of words."""
 
     claim: Claim
-    x: int
-    y: int
+    corner: tuple[int, int]
     lines: tuple[str, str]
 
 
@@ -114,7 +113,7 @@ def _graph(linked: nx.DiGraph, by_id: Mapping[str, Claim]) -> Graph:
     column = {node: (x - _MARGIN) // _COLUMN for node, (x, _) in at.items()}
     wide, high = (max(place[i] for place in at.values()) + NODE[i] + _MARGIN for i in (0, 1))
     edges = [_edge(*edge, [at[node] for node in _path(edge, column)]) for edge in sorted(linked.edges)]
-    boxes = [Box(by_id[node], *at[node], _lines(by_id[node])) for node in sorted(linked, key=lambda node: at[node])]
+    boxes = [Box(by_id[node], at[node], _lines(by_id[node])) for node in sorted(linked, key=lambda node: at[node])]
     return Graph(sorted(linked), wide, high, edges, boxes)
 
 
