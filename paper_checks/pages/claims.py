@@ -79,10 +79,7 @@ def claims_markdown(document: Found) -> str:
         marks={True: "equal", False: "differs", None: "not decided"},
         by_role=BY_ROLE,
         roles=roles,
-        networks=[
-            [name, *(_power(numbers[BY_ROLE].get(role), role in numbers[GROWING]) for role in roles)]
-            for name, numbers in sorted(networks.items())
-        ],
+        networks=[_network_row(name, numbers, roles) for name, numbers in sorted(networks.items())],
         beside=document["sources_beside"],
         by_source=[
             (sources()[key], [entry for entry in claims if entry["source"] == key])
@@ -172,6 +169,8 @@ def _what_holds(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{title} ({'; '.join(of_parts)}): {text}" if len(entry["parts"]) > 1 else f"{title}: {text}"
 
 
-def _power(power: float | None, is_growing: bool) -> str:
-    text = "-" if power is None else f"{power:.2f}"
-    return f"**{text}**" if is_growing else text
+def _network_row(name: str, numbers: Mapping[str, Any], roles: Sequence[str]) -> list[str]:
+    """The powers of the roles, bold where they grow."""
+    powers = {role: f"{power:.2f}" for role in roles if (power := numbers[BY_ROLE].get(role)) is not None}
+    bold = {role: f"**{powers.get(role, '-')}**" for role in numbers[GROWING]}
+    return [name, *((powers | bold).get(role, "-") for role in roles)]

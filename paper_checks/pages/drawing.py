@@ -275,7 +275,11 @@ class _Scale:
         if self.kind in ("places", "depths"):
             return self.values
         if self.kind == "linear":
-            return _even(self.low, self.high)
+            step = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
+            most = (self.high - self.low) / (_MOST_TICKS - 1)
+            step *= next(factor for factor in (0.5, 1, 2, 5) if step * factor >= most)
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            return [round(k * step, 12) for k in range(first, last + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         every = [(step, step * 10.0**k) for k in decades for step in ((1, 3) if self.kind == "rates" else (1, 2, 5))]
         inside = [(step, value) for step, value in every if self.low <= value <= self.high]
@@ -287,12 +291,6 @@ class _Scale:
         if self.kind == "rates" and value < 0.1:
             return f"{value:.0e}".replace("e-0", "e-")
         return f"{value:,.10g}" if self.kind in ("linear", "places", "depths") else tick_label(value)
-
-
-def _even(low: float, high: float) -> list[float]:
-    step = 10.0 ** math.floor(math.log10((high - low) / 2))
-    step *= next(factor for factor in (0.5, 1, 2, 5) if (high - low) / (step * factor) <= _MOST_TICKS - 1)
-    return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def tick_label(value: float) -> str:

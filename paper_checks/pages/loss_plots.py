@@ -101,7 +101,9 @@ def _curves(results: Mapping[Trial, TrainResult], colours: Mapping[str, str], to
             yield Curve(label=scheme, line=means, has_dots=True, colour=colour, width=2)
         if diverged:
             label = "" if means else f"{scheme}, diverged"
-            points = [(result.num_steps, _last_loss(result, top), None, None) for result in diverged]
+            losses = [result.losses[-1] if result.losses else None for result in diverged]
+            ends = [top if loss is None else min(loss, top) for loss in losses]
+            points = [(result.num_steps, end, None, None) for result, end in zip(diverged, ends, strict=True)]
             yield Curve(label=label, points=points, ends=[1] * len(points), colour=colour)
 
 
@@ -120,9 +122,3 @@ def _smoothed(result: TrainResult) -> list[Place]:
     width = max(1, len(finite) // _SMOOTHED)
     starts = range(0, len(finite) - width + 1, width)
     return [(start + (width + 1) / 2, fmean(finite[start : start + width])) for start in starts]
-
-
-def _last_loss(result: TrainResult, top: float) -> float:
-    """Where a run diverged."""
-    last = result.losses[-1] if result.losses else None
-    return top if last is None else min(last, top)

@@ -202,8 +202,14 @@ def page(records: Records) -> str:
     """Markdown."""
     drawn = drawings(records)
 
+    def image(name: str) -> str:
+        title, said = drawn[name].title, drawn[name].caption
+        if drawn[name].is_empty:
+            return f"(A figure, {title}: nothing of it is in the record yet.)\n\n"
+        return f"![{title}](figures/{name}.svg)\n\n*{said}*\n\n"
+
     def images(*names: str) -> str:
-        return "".join(_image(name, drawn[name]) for name in names)
+        return "".join(map(image, names))
 
     rates, warm, deep, own = (records[name] for name in NAMES)
     sections = (
@@ -222,12 +228,6 @@ def _left_open() -> list[tuple[str, str, str]]:
     """Claim, part and what would decide it, of the parts that are expected to be undecided."""
     parts = ((id_, part) for id_ in OPEN_CLAIMS for part in claims()[id_].parts)
     return [(id_, part.name, say(part.open, []) or "") for id_, part in parts if part.expected is Verdict.UNDECIDED]
-
-
-def _image(name: str, drawing: Drawing) -> str:
-    if drawing.is_empty:
-        return f"(A figure, {drawing.title}: nothing of it is in the record yet.)\n\n"
-    return f"![{drawing.title}](figures/{name}.svg)\n\n*{drawing.caption}*\n\n"
 
 
 def head(records: Records) -> str:
@@ -269,27 +269,21 @@ def _head_row(name: str, record: Record) -> list[str]:
 
 
 def summary(rates: Record, warm: Record, deep: Record, own: Record) -> str:
-    """Its results in a few sentences."""
+    """Its results in a few sentences. None, here and below, where the record lacks what it needs."""
+    pairs = judged_pairs(rates.book, LOOKS[0])
+    said = _answer(SMALLER[LOOKS[0]], rates)
+    counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
     return section(
         "training",
         "summary",
         num_runs=sum(len(record.book) for record in (rates, warm, deep, own)),
-        predicts=_predicts(rates),
+        predicts=counted if said and pairs else None,
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
         other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
     )
-
-
-def _predicts(record: Record) -> dict[str, Any] | None:
-    """None, here and below, where the record lacks what it needs."""
-    pairs = judged_pairs(record.book, LOOKS[0])
-    said = _answer(SMALLER[LOOKS[0]], record)
-    if said is None or not pairs:
-        return None
-    return {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
 
 
 def _answer(statement: Answered, record: Record) -> str | None:

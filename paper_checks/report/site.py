@@ -13,7 +13,7 @@ from markupsafe import Markup
 from paper_checks.claims.claim import Route, Verdict
 from paper_checks.notation.signs import signs
 from paper_checks.pages import markdown, scheme_figures, why_figure
-from paper_checks.pages.claims import LEGEND, LETTERS
+from paper_checks.pages.claims import LEGEND, LETTERS, merged
 from paper_checks.pages.drawing import Drawing
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import figures, folder, graph, training, typeset, views
@@ -80,7 +80,9 @@ def contents(document: Document) -> dict[str, Callable[[], str]]:
         "claims.html": lambda: render("claims", groups=_groups(document)),
         **{name: partial(of_source, name, key) for key in document.by_source for name in [f"source-{key}.html"]},
         "graph.html": lambda: render("graph", graphs=graph.graphs(document.claims)),
-        "tables.html": lambda: render("tables", tables=views.tables(), beside=views.beside_printed(document)),
+        "tables.html": lambda: render(
+            "tables", tables=views.tables(), beside=merged(document.model_dump(mode="json")["tables"])
+        ),
         "measured.html": lambda: render("measured", schemes=_kept(scheme_figures.by_scheme)),
         "training.html": lambda: render("training", training=_training(env)),
         "schemes.html": lambda: render("schemes", tables=views.tables(), schemes=views.schemes(), form=views.form()),

@@ -11,7 +11,6 @@ from markupsafe import Markup, escape
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.notation.signs import signs
-from paper_checks.pages.claims import merged
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import typeset
 from paper_checks.report.model import Claim, Document, Part, counts
@@ -214,10 +213,6 @@ def matrix(rows: Sequence[Row]) -> list[dict[str, str]]:
         alike.setdefault(tuple(cells[name, optimizer] for name in schemes), []).append(optimizer)
     columns = {", ".join(names): column for column, names in alike.items()}
     return [{"scheme": name, **{head: column[i] for head, column in columns.items()}} for i, name in enumerate(schemes)]
-
-
-def beside_printed(doc: Document) -> list[dict[str, Any]]:
-    return merged([row.model_dump(mode="json") for row in doc.tables])
 
 
 # ---------------------------------------------------------------- schemes
