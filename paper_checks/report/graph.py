@@ -112,12 +112,12 @@ def _graph(linked: nx.DiGraph, by_id: Mapping[str, Claim]) -> Graph:
     at = {node: (int(x) + _MARGIN, int(y) + _MARGIN) for node, (x, y) in places(linked).items()}
     column = {node: (x - _MARGIN) // _COLUMN for node, (x, _) in at.items()}
     wide, high = (max(place[i] for place in at.values()) + NODE[i] + _MARGIN for i in (0, 1))
-    edges = [_edge(*edge, [at[node] for node in _path(edge, column)]) for edge in sorted(linked.edges)]
+    edges = [_edge(edge, [at[node] for node in _path(edge, column)]) for edge in sorted(linked.edges)]
     boxes = [Box(by_id[node], at[node], _lines(by_id[node])) for node in sorted(linked, key=lambda node: at[node])]
     return Graph(sorted(linked), wide, high, edges, boxes)
 
 
-def _edge(used: str, user: str, corners: Sequence[Place]) -> tuple[str, str, str, Place]:
+def _edge(edge: tuple[str, str], corners: Sequence[Place]) -> tuple[str, str, str, Place]:
     """From the right side of a claim, through the middles of the places between, to the left side of the other."""
     middles = [(x, y + NODE[1] / 2) for x, y in corners]
     path = ""
@@ -125,7 +125,7 @@ def _edge(used: str, user: str, corners: Sequence[Place]) -> tuple[str, str, str
         start, bend = x + NODE[0], (to_x - x - NODE[0]) / 2
         path += f"{'L' if path else 'M'}{start:g} {y:g}"
         path += f"C{start + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
-    return used, user, path, middles[-1]
+    return *edge, path, middles[-1]
 
 
 def _lines(claim: Claim) -> tuple[str, str]:
