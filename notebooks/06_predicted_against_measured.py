@@ -56,8 +56,7 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 
 # %%
 from paper_checks.experiments.kernel_laws import measured
-from paper_checks.pages.transformers.cells import holds
-from paper_checks.pages.transformers.text import SHOWN_ROLES
+from paper_checks.pages.transformers import SHOWN_ROLES, holds
 
 one = dl.Network(
     scheme=dl.scheme("deepnorm"), arch="encoder", num_sublayers=pick(8, fast=4), d_model=pick(128, fast=32),
@@ -97,8 +96,7 @@ say(
 from dataclasses import replace
 
 from paper_checks.experiments.sweeps import SWEEPS
-from paper_checks.pages.transformers.cells import cells
-from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.pages.transformers import LAYERS, WIDE, cells
 from paper_checks.system.places import RECORDS
 from sims.records import record
 
@@ -140,7 +138,7 @@ figure.suptitle(f"Real Transformers, width {WIDE}: no fitted constant; bars are 
 plt.show()
 
 # %%
-from paper_checks.pages.transformers.cells import errors_off
+from paper_checks.pages.transformers import errors_off
 
 ratios = [cell.estimates["update"] for cell in moving]
 say(
@@ -181,7 +179,7 @@ from statistics import median
 
 from scipy.stats import t as student
 
-from paper_checks.pages.transformers.growth import share
+from paper_checks.pages.transformers import share
 
 
 def deviations(role_names):
@@ -243,7 +241,7 @@ say(
 # %%
 from paper_checks.experiments.sweeps import HEAD_SIZE
 from paper_checks.pages.drawing import STYLES
-from paper_checks.pages.transformers.text import NARROW
+from paper_checks.pages.transformers import NARROW
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
 for shift, name in enumerate(("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm")):
@@ -276,7 +274,7 @@ plt.show()
 
 # %%
 from paper_checks.experiments.sweeps import KEPT_SCHEMES
-from paper_checks.pages.transformers.cells import width_fit
+from paper_checks.pages.transformers import width_fit
 
 fits = {}
 for name, optimizer in ((n, o) for n in KEPT_SCHEMES for o in OPTIMIZERS):
@@ -309,7 +307,7 @@ say(
 
 # %%
 from paper_checks.experiments.kernel_laws import LENGTHS
-from paper_checks.pages.transformers.growth import last_exponent, laws
+from paper_checks.pages.transformers import last_exponent, laws
 
 law = laws()
 grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in KEPT_SCHEMES], dtype=float)
@@ -353,7 +351,7 @@ plt.show()
 
 
 # %%
-from paper_checks.pages.transformers.growth import FLAT, growing
+from paper_checks.pages.transformers import FLAT, growing
 
 
 def flat(optimizer):
@@ -416,7 +414,7 @@ axes.set_title("DeepNorm under SGD: single roles by depth")
 plt.show()
 
 # %%
-from paper_checks.pages.transformers.growth import overtakes
+from paper_checks.pages.transformers import overtakes
 
 rows = []
 for name, optimizer in (("deepnorm", "sgd"), ("deepnorm", "lamb"), ("su-adam", "adam"), ("su-lamb", "lamb")):

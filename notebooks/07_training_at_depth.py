@@ -41,9 +41,7 @@ torch.set_num_threads(1)
 from IPython.display import display
 
 from paper_checks.pages.drawing import canvas
-from paper_checks.pages.training.figures import drawings
-from paper_checks.pages.training.numbers import Record
-from paper_checks.pages.training.text import head
+from paper_checks.pages.training import Record, drawings, head
 
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 records = {name: Record.read(name) for name in NAMES}
@@ -102,7 +100,7 @@ pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("p
 
 # %%
 from paper_checks.pages.drawing import STYLES
-from paper_checks.pages.training.numbers import FACTOR, ratio
+from paper_checks.pages.training import FACTOR, ratio
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
@@ -124,8 +122,7 @@ right.set_yscale("log")
 plt.show()
 
 # %%
-from paper_checks.pages.training.numbers import leaves
-from paper_checks.pages.training.text import within
+from paper_checks.pages.training import leaves, within
 
 for scheme, run in pair.items():
     gone = leaves(run)
@@ -214,8 +211,7 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
 from paper_checks.pages.markdown import bracket
-from paper_checks.pages.training.numbers import cases_by_depth, correlation, judged_pairs
-from paper_checks.pages.training.text import count
+from paper_checks.pages.training import cases_by_depth, correlation, count, judged_pairs
 from paper_checks.routes.forecast import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
@@ -240,7 +236,7 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
-from paper_checks.pages.training.numbers import mean_update, trial_of
+from paper_checks.pages.training import mean_update, trial_of
 from paper_checks.routes.training import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
@@ -327,7 +323,7 @@ S1-48, that the deeper a vanilla model is the more likely it gets stuck, and tha
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.pages.training.numbers import held_out
+from paper_checks.pages.training import held_out
 
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels
@@ -340,7 +336,7 @@ for scheme in DEEP_SCHEMES:
     thousand[scheme] = trained_here
     row = {"scheme": scheme, f"trained at {DEEP_LAYERS[-1]:,} layers (exact interval)": in_share(trained_here)}
     row["held-out loss"] = f"{diverged} diverged" if loss is None else within(loss, 3)
-    starts = found.updates(found.seeds)
+    starts = found.updates
     rows.append(row | {"U at the start, by seed": ", ".join(f"{start:.3g}" for start in sorted(starts))})
 table(rows)
 
@@ -368,9 +364,7 @@ def num_left(num, step):
 
 early = deepest.experiment.arms[0].trial.measure_at[-2]
 spans = {num: "{} of {}".format(*num_left(num, early)) for num in DEEP_LAYERS}
-order = sorted(
-    DEEP_SCHEMES, key=lambda s: sum(x := deepest.runs[deep_name(s, DEEP_LAYERS[-1])].updates(range(3))) / len(x)
-)
+order = sorted(DEEP_SCHEMES, key=lambda s: sum(x := deepest.runs[deep_name(s, DEEP_LAYERS[-1])].updates) / len(x))
 others = [found for scheme, found in thousand.items() if scheme != "post-ln"]
 parted = sum(thousand["post-ln"].high < found.low for found in others)
 say(f"""

@@ -335,8 +335,7 @@ by_parts("DN-10")
 # at which a network trains:
 
 # %%
-from paper_checks.pages.training.numbers import Record, judged_pairs
-from paper_checks.pages.training.text import count
+from paper_checks.pages.training import Record, count, judged_pairs
 from paper_checks.routes.forecast import LOOKS
 
 quote("S3-49")

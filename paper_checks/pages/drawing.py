@@ -2,7 +2,7 @@
 
 A ``Drawing`` is panels of curves. It becomes shapes at places in pixels, and these become
 
-- SVG inside a page (``inline``), in the page's own colours, so that it follows the light and the dark theme;
+- SVG inside a page (``Drawing.inline``), in the page's own colours, so that it follows the light and the dark theme;
 - an SVG file (``svg``), in the light colours;
 - a figure of matplotlib (``canvas``), which writes PNG and PDF and is shown by notebooks.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,16 +26,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup
 
+from paper_checks.system.files import write_atomically
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure
 
 Place = tuple[float, float]
-Interval = tuple[float, float, float | None, float | None]
+Point = tuple[float, float, float | None, float | None]
 """x, mean, low and high; neither end where nothing is known of the error."""
-Kind = Literal["log", "rates", "depths", "linear", "places"]
+AxisKind = Literal["log", "rates", "depths", "linear", "places"]
 """Of an axis: logarithmic, with ticks as numbers, as learning rates (1e-3, 3e-3) or at the values themselves; linear;
 or the values one after another."""
+VerticalScale = Literal["own", "slopes", "shared"]
 SUFFIXES = (".png", ".svg", ".pdf")
 COLOURS = {
     "--ink": "#1d2327",
@@ -95,6 +97,7 @@ _APART = 34.0
 """Pixels between the ticks of a horizontal axis."""
 _GUTTER = 8.0
 """Between a panel and the names at its right."""
+_ARROW = 11
 _LEAST_COLUMN = 328
 """Of a page, in pixels: wider panels shrink to it before they go one below the other."""
 _FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
@@ -116,7 +119,7 @@ class Curve:
     label: str = ""
     line: Sequence[Place] = ()
     beyond: Sequence[Place] = ()
-    points: Sequence[Interval] = ()
+    points: Sequence[Point] = ()
     ends: Sequence[int] = ()
     faint: Sequence[Place] = ()
     band: Sequence[tuple[float, float, float]] = ()
@@ -134,7 +137,7 @@ class Curve:
         return cls(label=scheme if label is None else label, colour=colour, mark=mark, **options)
 
     @property
-    def marked(self) -> Sequence[Interval]:
+    def marked(self) -> Sequence[Point]:
         """The points that have a mark."""
         return [(x, y, None, None) for x, y in self.line] if self.has_dots else self.points
 
@@ -150,25 +153,25 @@ class Curve:
         return [y for _, y in (*self.line, *self.beyond)] + [mean for _, mean, *_ in self.points] + ends + seeds
 
     @property
-    def last(self) -> Place:
-        x, y, *_ = max((*self.line, *self.beyond) or self.points)
-        return x, y
+    def ends_at(self) -> tuple[Place, Place]:
+        """Its first place and its last one."""
+        places = sorted((x, y) for x, y, *_ in (*self.line, *self.beyond) or self.points)
+        return places[0], places[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """title: above it, and below that what its vertical axis shows (y). about: for who cannot see it. curves: those
-    that have nothing are left out; note: in the middle where none is left. y_range: where it is not that of the curves.
-    levels: thin lines across it, by height, and how each is drawn. shaded: between two heights."""
+    """title: above it, and below that what its vertical axis shows (y). curves: those that have nothing are left out;
+    note: in the middle where none is left. y_range: where it is not that of the curves. levels: thin lines across it,
+    by height, and how each is drawn. shaded: between two heights."""
 
     title: str = ""
-    about: str = ""
     curves: Sequence[Curve] = ()
     x: str = ""
     y: str = ""
     note: str = ""
-    x_kind: Kind = "log"
-    y_kind: Kind = "log"
+    x_kind: AxisKind = "log"
+    y_kind: AxisKind = "log"
     y_range: Place | None = None
     levels: Mapping[float, str] = field(default_factory=dict)
     shaded: Place | None = None
@@ -177,43 +180,63 @@ class Panel:
     def shown(self) -> list[Curve]:
         return [curve for curve in self.curves if curve.xs]
 
+    @property
+    def in_words(self) -> list[tuple[str, str, str]]:
+        """Of each curve that has a name or points: the name, and both ends."""
+        named = [curve for curve in self.shown if curve.label or curve.marked]
+        ends = [[f"{y:.4g} at {f'{x:,g}' if x < 1e6 else tick_label(x)}" for x, y in curve.ends_at] for curve in named]
+        return [
+            (curve.label.replace("\n", " ") or self.title, first, last)
+            for curve, (first, last) in zip(named, ends, strict=True)
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
     """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
 
     scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
-    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
-    below the panels of a file.
+    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. rows: the table that a
+    page has for who would rather read numbers; left out, both ends of each curve. heading, note: above and below the
+    panels of a file.
     """
 
     panels: Sequence[Panel]
     title: str = ""
     caption: str = ""
+    rows: Sequence[Mapping[str, str]] = ()
     heading: str = ""
     note: str = ""
     columns: int = 1
     width: float = 350
     height: float = 225
-    scale: Literal["own", "slopes", "shared"] = "own"
+    scale: VerticalScale = "own"
 
     @property
     def is_empty(self) -> bool:
         return not any(panel.shown for panel in self.panels)
 
+    @property
+    def table(self) -> Sequence[Mapping[str, str]]:
+        heads = ("panel", "curve", "x", "y", "first", "last")
+        ends = [(p.title, name, p.x, p.y, *both) for p in self.panels for name, *both in p.in_words]
+        return self.rows or [dict(zip(heads, row, strict=True)) for row in ends]
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """What a page shows. rows: the same as a table, for who would rather read numbers."""
-
-    svg: Markup
-    title: str
-    caption: str
-    rows: list[dict[str, str]]
-
-    @classmethod
-    def of(cls, drawing: Drawing, rows: list[dict[str, str]]) -> Figure:
-        return cls(svg=inline(drawing), title=drawing.title, caption=drawing.caption, rows=rows)
+    @cached_property
+    def inline(self) -> Markup:
+        """The panels for a page, each an SVG; they share a row as far as they fit."""
+        svg = Markup(
+            '<svg class="plot" role="img" viewBox="0 0 {0:g} {1:g}" style="max-width:{0:g}px"><title>{2}</title>{3}{4}'
+            "</svg>"
+        )
+        parts = []
+        for panel, of_panel in zip(self.panels, shapes(self), strict=True):
+            words = " ".join(f"{name}: {first}, {last}." for name, first, last in panel.in_words)
+            about = Markup("<desc>{}</desc>").format(words) if words else ""
+            parts.append(svg.format(self.width, self.height, panel.title or self.title, about, _elements(of_panel)))
+        columns = f"repeat(auto-fill,minmax(min(100%,{min(self.width, _LEAST_COLUMN):g}px),1fr))"
+        whole = Markup('<div class="panels" style="grid-template-columns:{}">{}</div>')
+        return whole.format(columns, Markup().join(parts))
 
 
 # ---------------------------------------------------------------- scales
@@ -223,19 +246,20 @@ class Figure:
 class _Scale:
     """values: all that it has to show, rising."""
 
-    kind: Kind
+    kind: AxisKind
     low: float
     high: float
     values: Sequence[float]
 
     @classmethod
-    def across(cls, kind: Kind, values: Iterable[float]) -> _Scale:
+    def across(cls, kind: AxisKind, values: Iterable[float]) -> _Scale:
         """Of a horizontal axis."""
-        found = sorted(set(values)) or [1.0]
+        rising = sorted(set(values)) or [1.0]
+        first, last = rising[0], rising[-1]
         if kind in ("linear", "places"):
-            return cls(kind, found[0], found[-1] if found[-1] > found[0] else found[0] + 1, found)
-        room = 1.05 * (found[-1] / found[0]) ** 0.02
-        return cls(kind, found[0] / room, found[-1] * room, found)
+            return cls(kind, first, last if last > first else first + 1, rising)
+        room = 1.05 * (last / first) ** 0.02
+        return cls(kind, first / room, last * room, rising)
 
     def share(self, value: float) -> float:
         """0 at the low end, 1 at the high one."""
@@ -251,24 +275,22 @@ class _Scale:
         if self.kind in ("places", "depths"):
             return self.values
         if self.kind == "linear":
-            return _even(self.low, self.high)
+            step = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
+            most = (self.high - self.low) / (_MOST_TICKS - 1)
+            step *= next(factor for factor in (0.5, 1, 2, 5) if step * factor >= most)
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            return [round(k * step, 12) for k in range(first, last + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         every = [(step, step * 10.0**k) for k in decades for step in ((1, 3) if self.kind == "rates" else (1, 2, 5))]
-        found = [(step, value) for step, value in every if self.low <= value <= self.high]
-        if len(found) > _MOST_TICKS:
-            found = [(step, value) for step, value in found if step == 1]
-        return [value for _, value in found[:: -(-len(found) // _MOST_TICKS) or 1]]
+        inside = [(step, value) for step, value in every if self.low <= value <= self.high]
+        if len(inside) > _MOST_TICKS:
+            inside = [(step, value) for step, value in inside if step == 1]
+        return [value for _, value in inside[:: -(-len(inside) // _MOST_TICKS) or 1]]
 
     def label(self, value: float) -> str:
         if self.kind == "rates" and value < 0.1:
             return f"{value:.0e}".replace("e-0", "e-")
         return f"{value:,.10g}" if self.kind in ("linear", "places", "depths") else tick_label(value)
-
-
-def _even(low: float, high: float) -> list[float]:
-    step = 10.0 ** math.floor(math.log10((high - low) / 2))
-    step *= next(factor for factor in (0.5, 1, 2, 5) if (high - low) / (step * factor) <= _MOST_TICKS - 1)
-    return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def tick_label(value: float) -> str:
@@ -293,12 +315,10 @@ def _upright(drawing: Drawing) -> list[_Scale]:
     most = max((high / low for low, high in spans if low > 0), default=1.0) if drawing.scale == "slopes" else 1.0
     scales = []
     for panel, (low, high) in zip(drawing.panels, spans, strict=True):
+        room = 1.0
         if panel.y_range is None and panel.y_kind != "linear":
-            missing = max(_LEAST_SPAN, most, high / low) / (high / low)
-            ends = low / math.sqrt(missing), high * math.sqrt(missing)
-        else:
-            ends = low, high
-        scales.append(_Scale(panel.y_kind, *ends, ()))
+            room = math.sqrt(max(_LEAST_SPAN, most, high / low) / (high / low))
+        scales.append(_Scale(panel.y_kind, low / room, high * room, ()))
     return scales
 
 
@@ -371,15 +391,17 @@ class _Frame:
     ys: _Scale
 
     def at(self, x: float, y: float) -> Place:
-        return self.x(x), self.bottom - self.ys.share(y) * (self.bottom - self.top)
+        return self.x(x), self.y(y)
 
     def x(self, x: float) -> float:
         return self.left + self.xs.share(x) * (self.right - self.left)
 
+    def y(self, y: float) -> float:
+        return self.bottom - self.ys.share(y) * (self.bottom - self.top)
+
     def kept(self, x: float, y: float) -> Place:
         """At the edge where it lies outside."""
-        across, down = self.at(x, y)
-        return across, min(max(down, self.top), self.bottom)
+        return self.x(x), min(max(self.y(y), self.top), self.bottom)
 
     def outside(self, y: float) -> int:
         """1 above, -1 below, 0 within."""
@@ -393,33 +415,36 @@ def shapes(drawing: Drawing) -> list[list[Shape]]:
     ends = [curve.label for panel in panels for curve in panel.shown if not curve.is_beside]
     longest = max((len(line) for label in ends for line in label.split("\n")), default=0)
     right = drawing.width - 10 - _LETTER * longest - _GUTTER * bool(longest)
-    ticks = [scale.label(tick) for scale in upright for tick in scale.ticks]
-    left = 10 + _LETTER * max(map(len, ticks), default=0)
+    left = 10 + _LETTER * max((len(scale.label(tick)) for scale in upright for tick in scale.ticks), default=0)
     top = 12 + 18 * any(panel.title for panel in panels) + 15 * any(panel.y for panel in panels)
-    found = []
+    every = []
     for panel, ys in zip(panels, upright, strict=True):
         xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs))
-        found.append(_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing))
-    return found
+        every.append([*_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing)])
+    return every
 
 
-def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> list[Shape]:
-    found: list[Shape] = [Words(4, 14, panel.title, colour="--ink", is_bold=True)] if panel.title else []
+def _panel(panel: Panel, frame: _Frame, drawing: Drawing) -> Iterator[Shape]:
+    if panel.title:
+        yield Words(4, 14, panel.title, colour="--ink", is_bold=True)
     if not panel.shown:
-        return [*found, Words(drawing.width / 2, drawing.height / 2, panel.note, "middle")]
-    found += [Words(4, frame.top - 11, panel.y)] if panel.y else []
-    found += [Words((frame.left + frame.right) / 2, drawing.height - 6, panel.x, "middle")] if panel.x else []
+        yield Words(drawing.width / 2, drawing.height / 2, panel.note, "middle")
+        return
+    if panel.y:
+        yield Words(4, frame.top - 11, panel.y)
+    if panel.x:
+        yield Words((frame.left + frame.right) / 2, drawing.height - 6, panel.x, "middle")
+    left, right = frame.left, frame.right
     if panel.shaded is not None:
-        (_, low), (_, high) = (frame.kept(frame.xs.values[0], y) for y in panel.shaded)
-        box = ((frame.left, low), (frame.right, low), (frame.right, high), (frame.left, high))
-        found.append(Area(box, "--line", 0.5))
-    found += _grid(frame)
-    for height, style in panel.levels.items():
-        y = frame.at(frame.xs.values[0], height)[1]
-        found.append(Strokes([((frame.left, y), (frame.right, y))], "--muted", 1, DASHES[style]))
+        low, high = (min(max(frame.y(y), frame.top), frame.bottom) for y in panel.shaded)
+        yield Area(((left, low), (right, low), (right, high), (left, high)), "--line", 0.5)
+    yield from _grid(frame)
+    for level, style in panel.levels.items():
+        yield Strokes([((left, frame.y(level)), (right, frame.y(level)))], "--muted", 1, DASHES[style])
     for curve in panel.shown:
-        found += _curve(curve, frame)
-    return [*found, *_labels(panel.shown, frame), *_beside(panel.shown, frame)]
+        yield from _curve(curve, frame)
+    yield from _labels([curve for curve in panel.shown if curve.label and not curve.is_beside], frame)
+    yield from _beside([curve for curve in panel.shown if curve.label and curve.is_beside], panel, frame)
 
 
 def _grid(frame: _Frame) -> Iterator[Shape]:
@@ -427,11 +452,11 @@ def _grid(frame: _Frame) -> Iterator[Shape]:
     for tick in reversed(frame.xs.ticks):  # the deepest is always named
         if not across or frame.x(across[-1]) - frame.x(tick) >= _APART:
             across.append(tick)
-    heights = [(frame.at(frame.xs.values[0], tick)[1], tick) for tick in frame.ys.ticks]
     lines = [((frame.x(tick), frame.bottom), (frame.x(tick), frame.top)) for tick in across]
-    yield Strokes([*lines, *(((frame.left, y), (frame.right, y)) for y, _ in heights)], "--line")
+    lines += [((frame.left, frame.y(tick)), (frame.right, frame.y(tick))) for tick in frame.ys.ticks]
+    yield Strokes(lines, "--line")
     yield from (Words(frame.x(tick), frame.bottom + 15, frame.xs.label(tick), "middle") for tick in across)
-    yield from (Words(frame.left - 5, y + 4, frame.ys.label(tick), "end") for y, tick in heights)
+    yield from (Words(frame.left - 5, frame.y(tick) + 4, frame.ys.label(tick), "end") for tick in frame.ys.ticks)
 
 
 def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
@@ -456,10 +481,12 @@ def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
     if within:
         yield Marks([frame.at(*place) for place in within], curve.mark, curve.colour)
     for (x, y, *_), end in zip(curve.marked, curve.ends or [0] * len(curve.marked), strict=True):
-        if (way := frame.outside(y) or end) != 0:
-            across, down = frame.kept(x, y)
-            yield Strokes([((across, down), (across, down - 11 * way))], curve.colour, 1.2)
-            yield Marks([(across, down - 11 * way)], "^" if way > 0 else "v", curve.colour)
+        across, down = frame.kept(x, y)
+        is_out, way = frame.outside(y) != 0, frame.outside(y) or end
+        start, tip = (down + _ARROW * way, down) if is_out else (down, down - _ARROW * way)
+        if way:
+            yield Strokes([((across, start), (across, tip))], curve.colour, 1.2)
+            yield Marks([(across, tip)], "^" if way > 0 else "v", curve.colour)
 
 
 def _inside(line: Sequence[Place], frame: _Frame) -> list[list[Place]]:
@@ -485,8 +512,7 @@ def _inside(line: Sequence[Place], frame: _Frame) -> list[list[Place]]:
 
 def _labels(curves: Sequence[Curve], frame: _Frame) -> Iterator[Shape]:
     """Each at the right end of its curve; those that would meet are moved apart, and a thin line leads to them."""
-    named = [(frame.kept(*curve.last), curve) for curve in curves if curve.label and not curve.is_beside]
-    named.sort(key=lambda pair: pair[0][1])
+    named = sorted(((frame.kept(*curve.ends_at[1]), curve) for curve in curves), key=lambda pair: pair[0][1])
     sizes = [_LINE * len(curve.label.split("\n")) for _, curve in named]
     heights = spread([y for (_, y), _ in named], sizes, frame.top, frame.bottom)
     for ((x, y), curve), size, height in zip(named, sizes, heights, strict=True):
@@ -500,11 +526,11 @@ def spread(places: Sequence[float], sizes: Sequence[float], first: float, last: 
     """Rising middles of things of these sizes, moved as little as keeps them apart and, where there is room, within."""
     from scipy.optimize import isotonic_regression
 
+    if not places:
+        return []
     offsets = [0.0]
     for one, other in pairwise(sizes):
         offsets.append(offsets[-1] + (one + other) / 2)
-    if not places:
-        return []
     free = isotonic_regression([place - off for place, off in zip(places, offsets, strict=True)]).x
     low, high = first + sizes[0] / 2, last - sizes[-1] / 2 - offsets[-1]
     return [max(min(float(x), high), low) + off for x, off in zip(free, offsets, strict=True)]
@@ -523,14 +549,12 @@ _AROUND = (
 """Where a name may stand beside its point, the best place first."""
 
 
-def _beside(curves: Sequence[Curve], frame: _Frame) -> Iterator[Shape]:
+def _beside(named: Sequence[Curve], panel: Panel, frame: _Frame) -> Iterator[Shape]:
     """Each where it meets the fewest marks and names."""
-    marks = [frame.kept(x, y) for curve in curves for x, y, *_ in curve.points]
+    marks = [frame.kept(x, y) for curve in panel.shown for x, y, *_ in curve.points]
     taken = [(x - 11, y - 6, x + 11, y + 6) for x, y in marks]
-    for curve in curves:
-        if not curve.label or not curve.is_beside:
-            continue
-        x, y = frame.kept(*curve.last)
+    for curve in named:
+        x, y = frame.kept(*curve.ends_at[1])
         taken.remove((x - 11, y - 6, x + 11, y + 6))
         boxes = []
         for dx, dy, anchor in _AROUND:
@@ -550,32 +574,11 @@ def _beside(curves: Sequence[Curve], frame: _Frame) -> Iterator[Shape]:
 # ---------------------------------------------------------------- SVG
 
 
-def inline(drawing: Drawing) -> Markup:
-    """The panels for a page, each an SVG; they share a row as far as they fit."""
-    parts = [
-        Markup(
-            '<svg class="plot" role="img" viewBox="0 0 {0:g} {1:g}" style="max-width:{0:g}px"><title>{2}</title>{3}{4}'
-            "</svg>"
-        ).format(
-            drawing.width,
-            drawing.height,
-            panel.title or drawing.title,
-            Markup("<desc>{}</desc>").format(panel.about) if panel.about else "",
-            _elements(found),
-        )
-        for panel, found in zip(drawing.panels, shapes(drawing), strict=True)
-    ]
-    columns = f"repeat(auto-fill,minmax(min(100%,{min(drawing.width, _LEAST_COLUMN):g}px),1fr))"
-    return Markup('<div class="panels" style="grid-template-columns:{}">{}</div>').format(columns, Markup().join(parts))
-
-
 def svg(drawing: Drawing) -> str:
     """A file: the same bytes from the same numbers, on a white ground."""
     width, height, placed = _sheet(drawing)
-    groups = [
-        Markup('<g transform="translate({} {})">{}</g>\n').format(_short(x), _short(y), _elements(found))
-        for x, y, found in placed
-    ]
+    group = Markup('<g transform="translate({} {})">{}</g>\n')
+    groups = [group.format(_short(x), _short(y), _elements(of_panel)) for x, y, of_panel in placed]
     text = Markup(
         '<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" '
         'viewBox="0 0 {0} {1}" font-family="{2}" font-size="12" role="img">\n<title>{3}</title>\n'
@@ -591,18 +594,18 @@ def _sheet(drawing: Drawing) -> tuple[float, float, list[tuple[float, float, lis
     above, below = (wrap(text, int((width - 2 * margin) / _LETTER)) for text in (drawing.heading, drawing.note))
     start = margin + 18 * len(above)
     placed: list[tuple[float, float, list[Shape]]] = []
-    for i, found in enumerate(shapes(drawing)):
+    for i, of_panel in enumerate(shapes(drawing)):
         row, column = divmod(i, columns)
         x, y = margin + column * (drawing.width + margin), start + row * (drawing.height + margin)
-        placed.append((x, y, found))
+        placed.append((x, y, of_panel))
     end = start + -(-len(drawing.panels) // columns) * (drawing.height + margin)
     lines: list[Shape] = [Words(margin, 8 + 18 * (i + 1), line, colour="--ink") for i, line in enumerate(above)]
     lines += [Words(margin, end + 16 * (i + 1) - 4, line) for i, line in enumerate(below)]
     return width, end + 16 * len(below) + 6 * bool(below), [*placed, (0, 0, lines)]
 
 
-def _elements(found: Iterable[Shape]) -> Markup:
-    return Markup().join(_element(shape) for shape in found)
+def _elements(several: Iterable[Shape]) -> Markup:
+    return Markup().join(map(_element, several))
 
 
 def _element(shape: Shape) -> Markup:
@@ -612,22 +615,19 @@ def _element(shape: Shape) -> Markup:
             _short(shape.x), _short(shape.y), shape.anchor, shape.colour, bold, shape.text
         )
     if isinstance(shape, Area):
-        return _path(f"M{_corners(shape.corners)}z", f"fill:var({shape.colour})", shape.opacity)
-    if isinstance(shape, Strokes):
+        path, style = f"M{_corners(shape.corners)}z", f"fill:var({shape.colour})"
+    elif isinstance(shape, Strokes):
         dashes = f";stroke-dasharray:{' '.join(map(_short, shape.dashes))}" if shape.dashes else ""
+        path = "".join(f"M{_corners(line)}" for line in shape.lines)
         style = f"stroke:var({shape.colour});fill:none;stroke-width:{shape.width:g}{dashes}"
-        return _path("".join(f"M{_corners(line)}" for line in shape.lines), style, shape.opacity)
-    if shape.mark == "o":  # a line of no length with a round cap is a dot: all points of a curve are one element
+    elif shape.mark == "o":  # a line of no length with a round cap is a dot: all points of a curve are one element
+        path = "".join(f"M{_short(x)} {_short(y)}h0" for x, y in shape.places)
         style = f"stroke:var({shape.colour});stroke-width:{2 * shape.size:g};stroke-linecap:round"
-        return _path("".join(f"M{_short(x)} {_short(y)}h0" for x, y in shape.places), style, shape.opacity)
-    marks = (
-        _corners([(x + shape.size * a, y + shape.size * b) for a, b in MARKS[shape.mark]]) for x, y in shape.places
-    )
-    return _path("".join(f"M{mark}z" for mark in marks), f"fill:var({shape.colour})", shape.opacity)
-
-
-def _path(path: str, style: str, opacity: float) -> Markup:
-    return Markup('<path d="{}" style="{}"/>').format(path, style + (f";opacity:{opacity:g}" if opacity < 1 else ""))
+    else:
+        marks = ([(x + shape.size * a, y + shape.size * b) for a, b in MARKS[shape.mark]] for x, y in shape.places)
+        path, style = "".join(f"M{_corners(mark)}z" for mark in marks), f"fill:var({shape.colour})"
+    opacity = f";opacity:{shape.opacity:g}" if shape.opacity < 1 else ""
+    return Markup('<path d="{}" style="{}"/>').format(path, style + opacity)
 
 
 def _corners(line: Sequence[Place]) -> str:
@@ -644,20 +644,14 @@ def _short(value: float) -> str:
 def save(drawing: Drawing, path: Path) -> None:
     """Of the kind that the suffix says; a reader sees the whole picture or the old one."""
     if path.suffix.lower() == ".svg":
-        content = svg(drawing).encode()
+        write_atomically(path, svg(drawing))
     else:
         file = io.BytesIO()
         canvas(drawing).savefig(file, format=path.suffix[1:].lower(), dpi=192)
-        content = file.getvalue()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+        write_atomically(path, file.getvalue())
 
 
-def canvas(drawing: Drawing) -> Canvas:
+def canvas(drawing: Drawing) -> Figure:
     """A figure of matplotlib that shows the same."""
     from matplotlib.figure import Figure
 
@@ -666,8 +660,8 @@ def canvas(drawing: Drawing) -> Canvas:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
-    for x, y, found in placed:
-        for shape in found:
+    for x, y, of_panel in placed:
+        for shape in of_panel:
             _paint(axes, shape, x, y)
     return figure
 
@@ -676,27 +670,20 @@ def _paint(axes: Axes, shape: Shape, x: float, y: float) -> None:
     """At this place. A pixel is three quarters of matplotlib's point."""
     from matplotlib.collections import LineCollection
 
+    def moved(places: Sequence[Place]) -> list[Place]:
+        return [(x + a, y + b) for a, b in places]
+
     colour = COLOURS[shape.colour]
     if isinstance(shape, Words):
         weight, place = "bold" if shape.is_bold else "normal", {"start": "left", "middle": "center", "end": "right"}
         options = {"fontsize": 9, "color": colour, "weight": weight, "ha": place[shape.anchor], "parse_math": False}
         axes.text(x + shape.x, y + shape.y, shape.text, va="baseline", **options)
     elif isinstance(shape, Area):
-        axes.fill(*zip(*_moved(shape.corners, x, y), strict=True), color=colour, alpha=shape.opacity, linewidth=0)
+        axes.fill(*zip(*moved(shape.corners), strict=True), color=colour, alpha=shape.opacity, linewidth=0)
     elif isinstance(shape, Strokes):
         dashes = (0, tuple(dash / shape.width for dash in shape.dashes)) if shape.dashes else "solid"
-        lines = [_moved(line, x, y) for line in shape.lines]
-        axes.add_collection(
-            LineCollection(
-                lines, colors=colour, linewidths=0.75 * shape.width, linestyles=[dashes], alpha=shape.opacity
-            ),
-            autolim=False,
-        )
+        look = {"colors": colour, "linewidths": 0.75 * shape.width, "linestyles": [dashes], "alpha": shape.opacity}
+        axes.add_collection(LineCollection([moved(line) for line in shape.lines], **look), autolim=False)
     else:
-        places = zip(*_moved(shape.places, x, y), strict=True)
         look = {"marker": shape.mark, "markersize": 1.5 * shape.size, "markeredgewidth": 0, "linestyle": "none"}
-        axes.plot(*places, color=colour, alpha=shape.opacity, clip_on=False, **look)
-
-
-def _moved(places: Sequence[Place], x: float, y: float) -> list[Place]:
-    return [(x + a, y + b) for a, b in places]
+        axes.plot(*zip(*moved(shape.places), strict=True), color=colour, alpha=shape.opacity, clip_on=False, **look)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, save
@@ -21,11 +22,11 @@ _SMOOTHED = 50
 
 def panels(trials: Iterable[Trial]) -> dict[tuple[Any, ...], dict[tuple[Any, ...], list[Trial]]]:
     """By row (optimizer, learning rate) and column (N, M), the trials of that panel."""
-    found: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Trial]]] = {}
+    by_row: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Trial]]] = {}
     for trial in trials:
-        columns = found.setdefault((trial.optimizer, trial.learning_rate), {})
+        columns = by_row.setdefault((trial.optimizer, trial.learning_rate), {})
         columns.setdefault(trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1], []).append(trial)
-    return found
+    return by_row
 
 
 def check_size(trials: Sequence[Trial]) -> None:
@@ -51,20 +52,19 @@ def draw(results: Mapping[Trial, TrainResult | None], title: str, data: Mapping[
 
 def drawing_of(results: Mapping[Trial, TrainResult | None], title: str, data: Mapping[str, float]) -> Drawing:
     """Thick: the mean held-out loss of the seeds that did not diverge. Thin: each seed's training loss."""
-    found = panels(results)
-    columns = max(map(len, found.values()))
+    by_row = panels(results)
+    columns = max(map(len, by_row.values()))
     colours = {scheme: _COLOURS[i % len(_COLOURS)] for i, scheme in enumerate(dict.fromkeys(t.scheme for t in results))}
-    bounds = _limits(results.values(), data)
+    bounds = _limits([result for result in results.values() if result is not None], data)
     shown = []
-    for (optimizer, rate), by_depth in found.items():
+    for (optimizer, rate), by_depth in by_row.items():
         for sides, trials in by_depth.items():
             layers = f"{'-'.join(map(str, sides))} layer{'' if sides == (1,) else 's'}"
             there = {trial: result for trial in trials if (result := results[trial]) is not None}
-            curves = list(_curves(there, colours, bounds[1]))
             shown.append(
                 Panel(
                     title=f"{layers}, {optimizer} at {rate:g}",
-                    curves=curves,
+                    curves=list(_curves(there, colours, bounds[1])),
                     note="not trained",
                     x="step",
                     y="loss, nats",
@@ -83,50 +83,42 @@ def drawing_of(results: Mapping[Trial, TrainResult | None], title: str, data: Ma
     return Drawing(panels=shown, heading=title, note=note, columns=columns, width=width, height=height)
 
 
-def _limits(results: Iterable[TrainResult | None], data: Mapping[str, float]) -> Place:
+def _limits(results: Sequence[TrainResult], data: Mapping[str, float]) -> Place:
     """Of the losses: from a little below the lowest to a little above where the runs start, or a uniform guess."""
-    done = [result for result in results if result is not None]
-    starts = [result.held_out_at[0][1] for result in done]
-    losses = [loss for result in done for loss in (result.best, *_smoothed(result.losses)[1]) if loss is not None]
+    starts = [result.held_out_at[0][1] for result in results]
+    best = [result.best for result in results if result.best is not None]
+    losses = best + [loss for result in results for _, loss in _smoothed(result)]
     return 0.9 * min([data["guess"], *losses]), 1.15 * max([data["uniform"], *filter(None, starts)])
 
 
 def _curves(results: Mapping[Trial, TrainResult], colours: Mapping[str, str], top: float) -> Iterator[Curve]:
     for scheme, colour in colours.items():
         done = [result for trial, result in results.items() if trial.scheme == scheme]
-        for result in done:
-            yield Curve(line=list(zip(*_smoothed(result.losses), strict=True)), colour=colour, width=0.6)
+        diverged = [result for result in done if result.outcome == "diverged"]
+        yield from (Curve(line=_smoothed(result), colour=colour, width=0.6) for result in done)
         means = _mean([result for result in done if result.outcome != "diverged"])
         if means:
             yield Curve(label=scheme, line=means, has_dots=True, colour=colour, width=2)
-        ends = [_end(result, top) for result in done if result.outcome == "diverged"]
-        if ends:
+        if diverged:
             label = "" if means else f"{scheme}, diverged"
-            points = [(*place, None, None) for place in ends]
-            yield Curve(label=label, points=points, ends=[1] * len(ends), colour=colour)
+            losses = [result.losses[-1] if result.losses else None for result in diverged]
+            ends = [top if loss is None else min(loss, top) for loss in losses]
+            points = [(result.num_steps, end, None, None) for result, end in zip(diverged, ends, strict=True)]
+            yield Curve(label=label, points=points, ends=[1] * len(points), colour=colour)
 
 
 def _mean(results: Sequence[TrainResult]) -> list[Place]:
     """Held-out loss by step; empty without a run."""
     by_step: dict[int, list[float]] = {}
-    for result in results:
-        for step, loss in result.held_out_at:
-            if loss is not None:
-                by_step.setdefault(step, []).append(loss)
-    return [(step, sum(losses) / len(losses)) for step, losses in by_step.items()]
+    for step, loss in (look for result in results for look in result.held_out_at):
+        if loss is not None:
+            by_step.setdefault(step, []).append(loss)
+    return [(step, fmean(losses)) for step, losses in by_step.items()]
 
 
-def _smoothed(losses: Sequence[float | None]) -> tuple[list[float], list[float]]:
-    """Means over neighbouring steps, each at the middle of its own."""
-    finite = [loss for loss in losses if loss is not None]
+def _smoothed(result: TrainResult) -> list[Place]:
+    """Training losses as means over neighbouring steps, each at the middle of its own."""
+    finite = [loss for loss in result.losses if loss is not None]
     width = max(1, len(finite) // _SMOOTHED)
     starts = range(0, len(finite) - width + 1, width)
-    return [start + (width + 1) / 2 for start in starts], [
-        sum(finite[start : start + width]) / width for start in starts
-    ]
-
-
-def _end(result: TrainResult, top: float) -> Place:
-    """Where a run diverged."""
-    last = result.losses[-1] if result.losses else None
-    return result.num_steps, top if last is None else min(last, top)
+    return [(start + (width + 1) / 2, fmean(finite[start : start + width])) for start in starts]

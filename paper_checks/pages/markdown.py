@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 def section(page: str, name: str, **values: Any) -> str:
     """A section of a page: the block of this name in its template, filled with these values."""
-    template = _environment().get_template(f"{page}.md.jinja")
+    template = _pages().get_template(f"{page}.md.jinja")
     return "".join(template.blocks[name](template.new_context(values)))
 
 
@@ -28,20 +28,25 @@ def caption(name: str, **values: Any) -> str:
     return " ".join(section("captions", name, **values).split())
 
 
-@cache
-def _environment() -> Environment:
-    """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=False,
+def environment(templates: Path, *, autoescape: bool) -> Environment:
+    """Of the templates in a folder, in which a line of control is no line."""
+    return Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(to=format, plain=plain, code=code)
-    environment.globals.update(table=table)
-    return environment
+
+
+@cache
+def _pages() -> Environment:
+    """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
+    env = environment(TEMPLATES, autoescape=False)
+    env.filters.update(to=format, plain=plain, code=code)
+    env.globals.update(table=table)
+    return env
 
 
 def plain(text: str) -> str:

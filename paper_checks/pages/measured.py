@@ -12,7 +12,7 @@ from pathlib import Path
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.markdown import interval, section
-from paper_checks.pages.transformers.cells import Index, holds
+from paper_checks.pages.transformers import Index, holds
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import RECORDS, RESULTS
 from sims import stats
@@ -34,11 +34,10 @@ class Line:
 
     scheme: str
     optimizer: str
-    seeds: tuple[int, int]
+    seeds: int
     predicted: dict[int, float]
     ratios: dict[int, stats.Estimate]
     limits: dict[int, stats.Estimate]
-    slopes: dict[int, stats.Estimate]
     fit: stats.ExponentFit
     real: float | None
 
@@ -50,57 +49,48 @@ def lines(path: Path = RECORDS / "ffn-stacks.jsonl") -> list[Line]:
 
 
 def _line(index: Index, name: str, optimizer: str) -> Line:
-    predicted: dict[int, float] = {}
-    found: dict[tuple[int, int], record.Found] = {}
-    for length in LENGTHS:
-        for width in (WIDE, NARROW):
-            network = Network(scheme=scheme(name), num_sublayers=length, d_model=width)
-            found[width, length] = index.find(network, optimizer)
-        prediction = network.prediction(optimizer)
-        assert prediction is not None
-        predicted[length] = prediction.update
-    values = {at: one.values["update"] for at, one in found.items()}
-    ratios, limits, slopes = {}, {}, {}
+    networks = {
+        (width, length): Network(scheme=scheme(name), num_sublayers=length, d_model=width)
+        for length in LENGTHS
+        for width in (WIDE, NARROW)
+    }
+    runs = {at: index.find(network, optimizer) for at, network in networks.items()}
+    values = {at: run.values["update"] for at, run in runs.items()}
+    predicted = {length: networks[WIDE, length].theory(optimizer).update for length in LENGTHS}
+    ratios, limits = {}, {}
     for length, exact in predicted.items():
-        if exact == 0:
-            continue
-        both = [stats.ratio_to_exact(stats.estimate(values[width, length]), exact) for width in (WIDE, NARROW)]
-        term = stats.width_term((WIDE, NARROW), both, length)
-        ratios[length], limits[length], slopes[length] = both[0], term.limit, term.slope
-    last = found[WIDE, LENGTHS[-1]]
-    real = last.values.get("real_step")
+        if exact != 0:
+            both = [stats.ratio_to_exact(stats.estimate(values[width, length]), exact) for width in (WIDE, NARROW)]
+            ratios[length], limits[length] = both[0], stats.width_term((WIDE, NARROW), both, length).limit
+    last = runs[WIDE, LENGTHS[-1]].values
+    has_real = bool(last.get("real_step")) and predicted[LENGTHS[-1]] != 0
     return Line(
         scheme=name,
         optimizer=optimizer,
-        seeds=(len(found[WIDE, LENGTHS[-1]].seeds), len(found[NARROW, LENGTHS[-1]].seeds)),
+        seeds=min(len(runs[width, LENGTHS[-1]].seeds) for width in (WIDE, NARROW)),
         predicted=predicted,
         ratios=ratios,
         limits=limits,
-        slopes=slopes,
         fit=stats.fit_exponent(LENGTHS, [values[WIDE, length] for length in LENGTHS], list(predicted.values())),
-        real=_mean(real) / _mean(last.values["update"]) if real and predicted[LENGTHS[-1]] else None,
+        real=stats.estimate(last["real_step"]).mean / stats.estimate(last["update"]).mean if has_real else None,
     )
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    return stats.estimate(values).mean
 
 
 # ---------------------------------------------------------------- the page
 
 
-def page(found: Sequence[Line]) -> str:
+def page(lines: Sequence[Line]) -> str:
     """Markdown."""
     first, last = LENGTHS[0], LENGTHS[-1]
-    cases = [(line, length) for line in found for length in line.ratios]
-    fits = [line.fit.difference for line in found if line.fit.difference is not None]
+    cases = [(line, length) for line in lines for length in line.ratios]
+    fits = [line.fit.difference for line in lines if line.fit.difference is not None]
     return section(
         "measured",
         "page",
         lengths=LENGTHS,
         first=first,
         last=last,
-        seeds=min(min(line.seeds) for line in found if any(line.predicted.values())),
+        seeds=min(line.seeds for line in lines if any(line.predicted.values())),
         wide=WIDE,
         narrow=NARROW,
         cases=cases,
@@ -112,12 +102,12 @@ def page(found: Sequence[Line]) -> str:
         covered=sum(holds(line.limits[length]) for line, length in cases),
         near=sum(abs(difference.mean) <= CLOSE for difference in fits),
         num_fits=len(fits),
-        real=sorted(line.real for line in found if line.real is not None and line.optimizer == "lamb"),
+        real=sorted(line.real for line in lines if line.real is not None and line.optimizer == "lamb"),
         heads=[
             *("scheme", "optimizer", f"U({first})", f"U({last})", *(f"ratio, L = {length}" for length in SHOWN)),
             *(f"d → ∞, L = {last}", "exponent", "predicted"),
         ],
-        rows=list(map(_row, found)),
+        rows=list(map(_row, lines)),
     )
 
 

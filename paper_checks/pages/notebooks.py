@@ -38,16 +38,13 @@ def names() -> list[str]:
 
 
 def source(name: str) -> Any:
-    """The notebook without outputs, from its .py; LookupError where there is none."""
+    """The notebook without outputs, from its .py."""
     import jupytext
 
-    path = NOTEBOOKS / f"{name}.py"
-    if not path.exists():
-        raise LookupError(f"no notebook {name!r}; there are {', '.join(names())}")
-    found = jupytext.read(path)
-    for number, cell in enumerate(found.cells):
+    notebook = jupytext.read(NOTEBOOKS / f"{name}.py")
+    for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"  # else a new name at every run
-    return found
+    return notebook
 
 
 def digest(name: str) -> str:
@@ -79,7 +76,7 @@ def refuse_edited(name: str) -> None:
     cells = source(name).cells
     of_source = cells_digests(cells)
     is_taken_out = any(one in of_source and one not in digests for one in recorded)
-    edited = [one for one in kept["cells"] if not {*cells_digests([one])} <= {*recorded, *of_source}]
+    edited = [cell for cell in kept["cells"] if not {*cells_digests([cell])} <= {*recorded, *of_source}]
     if not edited and not is_taken_out:
         return
     old = {line for cell in cells for line in cell["source"].splitlines()}
@@ -93,20 +90,16 @@ def run(name: str, *, is_fast: bool = False) -> Any:
     from nbclient import NotebookClient
 
     os.environ[FAST] = "fast" if is_fast else "full"
-    found = source(name)
+    notebook = source(name)
     where = {"metadata": {"path": str(NOTEBOOKS)}}
     # What a cell writes on standard error is kept in the notebook; this is the kernel's own, about its sockets.
-    NotebookClient(found, timeout=_TIMEOUT, kernel_name="python3", resources=where).execute(stderr=subprocess.DEVNULL)
-    for cell in found.cells:
+    client = NotebookClient(notebook, timeout=_TIMEOUT, kernel_name="python3", resources=where)
+    client.execute(stderr=subprocess.DEVNULL)
+    for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
-    found.metadata = {key: found.metadata[key] for key in _KEPT if key in found.metadata}
-    digests = {"source_sha256": digest(name), "cells_sha256": cells_digests(found.cells)}
-    found.metadata["depthlaw"] = digests
-    return found
-
-
-def text(found: Any) -> str:
-    return json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    notebook.metadata = {key: notebook.metadata[key] for key in _KEPT if key in notebook.metadata}
+    notebook.metadata["depthlaw"] = {"source_sha256": digest(name), "cells_sha256": cells_digests(notebook.cells)}
+    return notebook
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -125,11 +118,12 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if must_keep:  # before minutes of work
                 refuse_edited(name)
-            found = run(name, is_fast=asked.fast)
+            notebook = run(name, is_fast=asked.fast)
             if must_keep:  # and once more, as somebody may edit it meanwhile
                 refuse_edited(name)
             if not asked.fast:
-                write_atomically(NOTEBOOKS / f"{name}.ipynb", text(found))
+                text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+                write_atomically(NOTEBOOKS / f"{name}.ipynb", text)
         except Exception as error:  # the others are run all the same
             failed.append(name)
             words = f"{error}" if isinstance(error, EditedError) else f"{name} failed\n{error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.lowering.predicted_rows import exponents
-from paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Interval, Panel, Place, raised, save
+from paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Panel, Place, Point, raised, save
 
 __all__ = ["SUFFIXES", "Shown", "drawing_of", "update_against_depth"]
 
@@ -38,21 +38,20 @@ class Shown:
     width: int | None = None
 
 
-def update_against_depth(found: Shown, title: str, note: str, path: Path, *, is_in_layers: bool = False) -> None:
+def update_against_depth(shown: Shown, title: str, note: str, path: Path, *, is_in_layers: bool = False) -> None:
     """Draw it and write it; path ends in one of ``SUFFIXES``."""
-    save(drawing_of(found, title, note, 2 if is_in_layers else 1), path)
+    save(drawing_of(shown, title, note, 2 if is_in_layers else 1), path)
 
 
-def drawing_of(found: Shown, title: str, note: str, num_each: int = 1) -> Drawing:
+def drawing_of(shown: Shown, title: str, note: str, num_each: int = 1) -> Drawing:
     """One panel, log-log. num_each: sublayers of a unit of the horizontal axis, 2 where it counts layers."""
     letter = "L" if num_each == 1 else "N"
-    draw = _of_roles if found.role_units else _of_update
-    curves, y, said = draw(found, letter, num_each)
-    panel = Panel(
-        curves=curves, x="residual sublayers L" if num_each == 1 else "layers N", y=y, x_kind="depths", note=said
-    )
+    rows = sorted(shown.rows, key=lambda row: row["num_sublayers"])
+    draw = _of_roles if shown.role_units else _of_update
+    curves, y, said = draw(shown, [(row["num_sublayers"] / num_each, row) for row in rows], letter)
+    x = "residual sublayers L" if num_each == 1 else "layers N"
     return Drawing(
-        panels=[panel],
+        panels=[Panel(curves=curves, x=x, y=y, x_kind="depths", note=said)],
         heading=title,
         note=" ".join(f"{text[0].upper()}{text[1:]}." for text in (note, said) if text),
         width=680,
@@ -60,37 +59,39 @@ def drawing_of(found: Shown, title: str, note: str, num_each: int = 1) -> Drawin
     )
 
 
-# ---------------------------------------------------------------- the update
+ByDepth = Sequence[tuple[float, Mapping[str, Any]]]
+"""Rows by their depth in the unit of the horizontal axis."""
 
 
-def _of_update(found: Shown, letter: str, num_each: int) -> tuple[list[Curve], str, str]:
+def _of_update(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve], str, str]:
     """The predicted line, the measured points, and thin lines that are flat and that grow with the depth, through the
     first of them. A point whose networks diverged, or that is 0, has no place on a logarithmic axis, and is named."""
-    rows = sorted(found.rows, key=lambda row: row["num_sublayers"])
-    line = [(row["num_sublayers"] / num_each, row["update"]) for row in rows if row["update"]]
-    points = [_point(row["num_sublayers"] / num_each, row) for row in rows if (row.get("measured") or 0) > 0]
+    line, points = _line(by_depth), _points(by_depth)
     curves = _guides(line or [(x, y) for x, y, *_ in points], letter)
-    slope = exponents(found.rows)["update"] if line else None
+    slope = exponents(shown.rows)["update"] if line else None
     power = "" if slope is None or len(line) < 2 else f"\n{letter}^{slope:z.2f}"
     if line:
-        curves.append(
-            Curve(label=raised(f"predicted{power}"), line=line, has_dots=not points, colour="--c1", width=2.2)
-        )
+        label = raised(f"predicted{power}")
+        curves.append(Curve(label=label, line=line, has_dots=not points, colour="--c1", width=2.2))
     if points:
         curves.append(Curve(label="" if line else "measured", points=points, colour="--c2"))
-    there = {x for x, *_ in points} if any("measured" in row for row in rows) else {x for x, _ in line}
-    missing = [f"{row['num_sublayers'] // num_each}" for row in rows if row["num_sublayers"] / num_each not in there]
+    there = {x for x, *_ in (points if any("measured" in row for _, row in by_depth) else line)}
+    missing = [f"{int(x)}" for x, _ in by_depth if x not in there]
     said = ["line: predicted, infinite width"] * bool(line)
-    said += ["points: measured, 95 % intervals" if any(low for *_, low, _ in points) else "points: measured"] * bool(
-        points
-    )
+    how = "points: measured, 95 % intervals" if any(low for *_, low, _ in points) else "points: measured"
+    said += [how] * bool(points)
     said += [f"no point, 0 or diverged, at {letter} = {', '.join(missing)}"] * bool(missing)
     return curves, "update U per unit learning rate", "; ".join(said)
 
 
-def _point(x: float, row: Mapping[str, Any], unit: float = 1.0) -> Interval:
-    low, high = (None if row.get(end) is None else row[end] / unit for end in ("low", "high"))
-    return x, row["measured"] / unit, low, high
+def _line(by_depth: ByDepth) -> list[Place]:
+    return [(x, row["update"]) for x, row in by_depth if row["update"]]
+
+
+def _points(by_depth: ByDepth) -> list[Point]:
+    return [
+        (x, row["measured"], row.get("low"), row.get("high")) for x, row in by_depth if (row.get("measured") or 0) > 0
+    ]
 
 
 def _guides(drawn: Sequence[Place], letter: str) -> list[Curve]:
@@ -105,28 +106,24 @@ def _guides(drawn: Sequence[Place], letter: str) -> list[Curve]:
     ]
 
 
-# ---------------------------------------------------------------- by role
-
-
-def _of_roles(found: Shown, letter: str, num_each: int) -> tuple[list[Curve], str, str]:
+def _of_roles(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve], str, str]:
     """Each role's update over that at its first depth that is not 0: bold where its share of the matrices' update is
     large at the deepest, grey where it is negligible."""
-    width = found.width or USUAL_WIDTH
-    powers = exponents(found.rows)
+    width = shown.width or USUAL_WIDTH
+    powers = exponents(shown.rows)
     still, curves = [], []
-    for role in ("update", *found.role_units):
-        line, points = _growth(found, role, num_each)
+    for role in ("update", *shown.role_units):
+        line, points = _growth(by_depth, role)
         if not line and not points:
             still.append(role)
             continue
-        share = 1.0 if role == "update" else _share(found, role, width)
+        share = 1.0 if role == "update" else _share(shown, by_depth[-1][1], role, width)
         slope = powers.get(role) if line else _slope(points)
         power = "" if slope is None or len({*line, *points}) < 2 else f" {letter}^{slope:z.2f}"
         colour = _PAIRS.get(role, "--c2") if share >= MATTERS else "--muted"
-        name = "all matrices" if role == "update" else role
         curves.append(
             Curve(
-                label=raised(f"{name}{power}"),
+                label=raised(f"{'all matrices' if role == 'update' else role}{power}"),
                 line=line,
                 points=points,
                 colour="--ink" if role == "update" else colour,
@@ -139,31 +136,27 @@ def _of_roles(found: Shown, letter: str, num_each: int) -> tuple[list[Curve], st
     return curves, "update over its own at the first depth", said.replace("%", " %")
 
 
-def _growth(found: Shown, role: str, num_each: int) -> tuple[list[Place], list[Interval]]:
+def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Point]]:
     """Predicted and measured, over what is predicted (else measured) first."""
-    rows = []
-    for row in sorted(found.rows, key=lambda row: row["num_sublayers"]):
-        of_role = (
-            row if role == "update" else {**row.get("by_role", {}).get(role, {}), "update": row["roles"].get(role)}
-        )
-        rows.append((row["num_sublayers"] / num_each, of_role))
-    line = [(x, row["update"]) for x, row in rows if row["update"]]
-    measured = [(x, row) for x, row in rows if (row.get("measured") or 0) > 0]
-    if not line and not measured:
-        return [], []
-    unit = line[0][1] if line else measured[0][1]["measured"]
-    return [(x, y / unit) for x, y in line], [_point(x, row, unit) for x, row in measured]
+    if role != "update":
+        by_depth = [
+            (x, {**row.get("by_role", {}).get(role, {}), "update": row["roles"].get(role)}) for x, row in by_depth
+        ]
+    line, points = _line(by_depth), _points(by_depth)
+    unit = line[0][1] if line else points[0][1] if points else 1.0
+    low_and_high = [tuple(None if end is None else end / unit for end in ends) for _, _, *ends in points]
+    relative = [(x, mean / unit, low, high) for (x, mean, *_), (low, high) in zip(points, low_and_high, strict=True)]
+    return [(x, y / unit) for x, y in line], relative
 
 
-def _share(found: Shown, role: str, width: int) -> float:
-    """Of the matrices' update, at the deepest; 1 where that is 0."""
-    deepest = max(found.rows, key=lambda row: row["num_sublayers"])
+def _share(shown: Shown, deepest: Mapping[str, Any], role: str, width: int) -> float:
+    """Of the matrices' update; 1 where that is 0."""
     mine = deepest["roles"].get(role) or deepest.get("by_role", {}).get(role, {}).get("measured") or 0.0
     every = deepest["update"] or deepest.get("measured")
-    return mine * width ** -found.role_units[role] / every if every else 1.0
+    return mine * width ** -shown.role_units[role] / every if every else 1.0
 
 
-def _slope(points: Sequence[Interval]) -> float | None:
+def _slope(points: Sequence[Point]) -> float | None:
     """Between the ends."""
     (x, y, *_), (last, end, *_) = points[0], points[-1]
     return math.log(end / y) / math.log(last / x) if last > x else None

@@ -33,12 +33,7 @@ def pick(full: T, fast: T) -> T:
 
 
 def say(text: str) -> None:
-    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string.
-
-    >>> from paper_checks.pages.prose import say
-    >>> say(f"Half of it is {1 / 2}.")  # a notebook typesets it
-    <IPython.core.display.Markdown object>
-    """
+    """A paragraph of Markdown, shown below the cell. Its numbers come from the reader's own run, by an f-string."""
     from IPython.display import Markdown, display
 
     display(Markdown(cleandoc(text)))
@@ -49,27 +44,22 @@ def quote(id_: str) -> None:
     from paper_checks.claims.sources import sources
     from paper_checks.papers.registry import claims
 
-    found = claims()[id_]
-    source = sources()[found.source]
+    claim = claims()[id_]
+    source = sources()[claim.source]
     how = "" if source.file else ", restated by us"
-    lines = "  \n> ".join(found.quote.splitlines())
-    say(f"> {lines}\n>\n> ({source.title}; {found.locator}: {id_}{how})")
+    lines = "  \n> ".join(claim.quote.splitlines())
+    say(f"> {lines}\n>\n> ({source.title}; {claim.locator}: {id_}{how})")
 
 
 def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "=") -> None:
-    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to.
-
-    >>> from paper_checks.pages.prose import formula
-    >>> formula("2 N", left="L")  # a notebook typesets it
-    <IPython.core.display.Math object>
-    """
+    """A formula set apart: an expression of sympy, or LaTeX, and what it is equal to."""
     from IPython.display import Math, display
 
     parts = [right] if left is None else [left, sign, right]
     display(Math(" ".join(latex(part) for part in parts)))
 
 
-def latex(found: Basic | str | float) -> str:
+def latex(expression: Basic | str | float) -> str:
     r"""LaTeX of an expression; a string is taken to be LaTeX already.
 
     >>> from paper_checks.pages.prose import latex
@@ -78,23 +68,16 @@ def latex(found: Basic | str | float) -> str:
     >>> print(latex((2 * N) ** Rational(1, 4)))
     \sqrt[4]{2} \sqrt[4]{N}
     """
-    if isinstance(found, str):
-        return found
+    if isinstance(expression, str):
+        return expression
     from sympy import latex as typeset
 
-    return typeset(found, root_notation=True)
+    return typeset(expression, root_notation=True)
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> None:
     """Rows with the same keys, as a table of Markdown; expressions are typeset, numbers rounded to four digits.
-
-    ValueError where there is none.
-
-    >>> from paper_checks.pages.prose import table
-    >>> from theory.meanfield.update import predict
-    >>> table({"L": count, "update": predict("post-ln", "sgd", count).update} for count in (8, 64))
-    <IPython.core.display.Markdown object>
-    """
+    ValueError where there is none."""
     kept = list(rows)
     if not kept:
         raise ValueError("a table needs at least one row")
@@ -102,14 +85,12 @@ def table(rows: Iterable[Mapping[str, Any]]) -> None:
     say(markdown.table(names, [[_cell(row[name]) for name in names] for row in kept]))
 
 
-def _cell(found: Any) -> str:
-    if found is None:
+def _cell(value: Any) -> str:
+    if value is None:
         return ""
-    if isinstance(found, float):
-        return f"{found:.4g}"
-    if isinstance(found, str | int):
-        return str(found)
-    return f"${latex(found)}$"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value) if isinstance(value, str | int) else f"${latex(value)}$"
 
 
 def plain(text: str) -> str:

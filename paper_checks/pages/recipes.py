@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from math import log
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -23,13 +22,13 @@ from paper_checks.experiments.clients import Case
 from paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
 from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from paper_checks.pages.markdown import interval, section
+from paper_checks.pages.transformers import holds, is_beyond, share
 from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.recipes.recipe import RECIPE_TOKENS, Recipe
+from paper_checks.recipes.recipe import RECIPE_TOKENS
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RESULTS
 from sims import stats
 from sims.records import record
-from theory.kernel.predict import unit_power
 
 PAGE, PICTURE = RESULTS / "RECIPES.md", FIGURES / "recipes.svg"
 FLAT = 0.1
@@ -80,41 +79,36 @@ class Going:
 
 def going(name: str, optimizer: str) -> Going:
     """LookupError where nothing is kept of it."""
-    found = recipe_law(name, optimizer)
-    grows = {role: at_the_end(found, role) for role in roles(RECIPES[name], found)}
-    shares = {role: share(found, role, optimizer, RECIPES[name].size["d_model"]) for role in grows}
-    worst = max((role for role in grows if shares[role] >= MATTERS), key=lambda role: grows[role])
-    factor = found.updates[LAST] / found.updates[FIRST]
-    ends = exponent(found, "update"), at_the_end(found, "update")
+    law = recipe_law(name, optimizer)
+    shares = _shares(name, optimizer, law)
+    grows = {role: at_the_end(law, role) for role, part in shares.items() if part >= MATTERS}
+    worst = max(grows, key=grows.__getitem__)
+    factor = law.updates[LAST] / law.updates[FIRST]
+    ends = exponent(law, "update"), at_the_end(law, "update")
     return Going(*ends, factor, (worst, grows[worst], shares[worst]))
 
 
-def roles(recipe: Recipe, found: Law) -> list[str]:
-    """Those that the recipe trains."""
-    return [role for role in ROLES if role in found.roles and (role != "bias" or recipe.has_bias)]
+def _shares(name: str, optimizer: str, law: Law) -> dict[str, float]:
+    """Of each role that the recipe trains: its part beside that of the branch matrices together, at the last depth."""
+    recipe = RECIPES[name]
+    roles = [role for role in ROLES if role in law.roles and (role != "bias" or recipe.has_bias)]
+    return {role: share(law, optimizer, role, recipe.size["d_model"], LAST) for role in roles}
 
 
-def exponent(found: Law, role: str) -> float:
-    slope = found.exponent(role, FIRST, LAST)
-    return 0.0 if slope is None else slope
+def exponent(law: Law, role: str) -> float:
+    return law.exponent(role, FIRST, LAST) or 0.0
 
 
-def at_the_end(found: Law, role: str) -> float:
+def at_the_end(law: Law, role: str) -> float:
     """The exponent between the two deepest."""
-    before, last = found.of(role)[BEFORE], found.of(role)[LAST]
-    return log(last / before) / log(LAST / BEFORE) if before and last else 0.0
-
-
-def share(found: Law, role: str, optimizer: str, d_model: int) -> float:
-    """Of a role at the last depth, beside the branch matrices together."""
-    return found.roles[role][LAST] * d_model ** -unit_power(optimizer, role) / found.updates[LAST]
+    return law.local_exponents(role).get((BEFORE, LAST), 0.0)
 
 
 # ---------------------------------------------------------------- the page
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherModel:
     """Other people's model beside its prediction, under one optimizer. total: measured over predicted of the branch
     matrices together. roles: of each role that has a prediction."""
 
@@ -128,20 +122,19 @@ class Beside:
     @property
     def farthest(self) -> str:
         """The role of the branch matrices that is farthest from its prediction."""
-        matrices = {role: one for role, one in self.roles.items() if role in ROLES[:7]}
+        matrices = {role: ratio for role, ratio in self.roles.items() if role in ROLES[:7]}
         return max(matrices, key=lambda role: abs(matrices[role].mean - 1))
 
 
 @cache
-def beside(path: Path = clients.PATH) -> list[Beside]:
-    """Everything that the record has, in the order of ``clients.cases``."""
+def beside(path: Path = clients.PATH) -> list[OtherModel]:
+    """Everything that the record has, in the order of ``clients.cases``: the cases that have all optimizers."""
     runs = {_key(run.config): run for run in record.read(path)} if path.exists() else {}
     lines = []
     for case in clients.cases():
-        found = [(optimizer, runs.get(_key(record.plain(case.sizes(optimizer))))) for optimizer in clients.OPTIMIZERS]
-        lines += [
-            _beside(case, optimizer, run) for optimizer, run in found if run is not None and all(x for _, x in found)
-        ]
+        there = {one: runs.get(_key(record.plain(case.sizes(one)))) for one in clients.OPTIMIZERS}
+        if None not in there.values():
+            lines += [_beside(case, optimizer, run) for optimizer, run in there.items() if run is not None]
     return lines
 
 
@@ -150,7 +143,7 @@ def _key(config: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in config.items() if name != "package"}, sort_keys=True)
 
 
-def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
+def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
     network = case.network
     predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
     ratios = {}
@@ -159,13 +152,15 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> Beside:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
-    return Beside(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
+    return OtherModel(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
 
 
 def page() -> str:
     """Markdown. LookupError where predictions are not kept."""
-    found = {(name, optimizer): going(name, optimizer) for name in RECIPES for optimizer in RECIPE_OPTIMIZERS}
+    by_name = {(name, optimizer): going(name, optimizer) for name in RECIPES for optimizer in RECIPE_OPTIMIZERS}
     lines = beside()
+    widths = sorted({line.case.d_model for line in lines})
+    words = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
     return section(
         "recipes",
         "page",
@@ -175,10 +170,10 @@ def page() -> str:
         last=LAST,
         flat=FLAT,
         matters=MATTERS,
-        lists={optimizer: _lists(optimizer, found) for optimizer in RECIPE_OPTIMIZERS},
+        lists={optimizer: _lists(optimizer, by_name) for optimizer in RECIPE_OPTIMIZERS},
         picture=picture().caption,
-        heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in _WORDS)],
-        rows=[_row(name, found) for name in RECIPES],
+        heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in words)],
+        rows=[_row(name, by_name) for name in RECIPES],
         role_heads=["recipe", *ROLES],
         role_rows={optimizer: [_role_row(name, optimizer) for name in RECIPES] for optimizer in RECIPE_OPTIMIZERS},
         num_clients=len({line.case.client.name for line in lines}),
@@ -186,52 +181,36 @@ def page() -> str:
         recipe_tokens=RECIPE_TOKENS,
         tokens=clients.NUM_TOKENS,
         head_size=clients.HEAD_SIZE,
-        head_counts=" and ".join(
-            str(width // clients.HEAD_SIZE) for width in sorted({line.case.d_model for line in lines})
-        ),
-        error=max(recipe_law(*one).errors["update"][n] for one in found for n in RECIPE_LENGTHS),
+        head_counts=" and ".join(str(width // clients.HEAD_SIZE) for width in widths),
+        error=max(recipe_law(*one).errors["update"][n] for one in by_name for n in RECIPE_LENGTHS),
         summaries=[_summary(optimizer, lines) for optimizer in clients.OPTIMIZERS],
         beside_heads=["model", "weights", "layers, width", "networks", *clients.OPTIMIZERS, "farthest role"],
         beside_rows=[_beside_row(list(of_case)) for _, of_case in groupby(lines, key=lambda line: id(line.case))],
     )
 
 
-_WORDS = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
-
-
-def _lists(optimizer: str, found: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
+def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
     """Recipes that are flat at the end, grow, shrink, and those that no power is near, the fastest first."""
-    all_of = {name: found[name, optimizer] for name in RECIPES}
-    ranked = sorted(all_of, key=lambda name: -all_of[name].end)
-    straight = [name for name in ranked if not all_of[name].bends]
-    return {
-        "flat": [_flat(name, all_of[name]) for name in straight if abs(all_of[name].end) < FLAT],
-        "grow": [f"{name} ({all_of[name].end:z.2f})" for name in straight if all_of[name].end >= FLAT],
-        "shrink": [f"{name} ({all_of[name].end:z.2f})" for name in straight if all_of[name].end <= -FLAT],
-        "bend": [
-            f"{name} ({all_of[name].exponent:z.2f}, then {all_of[name].end:z.2f})"
-            for name in ranked
-            if all_of[name].bends
-        ],
-    }
+    lists: dict[str, list[str]] = {"flat": [], "grow": [], "shrink": [], "bend": []}
+    ranked = sorted(((name, by_name[name, optimizer]) for name in RECIPES), key=lambda pair: -pair[1].end)
+    for name, one in ranked:
+        role, slope, part = one.worst
+        if one.bends:
+            lists["bend"].append(f"{name} ({one.exponent:z.2f}, then {one.end:z.2f})")
+        elif abs(one.end) >= FLAT:
+            lists["grow" if one.end > 0 else "shrink"].append(f"{name} ({one.end:z.2f})")
+        else:  # with the role that still grows, if there is one
+            size = f"{part:.0%} of the matrices" if part < 1 else f"{part:,.2g} times the matrices"
+            still = f"; but {role} as N^{slope:.2f}, {size}" if slope >= FLAT else ""
+            lists["flat"].append(f"{name} ({one.end:z.2f}{still})")
+    return lists
 
 
-def _flat(name: str, one: Going) -> str:
-    """With the role that still grows, if there is one."""
-    role, slope, part = one.worst
-    return f"{name} ({one.end:z.2f}" + (f"; but {role} as N^{slope:.2f}, {_part(part)})" if slope >= FLAT else ")")
-
-
-def _part(part: float) -> str:
-    """A share of the matrices' update."""
-    return f"{part:.0%} of the matrices" if part < 1 else f"{part:,.2g} times the matrices"
-
-
-def _row(name: str, found: Mapping[tuple[str, str], Going]) -> list[str]:
+def _row(name: str, by_name: Mapping[tuple[str, str], Going]) -> list[str]:
     size = RECIPES[name].size
     cells = [name, f"{size['num_layers']}, {size['d_model']:,}"]
     for optimizer in RECIPE_OPTIMIZERS:
-        one = found[name, optimizer]
+        one = by_name[name, optimizer]
         role, slope, part = one.worst
         end = f"**{one.end:z.2f}**" if abs(one.end) < FLAT else f"{one.end:z.2f}"
         size_of = f"{part:.0%}" if part < 1 else f"x {part:,.2g}"
@@ -245,20 +224,17 @@ def _digits(value: float) -> str:
 
 
 def _role_row(name: str, optimizer: str) -> list[str]:
-    found, d_model = recipe_law(name, optimizer), RECIPES[name].size["d_model"]
-    there = roles(RECIPES[name], found)
-    cells = [name]
-    for role in ROLES:
-        text = f"{exponent(found, role):z.2f}" if role in there else "-"
-        is_large = role in there and share(found, role, optimizer, d_model) >= MATTERS
-        cells.append(f"**{text}**" if is_large else text)
-    return cells
+    law = recipe_law(name, optimizer)
+    shares = _shares(name, optimizer, law)
+    texts = {role: f"{exponent(law, role):z.2f}" for role in shares}
+    bold = {role: f"**{text}**" for role, text in texts.items() if shares[role] >= MATTERS}
+    return [name, *((texts | bold).get(role, "-") for role in ROLES)]
 
 
-def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | float]:
+def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | float]:
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
-    far = [line for line in mine if not holds(line.total, 0.03)]
+    far = [line for line in mine if is_beyond(line.total, 0.03)]
     return {
         "optimizer": optimizer,
         "num": len(mine),
@@ -270,17 +246,11 @@ def _summary(optimizer: str, lines: Sequence[Beside]) -> dict[str, str | float]:
     }
 
 
-def holds(ratio: stats.Estimate, deviation: float = 0.0) -> bool:
-    """Whether the interval has something in it that deviates from 1 by so much at most."""
-    assert ratio.low is not None and ratio.high is not None
-    return ratio.low <= 1 + deviation and ratio.high >= 1 - deviation
-
-
 def _of(case: Case) -> str:
     return f"{case.client.name}, {case.init}, {case.num_layers} layers, {case.d_model} wide"
 
 
-def _beside_row(lines: Sequence[Beside]) -> list[str]:
+def _beside_row(lines: Sequence[OtherModel]) -> list[str]:
     """Of one case, under all optimizers."""
     case = lines[0].case
     last = lines[-1]
@@ -296,47 +266,34 @@ def _beside_row(lines: Sequence[Beside]) -> list[str]:
 @cache
 def picture() -> Drawing:
     """A panel for each optimizer: the update beside that at the first depth, on one vertical axis."""
-    colours = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6")
-    panels = [
-        Panel(
-            title=f"Under {name}",
-            about=" ".join(f"{SHOWN[one]} {_goes(one, optimizer)}." for one in SHOWN),
-            curves=[
-                Curve(
-                    label=f"{SHOWN[one]}, {raised(_goes(one, optimizer))}",
-                    line=[
-                        (float(n), value / _first(one, optimizer))
-                        for n, value in recipe_law(one, optimizer).updates.items()
-                    ],
-                    colour=colours[index % len(colours)],
-                    has_dots=True,
-                )
-                for index, one in enumerate(SHOWN)
-            ],
-            x="layers N",
-            y=f"update of one step, beside that at {FIRST} layers",
-            y_range=(0.3, 2e3),
-        )
-        for optimizer, name in NAMES.items()
-    ]
-    title = "How the update of published models goes with their depth"
-    caption = f"The update of one step against the layers, beside that at {FIRST}: {len(SHOWN)} published recipes."
-    return Drawing(panels=panels, title=title, caption=caption, columns=2, width=400, height=420, scale="shared")
+    return Drawing(
+        panels=[
+            Panel(
+                title=f"Under {name}",
+                curves=[_curve(one, optimizer, f"--c{1 + index % 6}") for index, one in enumerate(SHOWN)],
+                x="layers N",
+                x_kind="depths",
+                y=f"update of one step, beside that at {FIRST} layers",
+                y_range=(0.3, 2e3),
+            )
+            for optimizer, name in NAMES.items()
+        ],
+        title="How the update of published models goes with their depth",
+        caption=f"The update of one step against the layers, beside that at {FIRST}: {len(SHOWN)} published recipes.",
+        columns=2,
+        width=400,
+        height=420,
+        scale="shared",
+    )
 
 
-def _first(name: str, optimizer: str) -> float:
-    return recipe_law(name, optimizer).updates[FIRST]
-
-
-def _goes(name: str, optimizer: str) -> str:
-    one = going(name, optimizer)
-    return "no power" if one.bends else "flat" if abs(one.end) < FLAT else f"N^{one.end:.2f}"
-
-
-def write(to: Path = PAGE, drawn: Path = PICTURE) -> None:
-    save(picture(), drawn)
-    write_atomically(to, page())
+def _curve(name: str, optimizer: str, colour: str) -> Curve:
+    updates, goes = recipe_law(name, optimizer).updates, going(name, optimizer)
+    power = "no power" if goes.bends else "flat" if abs(goes.end) < FLAT else f"N^{goes.end:.2f}"
+    line = [(float(n), value / updates[FIRST]) for n, value in updates.items()]
+    return Curve(label=f"{SHOWN[name]}, {raised(power)}", line=line, colour=colour, has_dots=True)
 
 
 if __name__ == "__main__":
-    write()
+    save(picture(), PICTURE)
+    write_atomically(PAGE, page())

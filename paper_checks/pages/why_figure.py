@@ -9,14 +9,12 @@ Lines are predicted and points measured; no constant is fitted. What its titles 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from paper_checks.experiments.kernel_laws import Law, law
 from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from paper_checks.pages.markdown import caption
 from paper_checks.pages.scheme_figures import UPDATE, transformers
-from paper_checks.pages.transformers.growth import FLAT, last_exponent
-from paper_checks.pages.transformers.text import WIDE
+from paper_checks.pages.transformers import FLAT, WIDE, last_exponent
 from paper_checks.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"
@@ -25,14 +23,9 @@ LABELS = {"post-ln": "vanilla Post-LN", "deepnorm": "DeepNorm", "su-adam": "Su's
 """By scheme."""
 
 
-def laws(optimizer: str) -> dict[str, Law]:
-    """Of real Transformers at infinite width, from 1 to 1,000 layers."""
-    return {scheme: law(scheme, optimizer) for scheme in LABELS}
-
-
-def goes(found: Law) -> str:
+def goes(law: Law) -> str:
     """How the update goes with N at the deep end: flat, or as a power. ValueError of an update that is 0."""
-    slope = last_exponent(found)
+    slope = last_exponent(law)
     if slope is None:
         raise ValueError("an update of 0 goes as no power of N")
     if abs(slope) < FLAT:
@@ -45,81 +38,61 @@ def goes(found: Law) -> str:
 
 def titles() -> dict[str, str]:
     """By optimizer, what its panel shows."""
-    return {
-        optimizer: f"Under {name}, DeepNorm {goes(law('deepnorm', optimizer))}"
-        for optimizer, name in OPTIMIZERS.items()
-    }
+    return {by: f"Under {name}, DeepNorm {goes(law('deepnorm', by))}" for by, name in OPTIMIZERS.items()}
 
 
 def alt_text() -> str:
     """For who cannot see it, and for the README."""
-    said = []
-    for optimizer, name in OPTIMIZERS.items():
-        parts = [
-            f"{LABELS[scheme]} {goes(found)}, from {found.updates[1]:.2g} at 1 layer to {_number(found.updates[1000])}"
-            for scheme, found in laws(optimizer).items()
-        ]
-        said.append(f"Under {name} {'; '.join(parts)} at 1,000.")
+
+    def said(scheme: str, optimizer: str) -> str:
+        kept = law(scheme, optimizer)
+        last = float(f"{kept.updates[1000]:.2g}")
+        return f"{LABELS[scheme]} {goes(kept)}, from {kept.updates[1]:.2g} at 1 layer to {last:,g}"
+
+    by_optimizer = [
+        f"Under {name} {'; '.join(said(scheme, by) for scheme in LABELS)} at 1,000." for by, name in OPTIMIZERS.items()
+    ]
     return (
         f"How far one optimizer step moves a Transformer, against its layers: predicted lines run through measured "
-        f"points. {' '.join(said)}"
+        f"points. {' '.join(by_optimizer)}"
     )
-
-
-def _number(value: float) -> str:
-    """Two digits, 2,200 for 2.2e+03."""
-    return f"{float(f'{value:.2g}'):,g}"
 
 
 @cache
 def picture() -> Drawing:
     """A panel for each optimizer, on one vertical axis. LookupError where its numbers are not kept."""
-    said = titles()
     deepnorm, su_adam = (goes(law(scheme, "adam")) for scheme in ("deepnorm", "su-adam"))
-    below = caption("why", sgd=said["sgd"], adam=deepnorm, su_adam=su_adam, wide=WIDE)
     panels = [
         Panel(
-            title=raised(said[optimizer]),
-            about=" ".join(f"{LABELS[scheme]} {goes(found)}." for scheme, found in laws(optimizer).items()),
-            curves=[_curve(scheme, optimizer, found) for scheme, found in laws(optimizer).items()],
+            title=raised(title),
+            curves=[_curve(scheme, optimizer) for scheme in LABELS],
             x="layers N",
             y="update U of one step, per learning rate",
         )
-        for optimizer in OPTIMIZERS
+        for optimizer, title in titles().items()
     ]
-    note = f"Lines: predicted, no fitted constant. Points: measured, d = {WIDE}, 95 % intervals."
-    title = "How far one optimizer step moves a Transformer"
     return Drawing(
-        panels=panels, title=title, caption=below, note=note, columns=2, width=440, height=330, scale="shared"
+        panels=panels,
+        title="How far one optimizer step moves a Transformer",
+        caption=caption("why", sgd=titles()["sgd"], adam=deepnorm, su_adam=su_adam, wide=WIDE),
+        note=f"Lines: predicted, no fitted constant. Points: measured, d = {WIDE}, 95 % intervals.",
+        columns=2,
+        width=440,
+        height=330,
+        scale="shared",
     )
 
 
-def _curve(scheme: str, optimizer: str, found: Law) -> Curve:
+def _curve(scheme: str, optimizer: str) -> Curve:
+    kept = law(scheme, optimizer)
     return Curve.of_scheme(
         scheme,
-        f"{LABELS[scheme]}\n{raised(goes(found))}",
-        line=[(float(n), y) for n, y in found.updates.items()],
+        f"{LABELS[scheme]}\n{raised(goes(kept))}",
+        line=[(float(n), y) for n, y in kept.updates.items()],
         points=transformers(scheme, optimizer).points(UPDATE),
         line_style="dashed" if scheme.startswith("su-") else "solid",
     )
 
 
-def rows() -> list[dict[str, str]]:
-    """The picture as a table."""
-    found = []
-    for scheme, label in LABELS.items():
-        row = {"scheme": label}
-        for optimizer, name in OPTIMIZERS.items():
-            one = law(scheme, optimizer)
-            row |= {f"{name}, 1 layer": f"{one.updates[1]:.2g}", f"{name}, 1,000": f"{one.updates[1000]:.2g}"}
-            row |= {f"{name}: it": goes(one)}
-        found.append(row)
-    return found
-
-
-def write(path: Path = PATH) -> None:
-    save(picture(), path)
-
-
 if __name__ == "__main__":
-    write()
+    save(picture(), PATH)

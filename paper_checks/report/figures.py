@@ -1,44 +1,204 @@
-"""The figures of the report, and what its first page leads with: the README's picture and the rule by optimizer."""
+"""The figures that belong to a claim: printed orders beside exact curves, bounds beside updates, what training gave."""
 
 from __future__ import annotations
 
-from paper_checks.pages import why_figure
-from paper_checks.pages.drawing import Figure
-from paper_checks.pages.scheme_figures import SchemeFigures, by_scheme
-from paper_checks.report.claim_figures import for_claim, training
-from paper_checks.verify.document import small_tables
+import re
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any
 
-__all__ = ["Figure", "SchemeFigures", "by_scheme", "for_claim", "picture", "rules", "training"]
+from sympy import Expr, Indexed, Integer, lambdify
+
+from paper_checks.claims.claim import Claim
+from paper_checks.claims.statements import Growth
+from paper_checks.experiments import NAMES, experiment
+from paper_checks.experiments.sweeps import OPTIMIZERS
+from paper_checks.pages import training
+from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
+from paper_checks.pages.markdown import caption
+from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
+from paper_checks.papers.registry import claims
+from paper_checks.routes import algebra
+from paper_checks.routes.kernel import InTransformer, law
+from paper_checks.routes.update_bounds import LETTERS, Inequality
+from theory.asymptotics.evaluate import evaluate
+from theory.meanfield.setting import Setting
+from theory.meanfield.update import predict_setting
+from theory.symbols import L
+
+FROM = 4
+"""Sublayers at which a printed order meets the exact curve."""
+DEPTHS = (4, 8, 16, 64, 128, 256, 512, 1000, 10**4, 10**6, 10**8, 10**9)
+MOST = 1e12
+"""An update above it is not drawn: an exponential leaves every picture."""
+EQUAL_GAINS = (1, 2)
+"""A bound that holds at gains 1 may fail at others."""
+EQUAL_DEPTHS = (1, 2, 4, 8, 11, 16, 32, 64, 128, 256, 512, 1000)
+UNEVEN_BASE, UNEVEN_DEPTHS = 3, (2, 3, 4, 5, 6, 7, 8)
+NORM_WORDS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
+OF_EXPERIMENT = {
+    "stable-rates": ("training-rates", "training-curves", "training-predicts"),
+    "warmup": ("training-warmup",),
+    "thousand-layers": ("training-thousand", "training-updates"),
+    "own-row": ("training-own-row",),
+}
+"""Files of figures/, the most telling one first."""
 
 
-def picture() -> Figure | None:
-    """How far one step moves a Transformer, by optimizer; None where the numbers are not kept."""
-    try:
-        return Figure.of(why_figure.picture(), why_figure.rows())
-    except LookupError:
-        return None
+def for_claim(claim_id: str) -> list[Drawing]:
+    """None, one or some. KeyError of an id that is not there."""
+    claim = claims()[claim_id]
+    return [*_growths(claim), *_bounds(claim), *(of_training()[name] for name in training_names(claim))]
 
 
-def rules() -> list[dict[str, str]]:
-    """By optimizer: the weight of the skip and the gain of the tables derived, for Post-LN and for Pre-LN.
+# ---------------------------------------------------------------- printed orders
 
-    >>> from paper_checks.report.figures import rules
-    >>> [list(row.values())[1:] for row in rules()][:1]
-    [['(2*N)**(1/4)', '(2*N)**(-1/4)', '1/sqrt(2*N)']]
-    """
-    post, pre = (
-        {row["optimizer"] or "": row for row in table["rows"]}
-        for name in ("su-optimizers", "su-prenorm")
-        for table in small_tables()
-        if table["id"] == name
+
+def _growths(claim: Claim) -> Iterator[Drawing]:
+    by_text = {part.statement.text: part.statement for part in claim.parts if isinstance(part.statement, Growth)}
+    for is_real, what in ((False, "FFN-only stacks"), (True, "real Transformers")):
+        panels = [_growth_panel(one) for one in by_text.values() if isinstance(one, InTransformer) == is_real]
+        if panels:
+            has_points = any(curve.points for panel in panels for curve in panel.curves)
+            yield Drawing(
+                panels=panels,
+                title=f"Printed order and exact update: {what}",
+                caption=caption("growth", has_points=has_points),
+            )
+
+
+def _growth_panel(statement: Growth) -> Panel:
+    line, role = _exact(statement), getattr(statement, "role", UPDATE)
+    dashed = order_through(statement.order, line[0], [x for x, _ in line])
+    norm = NORM_WORDS[statement.norm_kind]
+    names = (statement.scheme, statement.activation, norm, statement.optimizer, *[role] * (role != UPDATE))
+    return Panel(
+        title=", ".join(names),
+        curves=[
+            Curve(label="exact", line=line, points=_recorded(statement)),
+            Curve(label=_order_text(statement), line=dashed, colour="--c2", line_style="dashed"),
+        ],
+        x="sublayers L",
+        y="U per unit learning rate",
     )
-    names = {"sgd": "SGD", "adam": "Adam, AdamW", "lamb": "LAMB"}
-    return [
-        {
-            "Optimizer": names.get(one, one),
-            "Post-LN: skip": row["alpha"] or "",
-            "Post-LN: gain": row["lambda"] or "",
-            "Pre-LN: gain": pre[one]["lambda"] or "",
-        }
-        for one, row in post.items()
-    ]
+
+
+def _exact(statement: Growth) -> list[Place]:
+    if isinstance(statement, InTransformer):
+        values = law(statement).of(statement.role)
+        return [(2.0 * layers, value) for layers, value in values.items() if 2 * layers >= FROM]
+    setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
+    updates = [(float(n), predict_setting(setting, n).update) for n in DEPTHS]
+    return [(n, update) for n, update in updates if 0 < update < MOST]
+
+
+def _recorded(statement: Growth) -> list[Point]:
+    """What the records of relu networks with LayerNorm have of it."""
+    if (statement.activation, statement.norm_kind) != ("relu", "layernorm") or statement.optimizer not in OPTIMIZERS:
+        return []
+    if isinstance(statement, InTransformer):
+        points = transformers(statement.scheme, statement.optimizer).points(statement.role)
+        return [(2 * layers, mean, low, high) for layers, mean, low, high in points if 2 * layers >= FROM]
+    return stacks(statement.scheme, statement.optimizer).points(UPDATE)
+
+
+def order_through(order: Expr, first: Place, xs: Sequence[float]) -> list[Place]:
+    """The order in L times what makes it meet the first point."""
+    start, *values = (evaluate(order, {L: int(x)}, 17) for x in (first[0], *xs))
+    return [(x, float(first[1] * value / start)) for x, value in zip(xs, values, strict=True)]
+
+
+def _order_text(statement: Growth) -> str:
+    order = re.sub(r"\b(sqrt|log)\((\w)\)", r"\1 \2", str(statement.order)).replace("sqrt ", "√")
+    order = order.replace("**", "^").replace("*", " ")
+    return f"{'O' if statement.is_upper else 'Θ'}({order})"
+
+
+# ---------------------------------------------------------------- printed bounds
+
+
+def _bounds(claim: Claim) -> Iterator[Drawing]:
+    panels = [_bound_panel(part.statement) for part in claim.parts if isinstance(part.statement, Inequality)]
+    if panels:
+        yield Drawing(panels=panels, title="Printed bound and exact update", caption=caption("bound"))
+
+
+def _bound_panel(statement: Inequality) -> Panel:
+    """At gains 1, or at others where it fails only there; where any gains are allowed, at growing ones."""
+    seen = [_at_equal(statement, gain) for gain in EQUAL_GAINS] if statement.is_equal else [_at_growing(statement)]
+    above = [_first_above(update, bound) for _, update, bound in seen]
+    place = next((i for i, length in enumerate(above) if length is not None), 0)
+    gains, update, bound = seen[place]
+    norm = NORM_WORDS[statement.norm_kind]
+    head = " + W_vocab" if statement.has_head else ""
+    where = "nowhere here" if above[place] is None else f"from L = {above[place]:g}"
+    return Panel(
+        title=f"{statement.scheme}, {statement.activation}, {norm}{head}, gains {gains}",
+        curves=[
+            Curve(label="update", line=update, has_dots=True),
+            Curve(label="bound", line=bound, colour="--c2", line_style="dashed"),
+        ],
+        x="sublayers L",
+        y=f"over η d; the update is above its bound {where}",
+    )
+
+
+def _first_above(update: Sequence[Place], bound: Sequence[Place]) -> float | None:
+    """Sublayers from which the update is above."""
+    both = zip(update, bound, strict=True)
+    return next((x for (x, value), (_, most) in both if value > most * (1 + 1e-9)), None)
+
+
+_AtGains = tuple[str, list[Place], list[Place]]
+"""Gains, and by sublayers the exact update and the printed bound at them, over eta d."""
+
+
+def _at_equal(statement: Inequality, gain: int) -> _AtGains:
+    bound = _at_gain(statement.bound, gain)
+    update = [(float(n), float(statement.update([float(gain)] * n, [float(gain)] * n))) for n in EQUAL_DEPTHS]
+    return str(gain), update, [(float(n), float(bound(n))) for n in EQUAL_DEPTHS]
+
+
+@cache
+def _at_gain(bound: Expr, gain: int) -> Callable[[int], Any]:
+    """As a function of L: what is left of its sums is added up in floats."""
+    at = bound.replace(lambda one: isinstance(one, Indexed), lambda _: Integer(gain))
+    return lambdify(L, algebra.normal_form(at), modules="math")
+
+
+def _at_growing(statement: Inequality) -> _AtGains:
+    update, bound = [], []
+    for length in UNEVEN_DEPTHS:
+        gains = [Fraction(UNEVEN_BASE) ** i for i in range(length)]
+        floats = [float(gain) for gain in gains]
+        update.append((float(length), float(statement.update(floats, floats))))
+        bound.append((float(length), float(algebra.value_at(statement.bound, LETTERS, (gains, gains, length)))))
+    return f"{UNEVEN_BASE}^(l-1)", update, bound
+
+
+# ---------------------------------------------------------------- training
+
+
+def training_names(claim: Claim) -> list[str]:
+    """Which of figures/training-*.svg show what the claim says."""
+    named = dict.fromkeys(name for part in claim.parts for name in _of_statement(part.statement))
+    for name in NAMES:
+        if claim.id in experiment(name).claims and not set(OF_EXPERIMENT[name]) & set(named):
+            named[OF_EXPERIMENT[name][0]] = None
+    return list(named)
+
+
+def _of_statement(statement: object) -> tuple[str, ...]:
+    of = getattr(statement, "of", "")
+    if type(statement).__name__ in ("SmallerIsStabler", "RanksFall"):
+        return ("training-predicts",)
+    if of == "stable-rates":
+        return ("training-curves" if getattr(statement, "look", "") == "half" else "training-rates",)
+    return OF_EXPERIMENT.get(of, ()) if isinstance(of, str) else ()
+
+
+@cache
+def of_training() -> dict[str, Drawing]:
+    """The figures of TRAINING.md, by file name."""
+    return training.drawings(training.records())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,54 +24,41 @@ def check(out: Path) -> Path:
         raise NotOursError(f"{out} is the folder that you are in, or holds it")
     if out.exists() and not out.is_dir():
         raise NotOursError(f"{out} is not a folder")
-    if out.is_dir() and (found := sorted(path.name for path in out.iterdir())):
-        _check_ours(out, found)
+    if out.is_dir():
+        _check_ours(out)
     parent = next(folder for folder in out.parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise NotOursError(f"the folder {parent} cannot be written to")
     return out
 
 
-def _check_ours(out: Path, found: list[str]) -> None:
-    if MARKER not in found:
-        raise NotOursError(f"{out} is not empty and holds no report ({found[0]} is in it)")
-    known = {MARKER, *(out / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()}
+def _check_ours(out: Path) -> None:
+    inside = sorted(path.name for path in out.iterdir())
+    if inside and MARKER not in inside:
+        raise NotOursError(f"{out} is not empty and holds no report ({inside[0]} is in it)")
+    known = {MARKER, *(out / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()} if inside else set()
     there = (path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir() or path.is_symlink())
     if strange := sorted(set(there) - known):
         raise NotOursError(f"{out} holds a report, and {strange[0]} besides, which would be lost")
 
 
-def replace(out: Path, fill: Callable[[Path], list[str]]) -> list[Path]:
-    """Let ``fill`` write into a folder beside ``out``, then put that in its place; the files that it wrote.
+def replace(out: Path, fill: Callable[[Path], list[str]]) -> None:
+    """Let ``fill`` write into a folder beside ``out`` and say which files it wrote, then put that in its place.
 
-    fill returns their names. Whatever goes wrong before the end leaves ``out`` as it was.
+    Whatever goes wrong before the end leaves ``out`` as it was.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-    try:
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as beside:
+        new, old = Path(beside, "new"), Path(beside, "old")
+        new.mkdir()
         names = sorted(fill(new))
         (new / MARKER).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        mask = os.umask(0)
-        os.umask(mask)
-        new.chmod(0o777 & ~mask)
         with shielded():  # between two renames there is neither the old one nor the new one
-            _swap(new, out)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    return [out / name for name in names]
-
-
-def _swap(new: Path, out: Path) -> None:
-    if not out.exists():
-        new.rename(out)
-        return
-    old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
-    try:
-        out.rename(old)  # over an empty folder, which a rename replaces
-        try:
-            new.rename(out)
-        except OSError:
-            old.rename(out)
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+            if out.exists():
+                out.rename(old)
+            try:
+                new.rename(out)
+            except OSError:
+                if old.exists():
+                    old.rename(out)
+                raise

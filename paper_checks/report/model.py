@@ -6,12 +6,13 @@ Ids and keys of sources become names of files and anchors, so they are letters a
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from paper_checks.claims.claim import Route, Verdict
+from paper_checks.claims.claim import Kind, Route, Verdict
 from paper_checks.system.files import SCHEMA_VERSION
 
 ClaimId = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9]{0,7}-[0-9]{1,4}$")]
@@ -53,9 +54,9 @@ class Counterexample(_Read):
     def rows(self) -> list[dict[str, Any]]:
         """Its table, where it has one: rows with the same keys."""
         rows = (self.model_extra or {}).get("rows")
-        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             return []
-        return rows if len({tuple(row) for row in rows}) == 1 else []
+        return rows if len(set(map(tuple, rows))) == 1 else []
 
     @property
     def data(self) -> dict[str, Any]:
@@ -96,15 +97,15 @@ class Claim(_Read):
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
     verdict: Verdict
     expected: Verdict
-    kind: Literal["result", "step", "remark"] = "result"
+    kind: Kind = Kind.RESULT
     uses: tuple[ClaimId, ...]
     mutants: tuple[Mutant, ...] | None
 
     @property
     def routes(self) -> list[str]:
         """By which its parts were checked, in the order of ``Route``."""
-        found = {route for part in self.parts for route in part.routes}
-        return [route.value for route in Route if route.value in found]
+        routes = {item.route for part in self.parts for item in part.evidence}
+        return [route.value for route in Route if route in routes]
 
     @property
     def num_evidence(self) -> int:
@@ -127,11 +128,9 @@ class TableRow(_Read):
     claim: ClaimId | None
     printed: str | None
     equal: bool | None
-    shown_by: str | None
-    note: str
 
 
-class Beside(_Read):
+class TwoSources(_Read):
     """One thing that two sources print."""
 
     topic: str
@@ -165,7 +164,6 @@ class Cells(_Read):
 
 
 class Tables(_Read):
-    source: str
     generated_file: str
 
 
@@ -184,19 +182,18 @@ class Document(_Read):
     schema_version: Literal[1]
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
     tables: tuple[TableRow, ...]
-    sources_beside: tuple[Beside, ...]
+    sources_beside: tuple[TwoSources, ...]
     sources: dict[SourceKey, Source]
     summary: Summary
 
     @model_validator(mode="after")
     def _is_whole(self) -> Document:
-        seen: set[str] = set()
+        (id_, number), *_ = Counter(claim.id for claim in self.claims).most_common(1)
+        if number > 1:
+            raise ValueError(f"{id_} stands twice")
         for claim in self.claims:
-            if claim.id in seen:
-                raise ValueError(f"{claim.id} stands twice")
             if claim.source not in self.sources:
                 raise ValueError(f"{claim.id} is of a source that the document does not describe: {claim.source}")
-            seen.add(claim.id)
         return self
 
     @property
@@ -205,18 +202,15 @@ class Document(_Read):
         return counts(self.claims)
 
     @property
-    def by_kind(self) -> dict[str, list[Claim]]:
+    def by_kind(self) -> dict[Kind, list[Claim]]:
         """The claims of each kind that has any: results, which people use, then steps to them, then remarks."""
-        found = {kind: [claim for claim in self.claims if claim.kind == kind] for kind in ("result", "step", "remark")}
-        return {kind: several for kind, several in found.items() if several}
+        return {kind: several for kind in Kind if (several := [one for one in self.claims if one.kind is kind])}
 
     @property
     def by_source(self) -> dict[str, list[Claim]]:
         """The claims of each source that has any, in the order of the claims."""
-        found: dict[str, list[Claim]] = {}
-        for claim in self.claims:
-            found.setdefault(claim.source, []).append(claim)
-        return found
+        keys = dict.fromkeys(claim.source for claim in self.claims)
+        return {key: [claim for claim in self.claims if claim.source == key] for key in keys}
 
 
 def parse(content: bytes | Mapping[str, Any]) -> Document:

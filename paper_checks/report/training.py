@@ -3,101 +3,70 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from markupsafe import Markup
 
 from paper_checks.notation.signs import signs
-from paper_checks.pages.training.page import PAGE
+from paper_checks.pages.training import PAGE
 from paper_checks.report import typeset
 
-Draw = Callable[[str], Markup]
-"""The figure of that name, with its caption."""
 ELSEWHERE = {"TRANSFORMERS.md": "measured.html", "MEASURED.md": "measured.html", "CLAIMS.md": "claims.html"}
 """Pages of the repository that the site has too."""
-_FIGURE = re.compile(r"^!\[.*\]\(figures/(.+)\.svg\)\n(?:\n\*.*\*\n)?", re.MULTILINE)
-"""An image, with the caption below it."""
+_IMAGE = re.compile(r"^!\[.*\]\(figures/(.+)\.svg\)\n(?:\n\*.*\*\n)?", re.MULTILINE)
+"""With the caption below it."""
+_FIGURE = re.compile(r'<pre><code class="language-figure">(.+)\n</code></pre>\n')
+_PIECE = re.compile(r"(<th .*?</th>|<code.*?</code>|<[^>]*>)|([^<]+)", re.DOTALL)
+"""What stays as it is, and what is typeset."""
 
 
-def page(draw: Draw, path: Path = PAGE) -> Markup:
-    """Its HTML. What is HTML in it is shown as text; a link to what the site does not have becomes text."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+def page(draw: Callable[[str], Markup], path: Path = PAGE) -> Markup:
+    """Its HTML, with the figure of each name and its caption as they are drawn. What is HTML in it is shown as text."""
     text = re.sub(r"\A<!--.*?-->", "", path.read_text(encoding="utf-8"))  # what generated it
-    tokens = parser.parse(_FIGURE.sub(r"```figure\n\1\n```\n", text))
-    return Markup(parser.renderer.render(_turned(tokens, draw), parser.options, {}))
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    html = parser.render(_IMAGE.sub(r"```figure\n\1\n```\n", text))
+    html = re.sub(r'<a href="([^"]*)">(.*?)</a>', _link, html)
+    html = _PIECE.sub(lambda piece: piece[1] or str(typeset.prose(unescape(piece[2]))), _marked(html))
+    return Markup(_FIGURE.sub(lambda figure: str(draw(figure[1])), html))
 
 
-def _turned(tokens: Sequence[Token], draw: Draw) -> list[Token]:
-    """Figures drawn, headings with ids, tables that scroll by themselves, links within the site."""
-    out: list[Token] = []
+def _link(link: re.Match[str]) -> str:
+    """To anchors of the page, and to pages that the site has; others become text."""
+    target = ELSEWHERE.get(link[1], link[1])
+    return f'<a href="{target}">{link[2]}</a>' if target.startswith("#") or link[1] in ELSEWHERE else link[2]
+
+
+def _marked(html: str) -> str:
+    """Headings with ids and links to the sections, tables that scroll by themselves, heads of columns with signs."""
     heading, num_tables = "", 0
-    for i, token in enumerate(tokens):
-        if token.type == "heading_open":
-            heading = tokens[i + 1].content
-            if token.tag != "h1":
-                token.attrSet("id", _id(heading))
-        elif token.type == "fence" and token.info == "figure":
-            out.append(_html(draw(token.content.strip())))
-            continue
-        elif token.type == "table_open":
-            num_tables += 1
-            label = f"{heading}, table {num_tables}"
-            out.append(
-                _html(f'<div class="scroll wide" tabindex="0" role="region" aria-label="{Markup.escape(label)}">')
-            )
-            out += [token, _html(f'<caption class="sr">{Markup.escape(label)}</caption>')]
-            continue
-        elif token.type == "th_open":
-            token.attrSet("scope", "col")
-        elif token.type == "inline":
-            _keep_links(token)
-            _typeset(token, is_heading=tokens[i - 1].type == "th_open")
-        out.append(token)
-        if token.type == "table_close":
-            out.append(_html("</div>\n"))
-        elif token.type == "heading_close" and token.tag == "h1":
-            out.append(_html(_contents(tokens)))
-    return out
+
+    def marked(tag: re.Match[str]) -> str:
+        nonlocal heading, num_tables
+        if tag["level"]:
+            heading = tag["heading"]
+            is_first = tag["level"] == "1"
+            return f"{tag[0]}\n{_contents(html)}" if is_first else tag[0].replace(">", f' id="{_id(heading)}">', 1)
+        if tag[0] == "</table>":
+            return f"{tag[0]}\n</div>"
+        if tag[0] != "<table>":
+            return f'<th scope="col">{signs(tag["column"])}</th>'
+        num_tables += 1
+        label = f"{heading}, table {num_tables}"
+        region = f'<div class="scroll wide" tabindex="0" role="region" aria-label="{label}">'
+        return f'{region}<table>\n<caption class="sr">{label}</caption>'
+
+    tags = r"<h(?P<level>[1-6])>(?P<heading>.*?)</h\d>|</?table>|<th>(?P<column>.*?)</th>"
+    return re.sub(tags, marked, html)
+
+
+def _contents(html: str) -> str:
+    """Links to the sections."""
+    links = "".join(f'<a class="ref" href="#{_id(name)}">{name}</a>\n' for name in re.findall("<h2>(.*?)</h2>", html))
+    return f'<nav class="chips" aria-label="Sections of this page">\n{links}</nav>'
 
 
 def _id(heading: str) -> str:
     return heading.lower().replace(" ", "-").replace(",", "")
-
-
-def _contents(tokens: Sequence[Token]) -> str:
-    """Links to the sections."""
-    names = [text.content for before, text in pairwise(tokens) if (before.type, before.tag) == ("heading_open", "h2")]
-    link = Markup('<a class="ref" href="#{}">{}</a>\n')
-    links = Markup().join(link.format(_id(name), name) for name in names)
-    return Markup('<nav class="chips" aria-label="Sections of this page">\n{}</nav>\n').format(links) if names else ""
-
-
-def _keep_links(inline: Token) -> None:
-    """Links to anchors of the page stay, those to pages that the site has are turned, the others become text."""
-    kept: list[Token] = []
-    is_dropped = False
-    for child in inline.children or []:
-        if child.type == "link_open":
-            target = str(child.attrGet("href"))
-            is_dropped = not target.startswith("#") and target not in ELSEWHERE
-            child.attrSet("href", ELSEWHERE.get(target, target))
-        if not (is_dropped and child.type in ("link_open", "link_close")):
-            kept.append(child)
-    inline.children = kept
-
-
-def _typeset(inline: Token, *, is_heading: bool) -> None:
-    """2^-6.5 and its like as formulas, in the heads of columns as characters; code stays code."""
-    for child in inline.children or []:
-        if child.type == "text" and is_heading:
-            child.content = signs(child.content)
-        elif child.type == "text":
-            child.type, child.content = "html_inline", str(typeset.prose(child.content))
-
-
-def _html(text: str) -> Token:
-    return Token("html_block", "", 0, content=text)

@@ -42,12 +42,12 @@ def quote(text: str) -> Markup:
     """Words of a source: LaTeX between dollars is typeset, all else left as it stands."""
     if "$" not in text and _COMMAND.search(text):
         return _math(text, text, is_block=True)
-    found, done = Markup(), 0
+    typeset, done = Markup(), 0
     for match in _LATEX.finditer(text):
         written = (match["block"] or match["inline"]).strip()
-        found += escape(text[done : match.start()]) + _math(written, written, is_block=match["block"] is not None)
+        typeset += escape(text[done : match.start()]) + _math(written, written, is_block=match["block"] is not None)
         done = match.end()
-    return found + escape(text[done:])
+    return typeset + escape(text[done:])
 
 
 def cell(text: str) -> Markup:
@@ -67,14 +67,14 @@ def statement(printed: Statement) -> Markup:
         return Markup("; ").join(label(name) + " = " + _value(value) for name, value in printed)
     if isinstance(code := getattr(printed, "source", None), str):
         return Markup("<pre>{}</pre>").format(_code(code.rstrip()))
-    found = {str(expr): expr for expr in _expressions(printed) if not (expr.is_Atom or expr.is_number)}
-    if not found:
+    expressions = {str(expr): expr for expr in _expressions(printed) if not (expr.is_Atom or expr.is_number)}
+    if not expressions:
         return html(printed.text)
-    formula = "|".join(re.escape(text) for text in sorted(found, key=len, reverse=True))
+    formula = "|".join(re.escape(text) for text in sorted(expressions, key=len, reverse=True))
     # With the brackets around it: a tall formula stands by itself.
     pattern = rf"(\*?\((?:{formula})\)|(?<![\w.])(?:{formula}))(?!\w|\*\*|\^|\.\d)"
     pieces = re.split(pattern, printed.text)
-    return Markup().join(_printed(piece, found) if i % 2 else html(piece) for i, piece in enumerate(pieces))
+    return Markup().join(_printed(piece, expressions) if i % 2 else html(piece) for i, piece in enumerate(pieces))
 
 
 def _value(value: Any) -> Markup:
@@ -111,10 +111,10 @@ def _math(written: str, typed: str, *, is_block: bool = False) -> Markup:
     """
     is_block = is_block or (r"\sum_{" in written and r"\frac" in written)
     try:
-        found = Markup(mathml(written, is_display=is_block))
+        formula = Markup(mathml(written, is_display=is_block))
     except NoMathError:
         return _code(typed)
-    found += Markup('<span class="typed" aria-hidden="true">{}</span>').format(typed)
+    formula += Markup('<span class="typed" aria-hidden="true">{}</span>').format(typed)
     if not is_block:
-        return found
-    return Markup('<span class="formula" role="group" aria-label="formula" tabindex="0">{}</span>').format(found)
+        return formula
+    return Markup('<span class="formula" role="group" aria-label="formula" tabindex="0">{}</span>').format(formula)

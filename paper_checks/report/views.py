@@ -1,10 +1,9 @@
-"""What stands in the templates beside the document itself: tables, schemes, findings."""
+"""What stands in the templates beside the document itself: words, tables, schemes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
 
@@ -12,7 +11,6 @@ from markupsafe import Markup, escape
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.notation.signs import signs
-from paper_checks.pages.claims import merged
 from paper_checks.papers.registry import claims as registered
 from paper_checks.report import typeset
 from paper_checks.report.model import Claim, Document, Part, counts
@@ -24,12 +22,12 @@ from theory.tables import CROSS_ACTIVATIONS
 
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
-KINDS = {"result": "Results that people use", "step": "Steps on the way to them", "remark": "Remarks"}
 MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
 _DIGITS = 6
 _FEW = 4
 """Characters of a line that is no line of a text."""
 _WRAPPED = re.compile(r"(?<=[a-z])\n(?=[a-z])")
+Row = Mapping[str, Any]
 
 
 # ---------------------------------------------------------------- words
@@ -50,7 +48,7 @@ def said(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def spaced(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def spaced(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows with the names of their columns as words."""
     return [{name.replace("_", " "): value for name, value in row.items()} for row in rows]
 
@@ -59,7 +57,7 @@ def page_of(claim: Claim) -> str:
     return f"source-{claim.source}.html"
 
 
-def linked(found: str, claims: Mapping[str, Claim]) -> Markup:
+def linked(text: str, claims: Mapping[str, Claim]) -> Markup:
     """Each id of a claim that stands in text, not in a tag or in a link, as a link to it."""
     depth = 0
 
@@ -73,7 +71,7 @@ def linked(found: str, claims: Mapping[str, Claim]) -> Markup:
             return match.group()
         return f'<a href="{page_of(claims[id_])}#{id_}">{id_}</a>'
 
-    return Markup(re.sub(r"(<[^>]*>)|\b([A-Z][A-Z0-9]-\d\d)\b", replaced, str(escape(found))))
+    return Markup(re.sub(r"(<[^>]*>)|\b([A-Z][A-Z0-9]-\d\d)\b", replaced, str(escape(text))))
 
 
 def is_scattered(text: str) -> bool:
@@ -84,46 +82,20 @@ def is_scattered(text: str) -> bool:
 def quoted(text: str) -> Markup:
     """Words of a source, typeset: lines that only a PDF's layout ended go on, and rows of a table are rows."""
     if "\t" in text:
-        return _rows(text)
+        cell, row = Markup("<td>{}</td>"), Markup("<tr>{}</tr>")
+        lines = ([_bold(one) for one in line.split("\t")] for line in text.split("\n"))
+        rows = Markup().join(row.format(Markup().join(map(cell.format, cells))) for cells in lines)
+        return Markup("<table><tbody>{}</tbody></table>").format(rows)
     if is_scattered(text):
         return typeset.quote(" ".join(text.split()))  # no formula is left in it that could be read
     return _bold(_WRAPPED.sub(" ", text))
 
 
-def _rows(text: str) -> Markup:
-    cell, row = Markup("<td>{}</td>"), Markup("<tr>{}</tr>")
-    lines = ([_bold(one) for one in line.split("\t")] for line in text.split("\n"))
-    rows = (row.format(Markup().join(map(cell.format, cells))) for cells in lines)
-    return Markup("<table><tbody>{}</tbody></table>").format(Markup().join(rows))
-
-
 def _bold(text: str) -> Markup:
     """What the slides print bold is bold, in HTML or in Markdown."""
     pieces = re.split(r"<b>(.*?)</b>", re.sub(r"\*\*([^*\n]+)\*\*", r"<b>\1</b>", text), flags=re.DOTALL)
-    bold = Markup("<b>{}</b>")
-    return Markup().join(
-        bold.format(typeset.prose(piece)) if i % 2 else typeset.prose(piece) for i, piece in enumerate(pieces)
-    )
-
-
-def contents_of(claim: Claim, figures: Sequence[Any]) -> str:
-    """What is folded below the head of a claim.
-
-    >>> from types import SimpleNamespace
-    >>> from paper_checks.report.views import contents_of
-    >>> claim = SimpleNamespace(parts=[SimpleNamespace(counterexample=None)], num_evidence=1)
-    >>> contents_of(claim, ["a figure"])
-    'What is printed; 1 piece of evidence; 1 figure'
-    """
-    num_examples = sum(part.counterexample is not None for part in claim.parts)
-    counted = (
-        (len(claim.parts) if len(claim.parts) > 1 else 0, "part", "parts"),
-        (num_examples, "counterexample", "counterexamples"),
-        (claim.num_evidence, "piece of evidence", "pieces of evidence"),
-        (len(figures), "figure", "figures"),
-    )
-    said = [f"{number} {one if number == 1 else more}" for number, one, more in counted if number]
-    return "; ".join(["What is printed", *said])
+    forms = Markup("{}"), Markup("<b>{}</b>")
+    return Markup().join(forms[i % 2].format(typeset.prose(piece)) for i, piece in enumerate(pieces))
 
 
 def searched(claim: Claim, told: Mapping[str, str]) -> str:
@@ -180,48 +152,59 @@ def unexpected(doc: Document) -> Iterator[str]:
 def routed(doc: Document) -> str:
     """By how many routes the parts of the claims are checked: a sentence that the list of routes follows."""
     numbers = [len(part.routes) for claim in doc.claims for part in claim.parts]
-    several = sum(number > 1 for number in numbers)
-    if several == len(numbers):
-        return "Each part is checked by two routes or more, which know nothing of one another:"
-    fewer = len(numbers) - several
-    return (
-        f"Of {len(numbers)} parts, {several} are checked by two routes or more, which know nothing of one another; "
-        f"{fewer} by fewer, which their articles say:"
-    )
+    fewer = sum(number < 2 for number in numbers)
+    by_two = "checked by two routes or more, which know nothing of one another"
+    if not fewer:
+        return f"Each part is {by_two}:"
+    several = len(numbers) - fewer
+    return f"Of {len(numbers)} parts, {several} are {by_two}; {fewer} by fewer, which their articles say:"
+
+
+def rules() -> list[dict[str, str]]:
+    """By optimizer: the weight of the skip and the gain of the tables derived, for Post-LN and for Pre-LN.
+
+    >>> from paper_checks.report.views import rules
+    >>> [list(row.values())[1:] for row in rules()][:1]
+    [['(2*N)**(1/4)', '(2*N)**(-1/4)', '1/sqrt(2*N)']]
+    """
+    derived = {table["id"]: table["rows"] for table in small_tables()}
+    post, pre = ({row["optimizer"] or "": row for row in derived[name]} for name in ("su-optimizers", "su-prenorm"))
+    names = {"sgd": "SGD", "adam": "Adam, AdamW", "lamb": "LAMB"}
+    return [
+        {
+            "Optimizer": names.get(optimizer, optimizer),
+            "Post-LN: skip": row["alpha"] or "",
+            "Post-LN: gain": row["lambda"] or "",
+            "Pre-LN: gain": pre[optimizer]["lambda"] or "",
+        }
+        for optimizer, row in post.items()
+    ]
 
 
 # ---------------------------------------------------------------- tables
 
-_Row = Mapping[str, Any]
+
+def tables() -> dict[str, Any]:
+    """The derived tables; without the cross table where none is stored of these sources. small: tables as they are.
+    crosses: title and matrix, scheme by optimizer."""
+    derived = tables_file.stored() or small_tables()
+    rows = next((table["rows"] for table in derived if table["id"] == "cross"), [])
+    small = [{**table, "rows": spaced(table["rows"])} for table in derived if table["id"] != "cross"]
+    return {"small": small, "crosses": list(_crosses(rows)) if rows else []}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tables:
-    """small: tables as they are. crosses: title and matrix, scheme by optimizer."""
-
-    small: Sequence[Mapping[str, Any]]
-    crosses: Sequence[tuple[str, list[dict[str, str]]]]
-
-
-def tables() -> Tables:
-    """The derived tables; without the cross table where none is stored of these sources."""
-    found = tables_file.stored() or small_tables()
-    rows = next((table["rows"] for table in found if table["id"] == "cross"), [])
-    small = [{**table, "rows": spaced(table["rows"])} for table in found if table["id"] != "cross"]
-    return Tables(small=small, crosses=list(_crosses(rows)) if rows else [])
-
-
-def _crosses(rows: Sequence[_Row]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def _crosses(rows: Sequence[Row]) -> Iterator[tuple[str, list[dict[str, str]]]]:
     for activation in CROSS_ACTIVATIONS:
-        chosen = [row for row in rows if row["activation"] == activation]
-        layernorm = matrix([row for row in chosen if row["norm_kind"] == "layernorm"])
-        rmsnorm = matrix([row for row in chosen if row["norm_kind"] == "rmsnorm"])
+        layernorm, rmsnorm = (
+            matrix([row for row in rows if (row["activation"], row["norm_kind"]) == (activation, norm_kind)])
+            for norm_kind in ("layernorm", "rmsnorm")
+        )
         yield f"{activation}, LayerNorm", layernorm
         if others := [row for row in rmsnorm if row not in layernorm]:
             yield f"{activation}, RMSNorm", others
 
 
-def matrix(rows: Sequence[_Row]) -> list[dict[str, str]]:
+def matrix(rows: Sequence[Row]) -> list[dict[str, str]]:
     """The orders of one activation and norm, scheme by optimizer; optimizers that are alike share a column."""
     cells = {(row["scheme"], row["optimizer"]): row["approximate"] or "not decided" for row in rows}
     schemes = list(dict.fromkeys(name for name, _ in cells))
@@ -232,13 +215,8 @@ def matrix(rows: Sequence[_Row]) -> list[dict[str, str]]:
     return [{"scheme": name, **{head: column[i] for head, column in columns.items()}} for i, name in enumerate(schemes)]
 
 
-def beside_printed(doc: Document) -> list[dict[str, Any]]:
-    return merged([row.model_dump(mode="json") for row in doc.tables])
-
-
 # ---------------------------------------------------------------- schemes
 
-SCHEME_COLUMNS = ("Scheme", "Norms", "a", "b", "c", "w", "v", "Rate, sign type", "Source")
 _FORM = (
     r"$$ x_l = \mathrm{norm}_{\mathrm{post}}\left( a\, x_{l-1} + b\, \mathrm{norm}_{\mathrm{branch}}\left( W_2\, "
     r"\mathrm{norm}_{\mathrm{inner}}\left( \phi( W_1\, c\, \mathrm{norm}_{\mathrm{pre}}( x_{l-1} ) ) \right) \right) "
@@ -246,22 +224,15 @@ _FORM = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemeRow:
-    name: str
-    norms: str
-    laws: Sequence[Markup | str]
-    source: str
-
-
 def form() -> Markup:
     """The one form of a sublayer, as ``theory.stack`` has it."""
     return typeset.prose(_FORM)
 
 
-def schemes() -> list[SchemeRow]:
+def schemes() -> list[dict[str, Any]]:
+    """name, norms, laws and source of each."""
     return [
-        SchemeRow(name=one.name, norms=_norms(one.stack), laws=_laws(one), source=one.source)
+        {"name": one.name, "norms": _norms(one.stack), "laws": _laws(one), "source": one.source}
         for one in SCHEMES.values()
     ]
 
@@ -277,14 +248,15 @@ def _norms(stack: Stack) -> str:
     return f"{text}; a second stream" if stack.has_second_stream else text
 
 
-def _laws(one: Scheme) -> list[Markup | str]:
+def _laws(scheme: Scheme) -> list[Markup | str]:
     """a, b, c, w, v and what multiplies the learning rate, empty where it is 1."""
-    stack = one.stack
-    trained = " (trained)" if stack.trains_branch_weight else ""
+    stack = scheme.stack
     residual = "Admin's rule" if stack.residual_weight is None else _law(stack.residual_weight)
-    branch = f"{_law(stack.branch_weight) or '1'}{trained}" if trained else _law(stack.branch_weight)
-    rest = (stack.input_scale, stack.gain_in, stack.gain_out, one.sign_lr_multiplier)
-    return [residual, Markup(branch), *map(_law, rest)]
+    branch = _law(stack.branch_weight)
+    if stack.trains_branch_weight:
+        branch = Markup("{} (trained)").format(branch or "1")
+    rest = (stack.input_scale, stack.gain_in, stack.gain_out, scheme.sign_lr_multiplier)
+    return [residual, branch, *map(_law, rest)]
 
 
 def _law(value: Any) -> Markup:

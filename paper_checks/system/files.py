@@ -23,18 +23,18 @@ def as_text(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside the target and rename, so that a reader sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with shielded():
-        _write_beside(path, text)
+        _write_beside(path, content)
 
 
-def _write_beside(path: Path, text: str) -> None:
+def _write_beside(path: Path, content: str | bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)

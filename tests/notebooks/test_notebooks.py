@@ -2,16 +2,11 @@
 
 import ast
 import json
-import os
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import pytest
-import torch
 
 from paper_checks.claims.claim import Part, PartResult
 from paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
@@ -126,37 +121,18 @@ def test_notebook_types_no_number_and_no_quotation_and_derives_nothing(name: str
             assert not re.search(r"^\s*(?:assert|class)\b", cell.source, flags=re.MULTILINE)
 
 
-def test_there_are_nine_each_with_a_source() -> None:
-    assert [name[:2] for name in NAMES] == [f"{number:02}" for number in range(1, 10)]
-    assert sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")) == NAMES
-
-
 def test_a_notebook_that_fails_is_red_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In kernels, which show what cells show here."""
+    """In kernels."""
     (tmp_path / "00_mutant.py").write_text("# %%\nlayers = 0\n\n# %%\nhalf = 1\nhalf / layers\n", encoding="utf-8")
     (tmp_path / "01_picture.py").write_text(PICTURE, encoding="utf-8")
     monkeypatch.setattr("paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
-    kept: dict[str, Any] = {}
-
-    def running(name: str, **how: bool) -> Any:
-        kept[name] = run(name, **how)
-        return kept[name]
-
-    monkeypatch.setattr("paper_checks.pages.notebooks.run", running)
     assert main(["--fast"]) == 1
     told = capsys.readouterr().err
     assert "00_mutant failed" in told and "half / layers" in told and "ZeroDivisionError" in told
     assert "01_picture, " in told and "01_picture failed" not in told
     assert not list(tmp_path.glob("*.ipynb"))
-    found = kept["01_picture"]
-    assert found.metadata["depthlaw"]["cells_sha256"] == cells_digests(found.cells)
-    in_kernel = [output.data for cell in found.cells for output in cell.outputs]
-    for here, there in zip(shown(code("01_picture")), in_kernel, strict=True):
-        assert ("image/png" in here) == ("image/png" in there)
-        words = here.get("text/markdown", here.get("text/plain"))
-        assert words is None or words == there.get("text/markdown", there.get("text/plain"))
 
 
 PICTURE = """# %%
@@ -168,31 +144,7 @@ style()
 plt.subplots()[1].plot([1, 2])
 plt.show()
 say("drawn")
-
-# %%
-_ = plt.subplots()
-
-# %%
-(1, 2)
 """
-
-
-def test_cells_leave_nothing_behind_here() -> None:
-    def state() -> tuple[Any, ...]:
-        seen = dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums(), os.getcwd()
-        return (*seen, warnings.filters[:], torch.get_num_threads())
-
-    before = state()
-    spoil = (
-        "import os, warnings, torch, matplotlib, matplotlib.pyplot as plt\nmatplotlib.rcParams['font.size'] = 3\n"
-        "plt.switch_backend('svg')\nplt.figure()\nos.chdir('/')\nwarnings.simplefilter('ignore')\n"
-        "torch.set_num_threads(3)\nname = 1"
-    )
-    with pytest.raises(NameError):
-        shown([spoil, "nonesuch"])
-    assert state() == before
-    with pytest.raises(NameError):
-        shown(["name"])
 
 
 # --- what somebody edited in Jupyter is not overwritten
@@ -278,13 +230,12 @@ def test_a_cell_that_was_taken_out_is_an_edit(folder: Path) -> None:
     assert main(["00_small"]) == 0
 
 
-@pytest.mark.parametrize("old", ["LAYERS = 6", "nothing of it"])
-def test_an_edit_of_the_source_alone_is_run(folder: Path, old: str) -> None:
+def test_an_edit_of_the_source_alone_is_run(folder: Path) -> None:
     """Also where Jupyter saved the notebook again, as it was."""
     edit(folder / "00_small.ipynb", "no such text", "")
-    (folder / "00_small.py").write_text(SOURCE.replace(old, "LAYERS = 12"), encoding="utf-8")
+    (folder / "00_small.py").write_text(SOURCE.replace("LAYERS = 6", "LAYERS = 12"), encoding="utf-8")
     assert main([]) == 0
-    assert ("LAYERS = 12" in (folder / "00_small.ipynb").read_text(encoding="utf-8")) is (old in SOURCE)
+    assert "LAYERS = 12" in (folder / "00_small.ipynb").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("content", ["<<<<<<< ours\n", "[]", '{"cells": [{}], "metadata": {}}'])
@@ -300,12 +251,9 @@ def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.Cap
 
 def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "00_small.ipynb"
-
-    def slow(name: str, *, is_fast: bool = False) -> Any:
-        del is_fast
-        edit(path, "LAYERS = 6", "LAYERS = 96")
-        return source(name)
-
-    monkeypatch.setattr("paper_checks.pages.notebooks.run", slow)
+    monkeypatch.setattr(
+        "paper_checks.pages.notebooks.run",
+        lambda name, **_: edit(path, "LAYERS = 6", "LAYERS = 96") or source(name),
+    )
     assert main(["00_small"]) == 1
     assert "LAYERS = 96" in path.read_text(encoding="utf-8")

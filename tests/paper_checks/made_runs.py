@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import Arm, Book
 from paper_checks.lowering.trials import Trial
-from paper_checks.pages.training.numbers import Record
+from paper_checks.pages.training import Record
 from sims.training.train import Look, TrainResult
 
 GUESS = 3.0

@@ -26,10 +26,6 @@ def is_file(url: str) -> bool:
     return url.startswith(("file:", "data:"))
 
 
-def names(built: Path) -> list[str]:
-    return sorted(path.name for path in built.glob("*.html"))
-
-
 def url(built: Path, name: str) -> str:
     page, _, fragment = name.partition("#")
     return (built / page).as_uri() + (f"#{fragment}" if fragment else "")

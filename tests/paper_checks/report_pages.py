@@ -30,7 +30,7 @@ FIGURED = (*SOME, "S3-12", "S2-13", "S3-04", "S3-49")
 DRAWN = ("post-ln", "pre-ln", "deepnorm", "rezero")
 """Schemes whose figures stand on the site that is made for tests: with an update of 0, and without."""
 ORDERED = ("S1-03", "S1-25", "S1-41", "S1-49", "S2-12", "S3-10", "S3-12", "LI-01")
-"""Claims of orders whose figures fast tests try: every optimizer, activation, kind of norm and role once."""
+"""Claims of orders whose figures are tried: every optimizer, activation, kind of norm and role once."""
 
 
 # ---------------------------------------------------------------- documents
@@ -48,11 +48,6 @@ def figures_of(*names: str) -> list[scheme_figures.SchemeFigures]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheme_figures, "KEPT_SCHEMES", names)
         return scheme_figures.by_scheme()
-
-
-def fast(every: Iterable[str], some: Iterable[str]) -> list[Any]:
-    """To parametrize with: some of them for every run of the tests, and the others for the slow one."""
-    return [one if one in some else pytest.param(one, marks=pytest.mark.slow) for one in every]
 
 
 def write_site(document: Mapping[str, Any], out: Path, *, has_all_figures: bool) -> str:

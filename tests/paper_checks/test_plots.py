@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from paper_checks.pages import plots
-from paper_checks.pages.drawing import Curve, Drawing
 from paper_checks.pages.plots import Shown
 
 
@@ -20,39 +18,30 @@ def row(length: int, predicted: float | None, measured: float | None, half: floa
 ROWS = [row(16, 4.0, 4.2, 0.5), row(4, 1.0, 1.1, 0.2), row(8, 2.0, 2.2, 5.0), row(64, 16.0, None), row(32, 8.0, 0.0, 0)]
 
 
-def drawn(rows: Sequence[Mapping[str, Any]], num_each: int = 1) -> tuple[Drawing, dict[str, Curve]]:
-    """And its curves by the first word of their labels."""
-    found = plots.drawing_of(Shown(rows, {}), "title", "note", num_each)
-    return found, {curve.label.split("\n")[0]: curve for curve in found.panels[0].curves}
-
-
-def test_the_update_is_of_its_rows() -> None:
-    """The line, the points that there are with their intervals, guides through the first point; others are named."""
-    found, curves = drawn(ROWS)
-    assert list(curves) == ["flat", "as L", "predicted", ""]
-    assert curves["predicted"].label == "predicted\nL¹·⁰⁰"
-    assert curves["predicted"].line == [(4, 1), (8, 2), (16, 4), (32, 8), (64, 16)]
-    assert [place[:2] for place in curves[""].points] == [(4, 1.1), (8, 2.2), (16, 4.2)]
+@pytest.mark.parametrize(("num_each", "letter", "x"), [(1, "L", "residual sublayers L"), (2, "N", "layers N")])
+def test_the_update_is_of_its_rows(num_each: int, letter: str, x: str) -> None:
+    """The line, the points that there are with their intervals, guides through the first point; others are named. N
+    layers are half as many as L sublayers: of points, guides, powers and what is missing."""
+    drawing = plots.drawing_of(Shown(ROWS, {}), "title", "note", num_each)
+    curves = {curve.label.split("\n")[0]: curve for curve in drawing.panels[0].curves}
+    assert list(curves) == ["flat", f"as {letter}", "predicted", ""]
+    assert curves["predicted"].label == f"predicted\n{letter}¹·⁰⁰"
+    depths = [n / num_each for n in (4, 8, 16, 32, 64)]
+    assert curves["predicted"].line == list(zip(depths, (1, 2, 4, 8, 16), strict=True))
+    assert [place[:2] for place in curves[""].points] == list(zip(depths, (1.1, 2.2, 4.2), strict=False))
     assert [end for *_, low, high in curves[""].points for end in (low, high)] == pytest.approx(
         [0.9, 1.3, -2.8, 7.2, 3.7, 4.7]
     )
-    assert [curves[name].line for name in ("flat", "as L")] == [[(4, 1), (64, 1)], [(4, 1), (64, 16)]]
-    assert found.note == (
+    ends = depths[0], depths[-1]
+    assert [curves[name].line for name in ("flat", f"as {letter}")] == [
+        list(zip(ends, (1, 1), strict=True)),
+        list(zip(ends, (1, 16), strict=True)),
+    ]
+    assert drawing.panels[0].x == x
+    assert drawing.note == (
         "Note. Line: predicted, infinite width; points: measured, 95 % intervals; "
-        "no point, 0 or diverged, at L = 32, 64."
+        f"no point, 0 or diverged, at {letter} = {32 // num_each}, {64 // num_each}."
     )
-
-
-def test_layers_are_of_their_rows() -> None:
-    """N layers are half as many as L sublayers: of points, guides, powers and what is missing."""
-    found, curves = drawn(ROWS, 2)
-    assert list(curves) == ["flat", "as N", "predicted", ""]
-    assert curves["predicted"].label == "predicted\nN¹·⁰⁰"
-    assert curves["predicted"].line == [(2, 1), (4, 2), (8, 4), (16, 8), (32, 16)]
-    assert [x for x, *_ in curves[""].points] == [2, 4, 8]
-    assert curves["as N"].line == [(2, 1), (32, 16)]
-    assert found.panels[0].x == "layers N"
-    assert "N = 16, 32" in found.note
 
 
 UNITS = {"q": 0.0, "bias": 1.0, "head": 0.5, "embedding": 1.0}

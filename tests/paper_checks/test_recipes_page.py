@@ -11,7 +11,6 @@ from paper_checks.pages.drawing import svg
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.places import ROOT
 from sims.records import record
-from sims.stats import Estimate
 from tests.near import is_same_picture
 
 
@@ -21,8 +20,7 @@ def test_page_and_picture_are_in_step() -> None:
 
 
 def test_the_readme_names_the_depths_of_the_page() -> None:
-    said = f"all\nof them from {recipes.FIRST} to {recipes.LAST:,} layers"
-    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"from {recipes.FIRST} to {recipes.LAST:,} layers" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_recipe_is_kept_at_every_depth() -> None:
@@ -73,10 +71,3 @@ def test_measured_models_are_beside_their_own_prediction() -> None:
         values = [value for value in run.values["update"] if value is not None]
         assert line.total.mean == pytest.approx(sum(values) / len(values) / exact["update"].value)
         assert line.seeds == len(run.seeds)
-
-
-@pytest.mark.parametrize(("low", "high", "deviation", "is_held"), [
-    (0.9, 1.1, 0.0, True), (1.01, 1.1, 0.0, False), (1.01, 1.1, 0.03, True), (0.9, 0.96, 0.03, False),
-])  # fmt: skip
-def test_holds(low: float, high: float, deviation: float, is_held: bool) -> None:
-    assert recipes.holds(Estimate((low + high) / 2, 0.01, low, high, 8), deviation) is is_held

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments.kernel_laws import law
-from paper_checks.pages import why_figure
+from paper_checks.pages import scheme_figures, why_figure
 from paper_checks.papers.registry import claims
 from paper_checks.report import figures, folder, site, training, typeset, views
 from paper_checks.report.graph import NODE
@@ -39,10 +39,10 @@ def texts(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without figures, which take seconds and do not depend on the document."""
-    monkeypatch.setattr(figures, "by_scheme", list)
+    monkeypatch.setattr(scheme_figures, "by_scheme", list)
     monkeypatch.setattr(figures, "for_claim", lambda _: [])
-    monkeypatch.setattr(figures, "picture", lambda: None)
-    monkeypatch.setattr(figures, "training", dict)
+    monkeypatch.setattr(why_figure, "picture", lambda: None)
+    monkeypatch.setattr(figures, "of_training", dict)
     monkeypatch.setattr(training, "page", lambda _: Markup("<h1>Training</h1>"))
 
 

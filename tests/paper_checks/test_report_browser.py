@@ -1,6 +1,6 @@
 """The report in a real Chromium: each kind of page is silent, narrow and legible, and works as people use it.
 
-One site for all tests, of as few claims checked in truth as have every kind of content; the slow test has all claims.
+One site for all tests, of as few claims checked in truth as have every kind of content.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
-from tests import once
 from tests.paper_checks.report_browser import (
-    DESKTOP,
     PHONE,
     PLACE,
     SMALL_PHONE,
     SOME_OF_EACH,
     WIDER,
     Noise,
-    names,
     out_of_sight,
     tabbed,
     url,
@@ -58,21 +55,6 @@ def test_each_kind_of_page(built: Path, opened: Opened, name: str) -> None:
     noise = Noise(page)
     assert wrong(page, noise, built, f"{name}.html") == []
     assert wrong(opened(PHONE, "dark"), noise, built, f"{name}.html") == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "dark"), (PHONE, "light"), (SMALL_PHONE, "dark")])
-def test_every_page_of_the_whole_report(full: Path, opened: Opened, size: tuple[int, int], theme: str) -> None:
-    """And each claim is seen below the header where a link leads to it."""
-    page = opened(size, theme)
-    noise = Noise(page)
-    found = {name: wrong(page, noise, full, name) for name in names(full)}
-    assert found == {name: [] for name in found}
-    for name in found:
-        page.goto(url(full, name))
-        ids = [one["id"] for one in once.whole()["claims"] if name == f"source-{one['source']}.html"]
-        hidden = page.evaluate(f"ids => ids.filter(id => {{ location.hash = id; return !({PLACE})(id); }})", ids)
-        assert hidden == []
 
 
 @pytest.mark.parametrize("name", ["index", "claims", "source-deepnet", "tables"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -15,25 +16,22 @@ from paper_checks.claims.claim import Claim
 from paper_checks.claims.statements import Growth
 from paper_checks.experiments.kernel_kept import read
 from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
-from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
+from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network
-from paper_checks.pages import drawing, scheme_figures
-from paper_checks.pages.drawing import Panel
-from paper_checks.pages.transformers.text import LAYERS, WIDE
+from paper_checks.pages import scheme_figures
+from paper_checks.pages.transformers import LAYERS, WIDE
 from paper_checks.papers.registry import claims
-from paper_checks.report import claim_figures
-from paper_checks.report.claim_figures import OF_EXPERIMENT, for_claim, training, training_names
+from paper_checks.report import figures
+from paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
 from paper_checks.routes.kernel import InTransformer
 from paper_checks.system.places import FIGURES, RECORDS
-from tests.paper_checks.report_pages import DRAWN, ORDERED, fast, figures_of
+from tests.paper_checks.report_pages import DRAWN, ORDERED, figures_of
 from theory.meanfield.update import predict
 from theory.schemes import scheme
 from theory.symbols import L
 
 UPDATE = "update"
-FILES = {True: RECORDS / "transformers.jsonl", False: RECORDS / "ffn-stacks.jsonl"}
-"""Of real Transformers, and of stacks."""
 VARIABLES = {"--ink", "--muted", "--line", "--paper", "--panel", "--accent", *(f"--c{i}" for i in range(1, 9))}
 MOST = 40_000
 
@@ -46,32 +44,31 @@ def check_looks(svg: str) -> None:
 
 
 @cache
-def records(*, is_real: bool) -> Mapping[tuple[str, str, int], Mapping[str, Sequence[float | None]]]:
-    """The values of all seeds at d = WIDE, by scheme, optimizer and sublayers."""
-    found: dict[tuple[str, str, int], dict[str, list[float | None]]] = {}
-    for line in FILES[is_real].read_text(encoding="utf-8").splitlines():
-        run = json.loads(line)
+def records(is_real: bool) -> dict[tuple[str, str, int], dict[str, list[float | None]]]:
+    """The values of all seeds at d = WIDE, by scheme, optimizer and sublayers: of Transformers, or of stacks."""
+    runs: dict[tuple[str, str, int], dict[str, list[float | None]]] = {}
+    file = RECORDS / ("transformers.jsonl" if is_real else "ffn-stacks.jsonl")
+    for run in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
         config = run["config"]
         assert (config["activation"], config["norm_kind"]) == ("relu", "layernorm")
         if config["d_model"] == WIDE:
-            there = found.setdefault((config["scheme"], config["optimizer"], config["num_sublayers"]), {})
+            of_network = runs.setdefault((config["scheme"], config["optimizer"], config["num_sublayers"]), {})
             for role, values in run["values"].items():
-                there.setdefault(role, []).extend(values)
-    return found
+                of_network.setdefault(role, []).extend(values)
+    return runs
 
 
 @cache
-def means(name: str, optimizer: str, role: str, *, is_real: bool) -> dict[int, float]:
+def means(name: str, optimizer: str, role: str, is_real: bool) -> dict[int, float]:
     """By sublayers, the mean over seeds of what is recorded, in the unit of the prediction."""
-    arch = "encoder" if is_real else "ffn"
-    found = {}
-    for (other, by, length), values in records(is_real=is_real).items():
-        there = values.get(role, [None])
-        if (other, by) == (name, optimizer) and None not in there:
+    by_length = {}
+    for (other, by, length), of_network in records(is_real).items():
+        values = [value for value in of_network.get(role, [None]) if value is not None]
+        if (other, by) == (name, optimizer) and len(values) == len(of_network.get(role, [None])):
+            arch = "encoder" if is_real else "ffn"
             network = Network(scheme=scheme(name), num_sublayers=length, d_model=WIDE, arch=arch)
-            unit = 1.0 if role == UPDATE else WIDE ** network.role_power(optimizer, role)
-            found[length] = unit * fmean(value for value in there if value is not None)
-    return found
+            by_length[length] = fmean(values) * (1 if role == UPDATE else WIDE ** network.role_power(optimizer, role))
+    return by_length
 
 
 kept_laws, kept_measured = cache(lambda: read(LAWS)), cache(measured)
@@ -83,46 +80,35 @@ def printed(claim: Claim) -> list[Growth]:
     return sorted(every.values(), key=lambda one: isinstance(one, InTransformer))
 
 
-PRINTED = {id_: orders for id_, one in claims().items() if (orders := printed(one))}
-
-
 def exact_line(statement: Growth) -> dict[int, float]:
     """By sublayers, from where the figure begins."""
-    activation, norm_kind, by = statement.activation, statement.norm_kind, statement.optimizer
+    by, options = statement.optimizer, dict[str, Any](activation=statement.activation, norm_kind=statement.norm_kind)
     if isinstance(statement, InTransformer):
-        networks = {2 * n: network_of(statement.scheme, n, activation=activation, norm_kind=norm_kind) for n in LENGTHS}
-        found = {n: kept_laws().find(one, by).by_optimizer[by][statement.role].value for n, one in networks.items()}
-        return {n: value for n, value in found.items() if n >= claim_figures.FROM}
-    found = {
-        n: predict(statement.scheme, by, n, activation=activation, norm_kind=norm_kind).update
-        for n in claim_figures.DEPTHS
-    }
-    return {n: value for n, value in found.items() if 0 < value < claim_figures.MOST}
+        networks = {2 * n: network_of(statement.scheme, n, **options) for n in LENGTHS if 2 * n >= figures.FROM}
+        answers = {n: kept_laws().find(network, by).by_optimizer[by] for n, network in networks.items()}
+        return {n: answer[statement.role].value for n, answer in answers.items()}
+    updates = {n: predict(statement.scheme, by, n, **options).update for n in figures.DEPTHS}
+    return {n: value for n, value in updates.items() if 0 < value < figures.MOST}
 
 
 def recorded(statement: Growth) -> dict[int, float]:
     """By sublayers; of relu networks with LayerNorm alone."""
     if (statement.activation, statement.norm_kind) != ("relu", "layernorm") or statement.optimizer not in OPTIMIZERS:
         return {}
-    is_real = isinstance(statement, InTransformer)
     role = statement.role if isinstance(statement, InTransformer) else UPDATE
-    found = means(statement.scheme, statement.optimizer, role, is_real=is_real)
-    return {n: value for n, value in found.items() if n >= claim_figures.FROM}
+    seen = means(statement.scheme, statement.optimizer, role, isinstance(statement, InTransformer))
+    return {n: value for n, value in seen.items() if n >= figures.FROM}
 
 
-@pytest.mark.parametrize("id_", fast(PRINTED, ORDERED))
-def test_figures_of_claims_are_of_their_statements(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("id_", ORDERED)
+def test_figures_of_claims_are_of_their_statements(id_: str) -> None:
     """The exact line, the printed order through its first point, and the points that are recorded."""
-    panels: list[Panel] = []
-    draw = drawing.inline
-    monkeypatch.setattr(drawing, "inline", lambda one: panels.extend(one.panels) or draw(one))
-    monkeypatch.setattr(claim_figures, "_bounds", lambda _: ())
-    monkeypatch.setattr(claim_figures, "training_names", lambda _: [])
-    figures = claim_figures.for_claim(id_)
-    for one in figures:
-        check_looks(one.svg)
-    assert sum(len(one.rows) for one in figures) == len(panels)
-    for statement, panel in zip(PRINTED[id_], panels, strict=True):
+    drawings = [one for one in for_claim(id_) if one.title.startswith("Printed order")]
+    for one in drawings:
+        check_looks(one.inline)
+        assert len(one.table) == 2 * len(one.panels)
+    panels = [panel for one in drawings for panel in one.panels]
+    for statement, panel in zip(printed(claims()[id_]), panels, strict=True):
         assert all(word in panel.title for word in (statement.scheme, statement.activation, statement.optimizer))
         exact, order = panel.curves
         line = exact_line(statement)
@@ -135,12 +121,12 @@ def test_figures_of_claims_are_of_their_statements(id_: str, monkeypatch: pytest
 
 
 def test_claims_of_training_have_its_figures() -> None:
-    for each in training().values():
-        check_looks(each.svg)
+    for each in of_training().values():
+        check_looks(each.inline)
     names = {name for several in OF_EXPERIMENT.values() for name in several}
-    assert names == set(training()) == {path.stem for path in FIGURES.glob("training-*.svg")}
+    assert names == set(of_training()) == {path.stem for path in FIGURES.glob("training-*.svg")}
     assert training_names(claims()["S3-49"]) == ["training-predicts", "training-rates"]
-    assert [one.title for one in for_claim("S1-50")] == [training()["training-thousand"].title]
+    assert for_claim("S1-50") == [of_training()["training-thousand"]]
     assert for_claim("S1-24") == []
 
 
@@ -148,7 +134,7 @@ drawn = cache(lambda name: figures_of(name)[0])
 
 
 @cache
-def predicted(name: str, optimizer: str, depth: int, *, is_real: bool) -> Mapping[str, float]:
+def predicted(name: str, optimizer: str, depth: int, is_real: bool) -> Mapping[str, float]:
     """By role: of a stack of L sublayers, or of a Transformer of N layers as it is measured."""
     if is_real:
         place = (name, 2 * depth, WIDE)
@@ -156,24 +142,24 @@ def predicted(name: str, optimizer: str, depth: int, *, is_real: bool) -> Mappin
         network = next(one for one in networks if (one.scheme.name, one.num_sublayers, one.d_model) == place)
         kept = kept_measured().find(network, optimizer).by_optimizer[optimizer]
         return {role: one.value for role, one in kept.items()}
-    found = predict(name, optimizer, depth)
-    return {UPDATE: found.update, **found.roles}
+    exact = predict(name, optimizer, depth)
+    return {UPDATE: exact.update, **exact.roles}
 
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["stacks", "transformers"])
 @pytest.mark.parametrize("by", OPTIMIZERS)
-@pytest.mark.parametrize("name", fast(KEPT_SCHEMES, DRAWN))
+@pytest.mark.parametrize("name", DRAWN)
 def test_figures_of_schemes_are_predicted_and_recorded(name: str, by: str, is_real: bool) -> None:
     """Rows of the table, lines and points."""
     figure = (drawn(name).transformers if is_real else drawn(name).stacks)[by]
     beside = (scheme_figures.transformers if is_real else scheme_figures.stacks)(name, by)
     depths, letter, step = (LAYERS, "N", 2) if is_real else (STACK_LENGTHS, "L", 1)
-    theory = {n: predicted(name, by, n, is_real=is_real) for n in depths}
-    check_looks(figure.svg)
-    assert {row["role"] for row in figure.rows} == set(theory[depths[0]])
-    for row in figure.rows:
+    theory = {n: predicted(name, by, n, is_real) for n in depths}
+    check_looks(figure.inline)
+    assert {row["role"] for row in figure.table} == set(theory[depths[0]])
+    for row in figure.table:
         role = row["role"]
-        seen = means(name, by, role, is_real=is_real)
+        seen = means(name, by, role, is_real)
         for n in (depths[0], depths[-1]):
             assert row[f"U({n}) predicted"] == f"{theory[n][role]:.4g}"
         for n in depths:
@@ -181,7 +167,7 @@ def test_figures_of_schemes_are_predicted_and_recorded(name: str, by: str, is_re
             wanted = "0, as predicted" if value == 0 else "-" if mean is None else f"{mean / value:.3f}"
             assert row[f"ratio, {letter} = {n}"].partition(" [")[0] == wanted
         line = dict(beside.lines[role])
-        assert line == {n: predicted(name, by, int(n), is_real=is_real)[role] for n in line}
+        assert line == {n: predicted(name, by, int(n), is_real)[role] for n in line}
         points = {int(n): y for n, y, *_ in beside.points(role)}
         assert points == pytest.approx({n: seen[step * n] for n in points}, rel=1e-6)
     assert ("exactly 0" in figure.caption) is not any(one[UPDATE] for one in theory.values())

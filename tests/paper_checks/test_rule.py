@@ -24,8 +24,8 @@ from paper_checks.lowering.rule_roles import (
     trained_under,
 )
 from paper_checks.lowering.rule_snippet import snippet
-from paper_checks.pages.transformers.growth import FLAT as FLAT_IN_TRANSFORMERS
-from paper_checks.pages.transformers.growth import MATTERS
+from paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
+from paper_checks.pages.transformers import MATTERS
 from sims.model import ModelConfig, Transformer, alternating
 from tests.command import document, options, told
 from theory.rules.check import rule_scheme

@@ -14,14 +14,9 @@ from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.stable_rates import GRID, LAYERS
 from paper_checks.experiments.warmup import plain
 from paper_checks.lowering.trials import Trial
+from paper_checks.pages import training
 from paper_checks.pages.drawing import svg
-from paper_checks.pages.training import rates_text
-from paper_checks.pages.training import text as training_text
-from paper_checks.pages.training.figures import drawings
-from paper_checks.pages.training.numbers import Record, cases_by_depth, correlation, judged_pairs, leaves
-from paper_checks.pages.training.page import PAGE, Study, page, study
-from paper_checks.pages.training.rates_text import stable_rates
-from paper_checks.pages.training.text import head, own_row, summary, warmup
+from paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
 from paper_checks.system.places import FIGURES
 from tests.near import is_same_picture
 from tests.paper_checks import made_runs
@@ -34,8 +29,8 @@ def made() -> dict[str, Record]:
     return dict(made_runs.records())
 
 
-def in_order() -> dict[str, Record]:
-    return dict(zip(("rates", "warm", "deep", "own"), made().values(), strict=True))
+def summary_with(**other: Record) -> str:
+    return summary(**(dict(zip(("rates", "warm", "deep", "own"), made().values(), strict=True)) | other))
 
 
 def reverse(trial: Trial) -> float:
@@ -51,19 +46,12 @@ def line_of(text: str, start: str) -> list[str]:
 @pytest.fixture
 def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections without their answers to the claims, which are most of their work, for tests of what stands below."""
-    for module in (training_text, rates_text):
-        monkeypatch.setattr(module, "opening", lambda _: "")
+    monkeypatch.setattr(training, "opening", lambda _: "")
 
 
-# ---------------------------------------------------------------- in step
-
-
-def test_the_page_is_in_step() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(study())
-
-
-def test_the_figures_are_in_step() -> None:
-    drawn = {name: svg(one) for name, one in drawings(study().records).items() if not one.is_empty}
+def test_page_and_figures_are_in_step() -> None:
+    assert training.PAGE.read_text(encoding="utf-8") == training.page(training.records())
+    drawn = {name: svg(one) for name, one in drawings(training.records()).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []
@@ -74,8 +62,7 @@ def test_the_figures_are_in_step() -> None:
 
 @pytest.mark.usefixtures("tables_alone")
 def test_largest_rates_are_of_the_searches() -> None:
-    text = stable_rates(made()["stable-rates"], "")
-    cells = line_of(text, "gpt deepnorm | 24")
+    cells = line_of(stable_rates(made()["stable-rates"], ""), "gpt deepnorm | 24")
     edge = max(rate for rate in GRID if rate < made_runs.as_claimed(Trial(scheme="deepnorm")))
     assert cells[4] == f"2^{math.log2(edge):.2f}"
     values = [update(Trial(scheme="deepnorm", seed=seed)) for seed in range(3)]
@@ -96,14 +83,14 @@ def test_an_edge_that_is_not_on_the_grid_is_said() -> None:
 def test_whether_the_update_predicts_the_rate() -> None:
     """Where the rates are as the updates say, where they are the other way round, and the pairs that say so."""
     along, against = made()["stable-rates"], made_runs.record("stable-rates", edge=reverse)
-    for cases in cases_by_depth(along.book, "trains").values():
-        ranks = correlation(cases)
+    for cases in training.cases_by_depth(along.book, "trains").values():
+        ranks = training.correlation(cases)
         assert ranks is not None
         assert max(ranks[0].value, ranks[1].mean) < -0.9
-        assert correlation(cases[:1]) is None
-    assert not any(pair.agrees is False for pair in judged_pairs(along.book, "trains"))
-    assert "mean a larger stable rate? Open: of 63 pairs" in summary(**in_order())
-    assert "mean a larger stable rate? No: of 63 pairs" in summary(**{**in_order(), "rates": against})
+        assert training.correlation(cases[:1]) is None
+    assert not any(pair.agrees is False for pair in training.judged_pairs(along.book, "trains"))
+    assert "mean a larger stable rate? Open: of 63 pairs" in summary_with()
+    assert "mean a larger stable rate? No: of 63 pairs" in summary_with(rates=against)
     rows = stable_rates(against, "").partition("| smaller update (U)")[2].partition("\n\n")[0].splitlines()[2:]
     assert rows[0].split(" | ")[1:3] == ["su-adam (1.01)", "normformer (40.4)"]
 
@@ -113,7 +100,7 @@ def test_when_the_update_leaves_its_start() -> None:
     """0.9^t is below 1/2 from step 7 on: the look after it is at 10, or at 40."""
     record = made()["warmup"]
     first = record.book[record.book.trials[0]]
-    look = leaves(first)
+    look = training.leaves(first)
     assert look is not None
     assert look.step == 10
     start = "post-ln | 18L-18L | 2^-9 | none"
@@ -144,14 +131,14 @@ def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str)
         return shallow * (trial.num_layers / OWN_LAYERS[0]) ** -power
 
     record = made_runs.record("own-row", edge=edge)
-    cells = line_of(own_row(record, ""), "su-adam")[1:]
+    text = training.own_row(record, "")
+    cells = line_of(text, "su-adam")[1:]
     assert all(cell.strip("*").startswith(octaves) for cell in cells)
-    assert [cell.startswith("**") for cell in cells] == [False, True, False]
-    assert cells[1].endswith(")**")
-    assert line_of(own_row(record, ""), "su-sgd")[2].endswith("; by theory 1.5")
-    text = "the largest rate of su-adam under adam does not fall as L^(-1/2) or faster with depth"
-    assert line_of(own_row(record, ""), text)[1] == answer
-    assert f"? su-sgd {answer}, su-adam {answer}, su-lamb {answer}." in summary(**{**in_order(), "own": record})
+    assert [cell.startswith("**") and cell.endswith("**") for cell in cells] == [False, True, False]
+    assert line_of(text, "su-sgd")[2].endswith("; by theory 1.5")
+    asked = "the largest rate of su-adam under adam does not fall as L^(-1/2) or faster with depth"
+    assert line_of(text, asked)[1] == answer
+    assert f"? su-sgd {answer}, su-adam {answer}, su-lamb {answer}." in summary_with(own=record)
 
 
 # ---------------------------------------------------------------- what is missing
@@ -159,11 +146,11 @@ def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str)
 
 def test_no_record_makes_a_page() -> None:
     nothing = {name: Record.of(name, Book({})) for name in NAMES}
-    text = page(Study(nothing, []))
+    text = training.page(nothing)
     assert "figures/" not in text
     assert text.count("in the record yet.)") == len(drawings(nothing))
     assert "From 0 training runs" in text
-    assert study(Path("nowhere")).records["own-row"].missing()
+    assert training.records(Path("nowhere"))["own-row"].missing()
 
 
 @pytest.mark.usefixtures("tables_alone")
@@ -175,5 +162,5 @@ def test_the_pilot_is_no_answer() -> None:
     more = Record.of("warmup", Book({t: whole.book[t] for t in whole.book.trials} | pilot))
     start = "| scheme | layers | rate"
     assert warmup(more, "").partition(start)[2] == warmup(whole, "").partition(start)[2]
-    heads = [line_of(head({**made(), "warmup": one}), "[warmup](#warmup)")[-2] for one in (whole, more)]
+    heads = [line_of(training.head({**made(), "warmup": one}), "[warmup](#warmup)")[-2] for one in (whole, more)]
     assert [head.endswith(end) for head, end in zip(heads, ("(0)", "(1)"), strict=True)] == [True, True]

@@ -12,41 +12,38 @@ import pytest
 from scipy import stats as scipy_stats
 
 from paper_checks.experiments.kernel_kept import Number
-from paper_checks.experiments.kernel_laws import KEPT_SCHEMES, LENGTHS, Law
+from paper_checks.experiments.kernel_laws import LENGTHS, Law
 from paper_checks.lowering.networks import Network
+from paper_checks.pages import transformers
 from paper_checks.pages.drawing import svg
-from paper_checks.pages.transformers.cells import Cell, Name, holds, limit, width_fit
-from paper_checks.pages.transformers.growth import (
+from paper_checks.pages.transformers import (
+    LAYERS,
+    NARROW,
     VECTORS,
-    advice,
-    growth,
+    WIDE,
+    Compared,
+    holds,
     laws,
-    overtakes,
-    overtakes_together,
-    overtaking,
-    share,
+    limit,
+    study,
+    total,
+    width_fit,
 )
-from paper_checks.pages.transformers.page import PAGE, drawings, page, study
-from paper_checks.pages.transformers.text import LAYERS, NARROW, WIDE, total
 from paper_checks.system.places import FIGURES, RECORDS
-from sims import stats
 from sims.records import record
 from tests.near import is_same_picture
 from theory.kernel.predict import REPLICATES
 from theory.schemes import scheme
 
 
-def cells_of(*schemes: str) -> dict[Name, Cell]:
+def cells_of(*schemes: str) -> dict[transformers.Name, Compared]:
     """Of these schemes alone: sentences about all of them take seconds."""
     return {name: cell for name, cell in study().cells.items() if name[0] in schemes}
 
 
-def test_the_page_is_in_step() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(study())
-
-
-def test_the_figures_are_in_step() -> None:
-    drawn = {name: svg(one) for name, one in drawings(study().cells).items()}
+def test_page_and_figures_are_in_step() -> None:
+    assert transformers.PAGE.read_text(encoding="utf-8") == transformers.page(study())
+    drawn = {name: svg(one) for name, one in transformers.drawings(study().cells).items()}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("transformers-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []
@@ -106,9 +103,11 @@ def test_multipliers_and_exponents_are_of_the_law() -> None:
     deep = [n for n in LENGTHS if n >= 4]
     slopes = [np.polyfit(np.log(deep), np.log([one[n] for n in deep]), 1)[0] for one in (gain, v)]
     now = [np.exp(np.interp(np.log(n), np.log(LENGTHS), np.log(list(gain.values())))) for n in (24, 100, 1000)]
-    shown = [float(cell) for cell in column(advice(laws()).partition("Under sgd")[2], "deepnorm", "norm_gain")]
+    shown = [
+        float(cell) for cell in column(transformers.advice(laws()).partition("Under sgd")[2], "deepnorm", "norm_gain")
+    ]
     assert shown == [pytest.approx(-slopes[0], abs=5e-3), *(pytest.approx(gain[8] / x, rel=0.05) for x in now)]
-    text = growth(laws()).partition("Under sgd:")[2]
+    text = transformers.growth(laws()).partition("Under sgd:")[2]
     assert column(text, "post-ln", "v")[0] == f"{slopes[1]:.2f}"
     assert "v, out, fc1, fc2" in column(text, "post-ln", "grows at the end")[0]
 
@@ -125,31 +124,17 @@ def test_a_prediction_that_is_off_is_named() -> None:
 # ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
 
 
-def made(
-    layers: int,
-    width: int,
-    seeds: int,
-    *,
-    role: str = "update",
-    error: float = 0.0,
-    slope: float = 0.0,
-    offset: float = 0.0,
-) -> Cell:
+def made(layers: int, width: int, *, slope: float, offset: float) -> Compared:
     """ratio = 1 + offset / d + slope 2N / d, with some scatter of mean 0."""
     network = Network(scheme=scheme("pre-ln"), arch="encoder", num_sublayers=2 * layers, d_model=width, num_heads=8)
-    mean = 1 + (offset + slope * 2 * layers) / width
-    noise = np.random.default_rng(layers * width).normal(0, 1e-3, seeds)
-    values = mean + noise - noise.mean()
-    return Cell(
-        network=network,
-        optimizer="sgd",
-        predicted={role: Number(2.0, error)},
-        ratios={role: dict(enumerate(values.tolist()))},
-    )
+    noise = np.random.default_rng(layers * width).normal(0, 1e-3, 8)
+    values = 1 + (offset + slope * 2 * layers) / width + noise - noise.mean()
+    ratios = {"update": dict(enumerate(values.tolist()))}
+    return Compared(network=network, optimizer="sgd", predicted={"update": Number(2.0, 0.0)}, ratios=ratios)
 
 
 def test_limits_and_terms() -> None:
-    cells = [made(n, d, 8, slope=0.5, offset=-2.0) for n in LAYERS for d in (WIDE, NARROW)]
+    cells = [made(n, d, slope=0.5, offset=-2.0) for n in LAYERS for d in (WIDE, NARROW)]
     fit = width_fit(cells)
     assert [fit.slope.mean, fit.offset.mean] == pytest.approx([0.5, -2.0])
     assert holds(fit.slope, 0.5)
@@ -161,39 +146,23 @@ def test_limits_and_terms() -> None:
         width_fit(cells[:2])
 
 
-def test_an_interval_counts_the_error_of_the_prediction() -> None:
-    alone, both = made(4, WIDE, 16), made(4, WIDE, 16, error=0.01)
-    assert alone.estimates["update"].standard_error == pytest.approx(
-        stats.estimate(list(alone.ratios["update"].values())).standard_error
-    )
-    assert both.estimates["update"].standard_error == pytest.approx(0.01, rel=0.01)
-    assert holds(both.estimates["update"], 1.01)
-    assert not holds(alone.estimates["update"], 1.01)
-
-
 def test_norm_gains_overtake_where_the_page_says() -> None:
     one = laws()["deepnorm", "sgd"]
-    [line] = [line for line in overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
+    [line] = [line for line in transformers.overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
     depth = int(line.split(" | ")[2 + VECTORS.index("norm_gain")])
-    assert share(one, "sgd", "norm_gain", 512, depth) >= 1 > share(one, "sgd", "norm_gain", 512, depth - 1)
-    together = overtakes_together(one, "sgd", 512)
+    assert (
+        transformers.share(one, "sgd", "norm_gain", 512, depth)
+        >= 1
+        > transformers.share(one, "sgd", "norm_gain", 512, depth - 1)
+    )
+    together = transformers.overtakes_together(one, "sgd", 512)
     assert together is not None
     assert together == pytest.approx(int(line.split(" | ")[-2]), abs=1)
     assert together < depth, "three are more than one"
     flat, linear = {n: 2.0 for n in LENGTHS}, {n: 1e-3 * n for n in LENGTHS}
     roles = {"bias": linear, "norm_gain": flat, "norm_bias": {n: 0.0 for n in LENGTHS}}
     other = Law(updates=flat, roles=roles, errors={})
-    assert overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
-    assert [overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [None] * 3
-
-
-def test_a_figure_has_the_numbers_of_each_scheme() -> None:
-    """Lines through all that is predicted, points at predicted times ratio; nothing where the update is 0."""
-    panels = {panel.title: panel for panel in drawings(study().cells)["transformers-adam"].panels}
-    assert list(panels) == list(KEPT_SCHEMES)
-    [curve] = panels["deepnorm"].curves
-    cells = {n: study().cells["deepnorm", "adam", n, WIDE] for n in LAYERS}
-    assert dict(curve.line) == {n: cell.predicted["update"].value for n, cell in cells.items()}
-    values = {n: np.mean(values_of(cell.network, "adam", "update")) for n, cell in cells.items()}
-    assert {x: y for x, y, *_ in curve.points} == pytest.approx(values)
-    assert not panels["rezero"].shown
+    assert transformers.overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
+    assert [transformers.overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [
+        None
+    ] * 3

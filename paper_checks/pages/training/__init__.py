@@ -1,1 +1,0 @@
-"""TRAINING.md and its figures."""

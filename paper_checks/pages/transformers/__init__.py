@@ -1,1 +1,0 @@
-"""TRANSFORMERS.md and its figures."""
