@@ -4,8 +4,9 @@ r"""A Transformer of residual sublayers, as plain numbers: any depth, norm place
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(s q k^T) v))
 
 A sublayer may add x_0 again, times a weight of its own, and an attention may mix the values of the first attention of
-its side into its own. A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of their own, keys and
-values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand side by side.
+its side into its own. A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of
+their own, keys and values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand
+side by side.
 
 Dimensions in names: E ensemble members, B batch, T tokens, S tokens that are attended to, D d_model, F ffn width, H
 heads, K head size. Every matrix is Xavier normal times its gain, Var = gain^2 2/(fan_in + fan_out); biases 0, norm

@@ -67,9 +67,9 @@ class Roots:
 class Backward:
     """Gram matrices of the gradients at q, k and v, each summed over its units.
 
-    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. first_v: what goes to the values
-    of the side's first attention. units: with roots, by matrix,
-    F (points, tokens, .) of each head: at a unit of q, k and v the gradient, and before ``out`` the input, is F z.
+    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. first_v: what goes to the
+    values of the side's first attention. units: with roots, by matrix, F (points, tokens, .) of each head: at a unit of
+    q, k and v the gradient, and before ``out`` the input, is F z.
     """
 
     q: Array
