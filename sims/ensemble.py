@@ -24,7 +24,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig, Transformer
+from sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,7 @@ class Ensemble(Transformer):
         for name, value in stacked.items():
             self._weights[name] = nn.Parameter(value)
         for name, rows in numbers.items():
-            a, b, c = torch.tensor(rows, **self._kind).T[..., None, None, None]
-            self.numbers[name] = (a, b, c)
+            self.numbers[name] = Numbers(*torch.tensor(rows, **self._kind).T[..., None, None, None])
         self.lr_multipliers = {name: torch.tensor(row, **self._kind) for name, row in rates.items()}
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
@@ -112,8 +111,10 @@ def _shape(config: ModelConfig) -> tuple[object, ...]:
     """The part of a config that all members must have in common."""
 
     def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[object, ...]:
-        fields = ("kind", "trains_branch_weight", "has_layer_scale", "norms")
-        return tuple(tuple(getattr(sublayer, field) for field in fields) for sublayer in sublayers)
+        fields = ("kind", "trains_branch_weight", "has_layer_scale", "norms", "mixes_values")
+        return tuple(
+            (*(getattr(sublayer, field) for field in fields), bool(sublayer.input_weight)) for sublayer in sublayers
+        )
 
     bare = replace(config, encoder=(SublayerConfig(kind="ffn"),), decoder=())
     return kinds(config.encoder), kinds(config.decoder), bare

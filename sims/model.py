@@ -3,8 +3,10 @@ r"""A Transformer of residual sublayers, as plain numbers: any depth, norm place
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(branch(c_l norm_pre(x_{l-1}))))
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(s q k^T) v))
 
-A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of their own, keys and
-values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand side by side.
+A sublayer may add x_0 again, times a weight of its own, and an attention may mix the values of the first attention of
+its side into its own. A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of
+their own, keys and values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand
+side by side.
 
 Dimensions in names: E ensemble members, B batch, T tokens, S tokens that are attended to, D d_model, F ffn width, H
 heads, K head size. Every matrix is Xavier normal times its gain, Var = gain^2 2/(fan_in + fan_out); biases 0, norm
@@ -46,6 +48,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -95,15 +98,20 @@ OTHER_ROLES = ("bias", "norm_gain", "norm_bias", "branch_weight", "layer_scale",
 class SublayerConfig:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
-    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether b is a trained vector
-    of D entries, each b at first. norms: the places of ``NORM_PLACES`` that have one; left out, the model's placement
-    decides.
+    trains_branch_weight: whether b is itself a parameter, as in ReZero. has_layer_scale: whether it is a trained vector
+    of D entries, each b at first. input_weight: s of a x_{l-1} + s x_0 + b F, the weight of the stream's beginning.
+    value_weight, first_value_weight: an attention's values are the first times W_v u, plus the second times the values
+    of the first attention of its side (whose own values are W_v u). norms: of ``NORM_PLACES``, in place of those that
+    the model's placement gives.
     """
 
     kind: str
     residual_weight: float = 1.0
     branch_weight: float = 1.0
     input_scale: float = 1.0
+    input_weight: float = 0.0
+    value_weight: float = 1.0
+    first_value_weight: float = 0.0
     gains: Mapping[str, float] = field(default_factory=dict)
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     trains_branch_weight: bool = False
@@ -120,6 +128,24 @@ class SublayerConfig:
             raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind}: {', '.join(MATRICES[self.kind])}")
         if unknown := set(self.lr_multipliers) - {*MATRICES[self.kind], *gate, *OTHER_ROLES}:
             raise ValueError(f"no role {', '.join(sorted(unknown))} in {self.kind} for a learning rate")
+        if self.mixes_values and self.kind not in ("attention", "parallel"):
+            raise ValueError(f"values are mixed in self-attentions, not in {self.kind}")
+
+    @property
+    def mixes_values(self) -> bool:
+        """Whether an attention's values are anything but W_v u."""
+        return (self.value_weight, self.first_value_weight) != (1.0, 0.0)
+
+
+class Numbers(NamedTuple):
+    """The weights of one sublayer: plain numbers, or tensors with one for each member of an ensemble."""
+
+    residual_weight: float | Tensor
+    branch_weight: float | Tensor
+    input_scale: float | Tensor
+    input_weight: float | Tensor
+    value_weight: float | Tensor
+    first_value_weight: float | Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +323,7 @@ class Transformer(nn.Module):
     """The model, in float64 on the CPU unless told otherwise.
 
     roles: each parameter's role by its name. num_dims: how many dimensions of it are its own. lr_multipliers: what its
-    learning rate is multiplied by. numbers: (residual weight, branch weight, input scale) of each sublayer.
+    learning rate is multiplied by. numbers: the weights of each sublayer, by its name.
     """
 
     def __init__(
@@ -313,11 +339,14 @@ class Transformer(nn.Module):
         self.roles: dict[str, str] = {}
         self.num_dims: dict[str, int] = {}
         self.lr_multipliers: dict[str, float | Tensor] = {}
-        self.numbers: dict[str, tuple[float | Tensor, float | Tensor, float | Tensor]] = {}
+        self.numbers: dict[str, Numbers] = {}
         self._places: dict[str, frozenset[str]] = {}
         self._weights = nn.ParameterDict()
         self._generator = torch.Generator(device).manual_seed(seed)
         self._kind = {"dtype": dtype, "device": torch.device(device)}
+        every = [sublayer for _, sublayers in config.sides for sublayer in sublayers]
+        self._adds_input = any(sublayer.input_weight for sublayer in every)
+        self._mixes_values = any(sublayer.mixes_values for sublayer in every)
         for side, sublayers in config.sides:
             for index, sublayer in enumerate(sublayers):
                 self._make_sublayer(f"{side}_{index}", sublayer)
@@ -345,7 +374,7 @@ class Transformer(nn.Module):
 
     def _make_sublayer(self, name: str, sublayer: SublayerConfig) -> None:
         config, kind = self.config, sublayer.kind
-        self.numbers[name] = (sublayer.residual_weight, sublayer.branch_weight, sublayer.input_scale)
+        self.numbers[name] = Numbers(*(getattr(sublayer, field) for field in Numbers._fields))
         for role in config.roles(kind):
             rows, columns = config.shape(role)
             rate = sublayer.lr_multipliers.get(role, 1.0)
@@ -440,14 +469,14 @@ class Transformer(nn.Module):
             x_BTD = _look_up(self._weights[f"{side}_embedding"], x_BTD)
         x_BTD = self.on_stream(side, 0, self.config.embedding_multiplier * x_BTD)
         yield 0, x_BTD
-        second_BTD = x_BTD
+        first_BTD, second_BTD, values_BTD = x_BTD, x_BTD, None
         for index, sublayer in enumerate(sublayers):
-            arguments = (side, index, sublayer.kind, x_BTD, memory_BSD)
+            arguments = (side, index, sublayer.kind, x_BTD, memory_BSD, first_BTD, values_BTD)
             if self.config.recomputes and torch.is_grad_enabled():
-                after = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+                behind = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
-                after = self._sublayer(*arguments)
-            x_BTD, added_BTD = after
+                behind = self._sublayer(*arguments)
+            x_BTD, added_BTD, values_BTD = behind
             if self.config.has_second_stream:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)
@@ -458,35 +487,64 @@ class Transformer(nn.Module):
             yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
 
     def _sublayer(
-        self, side: str, index: int, kind: str, x_BTD: Tensor, memory_BSD: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The stream behind the sublayer, and what its branch adds to the stream."""
+        self,
+        side: str,
+        index: int,
+        kind: str,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None,
+        first_BTD: Tensor,
+        values_BTD: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The stream behind the sublayer, what its branch adds to the stream, and the side's first values so far.
+
+        first_BTD: x_0. values_BTD: the values of the first attention, None before it.
+        """
         name = f"{side}_{index}"
-        residual_weight, branch_weight, input_scale = self.numbers[name]
+        numbers = self.numbers[name]
+        branch_weight = numbers.branch_weight
         if f"{name}_layer_scale" in self._weights:
             branch_weight = self._across(f"{name}_layer_scale", x_BTD)
         elif f"{name}_branch_weight" in self._weights:
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
-        u_BTD = input_scale * self._norm("pre", name, x_BTD)
-        added_BTD = branch_weight * self._norm("branch", name, self._branch(name, kind, u_BTD, memory_BSD, is_causal))
-        return self._norm("post", name, residual_weight * x_BTD + added_BTD), added_BTD
+        u_BTD = numbers.input_scale * self._norm("pre", name, x_BTD)
+        branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
+        added_BTD = branch_weight * self._norm("branch", name, branch_BTD)
+        sum_BTD = numbers.residual_weight * x_BTD + added_BTD
+        if self._adds_input:
+            sum_BTD = sum_BTD + numbers.input_weight * first_BTD
+        return self._norm("post", name, sum_BTD), added_BTD, values_BTD
 
-    def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
+    def _branch(
+        self,
+        name: str,
+        kind: str,
+        u_BTD: Tensor,
+        memory_BSD: Tensor | None,
+        is_causal: bool,
+        values_BTD: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The branch's output, and the side's first values so far."""
         if kind == "parallel":
-            return self._branch(name, "attention", u_BTD, None, is_causal) + self._branch(
-                name, "ffn", u_BTD, None, False
-            )
+            attended_BTD, values_BTD = self._branch(name, "attention", u_BTD, None, is_causal, values_BTD)
+            return attended_BTD + self._branch(name, "ffn", u_BTD, None, False, None)[0], values_BTD
         if kind == "ffn":
             hidden_BTF = ACTIVATIONS[self.config.activation](self._linear(f"{name}_fc1", u_BTD))
             if self.config.activation in GATED:
                 hidden_BTF = hidden_BTF * self._linear(f"{name}_fc3", u_BTD)
-            return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF))
+            return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF)), values_BTD
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        q_BHTK = self._heads(name, prefix, "q", u_BTD)
-        k_BHSK = self._heads(name, prefix, "k", source_BSD)
-        v_BHSK = self._heads(name, prefix, "v", source_BSD)
+        v_BSD = self._linear(f"{prefix}v", source_BSD)
+        if self._mixes_values and kind == "attention":
+            if values_BTD is None:
+                values_BTD = v_BSD
+            else:
+                v_BSD = self.numbers[name].value_weight * v_BSD + self.numbers[name].first_value_weight * values_BTD
+        q_BHTK = self._heads(name, "q", self._linear(f"{prefix}q", u_BTD))
+        k_BHSK = self._heads(name, "k", self._linear(f"{prefix}k", source_BSD))
+        v_BHSK = self._heads(name, "v", v_BSD)
         if self.config.rotary_base and kind != "cross":
             q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
         scale = self.config.attention_scale
@@ -500,16 +558,15 @@ class Transformer(nn.Module):
         if f"{name}_head_scale" in self._weights:
             mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
         mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
-        return self._linear(f"{prefix}out", mixed_BTD)
+        return self._linear(f"{prefix}out", mixed_BTD), values_BTD
 
     def attend(self, scores_BHTS: Tensor) -> Tensor:
         """The attention weights of these scores. A subclass can put something else in the place of softmax."""
         return scores_BHTS.softmax(-1)
 
-    def _heads(self, name: str, prefix: str, role: str, x_BTD: Tensor) -> Tensor:
+    def _heads(self, name: str, role: str, y_BTD: Tensor) -> Tensor:
         """Queries, keys or values (B, H, T, K), behind their norm; a head of keys once for each head of its queries."""
         config, place = self.config, f"{role}_norm"
-        y_BTD = self._linear(prefix + role, x_BTD)
         y_BTD = self._norm(place, name, y_BTD) if config.has_wide_norms else y_BTD
         y_BHTK = y_BTD.unflatten(-1, (-1, config.size_of_head)).transpose(-3, -2)
         y_BHTK = y_BHTK if config.has_wide_norms else self._norm(place, name, y_BHTK)

@@ -182,8 +182,8 @@ def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
 
 def of_measured() -> list[Question]:
     """The networks that the project measures on a CPU."""
-    networks = [network for name in ("transformers", "transformer-variants") for network in SWEEPS[name].networks]
-    return questions(networks, OPTIMIZERS)
+    plain = [network for name in ("transformers", "transformer-variants") for network in SWEEPS[name].networks]
+    return questions(plain, OPTIMIZERS) + questions(SWEEPS["blocks"].networks, SWEEPS["blocks"].optimizers)
 
 
 def of_training() -> list[Question]:

@@ -10,13 +10,14 @@ networks; called again, it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from paper_checks.lowering.block import Block
 from paper_checks.lowering.measuring import Kept, measure
 from paper_checks.lowering.networks import Network
 from paper_checks.system.places import RECORDS
@@ -70,9 +71,34 @@ def _variants() -> Iterator[Network]:
         yield Network(scheme=scheme(name), arch="encoder-decoder", num_layers=(2, 2), d_model=512, num_heads=8)
 
 
-_NOT_YET = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
-"""Schemes whose networks the tests measure, and of which no record and no law is kept yet."""
-KEPT_SCHEMES = tuple(name for name in SCHEMES if name not in _NOT_YET)
+BLOCKS: Mapping[str, Mapping[str, Any]] = {
+    "gated FFN (swiglu)": {"activation": "swiglu"},
+    "norms of queries and keys": {"block": Block(has_qk_norm=True)},
+    "grouped heads": {"block": Block(num_kv_heads=2)},
+    "rotary positions": {"block": Block(has_rotary=True)},
+    "attention and FFN side by side": {"block": Block(is_parallel=True)},
+    "capped logits": {"block": Block(logit_softcap=1.0)},
+    "layer scale": {"block": Block(layer_scale=0.1)},
+    "standard deviations of 0.02, tied head": {"block": Block(init_std=0.02, embedding_std=0.02, is_head_tied=True)},
+    "all of Llama": {
+        "activation": "swiglu",
+        "norm_kind": "rmsnorm",
+        "block": Block(num_kv_heads=2, has_rotary=True, init_std=0.02, embedding_std=0.02),
+    },
+}
+"""What people train beyond the papers' block, one thing at a time, by name."""
+
+
+def _blocks() -> Iterator[Network]:
+    """Pre-LN decoders with each block, at three depths."""
+    plain = Network(scheme=scheme("pre-ln"), arch="decoder", num_sublayers=4, d_model=512, num_heads=8, num_tokens=8)
+    for layers in BLOCK_LAYERS:
+        for options in BLOCKS.values():
+            yield replace(plain, num_sublayers=2 * layers, **options)
+
+
+BLOCK_LAYERS = (2, 8, 32)
+KEPT_SCHEMES = tuple(SCHEMES)
 """Schemes that every sweep of schemes has."""
 LENGTHS = (4, 8, 16, 32, 64)
 HEAD_SIZE = 64
@@ -95,6 +121,12 @@ SWEEPS: dict[str, Sweep] = {
     "transformer-variants": Sweep(
         "Transformers of 4 layers 512 wide: masks, batches, losses, activations, norms, encoder-decoders",
         tuple(_variants()),
+        seeds=16,
+    ),
+    "blocks": Sweep(
+        "Pre-LN decoders 512 wide, 2 to 32 layers deep, with each block that people train",
+        tuple(_blocks()),
+        optimizers=("sgd", "adam"),
         seeds=16,
     ),
     "gpu": Sweep(

@@ -354,7 +354,7 @@ def _update(values: Sequence[float]) -> str:
 
 def _forecast(trial: Trial) -> str:
     """U at initialisation by the kernel rung, of the networks of which it is kept."""
-    if trial.shape == "gpt" and trial.optimizer == OPTIMIZER and trial.d_model == SMALL.d_model:
+    if trial.shape == "gpt" and trial.optimizer == TRAINING_OPTIMIZER and trial.d_model == SMALL.d_model:
         with suppress(LookupError):
             return number(training_update(trial.scheme, trial.num_layers), 3)
     return NOTHING

@@ -37,6 +37,12 @@ def config(norms: tuple[frozenset[str], frozenset[str]] | None = None, **shape: 
     return ModelConfig(**{**numbers, "encoder": sublayers, **shape})
 
 
+def mixing() -> tuple[SublayerConfig, ...]:
+    """Every attention, the first among them, says that it mixes values; the first has none to mix in."""
+    mixed = {"value_weight": 0.5, "first_value_weight": 0.8}
+    return tuple(replace(one, **mixed) if one.kind == "attention" else one for one in alternating(2 * LAYERS + 2))
+
+
 BLOCKS: dict[str, ModelConfig] = {
     "gated": config(activation="swiglu"),
     "gated behind an inner norm": config(activation="geglu", placement="sub", has_bias=True),
@@ -54,9 +60,21 @@ BLOCKS: dict[str, ModelConfig] = {
     "layer scale": config(encoder=alternating(2 * LAYERS, has_layer_scale=True, branch_weight=0.3)),
     "dyt": config(norm_kind="dyt"),
     "two streams": config(placement="post", has_second_stream=True, has_bias=True),
+    "x_0 again": config(encoder=alternating(2 * LAYERS, residual_weight=0.8, input_weight=0.6), has_bias=True),
+    "x_0 again behind post-norms": config(encoder=alternating(2 * LAYERS, input_weight=1.0), placement="post"),
+    "values of the first attention": config(encoder=mixing(), num_kv_heads=4, has_bias=True),
     "input and head": config(embedding_std=0.3, embedding_multiplier=2.0, head_gain=0.5),
 }
-SLOW = {"over all heads", "wide heads", "rotary", "two norms", "by kind of sublayer", "layer scale", "input and head"}
+SLOW = {
+    "x_0 again behind post-norms",
+    "over all heads",
+    "wide heads",
+    "rotary",
+    "two norms",
+    "by kind of sublayer",
+    "layer scale",
+    "input and head",
+}
 
 
 def ratios(network: ModelConfig) -> dict[str, tuple[float, float]]:

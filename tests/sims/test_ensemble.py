@@ -23,7 +23,7 @@ D, T, B = 12, 5, 2
 SEEDS = (3, 14, 15)
 
 
-def varied(member: int, kinds: str, **rest: Any) -> tuple[SublayerConfig, ...]:
+def varied(member: int, kinds: str, mixes: bool = False, **rest: Any) -> tuple[SublayerConfig, ...]:
     """No number is 1, none is the same in two members or two sublayers. kinds: a, c, f."""
     names = {"a": "attention", "c": "cross", "f": "ffn"}
     return tuple(
@@ -37,6 +37,8 @@ def varied(member: int, kinds: str, **rest: Any) -> tuple[SublayerConfig, ...]:
                 role: 0.5 + 0.1 * index + 0.2 * member
                 for role in (*MATRICES[names[letter]], "bias", "norm_gain", "branch_weight")
             },
+            **({"input_weight": 0.2 + 0.1 * index + 0.05 * member} if mixes else {}),
+            **({"value_weight": 0.8 + 0.1 * member, "first_value_weight": 0.4} if mixes and letter == "a" else {}),
             **rest,
         )
         for index, letter in enumerate(kinds)
@@ -66,6 +68,10 @@ CASES: dict[str, tuple[dict[str, Any], Task]] = {
         {"encoder": "afaf", "placement": "none", "trains_branch_weight": True},
         Task(num_tokens=T, batch_size=B),
     ),
+    "x_0 and the first values again": (
+        {"encoder": "afaf", "decoder": "acfa", "placement": "pre", "mixes": True},
+        Task(num_tokens=T, batch_size=B),
+    ),
     "so many sublayers that encoder_10 sorts before encoder_2": ({"encoder": "f" * 12}, Task()),
     "ffn alone": ({"encoder": "fff", "placement": "post", "ffn_ratio": 1}, Task()),
 }
@@ -73,7 +79,7 @@ CASES: dict[str, tuple[dict[str, Any], Task]] = {
 
 def members(rest: dict[str, Any], task: Task) -> list[Member]:
     rest = dict(rest)
-    trains = {"trains_branch_weight": rest.pop("trains_branch_weight", False)}
+    trains = {name: rest.pop(name, False) for name in ("trains_branch_weight", "mixes")}
     kinds = {side: rest.pop(side) for side in ("encoder", "decoder") if side in rest}
     each = []
     for member, seed in enumerate(SEEDS):

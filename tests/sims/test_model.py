@@ -1,5 +1,6 @@
 """The Transformer against a second writing of it from torch's own norms and attention, and what it refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,10 +123,12 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
         return torch.cat([pairs.real, pairs.imag], -1)
 
     def branch(
-        name: str, kind: str, places: frozenset[str], u: torch.Tensor, memory: torch.Tensor | None
+        name: str, sublayer: SublayerConfig, places: frozenset[str], u: torch.Tensor, memory: torch.Tensor | None
     ) -> torch.Tensor:
+        kind = sublayer.kind
         if kind == "parallel":
-            return branch(name, "attention", places, u, memory) + branch(name, "ffn", places, u, memory)
+            both = (replace(sublayer, kind="attention", gains={}), SublayerConfig(kind="ffn"))
+            return torch.stack([branch(name, one, places, u, memory) for one in both]).sum(0)
         if kind == "ffn":
             h = linear(f"{name}_fc1", u)
             phis = {"gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "relu": F.relu, "leaky_relu": F.leaky_relu}
@@ -138,6 +141,10 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
         vectors = []
         for role, of in (("q", u), ("k", source), ("v", source)):
             h = linear(f"{prefix}_{role}", of)
+            if role == "v" and kind == "attention":
+                first = first_values.setdefault(name.partition("_")[0], h)
+                if h is not first:
+                    h = sublayer.value_weight * h + sublayer.first_value_weight * first
             has_norm = role in places or (config.has_qk_norm and role != "v")
             h = heads(norm(f"{name}_{role}_norm", h) if has_norm and config.has_wide_norms else h)
             vectors.append(norm(f"{name}_{role}_norm", h) if has_norm and not config.has_wide_norms else h)
@@ -157,19 +164,21 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
         mixed = torch.cat(mixed.unbind(1), -1)
         return linear(f"{prefix}_out", norm(f"{name}_inner", mixed) if "inner" in places else mixed)
 
+    first_values: dict[str, torch.Tensor] = {}
+
     def side(called: str, sublayers: tuple[SublayerConfig, ...], h: torch.Tensor, memory: torch.Tensor | None):
         if config.vocab_size:
             h = F.embedding(h, weights[f"{called}_embedding"])
-        h = h * config.embedding_multiplier
+        h = first = h * config.embedding_multiplier
         for index, sublayer in enumerate(sublayers):
             name, kind = f"{called}_{index}", sublayer.kind.replace("parallel", "attention")
             places = frozenset(WHERE[config.placement].get(kind, ()))
             places = places if sublayer.norms is None else sublayer.norms
             u = sublayer.input_scale * (norm(f"{name}_pre", h) if "pre" in places else h)
-            out = branch(name, sublayer.kind, places, u, memory)
+            out = branch(name, sublayer, places, u, memory)
             out = norm(f"{name}_branch", out) if "branch" in places else out
             weight = weights.get(f"{name}_layer_scale", weights.get(f"{name}_branch_weight", sublayer.branch_weight))
-            h = sublayer.residual_weight * h + weight * out
+            h = sublayer.residual_weight * h + weight * out + sublayer.input_weight * first
             h = norm(f"{name}_post", h) if "post" in places else h
         has_final = config.placement not in ("none", "post") if config.has_final is None else config.has_final
         return norm(f"{called}_final", h) if has_final else h
@@ -196,6 +205,7 @@ def varied(*kinds: str, **rest: Any) -> tuple[SublayerConfig, ...]:
     )
 
 
+AGAIN = {"input_weight": 0.3, "value_weight": 0.7, "first_value_weight": 0.6}
 BOTH = {"encoder": varied("attention", "ffn"), "decoder": varied("attention", "cross", "ffn")}
 CASES: dict[str, dict[str, Any]] = {
     **{f"{placement}, {kind}": {"placement": placement, "norm_kind": kind} for placement in WHERE for kind in KINDS},
@@ -224,6 +234,10 @@ CASES: dict[str, dict[str, Any]] = {
         "has_wide_norms": True,
         "encoder": varied("attention", norms=frozenset({"q", "k", "v", "post"}))
         + varied("ffn", norms=frozenset({"pre", "post"})),
+    },
+    "x_0 and the first values again": {
+        "encoder": varied("attention", "parallel", "attention", **AGAIN) + varied("ffn", input_weight=0.4),
+        "decoder": varied("attention", **AGAIN) + varied("cross", "ffn", input_weight=0.4) + varied("attention"),
     },
     "layer scale": {
         "encoder": varied("attention", "ffn", has_layer_scale=True),

@@ -41,8 +41,11 @@ class Sublayer:
     """One residual sublayer. gains, lr_multipliers: by role, 1 where absent.
 
     kind: of ``theory.stack.SublayerKind``. residual_weight, branch_weight, input_scale: a, b, c of the one form.
-    trains_branch_weight: whether b is itself a parameter. has_layer_scale: whether b is a trained vector of d entries,
-    each b at first. norms: the places of ``NORM_PLACES`` that have one; left out, the network's placement decides.
+    trains_branch_weight: whether b is itself a parameter. has_layer_scale: whether it is a trained vector of d entries,
+    each b at first. input_weight: s of a x_{l-1} + s x_0 + b F, the weight of the stream's beginning. value_weight,
+    first_value_weight: an attention's values are the first times W_v u, plus the second times the values of the first
+    attention of its side (whose own values are W_v u). norms: of ``NORM_PLACES``, in place of those that the network's
+    placement gives.
 
     >>> from theory.kernel.predict import Sublayer
     >>> from theory.stack import SublayerKind
@@ -54,6 +57,9 @@ class Sublayer:
     residual_weight: float = 1.0
     branch_weight: float = 1.0
     input_scale: float = 1.0
+    input_weight: float = 0.0
+    value_weight: float = 1.0
+    first_value_weight: float = 0.0
     gains: Mapping[str, float] = field(default_factory=dict)
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     trains_branch_weight: bool = False
@@ -65,6 +71,13 @@ class Sublayer:
             raise ValueError(f"norms stand at {', '.join(NORM_PLACES)}, not at {', '.join(sorted(unknown))}")
         if self.norms and "branch" in self.norms and any(self.gains.get(role) == 0 for role in ("out", "fc2")):
             raise ValueError("a branch that starts at zero has nothing for a norm behind it to divide by")
+        if self.mixes_values and self.kind not in (SublayerKind.SELF, SublayerKind.PARALLEL):
+            raise ValueError(f"values are mixed in self-attentions, not in {self.kind.value}")
+
+    @property
+    def mixes_values(self) -> bool:
+        """Whether an attention's values are anything but W_v u."""
+        return (self.value_weight, self.first_value_weight) != (1.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +173,13 @@ class Transformer:
             raise ValueError(f"rotary positions turn pairs of numbers: a head of size {self.head_size} has no halves")
         if self.has_second_stream and (self.ends_in_norm or self.norm_kind in ("dyt", "derf")):
             raise ValueError("two streams end in the norm of the second, a real one, and in no other")
+        every = (*self.encoder, *self.decoder)
+        if any(sublayer.input_weight for sublayer in every) and (
+            self.has_second_stream or self.norm_kind in ("dyt", "derf")
+        ):
+            raise ValueError("x_0 is added to one stream alone, whose norms are real ones")
+        if any(sublayer.mixes_values and "v" in self.places(sublayer) for sublayer in every):
+            raise ValueError("values that are mixed with those of the first attention have no norm of their own")
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
         if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):

@@ -67,8 +67,9 @@ class Roots:
 class Backward:
     """The Gram matrices of the gradients at q, k and v, each summed over its units.
 
-    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. units: with roots, by matrix,
-    F (points, tokens, .) of each head: at a unit of q, k and v the gradient, and before ``out`` the input, is F z.
+    unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. first_v: what goes to the
+    values of the side's first attention. units: with roots, by matrix, F (points, tokens, .) of each head: at a unit of
+    q, k and v the gradient, and before ``out`` the input, is F z.
     """
 
     q: Array
@@ -79,14 +80,16 @@ class Backward:
     unit_q: Array | None = None
     unit_k: Array | None = None
     unit_v: Array | None = None
+    first_v: Array | None = None
 
 
 class Attention:
     """``queries`` (n tokens) attend to ``sources`` (m tokens) where ``allowed`` (n, m) says so.
 
-    groups: (m,), the sequence of each source; no token sees two. head_size: None for infinite. norms: which of q, k and
-    v have a norm. positions: (n,) and (m,), the places of the tokens, of which rotary positions need to know. which:
-    the quasi-random points.
+    groups: (m,), the sequence of each source; no token sees two. first_values: the Gram matrix of the values of the
+    side's first attention, where they are mixed into these; value_weights: of own values and of those. head_size: None
+    for infinite. norms: which of q, k and v have a norm. positions: (n,) and (m,), the places of the tokens, of which
+    rotary positions need to know. which: the quasi-random points.
     """
 
     def __init__(
@@ -97,6 +100,8 @@ class Attention:
         groups: Array,
         gains: Gains,
         *,
+        first_values: Gram | None = None,
+        value_weights: tuple[float, float] = (1.0, 0.0),
         head_size: int | None,
         heads: Heads | None = None,
         norms: frozenset[str] = frozenset(),
@@ -113,7 +118,11 @@ class Attention:
         self.normed_first = {role for role in norms if not self.size or self.heads.has_wide_norm or role == "v"}
         """Norms that divide by the length of the Gram matrix; the others by that of a drawn vector."""
         q_gram, k_gram = queries.times(gains.q**2), sources.times(gains.k**2)
-        v_gram = sources.times(gains.v**2)
+        own, first = value_weights if first_values is not None else (1.0, 0.0)
+        self.value_weights = own, first
+        v_gram = sources.times((own * gains.v) ** 2)
+        if first_values is not None:
+            v_gram = v_gram.plus(first_values.times(first**2))
         self.q_gram, self.k_gram, self.v_gram = (
             gram.normalised() if role in self.normed_first else gram
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
@@ -179,9 +188,10 @@ class Attention:
         mixed_scale: Array,
         *,
         with_roots: bool,
+        at_values_too: Array | None = None,
     ) -> Backward:
         """at_out: (n, n), of the gradient at the output of ``out``. mixed_scale: (n,), what a norm divides the mixed
-        values by, or 1s."""
+        values by, or 1s. at_values_too: (m, m), of the gradient that later attentions send to these values."""
         gradient = self.gains.out**2 * at_out
         at_mixed = gradient / np.outer(mixed_scale, mixed_scale)
         ratio = self.heads.width_ratio
@@ -191,8 +201,10 @@ class Attention:
             more = self._steering(chunk, at_mixed)
             q, k, unit_q, unit_k = (total + part for total, part in zip((q, k, unit_q, unit_k), more, strict=True))
         number = len(self.weights) / ratio
-        v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
-        roots, units = self._roots(at_out, at_mixed, mixed_scale) if with_roots else (None, {})
+        mixed_v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
+        own, first = self.value_weights
+        v = own**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
+        roots, units = self._roots(at_out, at_mixed, mixed_scale, at_values_too) if with_roots else (None, {})
         lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
         return Backward(
             q / number / lengths["q"],
@@ -203,6 +215,7 @@ class Attention:
             unit_q / number if "q" in self.norms else None,
             unit_k / number if "k" in self.norms else None,
             v if "v" in self.norms else None,
+            first**2 * mixed_v,
         )
 
     def _chunks(self) -> Iterator[slice]:
@@ -268,7 +281,9 @@ class Attention:
         to_k = unit_k if self.key_norm is None else _gram_of(self.key_norm.back(at_k, chunk))
         return to_q, to_k, unit_q, unit_k
 
-    def _roots(self, at_out: Array, at_mixed: Array, mixed_scale: Array) -> tuple[Roots, dict[str, Array]]:
+    def _roots(
+        self, at_out: Array, at_mixed: Array, mixed_scale: Array, at_values_too: Array | None
+    ) -> tuple[Roots, dict[str, Array]]:
         """An entry of a gradient is sum_t g_t u_t over tokens, u Gaussian over the inputs: its mean size over these is
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
@@ -280,11 +295,14 @@ class Attention:
         steps = self.slopes * weights * (steps - (weights * steps).sum(-1, keepdims=True))
         at_q, at_k = self._at_units(steps)
         at_q, at_k = at_q / self.lengths["q"][:, None], at_k / self.lengths["k"][:, None]
-        at_values = at_values / self.lengths["v"]
+        at_values = self.value_weights[0] * at_values / self.lengths["v"]
         of_out = float(mean_root(root_out.T @ mixed @ root_out).mean())
         keys = self.sources.centred(self.groups) if self.is_shift_invariant else self.sources.full
         at_k, at_values = self._shared(at_k), self._shared(at_values.mT).mT
         share = ratio / self.heads.queries_per_key
+        if at_values_too is not None:  # of many attentions, whose weights average out
+            more = np.broadcast_to(factor(at_values_too / share), (len(at_values), *at_values_too.shape))
+            at_values = np.concatenate([at_values, more], axis=1)
         units = {
             "q": at_q,
             "k": at_k,

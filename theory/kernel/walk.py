@@ -59,7 +59,10 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Beside:
-    """The second stream y on the way forward. gram: its Gram matrix. cross: x_i . y_j / width, (n, n)."""
+    """Other vectors y beside the stream, on the way forward: a second stream, or x_0, which is added again.
+
+    gram: their Gram matrix. cross: x_i . y_j / width, (n, n).
+    """
 
     gram: Gram
     cross: Array
@@ -67,10 +70,10 @@ class Beside:
 
 @dataclass(frozen=True)
 class GradientBeside:
-    """The second stream on the way back. gram: of the gradient at y, the same at every sublayer. cross: (dF/dx_i) .
-    (dF/dy_j).
+    """On the way back: gram, of the gradient at y; cross, (dF/dx_i) . (dF/dy_j).
 
-    A sublayer's branch is added to both streams, so what reaches it is the sum of both gradients.
+    A sublayer's branch is added to both of two streams, so what reaches it is the sum of both gradients, and that at
+    the second stream is the same at every sublayer. That at x_0 grows by what each sublayer that adds x_0 sends to it.
     """
 
     gram: Gradient
@@ -195,7 +198,7 @@ class FeedForward:
         self.hidden = asked.normed(self.raw) if has_inner else self.raw
         self.out = self.hidden.times(self.ratio * self.gains["fc2"] ** 2)
 
-    def backward(self, gradient: Array, parts: list[Part]) -> tuple[Array, None]:
+    def backward(self, gradient: Array, parts: list[Part]) -> Array:
         asked, ratio, gains = self.asked, self.ratio, self.gains
         at_hidden = gains["fc2"] ** 2 * gradient
         at_phi = asked.behind(at_hidden, self.raw) if self.has_inner else at_hidden
@@ -214,7 +217,7 @@ class FeedForward:
         if self.has_inner:
             root = gains["fc2"] * roots["fc2"] if roots else None
             parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
-        return np.add.reduce([gains[role] ** 2 * at[role] for role in at]), None
+        return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
 
     def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, float], dict[str, Array]]:
         """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``. And, by
@@ -252,9 +255,17 @@ class Attending:
     """out(norm_inner(softmax(q k^T) v)), of tokens u over tokens u (or a memory's)."""
 
     def __init__(
-        self, asked: Asked, sublayer: Sublayer, u: Gram, memory: Gram | None, sides: _Sides, which: int
+        self,
+        asked: Asked,
+        sublayer: Sublayer,
+        u: Gram,
+        memory: Gram | None,
+        first_values: Gram | None,
+        sides: _Sides,
+        which: int,
     ) -> None:
-        self.asked, self.u, self.memory = asked, u, memory
+        self.asked, self.u, self.memory, self.first_values = asked, u, memory, first_values
+        self.value_weights = sublayer.value_weight, sublayer.first_value_weight
         places = asked.network.places(sublayer)
         self.has_inner = "inner" in places
         self.norms = places & {"q", "k", "v"}
@@ -288,6 +299,8 @@ class Attending:
             self.sides.allowed,
             self.sides.groups,
             self.gains,
+            first_values=self.first_values,
+            value_weights=self.value_weights,
             head_size=self.asked.network.head_size,
             heads=self.asked.network.heads,
             norms=self.norms,
@@ -296,13 +309,17 @@ class Attending:
             which=self.which,
         )
 
-    def backward(self, gradient: Array, parts: list[Part]) -> tuple[Array, Array | None]:
+    def backward(
+        self, gradient: Array, parts: list[Part], at_values: Array | None
+    ) -> tuple[Array, Array | None, Array | None]:
+        """The gradients at the input, at the memory and at the values of the side's first attention. at_values: what
+        later attentions send to these values, where this is the first."""
         asked, gains, heads = self.asked, self.gains, self.asked.network.heads
         scale = np.ones(len(gradient))
         if self.has_inner:  # real norms only: see ``Passage``
             scale = np.sqrt(self.raw.diagonal)
         attention = self._attention()
-        at = attention.backward(gradient, scale, with_roots=asked.has_roots)
+        at = attention.backward(gradient, scale, with_roots=asked.has_roots, at_values_too=at_values)
         roots = at.roots
         # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
         is_centred = attention.is_shift_invariant
@@ -335,7 +352,8 @@ class Attending:
         parts += self._norms_of_heads(at, attention)
         to_sources = gains.k**2 * at.k + gains.v**2 * at.v
         to_u = gains.q**2 * at.q
-        return (to_u + to_sources, None) if self.memory is None else (to_u, to_sources)
+        to_values = None if self.first_values is None else at.first_v
+        return (to_u + to_sources, None, to_values) if self.memory is None else (to_u, to_sources, None)
 
     def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
         """The parts of the gains and biases of the norms of q, k and v.
@@ -370,24 +388,37 @@ class Passage:
     """One residual sublayer: ``next`` is the Gram matrix behind it."""
 
     def __init__(
-        self, asked: Asked, sublayer: Sublayer, x: Gram, memory: Gram | None, sides: _Sides, which: int
+        self,
+        asked: Asked,
+        sublayer: Sublayer,
+        x: Gram,
+        memory: Gram | None,
+        beside: Beside | None,
+        first_values: Gram | None,
+        sides: _Sides,
+        which: int,
     ) -> None:
-        self.asked, self.sublayer, self.x = asked, sublayer, x
+        self.asked, self.sublayer, self.x, self.first_values = asked, sublayer, x, first_values
         self.places = asked.network.places(sublayer)
         if asked.network.norm_kind in ("dyt", "derf") and (inside := self.places & {"q", "k", "v", "inner"}):
             raise ValueError(f"{asked.network.norm_kind} stands on the stream, not at {', '.join(sorted(inside))}")
         self.before = asked.normed(x) if "pre" in self.places else x
         u = self.before.times(sublayer.input_scale**2)
         kind = sublayer.kind
-        self.inside: list[FeedForward | Attending] = []
+        self.attention: Attending | None = None
+        self.ffn: FeedForward | None = None
         if kind is not SublayerKind.FFN:
             source = memory if kind is SublayerKind.CROSS else None
-            self.inside.append(Attending(asked, sublayer, u, source, sides, which))
+            self.attention = Attending(asked, sublayer, u, source, first_values, sides, which)
         if kind in (SublayerKind.FFN, SublayerKind.PARALLEL):
-            self.inside.append(FeedForward(asked, sublayer, u, "inner" in self.places, which))
-        self.raw = self.inside[0].out if len(self.inside) == 1 else self.inside[0].out.plus(self.inside[1].out)
+            self.ffn = FeedForward(asked, sublayer, u, "inner" in self.places, which)
+        outs = [branch.out for branch in (self.attention, self.ffn) if branch is not None]
+        self.raw = outs[0] if len(outs) == 1 else outs[0].plus(outs[1])
         self.branch = asked.normed(self.raw) if "branch" in self.places else self.raw
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
+        if beside is not None and sublayer.input_weight:
+            cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
+            self.sum = _of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
         self.next = asked.normed(self.sum) if "post" in self.places else self.sum
 
     @property
@@ -396,16 +427,21 @@ class Passage:
         return np.sqrt(self.sum.diagonal)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
 
     def carry(self, beside: Beside) -> Beside:
-        """The second stream behind this sublayer."""
-        sublayer, added = self.sublayer, self.branch.times(self.sublayer.branch_weight**2)
+        """The second stream, or x_0, behind this sublayer."""
+        sublayer, gram, added = self.sublayer, beside.gram, self.branch.times(self.sublayer.branch_weight**2)
+        if not self.asked.network.has_second_stream:
+            return replace(
+                beside,
+                cross=(sublayer.residual_weight * beside.cross + sublayer.input_weight * gram.full) / self._lengths,
+            )
         cross = (sublayer.residual_weight * beside.cross + added.full) / self._lengths
-        return Beside(beside.gram.plus(added), cross)
+        return Beside(gram.plus(added), cross)
 
     def backward(
-        self, gradient: Gradient, beside: GradientBeside | None = None
-    ) -> tuple[Gradient, Gradient | None, list[Part], GradientBeside | None]:
-        """Carry the gradient at ``next`` back to x, to the memory and to each parameter's part, and that beside it.
-        Parts are in units of the exponent that came in."""
+        self, gradient: Gradient, beside: GradientBeside | None, at_values: Gradient | None
+    ) -> tuple[Gradient, Gradient | None, Gradient | None, list[Part], GradientBeside | None]:
+        """Carry the gradient at ``next`` back to x, to the memory, to the values of the side's first attention and to
+        each parameter's part, and that beside it. Parts are in units of the exponent that came in."""
         asked, sublayer, parts, at = self.asked, self.sublayer, [], gradient.matrix
         if "post" in self.places:
             parts += asked.norm(at, self.next)
@@ -413,15 +449,24 @@ class Passage:
         at_both = at
         if beside is not None:
             cross = beside.cross.at(gradient.exponent) / self._lengths
-            at_both = beside.sum(at, cross, gradient.exponent)
+            if asked.network.has_second_stream:
+                at_both = beside.sum(at, cross, gradient.exponent)
+            elif weight := sublayer.input_weight:
+                more = Gradient(weight * (cross + cross.T) + weight**2 * at, gradient.exponent)
+                beside, cross = replace(beside, gram=beside.gram.plus(more)), cross + weight * at
             beside = replace(beside, cross=Gradient(sublayer.residual_weight * cross, gradient.exponent))
         parts += self._branch_weight(at_both)
         at_branch = sublayer.branch_weight**2 * at_both
         if "branch" in self.places:
             parts += asked.norm(at_branch, self.branch)
             at_branch = asked.behind(at_branch, self.raw)
-        both = [branch.backward(at_branch, parts) for branch in self.inside]
-        to_u, to_memory = np.add.reduce([to for to, _ in both]), both[0][1]
+        to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
+        if self.attention is not None:
+            is_first = self.first_values is None and self.sublayer.kind is not SublayerKind.CROSS
+            here = at_values.at(gradient.exponent) if at_values is not None and is_first else None
+            to_u, to_memory, to_values = self.attention.backward(at_branch, parts, here)
+        if self.ffn is not None:
+            to_u = to_u + self.ffn.backward(at_branch, parts)
         to_before = sublayer.input_scale**2 * to_u
         if "pre" in self.places:
             parts += asked.norm(to_before, self.before)
@@ -429,8 +474,10 @@ class Passage:
         to_x = Gradient(sublayer.residual_weight**2 * at + to_before, gradient.exponent).settled()
         rates = sublayer.lr_multipliers
         parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
-        to_source = None if to_memory is None else Gradient(to_memory, gradient.exponent).settled()
-        return to_x, to_source, parts, beside
+        to_source, to_first = (
+            None if to is None else Gradient(to, gradient.exponent).settled() for to in (to_memory, to_values)
+        )
+        return to_x, to_source, to_first, parts, beside
 
     def _branch_weight(self, gradient: Array) -> Iterator[Part]:
         """The part of a trained branch weight b, given the gradient at the sum."""
@@ -536,22 +583,27 @@ class Walk:
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
         passages: list[Passage] = []
-        stream = [self.inputs.gram]
-        beside = Beside(stream[0], stream[0].full) if self.network.has_second_stream else None
+        stream, first_values = [self.inputs.gram], None
+        has_others = self.network.has_second_stream or any(sublayer.input_weight for sublayer in sublayers)
+        beside = Beside(stream[0], stream[0].full) if has_others else None
+        mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
         for place, sublayer in enumerate(sublayers):
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
             sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
-                passages.append(Passage(self.asked, sublayer, stream[-1], memory, sides, which))
+                passages.append(Passage(self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which))
                 stream.append(passages[-1].next)
+                attention = passages[-1].attention
+                if mixes_values and first_values is None and attention is not None and attention.memory is None:
+                    first_values = attention.u.times(attention.gains.v**2)
                 beside = None if beside is None else passages[-1].carry(beside)
                 is_finite = np.isfinite(stream[-1].full).all()
             if not is_finite:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)
-        self.besides += [] if beside is None else [beside]
+        self.besides += [beside] if beside is not None and self.network.has_second_stream else []
         return passages
 
     def _backward(
@@ -567,15 +619,21 @@ class Walk:
         if self.has_final:
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
+        if any(passage.sublayer.input_weight for passage in passages):
+            nothing = Gradient(np.zeros_like(gradient.matrix), gradient.exponent)
+            beside = GradientBeside(nothing, nothing)
         to_memory: Gradient | None = None
+        to_values: Gradient | None = None
         below = [gradient]
         for passage in reversed(passages):
             exponent = gradient.exponent
-            gradient, more, parts, beside = passage.backward(gradient, beside)
+            gradient, more, values, parts, beside = passage.backward(gradient, beside, to_values)
             below.append(gradient)
             self._add(parts, exponent)
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
+            if values is not None:
+                to_values = values if to_values is None else to_values.plus(values)
             advance()
         at_input = gradient.matrix
         if beside is not None:
@@ -606,7 +664,11 @@ class Walk:
 def _sum_of_streams(x: Gram, beside: Beside) -> Gram:
     """The Gram matrix of x + norm(y)."""
     cross = beside.cross / np.sqrt(beside.gram.diagonal)
-    whole = x.plus(beside.gram.normalised()).full + cross + cross.T
+    return _of_matrix(x.plus(beside.gram.normalised()).full + cross + cross.T)
+
+
+def _of_matrix(whole: Array) -> Gram:
+    """Small differences between tokens are lost where they are beyond rounding."""
     level = float(np.diagonal(whole).max())
     return Gram(level, level - whole)
 
