@@ -69,7 +69,7 @@ def about(network: Network) -> dict[str, Any]:
     first = {"scheme": network.scheme.name, "arch": network.arch, "num_layers": sizes}
     names = ("activation", "norm_kind", "is_causal", "predicted_head_size", "num_tokens", "batch_size", "correlation")
     rest = {name.removeprefix("predicted_"): getattr(network, name) for name in (*names, "readout", "loss")}
-    return first | rest
+    return first | rest | network.block.options
 
 
 def _name(about: Mapping[str, Any]) -> str:

@@ -89,16 +89,20 @@ BLOCKS: Mapping[str, Mapping[str, Any]] = {
 """What people train beyond the papers' block, one thing at a time, by name."""
 
 
-def _blocks() -> Iterator[Network]:
-    """Pre-LN decoders with each block, at three depths."""
-    plain = Network(scheme=scheme("pre-ln"), arch="decoder", num_sublayers=4, d_model=512, num_heads=8, num_tokens=8)
-    for layers in BLOCK_LAYERS:
-        for options in BLOCKS.values():
-            yield replace(plain, num_sublayers=2 * layers, **options)
-
-
 BLOCK_LAYERS = (2, 8, 32)
-KEPT_SCHEMES = tuple(SCHEMES)
+
+
+def block_network(name: str, num_layers: int) -> Network:
+    """A Pre-LN decoder with that block of ``BLOCKS``."""
+    sizes: dict[str, Any] = {"d_model": 512, "num_heads": 8, "num_tokens": 8}
+    return Network(
+        scheme=scheme("pre-ln"), arch="decoder", num_sublayers=2 * num_layers, **(sizes | dict(BLOCKS[name]))
+    )
+
+
+_NOT_YET = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
+"""Schemes whose networks the tests measure, and of which no record and no law is kept yet."""
+KEPT_SCHEMES = tuple(name for name in SCHEMES if name not in _NOT_YET)
 """Schemes that every sweep of schemes has."""
 LENGTHS = (4, 8, 16, 32, 64)
 HEAD_SIZE = 64
@@ -125,7 +129,7 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "blocks": Sweep(
         "Pre-LN decoders 512 wide, 2 to 32 layers deep, with each block that people train",
-        tuple(_blocks()),
+        tuple(block_network(name, layers) for layers in BLOCK_LAYERS for name in BLOCKS),
         optimizers=("sgd", "adam"),
         seeds=16,
     ),

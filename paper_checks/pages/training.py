@@ -20,7 +20,7 @@ from typing import Any
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
-from paper_checks.experiments.kernel_laws import training_update
+from paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS

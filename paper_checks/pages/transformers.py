@@ -23,7 +23,16 @@ from scipy.special import stdtr
 
 from paper_checks.experiments.kernel_kept import Kept, Number
 from paper_checks.experiments.kernel_laws import LENGTHS, Law, law, measured
-from paper_checks.experiments.sweeps import HEAD_SIZE, KEPT_SCHEMES, OPTIMIZERS, SWEEPS, Sweep
+from paper_checks.experiments.sweeps import (
+    BLOCK_LAYERS,
+    BLOCKS,
+    HEAD_SIZE,
+    KEPT_SCHEMES,
+    OPTIMIZERS,
+    SWEEPS,
+    Sweep,
+    block_network,
+)
 from paper_checks.lowering.networks import Network
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Point, save
 from paper_checks.pages.markdown import interval, section, span
@@ -257,10 +266,11 @@ Laws = Mapping[tuple[str, str], Law]
 
 @dataclass(frozen=True)
 class Study:
-    """cells: of the sweep over schemes. variants: of the other."""
+    """cells: of the sweep over schemes. variants, blocks: of the sweeps of these names."""
 
     cells: dict[Name, Compared]
     variants: list[Compared]
+    blocks: list[Compared]
     laws: Laws
 
 
@@ -272,7 +282,8 @@ def study(folder: Path = RECORDS) -> Study:
         path = folder / f"{name}.jsonl"
         return cells(SWEEPS[name], record.read(path) if path.exists() else [], measured())
 
-    return Study({cell.name: cell for cell in of_sweep("transformers")}, of_sweep("transformer-variants"), laws())
+    schemes = {cell.name: cell for cell in of_sweep("transformers")}
+    return Study(schemes, of_sweep("transformer-variants"), of_sweep("blocks"), laws())
 
 
 def page(study: Study) -> str:
@@ -285,6 +296,7 @@ def page(study: Study) -> str:
         width(study.cells),
         by_role(study.cells),
         variants(study.variants),
+        blocks(study.blocks),
         growth(study.laws),
         advice(study.laws),
         overtaking(study.laws),
@@ -483,19 +495,22 @@ def _close(ratios: Iterable[Estimate]) -> int:
 
 def variants(several: Sequence[Compared]) -> str:
     """One thing at a time that is not as above."""
+    return _section("variants", **_counts(several), rows=list(map(_variant_row, several)))
+
+
+def _counts(several: Sequence[Compared]) -> dict[str, Any]:
+    """How many ratios are near 1, and how many intervals hold 1, in total and by role."""
     ratios = [cell.estimates["update"] for cell in several if "update" in cell.estimates]
     roles = [ratio for cell in several for ratio in cell.roles.values()]
-    return _section(
-        "variants",
-        seeds=span([cell.num_seeds for cell in several]),
-        num=len(ratios),
-        close=_close(ratios),
-        held=sum(map(holds, ratios)),
-        num_roles=len(roles),
-        close_roles=_close(roles),
-        held_roles=sum(map(holds, roles)),
-        rows=list(map(_variant_row, several)),
-    )
+    return {
+        "seeds": span([cell.num_seeds for cell in several]),
+        "num": len(ratios),
+        "close": _close(ratios),
+        "held": sum(map(holds, ratios)),
+        "num_roles": len(roles),
+        "close_roles": _close(roles),
+        "held_roles": sum(map(holds, roles)),
+    }
 
 
 def _variant_row(cell: Compared) -> list[str]:
@@ -519,6 +534,23 @@ def what(cell: Compared) -> str:
         network.norm_kind: network.norm_kind != "layernorm",
     }
     return ", ".join(name for name, is_there in named.items() if is_there)
+
+
+def blocks(several: Sequence[Compared]) -> str:
+    """What people train beyond the papers' block, one thing at a time, at three depths."""
+
+    def ratio(name: str, optimizer: str, layers: int) -> str:
+        network = block_network(name, layers)
+        here = [cell for cell in several if (cell.network, cell.optimizer) == (network, optimizer)]
+        return interval(here[0].estimates.get("update")) if here else "-"
+
+    rows = [
+        [name, optimizer, *(ratio(name, optimizer, layers) for layers in BLOCK_LAYERS)]
+        for name in BLOCKS
+        for optimizer in SWEEPS["blocks"].optimizers
+    ]
+    heads = [f"N = {layers}" for layers in BLOCK_LAYERS]
+    return _section("blocks", **_counts(several), depths=BLOCK_LAYERS, heads=heads, rows=rows)
 
 
 # ---------------------------------------------------------------- how each role grows with depth

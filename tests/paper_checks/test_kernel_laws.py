@@ -95,6 +95,12 @@ def test_learning_rates_of_ones_own_are_asked_by_themselves() -> None:
     assert [question.optimizers for question in asked] == [("sgd", "lamb"), ("adam",), ("sgd", "adam", "lamb")]
 
 
+def test_no_two_kept_answers_have_one_name() -> None:
+    """A network is found by its name: blocks that differ in one option only are two."""
+    names = [(question.key[0], optimizer) for question in of_measured() for optimizer in question.optimizers]
+    assert len(set(names)) == len(names)
+
+
 @pytest.mark.parametrize("content", [None, '{"answers": ['], ids=["missing", "broken"])
 def test_an_unreadable_file_is_refused_in_one_line(
     content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

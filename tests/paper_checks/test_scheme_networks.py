@@ -79,7 +79,7 @@ def test_the_second_stream_sums_every_branch(recomputes: bool) -> None:
     plain, model = Transformer(twin, seed=3), Transformer(config, seed=3)
     second, stream = x, x
     for index in range(4):
-        stream, added = plain._sublayer("encoder", index, twin.encoder[index].kind, stream, None)
+        stream, added, _ = plain._sublayer("encoder", index, twin.encoder[index].kind, stream, None, x, None)
         second = second + added
     centred = second - second.mean(-1, keepdim=True)
     wanted = stream + centred / centred.square().mean(-1, keepdim=True).sqrt()

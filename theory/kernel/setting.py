@@ -174,9 +174,8 @@ class Transformer:
         if self.has_second_stream and (self.ends_in_norm or self.norm_kind in ("dyt", "derf")):
             raise ValueError("two streams end in the norm of the second, a real one, and in no other")
         every = (*self.encoder, *self.decoder)
-        if any(sublayer.input_weight for sublayer in every) and (
-            self.has_second_stream or self.norm_kind in ("dyt", "derf")
-        ):
+        adds_input = any(sublayer.input_weight for sublayer in every)
+        if adds_input and (self.has_second_stream or self.norm_kind in ("dyt", "derf")):
             raise ValueError("x_0 is added to one stream alone, whose norms are real ones")
         if any(sublayer.mixes_values and "v" in self.places(sublayer) for sublayer in every):
             raise ValueError("values that are mixed with those of the first attention have no norm of their own")

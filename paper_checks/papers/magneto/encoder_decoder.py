@@ -305,11 +305,19 @@ def _measured_update(decoder: Side, encoder: Side, norm_kind: str) -> Interval:
     from sims.update import Task, draw_inputs, first_order, roles_of
 
     class TwoSided(Ensemble):
-        def _branch(self, name: str, kind: str, u_BTD: Tensor, memory_BSD: Tensor | None, is_causal: bool) -> Tensor:
+        def _branch(
+            self,
+            name: str,
+            kind: str,
+            u_BTD: Tensor,
+            memory_BSD: Tensor | None,
+            is_causal: bool,
+            values_BTD: Tensor | None,
+        ) -> tuple[Tensor, Tensor | None]:
             side, index = name.split("_")
             reads_encoder = side == "decoder" and int(index) % 3 == 1
             given_BTD = memory_BSD if reads_encoder and memory_BSD is not None else u_BTD
-            return super()._branch(name, kind, given_BTD, None, is_causal)
+            return super()._branch(name, kind, given_BTD, None, is_causal, values_BTD)
 
     task, seeds = Task(), range(NUM_SEEDS)
     sides = [([*map(float, v)], [*map(float, w)]) for v, w in (encoder, decoder)]
