@@ -205,7 +205,7 @@ def told(text: str, **numbers: Fill) -> Sentence:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Sentence):
-    """What was found against a claim: a sentence or two, without the last full stop.
+    """What was found against a claim: a sentence or two, without the last full stop. The README has the first alone.
 
     rank: the most consequential finding has the lowest; of equal ones the ids decide. shared_with: other claims that
     the sentence speaks for.

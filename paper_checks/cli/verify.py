@@ -169,12 +169,12 @@ def _in_colour(verdict: str, number: int | None = None) -> str:
 
 
 def _findings(document: Found) -> Any:
-    """The first few, with the verdicts of this run; below them how many more there are."""
+    """The headlines of the first few, with the verdicts of this run; below them how many more there are."""
     from paper_checks.claims.claim import Verdict
     from paper_checks.pages.claims import told
     from paper_checks.verify.findings import FIRST
 
-    every = list(told(document))
+    every = list(told(document, in_short=True))
     rows = (
         (f"{ids}\n[{Verdict(kinds.partition(',')[0]).colour}]{kinds}[/]", escape(text))
         for ids, kinds, text in every[:FIRST]

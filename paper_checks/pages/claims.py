@@ -130,12 +130,12 @@ def _counts(summary: Mapping[str, Any]) -> str:
     return f"{summary['coverage']}: {counts}"
 
 
-def told(document: Found) -> Iterator[tuple[str, str, str]]:
-    """The findings, the most consequential first: (ids of the claims, their verdicts, the sentence)."""
+def told(document: Found, *, in_short: bool = False) -> Iterator[tuple[str, str, str]]:
+    """The findings, the most consequential first: the ids of the claims, their verdicts, the text or its headline."""
     verdicts = {entry["id"]: entry["verdict"] for entry in document["claims"]}
     for finding in findings(document["claims"]):
         kinds = dict.fromkeys(verdicts[id_] for id_ in finding.ids)
-        yield ", ".join(finding.ids), ", ".join(kinds), f"{finding.text}."
+        yield ", ".join(finding.ids), ", ".join(kinds), f"{finding.headline if in_short else finding.text}."
 
 
 def with_findings(readme: str, document: Found) -> str:
@@ -150,7 +150,7 @@ def with_findings(readme: str, document: Found) -> str:
         "findings",
         counts=_counts(document["summary"]),
         legend=LEGEND,
-        told=list(told(document)),
+        told=list(told(document, in_short=True)),
         first=FIRST,
         undecided=[entry["id"] for entry in document["claims"] if entry["verdict"] == Verdict.UNDECIDED.value],
     )

@@ -21,6 +21,11 @@ class Told(NamedTuple):
     ids: tuple[str, ...]
     text: str
 
+    @property
+    def headline(self) -> str:
+        """Its first sentence, which says enough by itself."""
+        return self.text.partition(". ")[0]
+
 
 def claims_with_findings() -> list[Claim]:
     """The claims that have a finding, the most consequential first."""
@@ -35,7 +40,7 @@ def findings(entries: Sequence[Found]) -> Iterator[Told]:
     >>> from paper_checks.verify.findings import findings
     >>> [told] = findings([check_claim("S2-08", with_mutants=False, quick=True)])
     >>> told.text.partition(": ")[2][:70]
-    'v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74, and faster'
+    'v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74. Gains that'
     """
     by_id = {entry["id"]: entry for entry in entries}
     for claim in claims_with_findings():

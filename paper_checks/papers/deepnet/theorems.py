@@ -400,9 +400,9 @@ _DN_02 = Claim(
         *_WIDE_PARTS,
     ),
     finding=Finding(
-        "DeepNet's theorems fail in the scalar model that they are proved in, DeepNet's own alpha and beta included: "
-        "factors that are each about 1 multiply to exp({power:.2g} N^(1/4)) over the layers. In wide random networks "
-        "with ReLU they hold, since contributions add as squares",
+        "DeepNet's theorems fail in the scalar model that they are proved in, and hold in wide random networks with "
+        "ReLU. In the scalar model, at DeepNet's own alpha and beta, factors that are each about 1 multiply to "
+        "exp({power:.2g} N^(1/4)) over the layers; in wide networks contributions add as squares",
         rank=40,
         shared_with=("DN-03", "DN-08", "DN-09"),
         numbers={"power": _POWER},

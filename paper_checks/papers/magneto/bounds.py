@@ -133,9 +133,8 @@ _S2_08 = Claim(
         _with_head("relu", _PRE),
     ),
     finding=Finding(
-        "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains with ReLU, but not for any gains: v_l = w_l = "
-        "{gains} gives {update:.2g} against a bound of {bound:.2g}, and faster growth breaks it by any "
-        "factor",
+        "Magneto's Theorem 3.1 (Pre-LN) fails at uneven gains: v_l = w_l = {gains} gives {update:.2g} against a bound "
+        "of {bound:.2g}. Gains that grow faster break it by any factor; at equal gains with ReLU it holds",
         rank=50,
         numbers={
             "gains": number("uneven gains", "v"),

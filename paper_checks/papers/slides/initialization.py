@@ -335,9 +335,9 @@ _S3_10 = Claim(
     ),
     cells=tuple(theorems.order_cell(_SCHEMES[name], str(order)) for name, order in _ORDERS),
     finding=Finding(
-        "Sub-LN's update grows as L^{relu:.2g}, not as log L, with ReLU and a real LayerNorm: LayerNorm "
-        "subtracts ReLU's mean and so divides by too little. With RMSNorm it is log L. With GELU Post-LN "
-        "explodes exponentially, and Pre-LN grows as L^{gelu:.1g}",
+        "With ReLU and a real LayerNorm, Sub-LN's update grows as L^{relu:.2g}, not as log L. LayerNorm subtracts "
+        "ReLU's mean and so divides by too little; with RMSNorm it is log L. With GELU Post-LN explodes exponentially, "
+        "and Pre-LN grows as L^{gelu:.1g}",
         rank=10,
         numbers={
             "relu": number("the true update, Sub, relu, LayerNorm", "power_value"),
@@ -453,9 +453,9 @@ _S3_12 = replace(
     uses=("S3-13",),
     parts=(*goal.S2_20.parts, goal.REAL_MODEL, goal.REAL_RMS, _REAL_NORMS),
     finding=Finding(
-        "Magneto's gain sqrt(log L) is to keep the update from growing with depth. With ReLU and RMSNorm it does; "
-        "with ReLU and LayerNorm, or with GELU, the update still grows. So the guarantee of stable training that "
-        "rests on it is not established; whether training is stable is open. In a real Transformer with softmax "
+        "Magneto's gain sqrt(log L) keeps the update from growing with ReLU and RMSNorm, but not with ReLU and "
+        "LayerNorm, nor with GELU. So the guarantee of stable training that rests on it is not established; whether "
+        "training is stable is open. In a real Transformer with softmax "
         "attention the update of the matrices nearly doubles from {first} layers to {last:,}. That of the norm gains, "
         "which a default model trains too, grows as L^{power:.2g} over these depths, and as L^{deep:.2g} at their "
         "deep end",
