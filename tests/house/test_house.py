@@ -75,7 +75,8 @@ def small_project(root: Path, modules: Mapping[str, str]) -> Path:
     for package in (*PACKAGES, *rooms, "theory/kernel"):
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
-    (root / "paper_checks/papers/registry.py").touch()
+    for module in ("registry", "cited"):
+        (root / f"paper_checks/papers/{module}.py").touch()
     for module, code in modules.items():
         (root / module).write_text(code, encoding="utf-8")
     return root

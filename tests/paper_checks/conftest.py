@@ -121,7 +121,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 def kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel rung predicts each network once, in however many words and forms the commands are asked about it."""
     once = _remembering("kernel.predict", "predict_kernel")
-    monkeypatch.setattr("paper_checks.lowering.kernel_network.predict_kernel", once)
+    monkeypatch.setattr("theory.kernel.predict.predict_kernel", once)
 
 
 _THEORY = (
