@@ -44,7 +44,7 @@ def at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SHOWN = (
     "REFUTED: the update of Pre-LN",
-    "Magneto's Theorem 3.1 (Pre-LN) holds at equal gains",
+    "Magneto's Theorem 3.1 (Pre-LN) fails at uneven gains",
     "Printed, as the PDF's text has it",
     "uneven gains: REFUTED",
     "claimed at most 0.7376 eta d; found 0.908 eta d",
