@@ -288,6 +288,10 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
         order.values[optimizer][name].copy_(along)
 
 
+SIGN_TYPE = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")
+"""Optimizers whose first step is the sign of the gradient, times a constant."""
+
+
 class Norms:
     """Norms of one parameter and its gradient, (E,) each, computed once. <g, first step> is made of these, so that the
     step itself need not be.
@@ -326,15 +330,15 @@ class Norms:
             return self.weight_length * self.sum_abs / math.sqrt(self._grad_EN.shape[1])
         if optimizer == "lars":
             return self.weight_length * self.length
-        if optimizer == "adafactor":
-            step = first_step(optimizer, self._grad, self._weight, self._num_dims)
-            return (self._grad * step).reshape(len(step), -1).sum(1)
         if optimizer == "muon" and self._num_dims == 2:
             return self.nuclear
         if optimizer == MIXED:
             length = step_length(self._grad, self._num_dims, is_branch=self._is_branch)
             return (self.sum_abs if length is None else length * self.nuclear) / NORMALISATION[MIXED].constant
-        return self.sum_abs
+        if optimizer in SIGN_TYPE or optimizer == "muon":
+            return self.sum_abs
+        step = first_step(optimizer, self._grad, self._weight, self._num_dims)
+        return (self._grad * step).reshape(len(step), -1).sum(1) / NORMALISATION[optimizer].constant
 
     def alignment(self, optimizer: str) -> Tensor:
         """<g, first step> over the optimizer's constant.

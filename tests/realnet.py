@@ -1,6 +1,6 @@
 """Real finite-width residual stacks, measured: the second opinion on `theory.meanfield.update`.
 
-Nothing here reads `theory`. The network is DESIGN's one form, square, one input, one logit,
+Nothing here reads `theory`. The network is the design's one form, square, one input, one logit,
 
     x_l = norm_post(a_l x_{l-1} + b_l norm_branch(W2 norm_inner(phi(W1 c_l norm_pre(x_{l-1}))))),
     f = head . norm_final(x_L),   W1 ~ N(0, w_l^2/d),  W2 ~ N(0, v_l^2/d),  x_0 ~ N(0, 1),  head ~ N(0, 1/d),

@@ -1,7 +1,7 @@
 """A second mean field that shares no line with the first: plain lists forward, a loop over stored numbers backward.
 
-Written from DESIGN's text, with its table of schemes typed again and the moments of an activation by quadrature of the
-activation itself. Nothing here reads `theory`.
+Written from the design's text, with its table of schemes typed again and the moments of an activation by quadrature of
+the activation itself. Nothing here reads `theory`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def moments(name: str, s: float) -> dict[str, float]:
 
 @dataclass
 class Net:
-    """DESIGN's one form as lists of numbers, sublayer l at index l - 1; a None is Admin's residual weight."""
+    """The one form of all schemes as lists of numbers, sublayer l at index l - 1; a None is Admin's residual weight."""
 
     norms: str  # any of "pre inner branch post final"
     a: list | None
@@ -74,7 +74,7 @@ class Net:
 
 
 def net(name: str, L: int) -> Net:
-    """DESIGN's table of schemes."""
+    """The table of schemes."""
     N, ones = L / 2, [1.0] * L
     post, pre = Net("post", ones, ones, ones, ones, ones), Net("pre final", ones, ones, ones, ones, ones)
 

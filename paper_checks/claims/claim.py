@@ -12,7 +12,7 @@ statement.
     a claim    takes the worst of its parts: REFUTED, MISPRINT, UNDECIDED, CONDITIONAL, CONFIRMED
 
 UNDECIDED is worse than CONDITIONAL: a claim with an open part has not been shown under any condition. It is better
-than MISPRINT: whatever the open part turns out to be, the fault that was found stays. Source: DESIGN.md, "Verdicts".
+than MISPRINT: whatever the open part turns out to be, the fault that was found stays.
 """
 
 from __future__ import annotations
@@ -269,7 +269,9 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One printed statement: where it stands, its words, its parts. The id is that of COVERAGE.md, never reused.
+    """One printed statement: where it stands, its words, its parts.
+
+    id: the prefix of its source and a number that is never used again.
 
     source: the key of the source; left out, the one whose ids begin as this id does. uses: the claims that it rests on.
     finding: what was found against it, where it does not hold as printed and no other claim's finding speaks for it.

@@ -1,6 +1,6 @@
 """The mean field against a second implementation that shares no line with it, and against its own three ways.
 
-The second implementation, `tests.scalarnet`, is written from DESIGN's text and reads nothing of `theory`.
+The second implementation, `tests.scalarnet`, is written from the design's text and reads nothing of `theory`.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""`theory.meanfield.update` against real networks that were written from DESIGN's text without reading `theory`.
+"""`theory.meanfield.update` against real networks that were written from the design's text without reading `theory`.
 
 The prediction is exact at infinite width only, so each case is measured at four widths, doubling, and the mean over
 independent networks is extrapolated in powers of 1/d. The prediction must lie in the interval of the limit, which comes
