@@ -99,9 +99,11 @@ def _named(advice: Advice, name: str) -> Remedy:
 # ---------------------------------------------------------------- for people
 
 _LEGEND = (
-    "leaves: the update of the worst role that matters, over the tuned model's. relative: a step of a matrix over "
-    "the matrix, beside the tuned model's, where it moves furthest. branches: what all of them put into the stream "
-    "at the start; below 10 % the model starts as the identity. runs: of this project's training record."
+    "Best first: what is left in the worst role (within 10 % counts as held), then what else changes. leaves: the "
+    "update of the worst role that matters, over the tuned model's. relative: how much larger a step is beside the "
+    "matrix that it changes than in the tuned model, for the worst matrix. branches: what all of them put into the "
+    "stream at the start; below 10 % the model starts nearly as the identity. runs: how many of this project's runs of "
+    "that scheme trained, all of small networks."
 )
 
 
@@ -117,10 +119,16 @@ def _show(page: Page, advice: Advice) -> None:
         return [role, f"x {advice.factors[role]:.3g}", f"{advice.exponents[role]:z.2f}", share]
 
     rows = [line("update"), None, *map(line, advice.matters)]
-    page.show(grid(["role", "update", "exponent", "share"], rows, texts=["role"], title=title))
+    page.say(title, "bold")
+    page.say(", ".join(f"{name} {value}" for name, value in advice.block.items()), "dim")
+    page.show(grid(["role", "update", "exponent", "share"], rows, texts=["role"]))
     small = [role for role in advice.factors if role not in ("update", *advice.matters)]
     others = ", ".join(f"{role} x {advice.factors[role]:.3g}" for role in small) or "none"
-    page.say(f"As it is. Roles below {percent(MATTERS)} of the update, which matter little: {others}.", "dim")
+    page.say(
+        f"As it is. share: a role's update beside that of all branch matrices. Roles below {percent(MATTERS)} at "
+        f"both depths, which matter little: {others}.",
+        "dim",
+    )
     rest = (remedy for remedy in advice.remedies[_SHOWN:] if remedy.name == "nothing")
     shown = [*advice.remedies[:_SHOWN], *rest]
     heads = ["remedy", "leaves", "in", "relative", "branches", "runs"]
@@ -137,6 +145,9 @@ def _show(page: Page, advice: Advice) -> None:
 
 
 def _cells(remedy: Remedy) -> list[str]:
-    role, runs = remedy.worst_role, "none" if remedy.record is None else f"{remedy.record['num_runs']}"
+    role, runs = (
+        remedy.worst_role,
+        "none" if remedy.record is None else "{num_trained}/{num_runs}".format(**remedy.record),
+    )
     growth = f"x {remedy.leaves[role]:.3g}"
     return [remedy.name, growth, role, f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %", runs]

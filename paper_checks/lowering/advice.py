@@ -20,7 +20,7 @@ from sympy import Expr, S
 
 from paper_checks.lowering.advice_code import code
 from paper_checks.lowering.kernel_network import KIND_OF
-from paper_checks.lowering.lower import branch_second, digest_of_numbers
+from paper_checks.lowering.lower import branch_second
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.lowering.predicted_rows import shares
 from paper_checks.system.places import TRAINING_RECORDS
@@ -158,6 +158,8 @@ class Remedy:
     def rank(self) -> tuple[Any, ...]:
         """The least is best: the worst role; whether the model starts as the identity; whether the tuned model stays;
         how far the relative update is moved; how much is changed; whether runs have it."""
+        if not self.changes and self.worst <= HELD:
+            return (-1.0,)
         worst = 0.0 if self.worst <= HELD else round(math.log(self.worst), 1)
         moved = round(math.log(_away(self.relative)), 1)
         return worst, self.branches < IDENTITY, not self.keeps_tuned, moved, len(self.changes), self.record is None
@@ -192,7 +194,7 @@ class Advice:
         return {
             "scheme": self.deep.scheme.name,
             "optimizer": self.optimizer,
-            "network": self.deep.block.options,
+            "network": self.block,
             "d_model": self.deep.d_model,
             "from": self.shallow.lengths,
             "to": self.deep.lengths,
@@ -200,6 +202,15 @@ class Advice:
             "remedies": [self._remedy(remedy) for remedy in self.remedies],
             "remarks": list(self.remarks),
         }
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """What the answer is about beside the depths, the width and the optimizer."""
+        network = self.deep
+        names = ("arch", "activation", "norm_kind", "num_tokens")
+        heads = {} if network.has_wide_heads else {"num_heads": network.num_heads}
+        kind = {"recipe" if network.recipe is not None else "scheme": network.scheme.name}
+        return kind | {name: getattr(network, name) for name in names} | heads | network.block.options
 
     def _remedy(self, remedy: Remedy) -> dict[str, Any]:
         return {
@@ -252,7 +263,7 @@ def advise(
     d_model: int,
     scheme: str | None = None,
     recipe: str | None = None,
-    arch: str = "decoder",
+    arch: str | None = None,
     **network: Any,
 ) -> Advice:
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
@@ -272,9 +283,11 @@ def advise(
         from paper_checks.recipes.catalogue import recipe as recipe_named
 
         model = recipe_named(recipe)
+        if arch not in (None, model.arch):
+            raise ValueError(f"the recipe {model.name} is of {model.arch} kind, not {arch}")
         shallow, deep = (Network.of_recipe(model, count, d_model, **network) for count in (from_layers, layers))
     else:
-        network |= {"scheme": scheme_named(str(scheme)), "arch": arch, "d_model": d_model}
+        network |= {"scheme": scheme_named(str(scheme)), "arch": arch or "decoder", "d_model": d_model}
         network["has_wide_heads"] = "num_heads" not in network
         shallow, deep = (Network(**sublayers_of(count), **network) for count in (from_layers, layers))
     return compared(shallow, deep, optimizer)
@@ -572,7 +585,8 @@ class _TwoDepths:
         degrees = optimizer_named(self.optimizer)
         p, t = float(degrees.gradient_degree), float(degrees.parameter_degree)
         for role, left in leaves.items():
-            rate, gain = (_mean(config, role, of) / _mean(tuned, role, of) for of in ("lr_multipliers", "gains"))
+            means = ((_mean(config, role, of), _mean(tuned, role, of)) for of in ("lr_multipliers", "gains"))
+            rate, gain = (after / before if before else 1.0 for after, before in means)  # a gain may be 0 at the start
             rates[role] = rate = rate * own_rates.get(role, 1.0)
             # By the degrees p and t of the optimizer's step a role's part of the update goes as rate g^(p + 1) gain^t,
             # g the gradient of one parameter: so much larger is that, and so should Adam's epsilon be.
@@ -618,7 +632,7 @@ class _TwoDepths:
         has_twice = False
         for name, note, laws in self.laws():
             changed, changes = _changed(kept, laws), list(_law_lines(deep, laws))
-            if digest_of_numbers(changed) == digest_of_numbers(plain):
+            if _key(changed) == _key(plain):
                 continue  # what the scheme itself does
             record = record_of(name, self.optimizer)
             remedy = self.remedy(name, [*changes, *unscaled], note, changed, self.outlook(changed), record=record)
@@ -675,20 +689,40 @@ class _TwoDepths:
         for remedy in remedies:
             if remedy.warnings:
                 yield (
-                    f"the numbers of {name} change with the depth by themselves: {remedy.name} of that does the job "
-                    f"twice, and leaves x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
+                    f"the numbers of {name} change with the depth, so {remedy.name} does the job twice and does not "
+                    f"hold the update: x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
                 )
         by_name = {remedy.name: remedy for remedy in remedies}
         by_name.setdefault(name, by_name["nothing"])
-        members = [row for row in ("su-adam", "su-sgd", "su-lamb") if row in by_name and _DERIVED in by_name[row].note]
-        if members and "deepnorm" in by_name:
+        is_sign_type = optimizer_named(self.optimizer).is_sign_type
+        member = "su-lamb" if self.optimizer == "lamb" else "su-adam" if is_sign_type else ""
+        if member in by_name and "deepnorm" in by_name:
+            own, other = (
+                f"x {by_name[row].leaves[by_name[row].worst_role]:.3g} in {by_name[row].worst_role}"
+                for row in (member, "deepnorm")
+            )
             yield (
-                f"of the two members that people use, {members[0]} is derived for {self.optimizer} and leaves x "
-                f"{by_name[members[0]].worst:.3g} in the worst role; deepnorm is derived for SGD and leaves x "
-                f"{by_name['deepnorm'].worst:.3g}"
+                f"of the two members that people use, {member} is derived for {self.optimizer} and leaves {own}; "
+                f"deepnorm is derived for SGD and leaves {other}"
             )
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
         yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
+
+
+def _key(config: ModelConfig) -> list[tuple[float, ...]]:
+    """Two networks of one shape and one key are one, but for rounding."""
+    return [
+        tuple(
+            float(f"{number:.9g}")
+            for number in (
+                *(sublayer.residual_weight, sublayer.branch_weight),
+                *(sublayer.gains.get(role, 1.0) for role in BRANCH_ROLES),
+                *(sublayer.lr_multipliers.get(role, 1.0) for role in (*BRANCH_ROLES, *_VECTORS)),
+            )
+        )
+        for _, side in config.sides
+        for sublayer in side
+    ]
 
 
 def _sublayers(config: ModelConfig, role: str) -> list[SublayerConfig]:
@@ -732,7 +766,8 @@ def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> It
 def _rate_lines(rates: Mapping[str, float]) -> list[str]:
     """A line for the roles that share a rate to two digits."""
     by_rate = _grouped({role: f"{rate:.2g}" for role, rate in rates.items()})
-    return [f"learning rate of {roles} x {rate}" for rate, roles in by_rate.items()]
+    lines = [f"of {roles} x {rate}" for rate, roles in by_rate.items()]
+    return [f"learning rate {lines[0]}", *lines[1:]]
 
 
 def _grouped(numbers: Mapping[str, str]) -> dict[str, str]:

@@ -25,23 +25,31 @@ _CLASSES = {
 }
 """Of torch.optim, by optimizer."""
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "qkv": ("c_attn", "query_key_value", "qkv", "in_proj"),
+    "qkv": ("c_attn", "query_key_value", "qkv", "in_proj*"),
     "q": ("q_proj", "query", "wq", "SelfAttention.q"),
     "k": ("k_proj", "key", "wk", "SelfAttention.k"),
     "v": ("v_proj", "value", "wv", "SelfAttention.v"),
-    "out": ("o_proj", "out_proj", "attn.c_proj", "wo", "SelfAttention.o", "attention.dense", "attention.output.dense"),
-    "cross_q": ("cross_attn.q", "encoder_attn.q_proj", "EncDecAttention.q"),
-    "cross_k": ("cross_attn.k", "encoder_attn.k_proj", "EncDecAttention.k"),
-    "cross_v": ("cross_attn.v", "encoder_attn.v_proj", "EncDecAttention.v"),
-    "cross_out": ("cross_attn.o", "encoder_attn.out_proj", "EncDecAttention.o"),
+    "out": (
+        *("o_proj", "out_proj", "attn.c_proj", "attn.proj", "wo", "SelfAttention.o"),
+        *("attention.dense", "attention.output.dense"),
+    ),
+    "cross_q": ("cross_attn.q*", "encoder_attn.q_proj", "EncDecAttention.q"),
+    "cross_k": ("cross_attn.k*", "encoder_attn.k_proj", "EncDecAttention.k"),
+    "cross_v": ("cross_attn.v*", "encoder_attn.v_proj", "EncDecAttention.v"),
+    "cross_out": ("cross_attn.o*", "encoder_attn.out_proj", "EncDecAttention.o"),
     "fc1": ("gate_proj", "c_fc", "w1", "fc1", "linear1", "intermediate.dense", "wi", "dense_h_to_4h"),
     "fc3": ("up_proj", "w3", "fc3", "wi_1"),
     "fc2": ("down_proj", "mlp.c_proj", "w2", "fc2", "linear2", "output.dense", "DenseReluDense.wo", "dense_4h_to_h"),
-    "norm_gain": ("norm", "layernorm", "LayerNorm", "layer_norm", "q_norm", "k_norm", "ln_"),
-    "embedding": ("embed", "wte", "wpe"),
+    "norm_gain": ("*norm*", "*Norm*", "*layernorm*", "*LayerNorm*", "*layer_norm*", "ln_*"),
+    "final_norm": (
+        *("ln_f", "model.norm", "norm_f", "final_layernorm"),
+        *("encoder.final_layer_norm", "decoder.final_layer_norm"),
+    ),
+    "embedding": ("*embed*", "wte", "wpe"),
     "head": ("lm_head",),
 }
-"""Parts of parameter names by role, as published code has them; the longest that fits counts."""
+"""Names between the dots of a parameter's name by role, as published code has them, * for anything; the longest that
+fits counts."""
 _NEAR = 0.05
 """An epsilon that is off by less is left as it is."""
 ADAPTIVE = ("adam", "adamw", "lamb", "rmsprop", "muon+adamw")
@@ -52,6 +60,8 @@ DECOUPLED = ("adamw", "lamb", "lion", "muon", "muon+adamw", "sophia")
 
 _CODE = '''\
 # {{ title }}
+from fnmatch import fnmatchcase
+
 import torch
 
 
@@ -63,7 +73,7 @@ import torch
 # times the epsilon of the tuned model, since gradients are so much larger or smaller; 1 where absent
 {{ eps }}
 %% endif
-# parts of your parameters' names by role: put yours here; the longest that fits counts
+# what stands between the dots of your parameters' names, by role: put yours here; * is anything, the longest counts
 NAMES = {
 {{ names }}
 }
@@ -71,9 +81,14 @@ NAMES = {
 
 def role_of(name):
     """The role of a parameter; None where NAMES does not know it."""
-    fits = [(len(part), role) for role, parts in NAMES.items() for part in parts if part in name]
+    fits = [
+        (len(part.replace("*", "")), role)
+        for role, parts in NAMES.items()
+        for part in parts
+        if fnmatchcase(f".{name}.", f"*.{part}.*")
+    ]
     role = max(fits)[1] if fits else None
-    if role and name.endswith("bias"):
+    if role and role != "final_norm" and name.endswith("bias"):
         return "norm_bias" if role == "norm_gain" else "bias"
     return role
 
@@ -81,19 +96,27 @@ def role_of(name):
 @torch.no_grad()
 def initialise(model):
     """Draws the matrices of the branches anew; embeddings, head and norms stay as they are."""
+    missing = {{ 'set(STD["encoder"]) | set(STD["decoder"])' if by_side else "set(STD)" }}
     for name, parameter in model.named_parameters():
         role = role_of(name)
         stds = {{ 'STD["decoder" if "decoder" in name else "encoder"]' if by_side else "STD" }}
-        if role in stds:
+        if role == "bias":
+            parameter.zero_()
+        if role not in (*stds, "qkv"):
+            continue
+        roles = "qkv" if role == "qkv" else [role]  # packed: one behind the other along the longer side
+        dim = 0 if parameter.shape[0] >= parameter.shape[-1] else 1
+        for part, matrix in zip(roles, parameter.chunk(len(roles), dim)):
 %% if varies
             layer = int(next(part for part in name.split('.') if part.isdigit()))
-            std = stds[role][layer] if isinstance(stds[role], list) else stds[role]
-            parameter.normal_(std=std)
+            std = stds[part]
+            matrix.normal_(std=std[layer] if isinstance(std, list) else std)
 %% else
-            parameter.normal_(std=stds[role])
+            matrix.normal_(std=stds[part])
 %% endif
-        elif role == "bias":
-            parameter.zero_()
+            missing.discard(part)
+    if missing:
+        raise ValueError(f"no parameter has the role {', '.join(sorted(missing))}: put your names into NAMES")
 
 
 {{ weights }}
@@ -112,6 +135,10 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
     """Groups for torch.optim. lr and the rest: those of the tuned model."""
     groups = {}
     for name, parameter in model.named_parameters():
+%% if is_muon
+        if parameter.ndim != 2:
+            continue  # torch.optim.Muon moves matrices alone; choose another optimizer for the rest
+%% endif
         role = role_of(name)
         role = "v" if role == "qkv" else role  # of the three, v has most of the update
         kind = ({{ kind }})
@@ -199,6 +226,7 @@ def code(
         read=read,
         decays=optimizer in DECOUPLED,
         is_mixed=is_mixed,
+        is_muon=optimizer == "muon",
         kind=kind,
         optimizer=f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer,
     )
@@ -209,15 +237,12 @@ _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, a
 
 
 def _stds(config: ModelConfig, sublayers: tuple[SublayerConfig, ...]) -> dict[str, str]:
-    """By role: one number, or a list of each layer's where they differ; "qkv" where the three are equal."""
-    stds = {
+    """By role: one number, or a list of each layer's where they differ."""
+    return {
         role: _listed(of_role)
         for role in BRANCH_ROLES
         if (of_role := [f"{config.std(one, role):.4g}" for one in sublayers if role in config.roles(one.kind)])
     }
-    if len({stds.get(role) for role in "qkv"}) == 1:
-        stds["qkv"] = stds["q"]
-    return stds
 
 
 def _listed(numbers: Sequence[str]) -> str:

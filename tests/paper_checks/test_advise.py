@@ -290,6 +290,51 @@ def test_the_command_says_and_writes_what_the_function_does() -> None:
     assert found["remedies"][0]["name"] in text and len(text.splitlines()) < 50
 
 
+# ---------------------------------------------------------------- other people's names
+
+
+def of_deepnorm() -> dict[str, Any]:
+    advice = advise(
+        scheme="deepnorm", arch="encoder", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=HEADS
+    )
+    (nothing,) = (remedy for remedy in advice.remedies if remedy.name == "nothing")
+    return pasted(advice.code(nothing))
+
+
+def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
+    """DeepNorm scales v and not q and k; torch's encoder has the three in one matrix."""
+    names, layer = of_deepnorm(), nn.TransformerEncoderLayer(D, HEADS, 4 * D)
+    names["initialise"](layer)
+    stds = names["STD"]
+    assert stds["v"] < stds["q"]
+    for role, part in zip("qkv", layer.self_attn.in_proj_weight.chunk(3), strict=True):
+        assert float(part.detach().std()) == pytest.approx(stds[role], rel=0.05)
+
+
+def test_names_that_the_code_does_not_know_are_said() -> None:
+    names = of_deepnorm()
+    with pytest.raises(ValueError, match="no parameter has the role fc1, fc2, k, out, q, v: put your names into NAMES"):
+        names["initialise"](nn.ModuleDict({"network": nn.Linear(D, D), "worker": nn.Linear(D, D)}))
+    known = {
+        "blocks.0.attn.proj.weight": "out",
+        "blocks.0.norm1.weight": "norm_gain",
+        "transformer.ln_f.bias": "final_norm",
+    }
+    known |= dict.fromkeys(("network.0.weight", "two.weight", "switch.weight", "window_table"))
+    assert {name: names["role_of"](name) for name in known} == known
+
+
+def test_what_is_held_needs_nothing() -> None:
+    """And starting nearly as the identity is no reason to change it."""
+    advice = advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
+    assert advice.remedies[0].name == "nothing"
+
+
+def test_a_branch_that_starts_at_zero_has_advice() -> None:
+    advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
+    assert advice.factors["update"] == pytest.approx(2.0, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
