@@ -12,6 +12,7 @@ says that the branches are used. "half" is there of the arms with a curve alone.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -52,17 +53,19 @@ def arm(name: str, arm_name: str) -> Arm:
     return experiment(name).arm(arm_name)
 
 
-class Answered:
+class Answered(ABC):
     """A statement that the record of an experiment answers. of: the experiment's name."""
 
     of: str
 
     @property
+    @abstractmethod
     def text(self) -> str:
-        raise NotImplementedError
+        """The statement in one line."""
 
+    @abstractmethod
     def answers(self, book: Book) -> Answers:
-        raise NotImplementedError
+        """What the record says of it."""
 
     def evidence(self, book: Book) -> Evidence:
         return self.answers(book).evidence(Route.MEASURED)
