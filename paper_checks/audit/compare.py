@@ -85,6 +85,7 @@ class _Comparison:
     def __init__(self, depths: Sequence[Depth], claimed: Claimed | None) -> None:
         self.depths, self.claimed = depths, claimed
         self.remarks: list[str] = []
+        self.cut: dict[str, list[str]] = {}
         self.asked: list[ModelConfig] = [
             claimed.config(depth.built, depth.counts) for depth in depths if claimed is not None
         ]
@@ -149,9 +150,8 @@ class _Comparison:
                 for first, second in pairwise(weights):
                     if first.name == second.name and first.expert == second.expert:
                         shared.append(second.name)
-                    elif first.shape == second.shape and first.std > 0:
-                        if torch.equal(first.of(first.parameter), second.of(second.parameter)):
-                            copied.append(second.name)
+                    elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
+                        copied.append(second.name)
             if shared:
                 text = "Layers share their matrices"
                 if self.claimed is None:
@@ -256,6 +256,9 @@ class _Comparison:
         yield from self._branch_weights()
         yield from self._input_scales()
         yield from self._inits()
+        for factor, roles in self.cut.items():
+            text = ", ".join(dict.fromkeys(roles))
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale: one of the two cuts its draws")
         yield from self._ends()
         yield from self._biases()
 
@@ -539,10 +542,9 @@ class _Comparison:
         assert self.claimed is not None
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
-            if any(abs(math.log(factor * cut)) < error or abs(math.log(factor / cut)) < error for cut in _CUTS[1:]):
-                self.remarks.append(
-                    f"{role} ({key[0]}) starts at {factor:.3g} times {self.name}'s scale: one of them cuts its normal draws"
-                )
+            is_cut = any(abs(abs(math.log(factor)) + math.log(cut)) < error for cut in _CUTS[1:])
+            if abs(math.log(factor)) > error and is_cut:
+                self.cut.setdefault(f"{factor:.2g}", []).append(role)
             elif abs(math.log(factor)) > error:
                 what = f"The {role} matrices start at {factor:.3g} times the scale of {self.name}."
                 yield self._init_fault(key, points, "init-constant", what)
@@ -557,8 +559,8 @@ class _Comparison:
                 key,
                 points,
                 "init-constant",
-                f"The {role} matrices follow the law of {self.name} with another constant: x {base / near:.3g} beside the "
-                "nearest usual initialisation.",
+                f"The {role} matrices follow the law of {self.name} with another constant: x {base / near:.3g} "
+                "beside the nearest usual initialisation.",
             )
 
     def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:

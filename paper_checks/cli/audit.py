@@ -150,7 +150,7 @@ def _beside(claimed: str | None, audit: Audit) -> str:
 
 def _blocks(audit: Audit) -> list[Sequence[str]]:
     """A line for each stretch of sublayers that are alike."""
-    rows: list[list[str]] = []
+    rows: list[Sequence[str]] = []
     for side, sublayers in audit.depths[-1].built.sides.items():
         groups: dict[tuple[str, str, str], list[int]] = {}
         for sub in sublayers:
