@@ -83,6 +83,24 @@ class Audit:
         except (ValueError, ArithmeticError):
             return None
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
+        rows = []
+        for place, depth in enumerate(self.depths):
+            predicted = self.predicted[place] if self.predicted else {}
+            by_role = {}
+            for role in self.roles:
+                values = [update[role] for update in depth.updates if role in update]
+                if values:
+                    mean = estimate(values)
+                    by_role[role] = {"measured": mean.mean, "low": mean.low, "high": mean.high}
+            rows.append(
+                {"num_sublayers": 2 * depth.asked, "update": predicted.get("update"), **by_role.get("update", {})}
+                | {"roles": {role: predicted.get(role) for role in by_role}, "by_role": by_role}
+            )
+        return rows
+
     def document(self) -> dict[str, Any]:
         last = self.depths[-1]
         return {

@@ -186,4 +186,10 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
 
 
 def _draw(audit: Audit, path: Path) -> None:
-    raise BadInputError("--plot is not there yet")
+    from paper_checks.pages.plots import Shown, update_against_depth
+    from theory.kernel.predict import unit_power
+
+    last = audit.depths[-1].built
+    units = {role: unit_power(audit.optimizer, role) for role in audit.roles if role != "update" and "/" not in role}
+    title = f"{type(last.module).__name__} under {audit.optimizer}: lines predicted, points measured"
+    update_against_depth(Shown(audit.rows, units, last.d_model), title, "", path, is_in_layers=True)
