@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -117,6 +116,7 @@ class Built:
     norm_kind: str | None
     others: Mapping[str, str]
     d_model: int
+    start_value: Tensor | None = field(default=None, repr=False)
     unread: Sequence[str] = ()
 
     @property
@@ -229,6 +229,7 @@ class _Look:
             norm_kind=next(iter(sorted(self.norm_kinds)), None),
             others=self._others([weight.name for side in sides.values() for one in side for weight in one.weights]),
             d_model=width,
+            start_value=self.value(next(side[0].start for side in sides.values() if side)),
             unread=self.unread,
         )
 
