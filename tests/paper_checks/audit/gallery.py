@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from tests.paper_checks.audit.transformer import (
     NUM_HEADS,
+    PRE,
     At,
     Build,
     LanguageModel,
@@ -281,7 +282,7 @@ _GPT2_FAULTS = (
         "norm-left-out-of-one-layer",
         "The FFN of the second layer has no norm.",
         "norms",
-        build=transformer(replace(GPT_2, norms=but_layer_2(everywhere("pre"), "pre")), gpt_2),
+        build=transformer(replace(GPT_2, norms=but_layer_2(PRE, "pre")), gpt_2),
     ),
     _gpt2(
         "rms-for-layernorm",
@@ -363,7 +364,7 @@ _GPT2_FAULTS = (
     ),
     Planted(
         name="suffix-takes-too-much",
-        says="Parameters whose names end in proj.weight are made smaller: q, k, v and the up matrix have such names, too.",
+        says="All parameters whose names end in proj.weight are made smaller: q, k, v and the up matrix, too.",
         twin=gpt2_apart,
         build=transformer(replace(GPT_2, is_fused=False), gpt_2, suffix_of),
         kind="init-law",
@@ -649,7 +650,7 @@ _DEEPNORM_FAULTS = (
         name="deepnorm-before-the-branch",
         says="The norms of DeepNorm stand before the branches.",
         twin=deepnorm_twin,
-        build=transformer(replace(DEEPNORM, norms=everywhere("pre")), deepnorm),
+        build=transformer(replace(DEEPNORM, norms=PRE), deepnorm),
         kind="norms",
     ),
     Planted(
@@ -663,7 +664,7 @@ _DEEPNORM_FAULTS = (
         name="pre-for-post",
         says="A post-norm scheme is built pre-norm.",
         twin=post_ln,
-        build=transformer(replace(VASWANI, norms=everywhere("pre"), has_final=True), xavier),
+        build=transformer(replace(VASWANI, norms=PRE, has_final=True), xavier),
         kind="norms",
     ),
 )
@@ -1012,7 +1013,7 @@ _LN_SCALING_FAULTS = (
     ),
     Planted(
         name="olmo-core-buffer-lost",
-        says="The factor is a buffer that to_empty erases and init_weights does not fill (allenai/OLMo-core issue 698).",
+        says="The factor is a buffer that to_empty erases and init_weights leaves out (allenai/OLMo-core issue 698).",
         twin=ln_scaling_late,
         build=lambda num_layers: LateModel(replace(LLAMA, sublayer=Buffered), num_layers, flat),
         kind="lost-on-meta",
@@ -1145,7 +1146,7 @@ _PLACES = (
         name="half-overflow",
         says="The norm behind the sum is forgotten: a stream that grows by 2N at each sum overflows float16.",
         twin=keel_half,
-        build=transformer(replace(KEEL, norms=everywhere("pre"), has_final=True), xavier, nn.Module.half),
+        build=transformer(replace(KEEL, norms=PRE, has_final=True), xavier, nn.Module.half),
         kind="not-finite",
     ),
     _weight(

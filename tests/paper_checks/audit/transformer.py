@@ -43,15 +43,21 @@ def everywhere(*places: str) -> Callable[[At], frozenset[str]]:
     return lambda at: own - {"q", "k"} if at.kind == "ffn" else own
 
 
+PRE = everywhere("pre")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is built. norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the
-    branch weight is a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes."""
+    """What is built.
+
+    norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the branch weight is
+    a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes.
+    """
 
     arch: str = "decoder"
     d_model: int = 32
     ffn_width: int = 128
-    norms: Callable[[At], frozenset[str]] = everywhere("pre")
+    norms: Callable[[At], frozenset[str]] = PRE
     norm: Callable[..., nn.Module] = nn.LayerNorm
     eps: float = 1e-5
     has_final: bool = True
