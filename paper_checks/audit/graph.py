@@ -27,7 +27,10 @@ CONVOLUTION = "ConvolutionBackward"
 FUSED_ATTENTION = "ScaledDotProduct"
 _NORMS = ("NativeLayerNorm", "NativeGroupNorm", "NativeBatchNorm", "RmsNorm", "FusedRmsNorm", "LinalgVectorNorm")
 _NORM_PARTS = ("RsqrtBackward", "SqrtBackward", "NormBackward", "StdBackward", "VarBackward")
-_SAME = ["View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Clone", "ToCopy", "Squeeze", "Unsqueeze", "Alias", "Contiguous", "NativeDropout", "MaskedFill", "Copy", "SplitBackward", "Movedim", "Mh", "Mt", "Flatten", "Unflatten"]
+_SAME = (
+    "View UnsafeView ReshapeAlias Transpose T Permute Expand Clone ToCopy Squeeze Unsqueeze Alias Contiguous "
+    "NativeDropout MaskedFill Copy SplitBackward Movedim Mh Mt Flatten Unflatten"
+).split()
 _PARAMETER = "AccumulateGrad"
 
 
