@@ -394,11 +394,19 @@ def by_index(factor: Callable[[At], float], *roles: str) -> Law:
 MITCHELL = replace(LLAMA, norm=nn.LayerNorm)
 llama = Twin(name="llama-2", build=transformer(LLAMA, flat), recipe="llama-2")
 olmo_1 = Twin(name="mitchell", build=transformer(MITCHELL, mitchell, cut=3), recipe="mitchell")
+olmo_1_fused = Twin(
+    name="mitchell, fused", build=transformer(replace(MITCHELL, is_fused=True), mitchell, cut=3), recipe="mitchell"
+)
 gpt2_gated = Twin(
     name="gpt2 rule, gated",
     build=transformer(LLAMA, outputs(lambda at: (2 * at.num_layers) ** -0.5, xavier)),
     scheme="gpt2",
 )
+
+
+def xavier_of_fused(model: nn.Module) -> None:
+    for block in model.stack.blocks:
+        nn.init.xavier_normal_(block.attention.branch.qkv_proj.weight)
 
 
 def llama2_c(matrix: Matrix) -> float:
@@ -460,6 +468,14 @@ _LLAMA_FAULTS = (
         roles=OUTPUTS,
     ),
     Planted(
+        name="xavier-of-the-fused-matrix",
+        says="The fused matrix of 3d rows starts by Xavier, not by its input width: q, k and v are smaller by sqrt(2).",
+        twin=olmo_1_fused,
+        build=transformer(replace(MITCHELL, is_fused=True), mitchell, xavier_of_fused, cut=3),
+        kind="init-constant",
+        roles=("q", "k", "v"),
+    ),
+    Planted(
         name="layernorm-for-rms",
         says="LayerNorm stands where RMSNorm should.",
         twin=llama,
@@ -513,11 +529,6 @@ def q_for_v(model: nn.Module) -> None:
             matrix.weight.mul_((8 * matrix.place.num_layers) ** -0.25)
 
 
-def xavier_of_fused(model: nn.Module) -> None:
-    for block in model.stack.blocks:
-        nn.init.xavier_normal_(block.attention.branch.qkv_proj.weight)
-
-
 class OnTheBranch(Sublayer):
     """The residual weight multiplies the branch."""
 
@@ -531,9 +542,6 @@ deepnorm_fused = Twin(
 )
 pre_ln = Twin(name="pre-ln", build=transformer(Shape(), xavier), scheme="pre-ln")
 post_ln = Twin(name="post-ln", build=transformer(VASWANI, xavier), scheme="post-ln")
-post_ln_fused = Twin(
-    name="post-ln, fused", build=transformer(replace(VASWANI, is_fused=True), xavier), scheme="post-ln"
-)
 
 
 def _alpha(name: str, says: str, weight: Callable[[At], float]) -> Planted:
@@ -632,14 +640,6 @@ _DEEPNORM_FAULTS = (
         roles=("q", "v"),
     ),
     Planted(
-        name="xavier-of-the-fused-matrix",
-        says="Xavier is applied to the fused matrix of 3d rows: queries, keys and values start smaller by sqrt(2).",
-        twin=post_ln_fused,
-        build=transformer(replace(VASWANI, is_fused=True), xavier, xavier_of_fused),
-        kind="init-constant",
-        roles=("q", "k", "v"),
-    ),
-    Planted(
         name="pre-norm-with-alpha",
         says="A pre-norm model gets DeepNorm's residual weight.",
         twin=pre_ln,
@@ -725,12 +725,16 @@ _TWO_SIDES = (
         ("cross_v", "cross_out"),
         law=xavier_scaled(two_gains, "v", "out", "fc1", "fc2"),
     ),
-    _both(
-        "one-gain-for-both",
-        "The decoder gets the encoder's gain.",
-        "init-law",
-        ("v", "out", "fc1", "fc2", "cross_v", "cross_out"),
-        law=xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED),
+    Planted(
+        name="one-gain-for-both",
+        says="The decoder gets the encoder's gain.",
+        twin=both,
+        build=transformer(
+            replace(BOTH, d_model=64, ffn_width=256),  # -5/16 and -1/4 are not told apart by smaller matrices
+            xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED),
+        ),
+        kind="init-law",
+        roles=("v", "out", "fc1", "fc2", "cross_v", "cross_out"),
     ),
 )
 
