@@ -22,8 +22,8 @@ from paper_checks.audit.look import Built, Weight
 from sims.model import ModelConfig
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
-_NEAR = 1e-3
-"""Relative: weights of the stream and of branches are read to rounding."""
+_NEAR = 1e-2
+"""Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
 _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
 _CUTS = (1.0, 0.8796, 0.9866)
@@ -183,7 +183,9 @@ class _Comparison:
         for sublayer in built.sublayers:
             outs = [w for w in sublayer.weights if w.role in ("out", "cross_out", "fc2")]
             has_zero = bool(outs) and all(not w.parameter.any() for w in outs)
-            if sublayer.branch_weight == 0 and (sublayer.trained is None or has_zero):
+            inner = [w for w in sublayer.weights if w.role in ("v", "cross_v", "fc1")]
+            has_zero_inside = bool(inner) and all(not w.of(w.parameter).any() for w in inner)
+            if sublayer.branch_weight == 0 and (sublayer.trained is None or has_zero) or has_zero and has_zero_inside:
                 dead += [w.name for w in sublayer.weights]
             elif sublayer.branch_weight == 0 or has_zero:
                 still.append(sublayer)
@@ -192,7 +194,7 @@ class _Comparison:
                 "dead-branch",
                 "A branch starts at zero in two factors at once, so that neither ever gets a gradient.",
                 _some(dead),
-                "branch weight 0 and an output matrix of 0, or a branch weight of 0 that is not trained",
+                "two of branch weight, output matrix and the matrix before it 0, or a branch weight of 0 that is not trained",
                 "at most one of them 0",
                 "nn.init.xavier_uniform_(branch.output.weight)  # or a branch weight other than 0",
             )
@@ -420,6 +422,7 @@ class _Comparison:
     def _input_scales(self) -> Iterator[Fault]:
         for side, own in self._by_side():
             both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places]
+            both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
             wrong = [(d, p) for d, p in both if not _is_near(p.built.input_rms, p.asked.input_scale, _SCALE)]
             if not wrong:
                 continue
@@ -452,12 +455,12 @@ class _Comparison:
             )
 
     def _norm_gains(self, built: Built) -> list[str]:
-        """Names of norms' gains whose mean is neither 1 nor 0 (those of gains that are stored as 1 + w)."""
+        """Names of norms' gains that are neither 1 nor 0 on the average (those that are stored as 1 + w are 0)."""
         found = []
         for name, role in built.others.items():
             if role == "norm_gain":
-                mean = built.flow.parameters[name].detach().double().mean().item()
-                if min(abs(mean - 1), abs(mean)) > _SCALE:
+                gain = built.flow.parameters[name].detach().double()
+                if abs(gain.mean().item() - 1) > _SCALE and gain.any():
                     found.append(name)
         return found
 
@@ -505,11 +508,38 @@ class _Comparison:
             for key, law in self.laws.items()
             if law.is_flat and key in self.asked_laws and self.asked_laws[key].is_flat
         }
+        factors = {side: self._common_factor(every, side) for side in self.depths[-1].built.sides}
         for key, points in every.items():
-            yield from self._init(key, points, plain)
+            yield from self._init(key, points, plain, factors[key[0]])
+
+    def _common_factor(self, every: Mapping[tuple[str, str], Sequence[Point]], side: str) -> float | None:
+        """What all matrices that the scheme scales have too much, where those that it leaves alone start by Xavier or
+        all alike; None where the two cannot be compared, or there is no one factor."""
+        flat = {key: self.asked_laws[key].is_flat for key in every if key[0] == side and key in self.asked_laws}
+        plain = [point for key, is_flat in flat.items() if is_flat for point in every[key]]
+        scaled = [point for key, is_flat in flat.items() if not is_flat for point in every[key]]
+        if (
+            not plain
+            or len({point.bases for point in scaled}) < 2
+            or not all(point.std > 0 for point in (*plain, *scaled))
+        ):
+            return None
+        alike = plain[0].std
+        for base in (lambda point: point.bases[1], lambda _: alike):
+            off, factors = ([math.log(p.std / p.asked / base(p)) for p in own] for own in (plain, scaled))
+            most = [max(SURE * p.error, SMALL) for p in (*plain, *scaled)]
+            middle = sorted(factors)[len(factors) // 2]
+            around = [*off, *(factor - middle for factor in factors)]
+            if all(abs(value) < bound for value, bound in zip(around, most, strict=True)):
+                return math.exp(middle)
+        return None
 
     def _init(
-        self, key: tuple[str, str], points: Sequence[Point], plain: Mapping[tuple[str, str], float]
+        self,
+        key: tuple[str, str],
+        points: Sequence[Point],
+        plain: Mapping[tuple[str, str], float],
+        factor: float | None,
     ) -> Iterator[Fault]:
         role = key[1]
         zero = [point for point in points if point.std == 0]
@@ -538,7 +568,7 @@ class _Comparison:
                     key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
                 )
                 return
-        error = max(SURE * ratio.errors[0], SMALL)
+        error = max(SURE / math.sqrt(2 * sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
@@ -552,6 +582,16 @@ class _Comparison:
         if asked.is_flat and _is_near(asked.constant, 1.0, 1e-6):
             return  # a scheme leaves the constant of what it does not scale to the initialisation
         base = _mean_ratio(points)
+        if factor is not None:
+            if abs(math.log(factor)) > error:
+                yield self._init_fault(
+                    key,
+                    points,
+                    "init-constant",
+                    f"The {role} matrices follow the law of {self.name}, and its constant is off: x {factor:.3g} beside "
+                    "the matrices that it leaves alone.",
+                )
+            return
         usual = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS]
         if not any(abs(math.log(base / value)) < max(error, 0.015) for value in usual if value > 0):
             near = min((value for value in usual if value > 0), key=lambda value: abs(math.log(base / value)))

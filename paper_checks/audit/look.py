@@ -326,7 +326,8 @@ class _Look:
         by = operands[1] if is_first and len(operands) > 1 else operands[0] if not is_first else None
         if by is not None and not self.flow.inactive_parameters(by):
             by = None
-        value = torch.as_tensor(math.nan if value is None else value).double()
+        # A copy: torch has no right mean of a number that it wrapped in a tensor for a product.
+        value = torch.as_tensor(math.nan if value is None else value).double().clone()
         if by is None and value.numel() > 1 and (value.max() - value.min()) > 1e-6 * value.abs().max():
             return None, None
         number = value.mean().item()
