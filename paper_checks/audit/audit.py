@@ -180,7 +180,7 @@ def audit(
     recipe: str | None = None,
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
-    num_seeds: int = 2,
+    num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,

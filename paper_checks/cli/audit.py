@@ -49,7 +49,7 @@ def run(
         metavar="NAME",
     ),
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
-    seeds: int = option("The number of models of each depth.", 2, MORE, most=1000),
+    seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
     seed: int = option("The seed of the first of them.", 0, MORE, least=0, most=2**31),
     plot: Path | None = option(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
