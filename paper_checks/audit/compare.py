@@ -194,7 +194,7 @@ class _Comparison:
                 "dead-branch",
                 "A branch starts at zero in two factors at once, so that neither ever gets a gradient.",
                 _distinct(dead),
-                "0 in two of branch weight, output matrix and the matrix before it, or in a branch weight that is fixed",
+                "0 in two of branch weight, output matrix and the one before it, or in a fixed branch weight",
                 "at most one of them 0",
                 "nn.init.xavier_uniform_(branch.output.weight)  # or a branch weight other than 0",
             )
@@ -586,8 +586,8 @@ class _Comparison:
                     key,
                     points,
                     "init-constant",
-                    f"The {role} matrices follow the law of {self.name} with another constant: x {factor:.3g} beside the "
-                    "matrices that it leaves alone.",
+                    f"The {role} matrices follow the law of {self.name} with another constant: x {factor:.3g} beside "
+                    "the matrices that it leaves alone.",
                 )
             return
         usual = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS]
