@@ -31,7 +31,7 @@ from theory.schemes import SCHEMES
 Build = Callable[..., nn.Module]
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
-_INITS = ("init_weights", "reset_parameters", "initialize_weights", "_reset_parameters")
+_INITS = ("init_weights", "reset_parameters", "initialize_weights")
 _WEIGHTS = {"norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
@@ -290,7 +290,8 @@ def _num_counts(build: Build) -> int:
 def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fault]:
     """What the module's own initialisation leaves out after construction on the meta device, as large models are built.
 
-    Tried where the module has such an initialisation, a method of its own that takes nothing.
+    Tried where the module has such an initialisation, a method of its own that takes nothing. It is called behind
+    every part's ``reset_parameters``, so that only what neither of them sets is told.
     """
     name = next((name for name in _INITS if callable(getattr(type(depth.built.module), name, None))), None)
     if name is None or hasattr(depth.built.module, "config"):
@@ -304,6 +305,9 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
                 torch.nn.init.constant_(tensor, math.nan)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            for part in module.modules():
+                if part is not module and callable(getattr(part, "reset_parameters", None)):
+                    part.reset_parameters()
             getattr(module, name)()
     except Exception:  # the module does not support it
         return
