@@ -635,16 +635,20 @@ class _Comparison:
         law, asked = self.laws.get(key), self.asked_laws.get(key)
         last = points[-1]
         assert self.claimed is not None
-        scale = 1.0 if self.claimed.is_absolute else last.bases[0] if last.bases else 1.0
-        numbers = {point.num_layers: point.asked * scale for point in points}
+        scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
+        word = "recipe" if self.claimed.is_absolute else "scheme"
+        fix = (
+            f'torch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # layer '
+            f'{last.layer} of {last.num_layers}\ndepthlaw.initialise(model, {word}="{self.claimed.name}", '
+            f'optimizer="{self.claimed.optimizer}")  # all of them'
+        )
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
             f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
-            f"nn.init.normal_({last.name.rpartition('.')[0] or last.name}.weight, std={numbers[last.num_layers]:.4g})"
-            f"  # layer {last.layer} of {last.num_layers}; or depthlaw.initialise(model, {self.claimed.name!r})",
+            fix,
             role=role,
             side=side,
         )
