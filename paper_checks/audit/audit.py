@@ -183,7 +183,7 @@ def audit(
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
-    far: Sequence[int] = FAR,
+    far: Sequence[int] | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
@@ -192,14 +192,14 @@ def audit(
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
     are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
     measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
-    predicted. advance: told what is being done, how much of it, and
+    predicted, ``FAR`` if left out. advance: told what is being done, how much of it, and
     of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
     if len(set(layers)) != len(layers) or not layers or min(layers) < 1:
         raise ValueError(f"layers are numbers above 0, each once: {', '.join(map(str, layers))}")
-    layers = sorted(layers)
+    layers, far = sorted(layers), FAR if far is None else far
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
@@ -452,6 +452,10 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+def _times(factor: float) -> str:
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
+
+
 _NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
 
@@ -468,15 +472,15 @@ def _with_why(
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factor = (sum(last) / len(last)) / (sum(first) / len(first))
-        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers x {factor:.3g}")
+        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
     if fault.kind in _NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
-            parts.append(f"predicted of independent layers x {rows[-1][role] / rows[0][role]:.3g}")
+            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
     else:
         for number, both in far.items():
             is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
             if is_ is not None and mended is not None:
-                parts.append(f"predicted at {number} layers x {is_:.3g}, x {mended:.3g} if all is mended")
+                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role
