@@ -114,6 +114,11 @@ def _show(page: Page, audit: Audit) -> None:
     page.say(f"{title}: {_beside(claimed, audit)}", "bold")
     page.say(f"d_model {last.d_model}, given {last.inputs.kind}", "dim")
     page.show(grid(["side", "sublayers", "x' =", "norms"], _blocks(audit), ["side", "sublayers", "x' =", "norms"]))
+    for side, sublayers in last.sides.items():
+        first, behind = sublayers[0].second_moment, sublayers[-1].second_moment
+        page.say(
+            f"E x^2 of the stream of the {side}: {first:.3g} at its start, {behind:.3g} at its last sublayer", "dim"
+        )
     page.show(grid(*_updates(audit)))
     page.say(
         "init std: of the entries at the start, by the number of layers N and the layer l. N = ...: the update of one "
@@ -196,6 +201,7 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
     for role in audit.roles:
         row = audit._role_row(role)
         init = "; ".join(f"{text}" for text in row["init_std"].values())
+        init += f", {row['draws']}" if init else ""
         cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
         exponent, predicted = row["exponent"], row["predicted_exponent"]
         name = f"{row['side']} {row['role']}" if row["side"] else row["role"]
