@@ -130,12 +130,12 @@ class Audit:
             "d_model": last.built.d_model,
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),
-            "roles": [self._role_row(role) for role in self.roles],
+            "roles": [self.role_row(role) for role in self.roles],
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }
 
-    def _role_row(self, role: str) -> dict[str, Any]:
+    def role_row(self, role: str) -> dict[str, Any]:
         side, _, name = role.rpartition("/")
         keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
         fitted = self.exponent(role)
@@ -295,8 +295,8 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
 
 
 def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
-    """Refuse what would not fit: a model at every depth, and gradients of one. Nothing is known of a builder that cannot
-    build on the meta device."""
+    """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
+    device is let pass."""
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = build(*(num_layers for _ in range(_num_counts(build))))
@@ -305,8 +305,8 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
         return
     if needed > (free := available_bytes("cpu")):
         raise ValueError(
-            f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: audit "
-            "fewer layers or a narrower model; laws of depth do not hang on the width"
+            f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
+            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
         )
 
 

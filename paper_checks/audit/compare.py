@@ -65,8 +65,8 @@ class Depth:
 
 @dataclass(frozen=True)
 class Findings:
-    """laws, asked_laws: of initialisations, by side and role. pairs: at the greatest depth, what is there beside what is
-    asked for; none where nothing is claimed."""
+    """laws, asked_laws: of initialisations, by side and role. pairs: at the greatest depth, what is there beside what
+    is asked for; none where nothing is claimed."""
 
     faults: tuple[Fault, ...]
     remarks: tuple[str, ...]

@@ -199,21 +199,15 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
     heads = ["role", "init std", *(f"N = {layers}" for layers in audit.layers), "exponent", "predicted"]
     rows: list[list[str] | None] = []
     for role in audit.roles:
-        row = audit._role_row(role)
+        row = audit.role_row(role)
         init = "; ".join(f"{text}" for text in row["init_std"].values())
         init += f", {row['draws']}" if init else ""
         cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
-        exponent, predicted = row["exponent"], row["predicted_exponent"]
-        name = f"{row['side']} {row['role']}" if row["side"] else row["role"]
-        rows.append(
-            [
-                name,
-                init,
-                *cells,
-                "-" if exponent is None else f"{exponent:z.2f}",
-                "-" if predicted is None else f"{predicted:z.2f}",
-            ]
-        )
+        low, high = row["exponent_low"], row["exponent_high"]
+        interval = "" if low is None or high is None else f" [{low:z.2f}, {high:z.2f}]"
+        exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
+        ends = ["-" if number is None else f"{number:z.2f}{rest}" for number, rest in exponents]
+        rows.append([f"{row['side']} {row['role']}" if row["side"] else row["role"], init, *cells, *ends])
     return heads, rows, ["role", "init std"]
 
 
