@@ -122,8 +122,8 @@ def _show(page: Page, audit: Audit) -> None:
     page.show(grid(*_updates(audit)))
     page.say(
         "init std: of the entries at the start, by the number of layers N and the layer l. N = ...: the update of one "
-        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured and "
-        "predicted at infinite width for the block as it is.",
+        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured with "
+        "its 95 % interval, and predicted at infinite width for the block as it is.",
         "dim",
     )
     for number, faults in enumerate(_alike(audit.faults), start=1):
@@ -204,7 +204,7 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
         init += f", {row['draws']}" if init else ""
         cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
         low, high = row["exponent_low"], row["exponent_high"]
-        interval = "" if low is None or high is None else f" [{low:z.2f}, {high:z.2f}]"
+        interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
         exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
         ends = ["-" if number is None else f"{number:z.2f}{rest}" for number, rest in exponents]
         rows.append([f"{row['side']} {row['role']}" if row["side"] else row["role"], init, *cells, *ends])
