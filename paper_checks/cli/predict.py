@@ -183,6 +183,9 @@ class Transformer:
     )
     embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
     is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
+    norm_eps: float | None = option(
+        "The eps of the norms, such as 1e-5; 0 if left out, also for a recipe.", None, BLOCK, least=1e-30, most=1e9
+    )
 
     @property
     def is_in_layers(self) -> bool:
@@ -217,7 +220,7 @@ class Transformer:
 _CALLED = options.options_of(Stack) | options.options_of(Transformer)
 _SHAPE = ("arch", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss", "num_classes")
 """Fields of a ``Network`` that are options of the same name."""
-_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", "layers", "decoder_layers", "recipe"}
+_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", "layers", "decoder_layers", "recipe", "norm_eps"}
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
 
 

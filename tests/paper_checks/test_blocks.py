@@ -63,6 +63,9 @@ BLOCKS: dict[str, ModelConfig] = {
     "x_0 again": config(encoder=alternating(2 * LAYERS, residual_weight=0.8, input_weight=0.6), has_bias=True),
     "x_0 again behind post-norms": config(encoder=alternating(2 * LAYERS, input_weight=1.0), placement="post"),
     "values of the first attention": config(encoder=mixing(), num_kv_heads=4, has_bias=True),
+    "eps of norms": config(
+        (frozenset({"pre", "q", "k", "branch"}), frozenset({"inner", "post"})), has_final=True, norm_eps=0.5
+    ),
     "input and head": config(embedding_std=0.3, embedding_multiplier=2.0, head_gain=0.5),
 }
 SLOW = {
@@ -128,6 +131,8 @@ def test_a_block_is_the_papers_until_an_option_says_otherwise() -> None:
         block = Block(**cast("Any", option))
         assert block.on(network) != network
         assert block.options == option
+    published = recipe("llama-2").config(2, 64, 4)
+    assert Block(norm_eps=1e-5).on(published) == replace(published, norm_eps=1e-5)
 
 
 def test_gpt_2_as_it_is_initialised() -> None:

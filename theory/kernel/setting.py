@@ -137,7 +137,8 @@ class Transformer:
 
     encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_ratio: hidden width over
     d_model. activation: a name of ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: K; None is infinite, where
-    logits are Gaussian. norm_scale: s of dyt and derf. has_final: whether a norm stands behind the last sublayer of
+    logits are Gaussian. norm_scale: s of dyt and derf. norm_eps: what a norm adds to the mean square whose root it
+    divides by. has_final: whether a norm stands behind the last sublayer of
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
     stream x that branches F read; a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
@@ -154,6 +155,7 @@ class Transformer:
     placement: str = "post"
     norm_kind: str = "layernorm"
     norm_scale: float = 0.5
+    norm_eps: float = 0.0
     has_final: bool | None = None
     has_second_stream: bool = False
     activation: str = "relu"
