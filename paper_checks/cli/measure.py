@@ -302,7 +302,7 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
             f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
             "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
         )
-    if line := predict.admin_text(answer):
+    for line in filter(None, (predict.admin_text(answer), predict.left_out_text(answer))):
         yield line
     for row in rows:
         if row["diverged"]:

@@ -279,8 +279,10 @@ def head_of(network: Network, optimizer: str) -> dict[str, Any]:
     common = network.named(optimizer)
     for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
         common.pop(of_one_depth, None)
+    left_out = {} if network.recipe is None else {"left_out": network.recipe.leaves_out}
     return {
         "scheme": network.scheme.name,
+        **left_out,
         "optimizer": optimizer,
         "activation": network.activation,
         "norm_kind": network.norm_kind,
@@ -531,6 +533,11 @@ def error_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"Standard error of its quasi-random points: {100 * max(errors, default=0):.2g} % at most."
 
 
+def left_out_text(answer: Mapping[str, Any]) -> str:
+    """Empty where nothing is."""
+    return f"Left out of {answer['scheme']}: {answer['left_out']}." if answer.get("left_out") else ""
+
+
 def admin_text(answer: Mapping[str, Any]) -> str:
     """Empty of other networks."""
     if answer["scheme"] != "admin" or answer["network"]["arch"] == "ffn":
@@ -629,7 +636,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(line, "dim")
     if not has_roles and answer["exponents"]["update"] is not None:
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
-    if line := admin_text(answer):
+    for line in filter(None, (admin_text(answer), left_out_text(answer))):
         page.say(line)
 
 

@@ -12,10 +12,11 @@ import torch
 from paper_checks.lowering.block import Block
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
 from paper_checks.lowering.lower import lower_transformer
+from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.recipes.recipe import LETTERS, evaluate
 from sims.measure import Question, run
-from sims.model import ModelConfig, SublayerConfig, alternating, side_by_side
+from sims.model import ModelConfig, SublayerConfig, Transformer, alternating, by_role, gradients, side_by_side
 from sims.stats import estimate
 from sims.update import Task
 from theory.kernel.predict import predict_kernel, unit_power
@@ -164,6 +165,51 @@ def test_a_recipe_has_a_prediction_at_every_size(name: str) -> None:
     told = predict_kernel(as_transformer(network, head_size=None), inputs, ("adamw",), effort=0.02)["adamw"]
     assert math.isfinite(told.update) and told.update > 0
     assert any(character.isdigit() for character in found.source) and found.says
+
+
+class WithTalkingHeads(Transformer):
+    """CaiT's: scores, and behind the softmax weights, are mixed over heads by matrices that start at 0.02."""
+
+    def attend(self, scores_BHTS: torch.Tensor) -> torch.Tensor:
+        mixing = [0.02 * self._normal(*scores_BHTS.shape[-3:-2] * 2) for _ in range(2)]
+        scores_BHTS = torch.einsum("gh,...hts->...gts", mixing[0], scores_BHTS)
+        return torch.einsum("gh,...hts->...gts", mixing[1], scores_BHTS.softmax(-1))
+
+
+def test_what_cait_s_talking_heads_make_of_attention() -> None:
+    """The recipe leaves them out and says what they are: v and out move 0.02 sqrt(H) as far, q and k its square; and
+    the FFNs as far as without."""
+    num_heads = 8
+    network = replace(recipe("cait").config(2, 128, num_heads), num_outputs=1)
+    size = 0.02**2 * num_heads
+    expected = {"q": size**2, "k": size**2, "v": size, "out": size, "fc1": 1.0, "fc2": 1.0}
+    sums: dict[type[Transformer], list[dict[str, float]]] = {Transformer: [], WithTalkingHeads: []}
+    for seed in range(64):
+        inputs = torch.randn(1, 8, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        for kind, several in sums.items():
+            model = kind(network, seed)
+            logit = model.logits(model(inputs))[0, -1, 0]
+            several.append(by_role(model, gradients(model, logit), lambda grad: float(grad.square().sum())))
+    for role, share in expected.items():
+        without = sum(one[role] for one in sums[Transformer]) / len(sums[Transformer])
+        over = estimate([one[role] / (share * without) for one in sums[WithTalkingHeads]], level=0.9999)
+        assert over.low is not None and over.high is not None
+        assert over.low < 1 < over.high and over.high - over.low < 1.2, role
+
+
+LARGEST_EPS = 1e-5
+"""Of the norms of a published model."""
+
+
+@pytest.mark.parametrize("name", [n if n == "mitchell" else pytest.param(n, marks=pytest.mark.slow) for n in RECIPES])
+def test_no_recipe_depends_on_the_eps_of_its_norms_by_one_percent(name: str) -> None:
+    """At its own width, where RECIPES.md leaves it out; 4 layers, as deeper ones depend on it less."""
+    model, told = recipe(name), []
+    for eps in (0.0, LARGEST_EPS):
+        asked = Network.of_recipe(model, 4, model.size["d_model"], block=Block(norm_eps=eps))
+        told.append(asked.kernel_update("adamw", effort=0.1).update)
+    assert told[1] != told[0]
+    assert told[1] == pytest.approx(told[0], rel=0.01)
 
 
 def test_a_recipe_s_laws_follow_the_layer_and_the_depth() -> None:
