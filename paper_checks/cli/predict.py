@@ -220,7 +220,13 @@ class Transformer:
 _CALLED = options.options_of(Stack) | options.options_of(Transformer)
 _SHAPE = ("arch", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss", "num_classes")
 """Fields of a ``Network`` that are options of the same name."""
-_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", "layers", "decoder_layers", "recipe", "norm_eps"}
+_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {
+    "attention",
+    "layers",
+    "decoder_layers",
+    "recipe",
+    "norm_eps",
+}
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
 
 

@@ -82,7 +82,18 @@ def recipe_entry(recipe: Recipe) -> dict[str, Any]:
         {"up_to": str(norms.up_to)} | {kind: sorted(getattr(norms, kind)) for kind in ("attention", "ffn", "cross")}
         for norms in recipe.norms
     ]
-    plain = ("name", "says", "leaves_out", "source", "arch", "norm_kind", "activation", "queries_per_key", "head_size", "rotary_base")
+    plain = (
+        "name",
+        "says",
+        "leaves_out",
+        "source",
+        "arch",
+        "norm_kind",
+        "activation",
+        "queries_per_key",
+        "head_size",
+        "rotary_base",
+    )
     plain += ("rotary_share", "logit_softcap", "is_parallel", "has_bias", "has_final")
     return {
         **{name: getattr(recipe, name) for name in plain},

@@ -25,7 +25,8 @@ class Block:
     none. layer_scale: the trained vector's entries at first, in place of the scheme's branch weight. init_std: of every
     matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
     embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
-    norm_eps: what a norm adds to the mean square whose root it divides by; a recipe takes this option, too. ValueError, in one line, for a number that cannot be.
+    norm_eps: what a norm adds to the mean square whose root it divides by; a recipe takes this option, too. ValueError,
+    in one line, for a number that cannot be.
     """
 
     has_qk_norm: bool = False

@@ -1,8 +1,9 @@
 """The recipes: each with its source, as it was read in November 2026.
 
 Left out everywhere, as no first step depends on it much: dropout, padding rows of zeros, and the eps of norms, which
-``lowering.block.Block`` can add. What else a recipe leaves out it says itself. A normal that is cut at two standard deviations has 0.8796 of its standard deviation, at three 0.9866; cut at the absolute values
--2 and 2, as torch cuts by default, it is the normal itself.
+``lowering.block.Block`` can add. What else a recipe leaves out it says itself. A normal that is cut at two standard
+deviations has 0.8796 of its standard deviation, at three 0.9866; cut at the absolute values -2 and 2, as torch cuts by
+default, it is the normal itself.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ _ALL = (
     ),
     Recipe(
         name="megatron-mhc",
-        says="four copies of the stream that are mixed by trained matrices: at their initial values they are equal, "
-        "and each is ordinary pre-norm",
+        says="four copies of the stream that are mixed by trained matrices: at their initial values they are "
+        "equal, to a percent, and each is ordinary pre-norm",
         leaves_out="the updates of what mixes the copies",
         source=f"{_MEGATRON}/transformer/hyper_connection.py 66-115, 182-203, 217-285, 498-535",
         **_GPT_2,

@@ -189,7 +189,7 @@ def test_what_cait_s_talking_heads_make_of_attention() -> None:
         for kind, several in sums.items():
             model = kind(network, seed)
             logit = model.logits(model(inputs))[0, -1, 0]
-            several.append(by_role(model, gradients(model, logit), lambda grad: float(grad.square().sum())))
+            several.append(by_role(model, gradients(model, logit), lambda grad: grad.square().sum()))
     for role, share in expected.items():
         without = sum(one[role] for one in sums[Transformer]) / len(sums[Transformer])
         over = estimate([one[role] / (share * without) for one in sums[WithTalkingHeads]], level=0.9999)

@@ -153,7 +153,11 @@ class Asked:
     def normed(self, x: Gram) -> Gram:
         """The Gram matrix behind a norm, or behind the function in its place."""
         function = self._function
-        return x.normalised(self.network.norm_eps) if function is None else function.second(x.times(self.network.norm_scale**2))
+        return (
+            x.normalised(self.network.norm_eps)
+            if function is None
+            else function.second(x.times(self.network.norm_scale**2))
+        )
 
     def lengths(self, before: Gram) -> Array:
         """(n,), what a norm divides its input by."""
