@@ -184,7 +184,7 @@ class Transformer:
     embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
     is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
     norm_eps: float | None = option(
-        "The eps of the norms, such as 1e-5; 0 if left out, also for a recipe.", None, BLOCK, least=1e-30, most=1e9
+        "The eps of the norms, such as 1e-5; 0 if left out, also for a recipe.", None, BLOCK, least=0, most=1e9
     )
 
     @property

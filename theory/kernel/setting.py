@@ -28,6 +28,14 @@ NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 matrix; behind the branch; behind the sum."""
 NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
 """dyt and derf are no norms, but functions of each entry in their place: tanh(s x) and erf(s x)."""
+BEFORE: Mapping[str, tuple[str, ...]] = {
+    "q": ("q",),
+    "k": ("k",),
+    "v": ("v",),
+    "inner": ("v", "fc1", "fc3"),
+    "branch": ("v", "out", "fc1", "fc3", "fc2"),
+}
+"""The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
 GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 """An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
 
@@ -69,8 +77,6 @@ class Sublayer:
     def __post_init__(self) -> None:
         if self.norms is not None and (unknown := self.norms - set(NORM_PLACES)):
             raise ValueError(f"norms stand at {', '.join(NORM_PLACES)}, not at {', '.join(sorted(unknown))}")
-        if self.norms and "branch" in self.norms and any(self.gains.get(role) == 0 for role in ("out", "fc2")):
-            raise ValueError("a branch that starts at zero has nothing for a norm behind it to divide by")
         if self.mixes_values and self.kind not in (SublayerKind.SELF, SublayerKind.PARALLEL):
             raise ValueError(f"values are mixed in self-attentions, not in {self.kind.value}")
 
@@ -185,7 +191,12 @@ class Transformer:
             raise ValueError("a network has at least one sublayer")
         if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
-        for sublayer in (*self.encoder, *self.decoder):
+        for sublayer in every:
+            zeros = {role.removeprefix("cross_") for role, gain in sublayer.gains.items() if gain == 0}
+            is_divided = self.norm_kind not in ("dyt", "derf") and not self.norm_eps
+            for place in sorted(self.places(sublayer) & set(BEFORE)) if is_divided else ():
+                if nothing := zeros & set(BEFORE[place]):
+                    raise ValueError(f"a norm ({place}) behind {', '.join(sorted(nothing))}, which starts at 0: 0/0")
             if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):
                 raise ValueError(f"attention and FFN side by side share the norm before them, not {', '.join(inside)}")
 
