@@ -55,6 +55,9 @@ BLOCKS: dict[str, ModelConfig] = {
     "rotary behind norms": config(rotary_base=100.0, has_qk_norm=True),
     "capped and scaled logits": config(logit_softcap=1.0, attention_scale=0.25),
     "side by side": config(encoder=side_by_side(alternating(2 * LAYERS)), has_bias=True),
+    "side by side between norms": config(
+        encoder=side_by_side(alternating(2 * LAYERS, norms=frozenset({"pre", "branch", "post"}))), has_bias=True
+    ),
     "norms behind branches": config((frozenset({"branch", "q", "k"}), frozenset({"branch"})), has_final=True),
     "two norms": config((frozenset({"pre", "post"}), frozenset({"pre", "post"})), placement="none"),
     "by kind of sublayer": config((frozenset({"q", "k", "v"}), frozenset({"post"})), has_final=True),
@@ -152,6 +155,9 @@ def test_what_does_not_go_together_is_refused() -> None:
         side_by_side(alternating(3))
     with pytest.raises(ValueError, match="one residual weight"):
         side_by_side((SublayerConfig(kind="attention"), SublayerConfig(kind="ffn", residual_weight=2.0)))
+    within = side_by_side(alternating(2, norms=frozenset({"inner"})))
+    with pytest.raises(ValueError, match="no norm within the branch"):
+        config(encoder=within)
     with pytest.raises(ValueError, match="init_std is a number above 0"):
         Block(init_std=-1.0)
 

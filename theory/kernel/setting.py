@@ -197,8 +197,10 @@ class Transformer:
             for place in sorted(self.places(sublayer) & set(BEFORE)) if is_divided else ():
                 if nothing := zeros & set(BEFORE[place]):
                     raise ValueError(f"a norm ({place}) behind {', '.join(sorted(nothing))}, which starts at 0: 0/0")
-            if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):
-                raise ValueError(f"attention and FFN side by side share the norm before them, not {', '.join(inside)}")
+            if sublayer.kind is SublayerKind.PARALLEL and "inner" in self.places(sublayer):
+                raise ValueError(
+                    "attention and FFN side by side have no norm within the branch: each would want its own"
+                )
 
     @property
     def sides(self) -> tuple[tuple[Sublayer, ...], ...]:
