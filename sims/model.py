@@ -297,7 +297,9 @@ class ModelConfig:
         return (("encoder", self.encoder), *decoder)
 
 
-def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
+def alternating(
+    num_sublayers: int, **numbers: float | Mapping[str, float] | frozenset[str]
+) -> tuple[SublayerConfig, ...]:
     """Attention and FFN sublayers in turn.
 
     numbers: fields of each sublayer. Of ``gains`` it takes those of its own roles.

@@ -220,7 +220,8 @@ def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if not scheme[key]:
                 yield what, "none"
     if scheme["norm_function"]:
-        yield "norm function", f"{_FUNCTIONS[scheme['norm_function']]} of each entry, in every norm's place"
+        function = _FUNCTIONS[scheme["norm_function"]]
+        yield "norm function", f"{function} of each entry, in every norm's place; its scale is not trained here"
     if {"inner", "branch"} <= PLACES.get(scheme["name"], set()):
         yield "", "(in an attention behind the branch, not within it)"
     for name, letter in _WEIGHTS.items():
