@@ -148,7 +148,8 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
     predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
     ratios = {}
     for role, exact in predicted.items():
-        if role in run.values and exact.value:
+        is_trained = role != "bias" or case.client.recipe.has_bias
+        if role in run.values and exact.value and is_trained:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
@@ -254,6 +255,8 @@ def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | flo
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
     far = [line for line in mine if is_beyond(line.total, 0.03)]
+    roles = [(f"{role} of {_of(line.case)}", ratio) for line in mine for role, ratio in line.roles.items()]
+    far_roles = [f"{name} {interval(ratio, 2)}" for name, ratio in roles if is_beyond(ratio, 0.1)]
     return {
         "optimizer": optimizer,
         "num": len(mine),
@@ -262,6 +265,9 @@ def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | flo
         "expected": round(0.95 * len(mine)),
         "hold": sum(holds(line.total) for line in mine),
         "near": len(mine) - len(far),
+        "roles": len(roles),
+        "near_roles": len(roles) - len(far_roles),
+        "far_roles": "; ".join(far_roles) or "none",
         "far": ", ".join(f"{_of(line.case)} {interval(line.total, 2)}" for line in far) or "none",
     }
 
