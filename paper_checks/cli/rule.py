@@ -268,30 +268,10 @@ def _show_why(page: Page, answer: Found, sides: Mapping[str, Found]) -> None:
     for name, note in notes.items():
         page.say(f"{name}: {note}", "dim")
     if answer["deepnet"] is not None:
-        page.say(_of_deepnet(answer, sides))
+        page.say(f"{answer['deepnet']}.")
     page.say("Why:")
     for step, line in enumerate(answer["why"], start=1):
         page.say(f"{step:3}. {line}")
-
-
-def _of_deepnet(answer: Found, sides: Mapping[str, Found]) -> str:
-    """DeepNet's member beside the rule's own: which of the two, and why."""
-    optimizer, members = answer["optimizer"], answer["deepnet"]
-    of = {name: "" if len(members) == 1 else f"{name}: " for name in members}
-    printed = "; ".join(
-        f"{of[name]}alpha {one['residual_weight']}, lambda {one['init_gain']}" for name, one in members.items()
-    )
-    orders = {name: one["update_order"] for name, one in members.items()}
-    own = next((f" ({side['known_as']})" for side in sides.values() if side["known_as"]), "")
-    if all(order == "1" for order in orders.values()):
-        verdict = f"holds the update under {optimizer}, too: it and the rule above{own} are alike"
-    else:
-        grows = "; ".join(f"{of[name]}{order}" for name, order in orders.items())
-        verdict = (
-            f"is derived for SGD: under {optimizer} its update grows as {grows}. Of the two take the rule above{own}, "
-            f"which is derived for {optimizer}; deepnet in the table is DeepNet's condition, solved for {optimizer}"
-        )
-    return f"DeepNet's member as published ({printed}) {verdict}."
 
 
 def _rule_table(title: str, letters: str, side: Found) -> Table:

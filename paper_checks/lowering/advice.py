@@ -333,10 +333,11 @@ def compared(
 
 
 def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:
-    """Passes over a sublayer that ``compared`` does."""
+    """Passes over a sublayer that ``compared`` does at most."""
     depths = _TwoDepths(shallow, deep, optimizer)
-    num_laws = sum(1 for _ in depths.laws())
-    return 2 * (shallow.depth + deep.depth * (1 + num_laws + (depths.kept != depths.plain)))
+    laws = [depths.is_whole(name, note) for name, note, _ in depths.laws()]
+    at_both = sum(laws) * (shallow.depth + deep.depth)
+    return 2 * (shallow.depth + deep.depth * (1 + len(laws) + (depths.kept != depths.plain)) + at_both)
 
 
 def check(shallow: Network, deep: Network, optimizer: str) -> None:
@@ -485,10 +486,6 @@ def _laws_of_scheme(name: str, optimizer: str, num_sides: int, first: Depth | No
     return (_law(first, last, stack.residual_weight, stack.branch_weight, gains, rate),)
 
 
-def _at_one_rate(laws: Laws, first: Depth | None, last: Depth) -> tuple[Law, ...]:
-    return tuple(replace(law, learning_rate=1.0) for law in laws(first, last))
-
-
 def _unscaled(network: Network) -> Network:
     """With norms where they are, and no weight and no gain."""
     letters = dict.fromkeys(("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out"), S.One)
@@ -598,7 +595,7 @@ class _TwoDepths:
                 yield name, SCHEMES[name].source, laws
                 if any(law.learning_rate != 1 for law in laws(self.few, self.many)):
                     note = "the same weight on every branch, at the tuned learning rate"
-                    yield name, note, partial(_at_one_rate, laws)
+                    yield name, note, lambda *at, laws=laws: tuple(replace(law, learning_rate=1.0) for law in laws(*at))
 
     def remedy(
         self,
@@ -690,14 +687,17 @@ class _TwoDepths:
             record = self._record(name)
             remedy = self.remedy(name, [*changes, *unscaled], note, changed, self.outlook(changed), record=record)
             yield remedy
-            is_whole = note.startswith(_DERIVED) and (self.num_sides > 1 or name in _PEOPLE_USE[self.norm])
-            if is_whole and remedy.worst > HELD:
+            if remedy.worst > HELD and self.is_whole(name, note):
                 yield self._at_both(name, note, laws_of)
             if unscaled and not has_twice and any(law.branch_weight < 1 for law in laws):
                 has_twice, twice = True, _changed(plain, laws)
                 warning = f"it does the job twice: {deep.scheme.name} scales with the number of layers by itself, too"
                 beside = f"{name} beside what {deep.scheme.name} itself changes with depth"
                 yield self.remedy(f"{name} on top", changes, beside, twice, self.outlook(twice), warnings=[warning])
+
+    def is_whole(self, name: str, note: str) -> bool:
+        """Whether a law is worth a remedy of its own at both depths: derived for this optimizer, and in use."""
+        return note.startswith(_DERIVED) and (self.num_sides > 1 or name in _PEOPLE_USE[self.norm])
 
     def _record(self, name: str) -> dict[str, Any] | None:
         return record_of(name, self.optimizer, num_sides=self.num_sides)

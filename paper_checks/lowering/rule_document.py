@@ -74,7 +74,7 @@ def rule_document(
     warnings += [no_gain(side, others) for side in sides.values()]
     answer["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
     answer["other_roles"] = others
-    answer["deepnet"] = deepnet_member(rule) if in_full else None
+    answer["deepnet"] = beside_deepnet(rule, sides) if in_full else None
     answer["start"] = starts(rule, sides, activation, norm_kind)
     return answer
 
@@ -198,23 +198,32 @@ def what_is_held(sides: Mapping[str, Found], others: Found) -> str | None:
     of = {name: "" if len(sides) == 1 else f" in the {name}" for name in sides}
     goes = ", ".join(f"x {growth:.3g}{of[name]}" for name, growth in growths.items())
     return (
-        f"Held is the update, between two models of this rule; relative to its matrix a step goes {goes}. "
+        f"The rule holds the update, between two models of its own; relative to its matrix a step goes {goes}. "
         "`advise` keeps a tuned model and ranks what comes on top"
     )
 
 
-def deepnet_member(rule: Rule) -> dict[str, Any] | None:
-    """DeepNet's own member, by side, and the order of its update under this optimizer; None where norms are not behind
-    the sum."""
+def beside_deepnet(rule: Rule, sides: Mapping[str, Found]) -> str | None:
+    """DeepNet's own member beside the rule's: which of the two, and why. None where norms are not behind the sum."""
     if rule.norm != "post":
         return None
-    printed = solve_rule("post", "sgd", rule.architecture, "deepnet", with_alternatives=False)
-    orders = update_under(printed, rule.optimizer)
-    return {
-        side.name: {name: side.formula[name] for name in ("residual_weight", "init_gain")}
-        | {"update_order": compact(orders[side.name])}
-        for side in printed.sides
-    }
+    printed, optimizer = (
+        solve_rule("post", "sgd", rule.architecture, "deepnet", with_alternatives=False),
+        rule.optimizer,
+    )
+    orders = [compact(order) for order in update_under(printed, optimizer).values()]
+    laws = [f"alpha {side.formula['residual_weight']}, lambda {side.formula['init_gain']}" for side in printed.sides]
+    own = next((f" ({side['known_as']})" for side in sides.values() if side["known_as"]), "")
+    what = (
+        f"DeepNet's member as published ({' in the encoder; '.join(laws)}{' in the decoder' if len(laws) > 1 else ''})"
+    )
+    if set(orders) == {"1"}:
+        return f"{what} holds the update under {optimizer}, too: it and the rule above{own} are alike"
+    return (
+        f"{what} is derived for SGD: under {optimizer} its update grows as {' and '.join(orders)}. Of the two take the "
+        f"rule above{own}, which is derived for {optimizer}; deepnet in the table is DeepNet's condition, solved for "
+        f"{optimizer}"
+    )
 
 
 def growing_roles(others: Found) -> dict[str, Found]:

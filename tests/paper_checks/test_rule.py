@@ -280,7 +280,7 @@ def test_why_says_which_member_deepnet_s_is(optimizer: str, says: str) -> None:
 def test_no_depth_is_left_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too deep to be computed: the tuned depth stays where it can, and the command is one that has an answer."""
     monkeypatch.setattr(rule_roles, "MOST_LAYERS", 12)
-    for tuned, computed, left in ((2, [2, 12], "20000"), (10, [2, 12], "10 and 20000")):
+    for tuned, computed, left in ((4, [4, 12], "20000"), (10, [2, 12], "10 and 20000")):
         asked = options(norm="pre", optimizer="adam", arch="decoder", layers=20000, from_layers=tuned, width=64)
         text = told("rule", *asked, COLUMNS="400")
         assert f"{left} layers were not computed, but {computed[0]} to {computed[1]}" in text
