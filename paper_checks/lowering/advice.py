@@ -490,8 +490,8 @@ def _unscaled(network: Network) -> Network:
     """With norms where they are, and no weight and no gain."""
     letters = dict.fromkeys(("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out"), S.One)
     stack = replace(network.scheme.stack, trains_branch_weight=False, **letters)
-    scheme = replace(network.scheme, stack=stack, sign_lr_multiplier=S.One)
-    return replace(network, laws={}, scheme=replace(scheme, name="unscaled") if scheme.name in COUPLED else scheme)
+    name = network.scheme.name if network.scheme.name == "normformer" else "unscaled"  # lowering knows some by name
+    return replace(network, laws={}, scheme=replace(network.scheme, name=name, stack=stack, sign_lr_multiplier=S.One))
 
 
 def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
@@ -763,9 +763,10 @@ class _TwoDepths:
             )
         unprinted = [one for one in _PEOPLE_USE[self.norm] if one not in COUPLED]
         if self.num_sides > 1 and unprinted:
+            derived = [remedy.name for remedy in remedies if remedy.keeps_tuned and remedy.note.startswith(_DERIVED)]
             yield (
-                f"no source prints {', '.join(unprinted)} for two sides; branch-weight, depth-mup, residual-weight and "
-                f"init-gain are derived here for {self.optimizer}, by side"
+                f"no source prints {', '.join(unprinted)} for two sides; derived here for {self.optimizer}, by side: "
+                f"{', '.join(derived) or 'nothing'}"
             )
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
         yield "a flat first step does not promise better training: `depthlaw explain S3-49`"

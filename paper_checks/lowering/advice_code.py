@@ -208,7 +208,8 @@ def code(
         of_tuned = ["it changes the tuned model, too: that one has this code, with RATES and EPS empty, and"]
         of_tuned += [line for text in changed for line in text.splitlines()]
     without_eps = {"embedding", "head", *(BRANCH_ROLES if is_mixed else ())}
-    moved = {role: size for role, size in eps.items() if role not in without_eps and abs(math.log(size)) > _NEAR}
+    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without_eps}
+    moved = {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
     roles = {role for one in sublayers for role in config.roles(one.kind)}
     lines = []
     for role, parts in NAMES.items():

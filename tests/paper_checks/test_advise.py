@@ -277,6 +277,17 @@ def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> N
     assert not [line for line in lines if "cross" in line and "of the encoder" in line]
 
 
+def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
+    """Which lowering gives T-Fixup's decoder by its name."""
+    question = {"arch": "encoder-decoder", "num_tokens": 3, "d_model": 64, "optimizer": "adamw"}
+    advice = advise(scheme="t-fixup", from_layers=(2, 2), layers=(4, 6), **question)
+    remedy = named(advice, "branch-weight at both depths")
+    for config in (remedy.tuned, remedy.config):
+        assert {gain for _, side in config.sides for sublayer in side for gain in sublayer.gains.values()} == {1.0}
+    for each in advice.remedies:
+        compile("\n".join(advice.code(each)), "pasted", "exec")
+
+
 def test_measured_leaves_are_those_that_are_promised() -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
     advice = advise(recipe="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=8)
