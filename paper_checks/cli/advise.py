@@ -106,7 +106,7 @@ _LEGEND = (
     "for the worst matrix. branches: what all of them put into the stream at the start; below 10 % the model starts "
     "nearly as the identity. runs: how many of this project's runs of that scheme trained, all of small networks.\n"
     "Ranked: what is held, within 10 %, stands first, then what leaves less. Of equals, first what does not start as "
-    "the identity, keeps the tuned model, keeps the forward pass, changes fewer things."
+    "the identity, keeps the tuned model, keeps the forward pass, moves relative less, changes fewer things."
 )
 
 

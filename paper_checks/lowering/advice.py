@@ -169,12 +169,12 @@ class Remedy:
     def rank(self) -> tuple[Any, ...]:
         """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
         worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
-        forward pass stay, how many things change, how far the relative update moves, and whether runs have it."""
+        forward pass stay, how far the relative update moves, how many things change, and whether runs have it."""
         if not self.changes and self.worst <= HELD:
             return (-1.0,)
         left = 0.0 if self.worst <= HELD else round(math.log(self.worst), 2)
         stays = self.branches < IDENTITY, not self.keeps_tuned, not self.keeps_forward
-        return left, *stays, len(self.changes), round(math.log(_away(self.relative)), 1), self.record is None
+        return left, *stays, round(math.log(_away(self.relative)), 1), len(self.changes), self.record is None
 
 
 @dataclass(frozen=True, kw_only=True)
