@@ -1199,6 +1199,84 @@ def replace_query(matrix: Matrix) -> float:
     return own * (32 // NUM_HEADS) ** 0.5 if matrix.role in ("q", "cross_q") else own
 
 
+# ---------------------------------------------------------------- right in other ways
+
+
+def torchscale_base(matrix: Matrix) -> float:
+    """Xavier of gain 1/sqrt(2) for queries, keys and values, torch's default for the FFN: both are in use."""
+    if matrix.role in ("q", "k", "v"):
+        return xavier(matrix) * 0.5**0.5
+    return (3 * matrix.weight.shape[-1]) ** -0.5 if matrix.role in ("fc1", "fc2") else xavier(matrix)
+
+
+def mixed_deepnorm(matrix: Matrix) -> float:
+    return torchscale_base(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
+
+
+def uniform(model: nn.Module) -> None:
+    """The same standard deviations, drawn uniformly."""
+    for matrix in matrices(model):
+        if matrix.at is not None:
+            bound = deepnorm(matrix) * 3**0.5
+            nn.init.uniform_(matrix.weight, -bound, bound)
+
+
+def he(matrix: Matrix) -> float:
+    return 1.0 if matrix.role == "embedding" else (2 / matrix.weight.shape[-1]) ** 0.5
+
+
+def bart(matrix: Matrix) -> float:
+    return 1.0 if matrix.role == "embedding" else 0.02
+
+
+def torchtitan(matrix: Matrix) -> float:
+    """As it is published: the up matrix is scaled, too."""
+    if matrix.role in ("embedding", "head"):
+        return 1.0 if matrix.role == "embedding" else 32**-0.5
+    return 0.02 * ((2 * matrix.place.layer) ** -0.5 if matrix.role in ("out", "fc2", "fc3") else 1)
+
+
+def cut_head(model: nn.Module) -> None:
+    nn.init.trunc_normal_(model.lm_head.weight, std=32**-0.5, a=-3 * 32**-0.5, b=3 * 32**-0.5)
+
+
+def su_adam(matrix: Matrix) -> float:
+    return xavier(matrix) * ((2 * matrix.place.num_layers) ** -0.5 if matrix.role in GAINED else 1)
+
+
+def su_pre_adam(matrix: Matrix) -> float:
+    return xavier(matrix) * (1 / (2 * matrix.place.num_layers) if matrix.role in GAINED else 1)
+
+
+_NEIGHBOURS = (
+    Twin(name="deepnorm, mixed bases", build=transformer(DEEPNORM, mixed_deepnorm), scheme="deepnorm"),
+    Twin(name="deepnorm, uniform", build=transformer(DEEPNORM, xavier, uniform), scheme="deepnorm"),
+    Twin(name="gpt2 as a scheme", build=transformer(GPT_2, gpt_2), scheme="gpt2"),
+    Twin(name="pre-ln, He", build=transformer(Shape(), he), scheme="pre-ln"),
+    Twin(name="pre-ln, Llama's block", build=transformer(LLAMA, flat), scheme="pre-ln"),
+    Twin(name="post-ln, torch's biases", build=transformer(VASWANI, xavier, torch_biases), scheme="post-ln"),
+    Twin(name="nanogpt", build=transformer(replace(GPT_2, has_bias=False), gpt_2), recipe="nanogpt"),
+    Twin(name="vit", build=transformer(replace(CAIT, trained=None, branch_weight=one), flat), recipe="vit"),
+    Twin(name="bart", build=transformer(replace(BERT, arch="encoder-decoder"), bart), recipe="bart"),
+    Twin(
+        name="torchtitan, as it is",
+        build=transformer(replace(LLAMA, ffn_width=1024), torchtitan, cut_head),
+        recipe="torchtitan",
+    ),
+    Twin(
+        name="su-adam",
+        build=transformer(replace(VASWANI, residual_weight=lambda at: (2 * at.num_layers) ** 0.5), su_adam),
+        scheme="su-adam",
+    ),
+    Twin(name="su-pre-adam", build=transformer(Shape(), su_pre_adam), scheme="su-pre-adam"),
+    Twin(
+        name="normless width 64",
+        build=transformer(replace(T_FIXUP, d_model=64, ffn_width=256), t_fixup),
+        scheme="t-fixup",
+    ),
+)
+
+
 # ---------------------------------------------------------------- all of it
 
 PLANTED: tuple[Planted, ...] = (
@@ -1210,7 +1288,7 @@ PLANTED: tuple[Planted, ...] = (
     *_LN_SCALING_FAULTS,
     *_PLACES,
 )
-TWINS: dict[str, Twin] = {planted.twin.name: planted.twin for planted in PLANTED}
+TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_NEIGHBOURS)}
 RENAMED = (
     "hf-gpt2-c-proj",
     "last-layer-skipped",
