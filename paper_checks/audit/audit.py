@@ -83,6 +83,24 @@ class Audit:
         except (ValueError, ArithmeticError):
             return None
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
+        rows = []
+        for place, depth in enumerate(self.depths):
+            predicted = self.predicted[place] if self.predicted else {}
+            by_role = {}
+            for role in self.roles:
+                values = [update[role] for update in depth.updates if role in update]
+                if values:
+                    mean = estimate(values)
+                    by_role[role] = {"measured": mean.mean, "low": mean.low, "high": mean.high}
+            rows.append(
+                {"num_sublayers": 2 * depth.asked, "update": predicted.get("update"), **by_role.get("update", {})}
+                | {"roles": {role: predicted.get(role) for role in by_role}, "by_role": by_role}
+            )
+        return rows
+
     def document(self) -> dict[str, Any]:
         last = self.depths[-1]
         return {
@@ -108,6 +126,7 @@ class Audit:
         side, _, name = role.rpartition("/")
         keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
         fitted = self.exponent(role)
+        slope = None if fitted is None else fitted.measured
         means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
         return {
             "role": name,
@@ -124,9 +143,9 @@ class Audit:
                     self.layers, means, self.predicted or [{}] * len(self.depths), strict=True
                 )
             ],
-            "exponent": None if fitted is None else fitted.measured.mean,
-            "exponent_low": None if fitted is None else fitted.measured.low,
-            "exponent_high": None if fitted is None else fitted.measured.high,
+            "exponent": None if slope is None else slope.mean,
+            "exponent_low": None if slope is None else slope.low,
+            "exponent_high": None if slope is None else slope.high,
             "predicted_exponent": None if fitted is None else fitted.predicted,
             "far": {
                 str(layers): {which: values[role] for which, values in both.items() if role in values}
@@ -161,7 +180,7 @@ def audit(
     recipe: str | None = None,
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
-    num_seeds: int = 2,
+    num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
@@ -170,9 +189,9 @@ def audit(
 
     build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
-    are told. inputs: a function of the module that returns what it is called with; left out, they are guessed. measures:
-    whether the update is measured and predicted, too. advance: told what is being done, how much of it, and of how
-    much. ValueError, in one line, for what cannot be audited.
+    are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
+    measures: whether the update is measured and predicted, too. advance: told what is being done, how much of it, and
+    of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
@@ -429,7 +448,7 @@ def _asked_config(
 def _with_why(fault: Fault, depths: Sequence[Depth], far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
     parts = []
-    role = fault.role if any(fault.role in update for update in depths[-1].updates) else "update"
+    role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factor = (sum(last) / len(last)) / (sum(first) / len(first))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -84,6 +85,7 @@ class _Comparison:
     def __init__(self, depths: Sequence[Depth], claimed: Claimed | None) -> None:
         self.depths, self.claimed = depths, claimed
         self.remarks: list[str] = []
+        self.cut: dict[str, list[str]] = {}
         self.asked: list[ModelConfig] = [
             claimed.config(depth.built, depth.counts) for depth in depths if claimed is not None
         ]
@@ -145,12 +147,11 @@ class _Comparison:
                     groups.setdefault(weight.role, []).append(weight)
             shared, copied = [], []
             for weights in groups.values():
-                for first, second in zip(weights, weights[1:], strict=False):
+                for first, second in pairwise(weights):
                     if first.name == second.name and first.expert == second.expert:
                         shared.append(second.name)
-                    elif first.shape == second.shape and first.std > 0:
-                        if torch.equal(first.of(first.parameter), second.of(second.parameter)):
-                            copied.append(second.name)
+                    elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
+                        copied.append(second.name)
             if shared:
                 text = "Layers share their matrices"
                 if self.claimed is None:
@@ -257,6 +258,9 @@ class _Comparison:
         yield from self._branch_weights()
         yield from self._input_scales()
         yield from self._inits()
+        for factor, roles in self.cut.items():
+            text = ", ".join(dict.fromkeys(roles))
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale: one of the two cuts its draws")
         yield from self._ends()
         yield from self._biases()
 
@@ -318,19 +322,11 @@ class _Comparison:
                 self.remarks.append(f"a norm stands behind the last sublayer; {self.name} has none there")
                 break
         kind = self.depths[-1].built.norm_kind
-        if self.claimed is not None and kind is not None and kind != self.asked[-1].norm_kind:
-            if any(pair.places for _, own in self.pairs for pair in own):
-                yield Fault(
-                    "norms",
-                    f"The norms are {kind}, and {self.name} has {self.asked[-1].norm_kind}.",
-                    (),
-                    kind,
-                    self.asked[-1].norm_kind,
-                    "norm = nn.RMSNorm(d_model)"
-                    if self.asked[-1].norm_kind == "rmsnorm"
-                    else "norm = nn.LayerNorm(d_model)",
-                    role="kind",
-                )
+        wanted = self.asked[-1].norm_kind
+        if kind is not None and kind != wanted and any(pair.places for _, own in self.pairs for pair in own):
+            class_ = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}.get(wanted, wanted)
+            what = f"The norms are {kind}, and {self.name} has {wanted}."
+            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", role="kind")
 
     def _stream_weights(self) -> Iterator[Fault]:
         for side, own in self._by_side():
@@ -346,8 +342,7 @@ class _Comparison:
                 _some([w.name for _, p in wrong[-2:] for w in p.built.weights]),
                 found,
                 asked,
-                f"x = norm({pair.asked.residual_weight:.6g} * x + branch(x))  # at {depth.asked} layers, with the norms "
-                "where they are",
+                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay",
                 side=side,
             )
 
@@ -355,7 +350,6 @@ class _Comparison:
         for side, own in self._by_side():
             wrong = []
             for depth, pair in own:
-                found, asked = _ratio_where_post(pair)
                 if "post" in pair.built.norms and "post" in pair.places:
                     continue  # the residual weight over the branch weight is all that counts, and it has been compared
                 if not _is_near(pair.built.branch_weight, pair.asked.branch_weight, _NEAR):
@@ -547,7 +541,7 @@ class _Comparison:
         plain: Mapping[tuple[str, str], float],
         factor: float | None,
     ) -> Iterator[Fault]:
-        side, role = key
+        role = key[1]
         zero = [point for point in points if point.std == 0]
         wants_zero = [point for point in points if point.asked == 0]
         if zero and wants_zero and len(zero) == len(wants_zero) == len(points):
@@ -577,11 +571,13 @@ class _Comparison:
         error = max(SURE / math.sqrt(2 * sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
-            if abs(math.log(_mean_ratio(points))) > error:
-                kind = "init-constant" if not asked.is_flat or self._is_alone(key) else "init-constant"
-                yield self._init_fault(
-                    key, points, kind, f"The {role} matrices start at {_mean_ratio(points):.3g} times the scale."
-                )
+            factor = _mean_ratio(points)
+            is_cut = any(abs(abs(math.log(factor)) + math.log(cut)) < error for cut in _CUTS[1:])
+            if abs(math.log(factor)) > error and is_cut:
+                self.cut.setdefault(f"{factor:.2g}", []).append(role)
+            elif abs(math.log(factor)) > error:
+                what = f"The {role} matrices start at {factor:.3g} times the scale of {self.name}."
+                yield self._init_fault(key, points, "init-constant", what)
             return
         if asked.is_flat and _is_near(asked.constant, 1.0, 1e-6):
             return  # a scheme leaves the constant of what it does not scale to the initialisation
@@ -603,19 +599,17 @@ class _Comparison:
                 key,
                 points,
                 "init-constant",
-                f"The {role} matrices follow the law of {self.name}, and its constant is off: x {base / near:.3g} beside "
-                "the nearest usual initialisation.",
+                f"The {role} matrices follow the law of {self.name} with another constant: x {base / near:.3g} "
+                "beside the nearest usual initialisation.",
             )
 
-    def _is_alone(self, key: tuple[str, str]) -> bool:
-        return len(self.laws) == 1
-
     def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:
-        pairs_ = (
-            ("number of layers", law.power, asked.power, law.has_power, asked.has_power, ratio.has_power),
-            ("layer's index", law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power, ratio.has_layer_power),
-        )  # fmt: skip
-        for word, power, wanted, has, wants, differs in pairs_:
+        of_number = law.power, asked.power, law.has_power, asked.has_power
+        of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
+        for word, differs, (power, wanted, has, wants) in (
+            ("number of layers", ratio.has_power, of_number),
+            ("layer's index", ratio.has_layer_power, of_index),
+        ):
             if not differs:
                 continue
             if wants and not has:
@@ -729,6 +723,10 @@ class _Comparison:
 
 
 # ---------------------------------------------------------------- small things
+
+
+def _are_equal(first: Weight, second: Weight) -> bool:
+    return torch.equal(first.of(first.parameter), second.of(second.parameter))
 
 
 def _bases(weight: Weight) -> tuple[float, ...]:

@@ -87,7 +87,7 @@ class Pair:
 
 
 def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
-    """Each sublayer beside the one of its kind and place that is asked for; those of a kind that is not are left out."""
+    """Each sublayer beside the one of its kind and place that is asked for, where there is one."""
     for side, sublayers in zip(built.sides.values(), (asked.encoder, asked.decoder), strict=False):
         by_kind: dict[str, list[SublayerConfig]] = {}
         for sublayer in sublayers:
