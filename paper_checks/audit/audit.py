@@ -183,6 +183,7 @@ def audit(
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
+    far: Sequence[int] = FAR,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
@@ -190,7 +191,8 @@ def audit(
     build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
     are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
-    measures: whether the update is measured and predicted, too. advance: told what is being done, how much of it, and
+    measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
+    predicted. advance: told what is being done, how much of it, and
     of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
@@ -206,18 +208,18 @@ def audit(
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks: list[str] = []
     rows: list[Mapping[str, float]] = []
-    far: dict[int, dict[str, Mapping[str, float]]] = {}
+    beyond: dict[int, dict[str, Mapping[str, float]]] = {}
     if measures:
         try:
             for depth in depths:
                 rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
-                advance("predicting", len(rows), len(depths) + 2 * len(FAR) * bool(findings.faults))
+                advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             if findings.faults and claimed is not None:
-                far = _far(depths, findings, claimed, optimizer, rows, advance)
+                beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
         except ValueError as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {error}")
-    findings = replace(findings, faults=tuple(_with_why(fault, depths, far) for fault in findings.faults))
+    findings = replace(findings, faults=tuple(_with_why(fault, depths, rows, beyond) for fault in findings.faults))
     return Audit(
         optimizer=optimizer,
         depths=depths,
@@ -225,7 +227,7 @@ def audit(
         claimed=claimed,
         nearest=None if claimed is not None else _nearest(depths, optimizer),
         predicted=rows,
-        far=far,
+        far=beyond,
         remarks=remarks,
     )
 
@@ -312,7 +314,7 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
         yield Fault(
             "lost-on-meta",
             f"Built on the meta device, {name}() leaves parameters or buffers without values.",
-            tuple(missing[:6]),
+            tuple(missing),
             "memory as it was",
             "values",
             fix,
@@ -328,7 +330,7 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
         yield Fault(
             "lost-on-meta",
             f"Built on the meta device, the module starts otherwise: {name}() does not do what __init__ does.",
-            tuple(changed[:6]),
+            tuple(changed),
             "another scale",
             "that of the module as it is built",
             fix,
@@ -351,6 +353,7 @@ def _far(
     claimed: Claimed,
     optimizer: str,
     rows: Sequence[Mapping[str, float]],
+    numbers: Sequence[int],
     advance: Callable[[str, float, float | None], None],
 ) -> dict[int, dict[str, Mapping[str, float]]]:
     """The update beside that at the shallowest depth, as it is and as it should be."""
@@ -359,17 +362,17 @@ def _far(
     first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
     found: dict[int, dict[str, Mapping[str, float]]] = {}
     done = len(depths)
-    for number in FAR:
+    for number in numbers:
         if number <= depths[-1].asked:
             continue
         config = extrapolated(depths, findings, number)
         asked = _asked_config(depths, claimed, findings, wrong, number)
         found[number] = {}
-        for which, numbers, beside in (("as_it_is", config, rows[0]), ("as_it_should_be", asked, first)):
-            answer = predicted(numbers, task, optimizer)
+        for which, network, beside in (("as_it_is", config, rows[0]), ("as_it_should_be", asked, first)):
+            answer = predicted(network, task, optimizer)
             found[number][which] = {role: answer[role] / beside[role] for role in answer if beside.get(role)}
             done += 1
-            advance("predicting", done, len(depths) + 2 * len(FAR))
+            advance("predicting", done, len(depths) + 2 * len(numbers))
     return found
 
 
@@ -445,7 +448,16 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
-def _with_why(fault: Fault, depths: Sequence[Depth], far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Fault:
+_NOT_INDEPENDENT = ("identical-layers", "shared-layers")
+"""Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
+
+
+def _with_why(
+    fault: Fault,
+    depths: Sequence[Depth],
+    rows: Sequence[Mapping[str, float]],
+    far: Mapping[int, Mapping[str, Mapping[str, float]]],
+) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
     parts = []
     role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
@@ -453,10 +465,14 @@ def _with_why(fault: Fault, depths: Sequence[Depth], far: Mapping[int, Mapping[s
     if first and last and len(depths) > 1 and sum(first) > 0:
         factor = (sum(last) / len(last)) / (sum(first) / len(first))
         parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers x {factor:.3g}")
-    for number, both in far.items():
-        values = [both[which].get(role) for which in ("as_it_is", "as_it_should_be")]
-        if None not in values:
-            parts.append(f"predicted at {number} layers x {values[0]:.3g}, x {values[1]:.3g} if mended")
+    if fault.kind in _NOT_INDEPENDENT:
+        if parts and rows and rows[0].get(role):
+            parts.append(f"predicted of independent layers x {rows[-1][role] / rows[0][role]:.3g}")
+    else:
+        for number, both in far.items():
+            is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
+            if is_ is not None and mended is not None:
+                parts.append(f"predicted at {number} layers x {is_:.3g}, x {mended:.3g} if all is mended")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role

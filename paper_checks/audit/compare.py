@@ -28,7 +28,6 @@ _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
 _CUTS = (1.0, 0.8796, 0.9866)
 """Of a normal's standard deviation, where it is not cut, and cut at two and three of them."""
-_MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class _Comparison:
                     yield Fault(
                         "shared-layers",
                         f"{text}: they are one and the same parameter.",
-                        _some(shared),
+                        _distinct(shared),
                         "one matrix in several layers",
                         "a matrix of its own in each layer",
                         "layers = nn.ModuleList(Block() for _ in range(num_layers))  # not [block] * num_layers",
@@ -170,7 +169,7 @@ class _Comparison:
                 yield Fault(
                     "identical-layers",
                     "Layers start as copies of one another, so all their branches add up in one direction.",
-                    _some(copied),
+                    _distinct(copied),
                     "equal entries in different layers",
                     "independent draws",
                     "for parameter in model.parameters():\n    if parameter.ndim > 1:\n"
@@ -185,16 +184,17 @@ class _Comparison:
             has_zero = bool(outs) and all(not w.parameter.any() for w in outs)
             inner = [w for w in sublayer.weights if w.role in ("v", "cross_v", "fc1")]
             has_zero_inside = bool(inner) and all(not w.of(w.parameter).any() for w in inner)
-            if sublayer.branch_weight == 0 and (sublayer.trained is None or has_zero) or has_zero and has_zero_inside:
+            is_off = sublayer.branch_weight == 0
+            if (is_off and (sublayer.trained is None or has_zero)) or (has_zero and has_zero_inside):
                 dead += [w.name for w in sublayer.weights]
-            elif sublayer.branch_weight == 0 or has_zero:
+            elif is_off or has_zero:
                 still.append(sublayer)
         if dead:
             yield Fault(
                 "dead-branch",
                 "A branch starts at zero in two factors at once, so that neither ever gets a gradient.",
-                _some(dead),
-                "two of branch weight, output matrix and the matrix before it 0, or a branch weight of 0 that is not trained",
+                _distinct(dead),
+                "0 in two of branch weight, output matrix and the one before it, or in a fixed branch weight",
                 "at most one of them 0",
                 "nn.init.xavier_uniform_(branch.output.weight)  # or a branch weight other than 0",
             )
@@ -211,7 +211,7 @@ class _Comparison:
             yield Fault(
                 "not-finite",
                 f"At {depth.asked} layers the output is not finite in {kind}.",
-                _some([w.name for w in where.weights] if where else []),
+                _distinct([w.name for w in where.weights] if where else []),
                 "inf or nan",
                 "numbers",
                 "model = model.bfloat16()  # or a smaller stream: normalise it, or scale branches down",
@@ -234,7 +234,7 @@ class _Comparison:
                     "init-law",
                     "The up matrix of the gated FFN follows a law of depth, "
                     + ("and the output matrix none." if output.is_flat else "beside the output matrix."),
-                    _some([w.name for w in name.weights if w.role == "fc3"]),
+                    _distinct([w.name for w in name.weights if w.role == "fc3"]),
                     f"std {gated.text}",
                     "the law on the matrices that write to the stream, out and fc2, alone",
                     "# scale down_proj (w2), not up_proj (w3)",
@@ -295,9 +295,7 @@ class _Comparison:
                     "norms",
                     f"A norm {_place_text(place)} is {word} in {which} {kinds} sublayer"
                     + ("." if every else f": {_layers_text(p for group in lines.values() for _, p in group)}."),
-                    _some(
-                        [w.name for group in lines.values() for _, p in group[-_MOST_NAMES:] for w in p.built.weights]
-                    ),
+                    _distinct([w.name for group in lines.values() for _, p in group for w in p.built.weights]),
                     f"norms {_set_text(pair.built.norms)}",
                     f"norms {_set_text(pair.places)}",
                     _norm_fix(place, is_missing=word == "missing"),
@@ -339,7 +337,7 @@ class _Comparison:
             yield Fault(
                 "residual-weight",
                 self._weight_text("residual weight", own, wrong, "residual_weight"),
-                _some([w.name for _, p in wrong[-2:] for w in p.built.weights]),
+                _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
                 found,
                 asked,
                 f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay",
@@ -365,7 +363,7 @@ class _Comparison:
                 yield Fault(
                     "branch-weight",
                     self._weight_text("branch weight", own, wrong, "branch_weight"),
-                    _some(_branch_names(wrong)),
+                    _distinct(_branch_names(wrong)),
                     _by_depth((d, p.built.branch_weight) for d, p in own),
                     _by_depth((d, p.asked.branch_weight) for d, p in own),
                     f"nn.init.constant_(layer_scale, {pair.asked.branch_weight:.6g})"
@@ -386,7 +384,7 @@ class _Comparison:
                 yield Fault(
                     "branch-weight",
                     f"The branch weight is {is_kind}; {self.name} has it {asked_kind}.",
-                    _some(_branch_names(kinds)),
+                    _distinct(_branch_names(kinds)),
                     is_kind,
                     asked_kind,
                     f"self.scale = nn.Parameter(torch.full((d_model,), {pair.asked.branch_weight:.6g}))"
@@ -446,7 +444,7 @@ class _Comparison:
             yield Fault(
                 kind,
                 what,
-                _some([name for _, p in wrong[-2:] for name in (w.name for w in p.built.weights)]),
+                _distinct([name for _, p in wrong[-2:] for name in (w.name for w in p.built.weights)]),
                 _by_depth((d, p.built.input_rms) for d, p in both),
                 _by_depth((d, p.asked.input_scale) for d, p in both),
                 fix,
@@ -588,7 +586,7 @@ class _Comparison:
                     key,
                     points,
                     "init-constant",
-                    f"The {role} matrices follow the law of {self.name}, and its constant is off: x {factor:.3g} beside "
+                    f"The {role} matrices follow the law of {self.name} with another constant: x {factor:.3g} beside "
                     "the matrices that it leaves alone.",
                 )
             return
@@ -631,7 +629,7 @@ class _Comparison:
         return Fault(
             kind,
             what,
-            _some([point.name for point in points]),
+            _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
             f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
             f"nn.init.normal_({last.name.rpartition('.')[0] or last.name}.weight, std={numbers[last.num_layers]:.4g})"
@@ -657,7 +655,7 @@ class _Comparison:
                 yield Fault(
                     "embedding",
                     f"The stream begins at another scale than {self.name}'s.",
-                    _some(names),
+                    _distinct(names),
                     f"{value:.3g}",
                     f"{wanted:.3g}",
                     f"nn.init.normal_(embedding.weight, std={asked.embedding_std:.4g})",
@@ -677,7 +675,7 @@ class _Comparison:
                 yield Fault(
                     "head",
                     f"The head starts at another scale than {self.name}'s.",
-                    _some(names),
+                    _distinct(names),
                     f"std {stds[0]:.3g}",
                     f"std {wanted:.3g}",
                     f"nn.init.normal_(head.weight, std={wanted:.4g})",
@@ -705,7 +703,7 @@ class _Comparison:
             yield Fault(
                 "bias",
                 f"Biases do not start at 0{', and hang on the depth' if grows else ''}.",
-                _some(names),
+                _distinct(names),
                 f"root mean square by layers {text}",
                 "0",
                 "nn.init.zeros_(linear.bias)",
@@ -772,11 +770,9 @@ def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
     return ", ".join(parts)
 
 
-def _some(names: Iterable[str]) -> tuple[str, ...]:
-    """The first names, each once."""
-    distinct = list(dict.fromkeys(names))
-    more = (f"and {len(distinct) - _MOST_NAMES} more",) if len(distinct) > _MOST_NAMES else ()
-    return (*distinct[:_MOST_NAMES], *more)
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once."""
+    return tuple(dict.fromkeys(names))
 
 
 def _branch_names(wrong: Sequence[tuple[Depth, Pair]]) -> list[str]:

@@ -1,10 +1,12 @@
-"""What a module is given to look at it: token ids, vectors or images, as its forward pass takes them."""
+"""What a module is given to look at it: token ids, vectors, images or sound, as its forward pass takes them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +18,10 @@ _SEED = 7_000_003
 _IDS = ("input_ids", "ids", "idx", "tokens", "input_tokens", "token_ids", "src_tokens", "indices", "inputs", "input")
 _VECTORS = ("x", "hidden_states", "src", "inputs_embeds", "embeddings", "token_embeddings", "inputs", "input")
 _IMAGES = ("pixel_values", "image", "images", "img", "x", "input", "inputs")
-_DECODER = ("decoder_input_ids", "prev_output_tokens", "tgt", "decoder_input", "y", "trg", "target")
+_SOUNDS = ("input_features", "input_values", "features", "audio", "wav")
+_DECODER = ("decoder_input_ids", "prev_output_tokens", "tgt", "decoder_input", "y", "trg", "target", "context")
 _IMAGE_SIZES = (224, 32, 64, 28)
-Given = tuple[tuple[Any, ...], dict[str, Any]]
+_SOUND_LENGTHS = (16, 400, 3000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,30 +34,33 @@ class Inputs:
     rest: Mapping[str, Any] = field(default_factory=dict)
 
     def call(self, module: nn.Module) -> Any:
+        """What the module answers."""
         return module(**self.data, **self.rest)
 
 
 def guess(module: nn.Module, seed: int = 0) -> Inputs:
-    """Inputs that the module's forward pass takes, by the names of its parameters and by trying.
+    """Inputs that the module's forward pass takes, by the names of its parameters, by its config and by trying.
 
-    ValueError, in one line, where none of the usual kinds goes through.
+    One sequence of eight tokens, or one image or sound; an encoder-decoder is given one for each side. The module is
+    left as it is, and so are the states of the random generators. ValueError, in one line, where none of the usual
+    kinds goes through.
     """
     parameters = [
         parameter
         for parameter in inspect.signature(module.forward).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    first_error = None
-    for inputs in _kinds(module, [parameter.name for parameter in parameters], seed):
-        try:
-            with torch.no_grad():
+    errors = []
+    with _in_evaluation(module), torch.random.fork_rng(devices=[]), torch.no_grad():
+        for inputs in _Kinds(module, parameters, seed).all():
+            try:
                 first_output(inputs.call(module))
-        except Exception as error:  # whatever a module raises of an input that it does not take
-            first_error = first_error or error
-            continue
-        return inputs
+            except Exception as error:  # whatever a module raises of an input that it does not take
+                errors.append(f"{inputs.kind}: {_line(error)}")
+                continue
+            return inputs
     names = ", ".join(parameter.name for parameter in parameters)
-    reason = f"; the first try ended in: {str(first_error).splitlines()[0]}" if str(first_error or "") else ""
+    reason = f"; tried {errors[0]}" if errors else ""
     raise ValueError(
         f"no input could be guessed for {type(module).__name__}.forward({names}): give --input MODULE:FUNCTION, a "
         f"function of the module that returns what it is called with{reason}"
@@ -62,12 +68,27 @@ def guess(module: nn.Module, seed: int = 0) -> Inputs:
 
 
 def given(answer: Any, module: nn.Module) -> Inputs:
-    """What a user's own function answered, as inputs: a tensor, several, or a dict of them by name."""
-    names = list(inspect.signature(module.forward).parameters)
-    if isinstance(answer, Mapping):
-        by_name = dict(answer)
-    else:
-        by_name = dict(zip(names, answer if isinstance(answer, (tuple, list)) else (answer,), strict=False))
+    """What a user's own function answered, as inputs: a tensor, several, or a dict of them by name.
+
+    ValueError, in one line, where it has no tensor or does not fit the module.
+    """
+    signature = inspect.signature(module.forward)
+    try:
+        if isinstance(answer, Mapping):
+            bound = signature.bind(**answer)
+        else:
+            bound = signature.bind(*(answer if isinstance(answer, (tuple, list)) else (answer,)))
+    except TypeError as error:
+        raise ValueError(f"--input does not fit {type(module).__name__}.forward{signature}: {error}") from error
+    by_name: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            by_name |= value
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise ValueError(f"{type(module).__name__}.forward takes {name} by place only: wrap it in a module")
+        else:
+            by_name[name] = value
     data = {name: value for name, value in by_name.items() if isinstance(value, Tensor)}
     if not data:
         raise ValueError("--input answered no tensor: return a tensor, a tuple of them, or a dict by parameter name")
@@ -75,7 +96,7 @@ def given(answer: Any, module: nn.Module) -> Inputs:
 
 
 def first_output(answer: Any) -> Tensor:
-    """The tensor of real numbers that a module's answer begins with."""
+    """The tensor of real numbers that a module's answer begins with. ValueError where it has none."""
     if isinstance(answer, Tensor):
         if not answer.is_floating_point():
             raise ValueError("the module's output is no tensor of real numbers")
@@ -90,50 +111,113 @@ def first_output(answer: Any) -> Tensor:
     raise ValueError("the module's output has no tensor of real numbers")
 
 
-def _kinds(module: nn.Module, names: list[str], seed: int) -> Iterator[Inputs]:
-    generator = torch.Generator().manual_seed(_SEED + seed)
-    tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
-    images = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
-    rest = {"use_cache": False} if "use_cache" in names and hasattr(module, "config") else {}
-    second = next((name for name in _DECODER if name in names), None)
+class _Kinds:
+    """The inputs that a module may take, the likeliest first."""
 
-    def with_second(make: Callable[[], Tensor], first: str, kind: str) -> Iterator[Inputs]:
-        if second is not None and second != first:
-            data = {first: make(), second: make()}
-            yield Inputs(kind=f"{kind} for encoder and decoder", data=data, rest=rest)
-        yield Inputs(kind=kind, data={first: make()}, rest=rest)
+    def __init__(self, module: nn.Module, parameters: Sequence[inspect.Parameter], seed: int) -> None:
+        self.module = module
+        self.names = [parameter.name for parameter in parameters]
+        self.required = [p.name for p in parameters if p.default is p.empty]
+        self.generator = torch.Generator().manual_seed(_SEED + seed)
+        self.tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
+        parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
+        self.dtype = None if parameter is None else parameter.dtype
+        self.device = None if parameter is None else parameter.device
+        has_cache = "use_cache" in self.names and hasattr(module, "config")
+        self.rest = {"use_cache": False} if has_cache else {}
 
-    dtype = next((parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()), None)
-    widths = _widths(module)
+    def all(self) -> Iterator[Inputs]:
+        is_of_images = any(name in self.names for name in _IMAGES[:4])
+        if (is_of_images or self._convolves(nn.Conv2d)) and (name := self._name(_IMAGES)):
+            for size in self._image_sizes():
+                yield Inputs(kind="an image", data={name: self._image(size)}, rest=self.rest)
+        if name := next((name for name in _SOUNDS if name in self.names), None):
+            for make in self._sounds():
+                yield from self._with_second(name, make, self._ids, "sound")
+        if self.tables and (name := self._name(_IDS)):
+            yield from self._with_second(name, self._ids, self._ids, "token ids")
+        for width in self._widths():
+            if name := self._name(_VECTORS):
+                make = partial(self._normal, 1, NUM_TOKENS, width)
+                if self.tables and (ids := self._name(_IDS)):
+                    yield from self._with_second(ids, self._ids, make, "token ids", "token ids and vectors")
+                yield from self._with_second(name, make, make, "vectors")
+        if not self.tables and (name := self._name(_IDS)):
+            yield from self._with_second(name, self._ids, self._ids, "token ids")
 
-    def ids() -> Tensor:
-        most = min((table.num_embeddings for table in tables if table.num_embeddings > NUM_TOKENS), default=64)
-        return torch.randint(2 if most > 2 * NUM_TOKENS else 0, most, (1, NUM_TOKENS), generator=generator)
+    def _name(self, wanted: Sequence[str]) -> str | None:
+        """Of the parameter that takes such a thing: by its name, or the first of all."""
+        return next((name for name in wanted if name in self.names), self.names[0] if self.names else None)
 
-    def vectors(width: int) -> Tensor:
-        return torch.randn((1, NUM_TOKENS, width), generator=generator, dtype=torch.float64).to(dtype)
+    def _with_second(
+        self, first: str, make: Callable[[], Tensor], second: Callable[[], Tensor], kind: str, both: str = ""
+    ) -> Iterator[Inputs]:
+        """With something for a decoder, where the forward pass has a parameter for that, and without."""
+        others = [name for name in (*_DECODER, *self.names[1:2]) if name in self.names and name != first]
+        kinds = [Inputs(kind=kind, data={first: make()}, rest=self.rest)] if not both else []
+        if others:
+            data = {first: make(), others[0]: second()}
+            two = Inputs(kind=both or f"{kind} for encoder and decoder", data=data, rest=self.rest)
+            kinds.insert(0 if others[0] in (*_DECODER, *self.required[1:2]) else len(kinds), two)
+        yield from kinds
 
-    def first_of(wanted: tuple[str, ...]) -> str | None:
-        return next((name for name in wanted if name in names), names[0] if names else None)
+    def _ids(self) -> Tensor:
+        """Eight ids that every table of the module has, and none of the first two, which often mask or end."""
+        most = min((table.num_embeddings for table in self.tables if table.num_embeddings > NUM_TOKENS), default=64)
+        least = 2 if most > 2 * NUM_TOKENS else 0
+        return torch.randint(least, most, (1, NUM_TOKENS), generator=self.generator).to(self.device or "cpu")
 
-    if images and (name := first_of(_IMAGES)):
-        channels = images[0].in_channels
-        for size in _IMAGE_SIZES:
-            image = torch.randn((1, channels, size, size), generator=generator, dtype=torch.float64)
-            yield Inputs(kind="an image", data={name: image.to(dtype)}, rest=rest)
-    if tables and (name := first_of(_IDS)):
-        yield from with_second(ids, name, "token ids")
-    for width in widths:
-        if name := first_of(_VECTORS):
-            yield from with_second(lambda width=width: vectors(width), name, "vectors")
-    if not tables and (name := first_of(_IDS)):
-        yield from with_second(ids, name, "token ids")
+    def _normal(self, *shape: int) -> Tensor:
+        value = torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        return value.to(self.dtype).to(self.device or "cpu")
+
+    def _convolves(self, kind: type[nn.Module]) -> nn.Module | None:
+        return next((part for part in self.module.modules() if isinstance(part, kind)), None)
+
+    def _image_sizes(self) -> Iterator[tuple[int, int]]:
+        """Sizes that the module's config or its patch embedding names, then the usual ones."""
+        config = getattr(self.module, "config", None)
+        named = [getattr(part, "img_size", None) for part in self.module.modules()]
+        for size in [getattr(config, "image_size", None), *named, *_IMAGE_SIZES]:
+            if isinstance(size, int):
+                yield size, size
+            elif isinstance(size, (tuple, list)) and len(size) == 2:
+                yield int(size[0]), int(size[1])
+
+    def _image(self, size: tuple[int, int]) -> Tensor:
+        first = self._convolves(nn.Conv2d)
+        return self._normal(1, first.in_channels if isinstance(first, nn.Conv2d) else 3, *size)
+
+    def _sounds(self) -> Iterator[Callable[[], Tensor]]:
+        config, first = getattr(self.module, "config", None), self._convolves(nn.Conv1d)
+        channels = first.in_channels if isinstance(first, nn.Conv1d) else 1
+        longest = getattr(config, "max_source_positions", None)
+        lengths = [2 * longest] if isinstance(longest, int) else []
+        for length in (*lengths, *_SOUND_LENGTHS):
+            yield partial(self._normal, 1, channels, length)
+            if channels == 1:
+                yield partial(self._normal, 1, length)
+
+    def _widths(self) -> list[int]:
+        """Widths that the module's vectors may have, the likeliest first: of its vectors and of its matrices' sides."""
+        counts: dict[int, int] = {}
+        for parameter in self.module.parameters():
+            for size in parameter.shape[-1:] if parameter.ndim in (1, 2) else ():
+                counts[size] = counts.get(size, 0) + 1
+        return sorted(counts, key=lambda size: -counts[size])[:4]
 
 
-def _widths(module: nn.Module) -> list[int]:
-    """Widths that the module's vectors may have, the likeliest first: sizes of its vectors and of its matrices' sides."""
-    counts: dict[int, int] = {}
-    for parameter in module.parameters():
-        for size in parameter.shape[-1:] if parameter.ndim in (1, 2) else ():
-            counts[size] = counts.get(size, 0) + 1
-    return sorted(counts, key=lambda size: -counts[size])[:4]
+@contextmanager
+def _in_evaluation(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) < 160 else f"{text[:157]}..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,7 +123,7 @@ def _show(page: Page, audit: Audit) -> None:
     for number, fault in enumerate(audit.faults, start=1):
         page.say(f"{number}. {fault.what}", "bold red")
         if fault.where:
-            page.say(f"   where: {', '.join(fault.where)}")
+            page.say(f"   where: {', '.join(_patterns(fault.where))}")
         page.say(f"   found: {fault.found}")
         page.say(f"   expected: {fault.expected}")
         if fault.why:
@@ -136,6 +137,19 @@ def _show(page: Page, audit: Audit) -> None:
         page.say(
             "No faults." if claimed else "No faults that show without a scheme or recipe to compare with.", "bold green"
         )
+
+
+def _patterns(names: Sequence[str]) -> list[str]:
+    """Names of parameters, those that differ in numbers alone as one.
+
+    >>> from paper_checks.cli.audit import _patterns
+    >>> _patterns(["h.0.fc.weight", "h.1.fc.weight", "wte.weight"])
+    ['h.*.fc.weight (2)', 'wte.weight']
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name), []).append(name)
+    return [group[0] if len(group) == 1 else f"{pattern} ({len(group)})" for pattern, group in groups.items()]
 
 
 def _beside(claimed: str | None, audit: Audit) -> str:
