@@ -290,7 +290,8 @@ def _num_counts(build: Build) -> int:
 def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fault]:
     """What the module's own initialisation leaves out after construction on the meta device, as large models are built.
 
-    Tried where the module has such an initialisation, a method of its own that takes nothing.
+    Tried where the module has such an initialisation, a method of its own that takes nothing. Its parts are reset
+    first, as torch asks: what they fill themselves need not be filled again.
     """
     name = next((name for name in _INITS if callable(getattr(type(depth.built.module), name, None))), None)
     if name is None or hasattr(depth.built.module, "config"):
@@ -304,6 +305,9 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
                 torch.nn.init.constant_(tensor, math.nan)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            for part in module.modules():
+                if part is not module and callable(getattr(part, "reset_parameters", None)):
+                    part.reset_parameters()
             getattr(module, name)()
     except Exception:  # the module does not support it
         return
@@ -313,7 +317,7 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
     if missing:
         yield Fault(
             "lost-on-meta",
-            f"Built on the meta device, {name}() leaves parameters or buffers without values.",
+            f"Built on the meta device, {name}() and reset_parameters() of its parts leave tensors without values.",
             tuple(missing),
             "memory as it was",
             "values",

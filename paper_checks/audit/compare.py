@@ -19,7 +19,7 @@ import torch
 from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
 from paper_checks.audit.look import Built, Weight
-from sims.model import ModelConfig
+from sims.model import BRANCH_ROLES, ModelConfig
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 _NEAR = 1e-2
@@ -402,7 +402,8 @@ class _Comparison:
         other = "branch_weight" if name == "residual_weight" else "residual_weight"
         others = {(d.asked, p.layer, p.built.kind): getattr(p.built, other) for d, p in own}
         which = "" if len(wrong) == len(own) else f" in {len(wrong)} of {len(own)} sublayers"
-        if name == "residual_weight" and all(_is_near(others[key], asked[key], _NEAR) for key in asked):
+        is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
+        if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
             return f"The {word} is not applied."
@@ -688,8 +689,8 @@ class _Comparison:
         by_depth: dict[int, list[float]] = {}
         names: list[str] = []
         for depth in self.depths:
-            for name, role in depth.built.others.items():
-                if role == "bias":
+            for name, roles in depth.built.biases.items():
+                if set(roles) & set(BRANCH_ROLES):  # of an embedding or a head, recipes say nothing
                     value = depth.built.flow.parameters[name].detach().double()
                     size = value.square().mean().sqrt().item()
                     by_depth.setdefault(depth.asked, []).append(size)
