@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,87 +93,87 @@ gpt2_apart = Twin(
 )
 
 
-def suffix_of(model: nn.Module) -> None:
+def suffix_of(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith("proj.weight"):
             nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def attention_only(model: nn.Module) -> None:
+def attention_only(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.normal_(block.attention.branch.out_proj.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def all_but_last(model: nn.Module) -> None:
+def all_but_last(model: Any) -> None:
     for number in range(len(model.stack.blocks) - 1):
         for branch in (model.stack.blocks[number].attention.branch, model.stack.blocks[number].ffn.branch):
             name = "out_proj" if hasattr(branch, "out_proj") else "down_proj"
             nn.init.normal_(getattr(branch, name).weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def scale_outputs(model: nn.Module) -> None:
+def scale_outputs(model: Any) -> None:
     for matrix in matrices(model):
         if matrix.role in OUTPUTS:
             matrix.weight.mul_(1 / math.sqrt(2 * matrix.place.num_layers))
 
 
-def reset(model: nn.Module) -> None:
+def reset(model: Any) -> None:
     """What a generic ``_init_weights`` does to every linear layer."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
 
 
-def torch_biases(model: nn.Module) -> None:
+def torch_biases(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             bound = module.in_features**-0.5
             nn.init.uniform_(module.bias, -bound, bound)
 
 
-def scale_tied_twice(model: nn.Module) -> None:
+def scale_tied_twice(model: Any) -> None:
     with torch.no_grad():
         for name in ("stack.embedding", "lm_head"):
             model.get_submodule(name).weight.mul_(0.1)
 
 
-def scale_embedding(model: nn.Module) -> None:
+def scale_embedding(model: Any) -> None:
     with torch.no_grad():
         model.stack.embedding.weight.mul_(0.1)
 
 
-def all_parameters_normal(model: nn.Module) -> None:
+def all_parameters_normal(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             nn.init.normal_(parameter, std=0.02)
 
 
-def gains_of_a_tenth(model: nn.Module) -> None:
+def gains_of_a_tenth(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
             nn.init.constant_(module.weight, 0.1)
 
 
-def default_embedding(model: nn.Module) -> None:
+def default_embedding(model: Any) -> None:
     model.stack.embedding.reset_parameters()
 
 
-def copied_layers(model: nn.Module) -> None:
+def copied_layers(model: Any) -> None:
     blocks = model.stack.blocks
     model.stack.blocks = nn.ModuleList(copy.deepcopy(blocks[0]) for _ in blocks)
 
 
-def shared_layers(model: nn.Module) -> None:
+def shared_layers(model: Any) -> None:
     blocks = model.stack.blocks
     model.stack.blocks = nn.ModuleList([blocks[0]] * len(blocks))
 
 
-def shared_ffn(model: nn.Module) -> None:
+def shared_ffn(model: Any) -> None:
     for block in model.stack.blocks:
         block.ffn.branch.down_proj.weight = model.stack.blocks[0].ffn.branch.down_proj.weight
 
 
-def zero_layers(model: nn.Module) -> None:
+def zero_layers(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.zeros_(block.ffn.branch.down_proj.weight)
         nn.init.zeros_(block.ffn.branch.up_proj.weight)
@@ -404,9 +405,13 @@ gpt2_gated = Twin(
 )
 
 
-def xavier_of_fused(model: nn.Module) -> None:
+def xavier_of_fused(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.xavier_normal_(block.attention.branch.qkv_proj.weight)
+
+
+def head_by_depth(model: Any) -> None:
+    nn.init.normal_(model.lm_head.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
 def llama2_c(matrix: Matrix) -> float:
@@ -489,7 +494,7 @@ _LLAMA_FAULTS = (
         build=transformer(
             LLAMA,
             flat,
-            lambda model: nn.init.normal_(model.lm_head.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks))),
+            head_by_depth,
         ),
         kind="head",
     ),
@@ -522,7 +527,7 @@ def deepnorm(matrix: Matrix) -> float:
     return xavier(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
 
 
-def q_for_v(model: nn.Module) -> None:
+def q_for_v(model: Any) -> None:
     """DeepNorm's gain on the first third of a fused matrix, as if values stood there."""
     for matrix in matrices(model):
         if matrix.role == "q":
@@ -533,6 +538,7 @@ class OnTheBranch(Sublayer):
     """The residual weight multiplies the branch."""
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        assert self.post_norm is not None
         return self.post_norm(x + self.residual_weight * self.added(x, memory))
 
 
@@ -781,13 +787,13 @@ class WeightedSum(Sublayer):
         return self.branch_weight * (x + self.branch(self.pre(x), memory))
 
 
-def zero_outputs(model: nn.Module) -> None:
+def zero_outputs(model: Any) -> None:
     for matrix in matrices(model):
         if matrix.role in OUTPUTS:
             nn.init.zeros_(matrix.weight)
 
 
-def ones_for_vectors(model: nn.Module) -> None:
+def ones_for_vectors(model: Any) -> None:
     """A generic initialisation that takes every vector for a norm's gain."""
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1 and not name.endswith("bias"):
@@ -928,6 +934,7 @@ class ScaledBeforeNorm(Sublayer):
     """The factor stands before the norm, which takes it away again."""
 
     def pre(self, x: Tensor) -> Tensor:
+        assert self.pre_norm is not None
         return self.pre_norm(self.input_scale * x)
 
 
@@ -1213,7 +1220,7 @@ def mixed_deepnorm(matrix: Matrix) -> float:
     return torchscale_base(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
 
 
-def uniform(model: nn.Module) -> None:
+def uniform(model: Any) -> None:
     """The same standard deviations, drawn uniformly."""
     for matrix in matrices(model):
         if matrix.at is not None:
@@ -1236,7 +1243,7 @@ def torchtitan(matrix: Matrix) -> float:
     return 0.02 * ((2 * matrix.place.layer) ** -0.5 if matrix.role in ("out", "fc2", "fc3") else 1)
 
 
-def cut_head(model: nn.Module) -> None:
+def cut_head(model: Any) -> None:
     nn.init.trunc_normal_(model.lm_head.weight, std=32**-0.5, a=-3 * 32**-0.5, b=3 * 32**-0.5)
 
 
