@@ -567,7 +567,7 @@ class _Comparison:
                     key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
                 )
                 return
-        error = max(SURE / math.sqrt(2 * sum(point.entries for point in points)), SMALL)
+        error = max(_scatter(sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
@@ -651,7 +651,8 @@ class _Comparison:
             start = built.sublayers[0]
             wanted = asked.embedding_std * asked.embedding_multiplier
             value = math.sqrt(start.second_moment)
-            if "token ids" in built.inputs.kind and not _is_near(value, wanted, 0.15):
+            entries = 1 if built.start_value is None else built.start_value.numel()
+            if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
                 names = [name for name, role in built.others.items() if role == "embedding"]
                 yield Fault(
                     "embedding",
@@ -667,11 +668,12 @@ class _Comparison:
             built = depth.built
             wanted = asked.head_gain / math.sqrt(asked.d_model)
             names = [name for name, role in built.others.items() if role == "head"]
-            stds = [built.flow.parameters[name].detach().double().std().item() for name in names]
+            heads = [head for name in names if (head := built.flow.parameters[name].detach().double()).ndim > 1]
+            stds = [head.std().item() for head in heads]
             if (
                 stds
-                and not _is_near(stds[0], wanted, 0.05)
-                and built.flow.parameters[names[0]].shape[-1] == asked.d_model
+                and not _is_near(stds[0], wanted, max(0.05, _scatter(heads[0].numel())))
+                and heads[0].shape[-1] == asked.d_model
             ):
                 yield Fault(
                     "head",
@@ -752,6 +754,11 @@ def _ratio_where_post(pair: Pair) -> tuple[float, float]:
     if "post" in pair.built.norms and "post" in pair.places and pair.built.branch_weight and pair.asked.branch_weight:
         return found / pair.built.branch_weight, asked / pair.asked.branch_weight
     return found, asked
+
+
+def _scatter(entries: int) -> float:
+    """The relative difference of a standard deviation of so many entries that no draw makes."""
+    return SURE / math.sqrt(2 * entries)
 
 
 def _is_near(value: float, wanted: float, share: float) -> bool:
