@@ -21,18 +21,22 @@ from torch import nn
 from paper_checks.audit.compare import Depth, Fault, Findings, compare
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess
+from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
+from sims.ensemble import available_bytes
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import ExponentFit, estimate, fit_exponent
 from theory.schemes import SCHEMES
 
 Build = Callable[..., nn.Module]
+_MOST_DRAWS = 50_000
+"""Entries of a role whose distribution is looked at."""
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
-_INITS = ("init_weights", "reset_parameters", "initialize_weights", "_reset_parameters")
-_WEIGHTS = {"norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
+_INITS = ("init_weights", "reset_parameters", "initialize_weights")
+_WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
 
@@ -83,6 +87,15 @@ class Audit:
         except (ValueError, ArithmeticError):
             return None
 
+    def draws(self, role: str, side: str = "") -> str | None:
+        """The distribution that the entries of a role's matrices look drawn from, at the greatest depth."""
+        weights = [w for w in self.depths[-1].built.weights if w.role == role and side in ("", w.side) and w.std > 0]
+        if not weights:
+            return None
+        each = max(1, _MOST_DRAWS // len(weights))
+        parts = [w.of(w.parameter).flatten()[:each].double() / w.std for w in weights]
+        return shape_of_draws(torch.cat(parts).numpy())
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
@@ -117,20 +130,26 @@ class Audit:
             "d_model": last.built.d_model,
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),
-            "roles": [self._role_row(role) for role in self.roles],
+            "roles": [self.role_row(role) for role in self.roles],
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }
 
-    def _role_row(self, role: str) -> dict[str, Any]:
+    def role_row(self, role: str) -> dict[str, Any]:
         side, _, name = role.rpartition("/")
         keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
         fitted = self.exponent(role)
         slope = None if fitted is None else fitted.measured
         means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
+        own = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
+        asked = [pair.asked for pair in self.findings.pairs if pair.built in own]
         return {
             "role": name,
             "side": side or None,
+            "draws": self.draws(name, side),
+            "residual_weight": own[0].residual_weight if own else None,
+            "expected_residual_weight": asked[0].residual_weight if asked else None,
+            "norms": sorted(own[0].norms) if own else None,
             "init_std": {key[0]: self.findings.laws[key].text for key in keys},
             "expected_init": {
                 key[0]: self.findings.asked_laws[key].text for key in keys if key in self.findings.asked_laws
@@ -183,7 +202,7 @@ def audit(
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
-    far: Sequence[int] = FAR,
+    far: Sequence[int] | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
@@ -192,16 +211,17 @@ def audit(
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
     are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
     measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
-    predicted. advance: told what is being done, how much of it, and
+    predicted, ``FAR`` if left out. advance: told what is being done, how much of it, and
     of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
     if len(set(layers)) != len(layers) or not layers or min(layers) < 1:
         raise ValueError(f"layers are numbers above 0, each once: {', '.join(map(str, layers))}")
-    layers = sorted(layers)
+    layers, far = sorted(layers), FAR if far is None else far
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
+    _check_memory(build, layers[-1], len(layers))
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
     findings = compare(depths, claimed)
     lost = list(_lost(build, layers[0], depths[0], seed))
@@ -274,6 +294,22 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     return module
 
 
+def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
+    """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
+    device is let pass."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = build(*(num_layers for _ in range(_num_counts(build))))
+        needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
+    except Exception:
+        return
+    if needed > (free := available_bytes("cpu")):
+        raise ValueError(
+            f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
+            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
+        )
+
+
 def _num_counts(build: Build) -> int:
     """2 for a builder that must be told the encoder's and the decoder's layers, else 1."""
     try:
@@ -290,8 +326,8 @@ def _num_counts(build: Build) -> int:
 def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fault]:
     """What the module's own initialisation leaves out after construction on the meta device, as large models are built.
 
-    Tried where the module has such an initialisation, a method of its own that takes nothing. Its parts are reset
-    first, as torch asks: what they fill themselves need not be filled again.
+    Tried where the module has such an initialisation, a method of its own that takes nothing. It is called behind
+    every part's ``reset_parameters``, so that only what neither of them sets is told.
     """
     name = next((name for name in _INITS if callable(getattr(type(depth.built.module), name, None))), None)
     if name is None or hasattr(depth.built.module, "config"):
@@ -453,6 +489,10 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+def _times(factor: float) -> str:
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
+
+
 _NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
 
@@ -469,15 +509,15 @@ def _with_why(
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factor = (sum(last) / len(last)) / (sum(first) / len(first))
-        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers x {factor:.3g}")
+        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
     if fault.kind in _NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
-            parts.append(f"predicted of independent layers x {rows[-1][role] / rows[0][role]:.3g}")
+            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
     else:
         for number, both in far.items():
             is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
             if is_ is not None and mended is not None:
-                parts.append(f"predicted at {number} layers x {is_:.3g}, x {mended:.3g} if all is mended")
+                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role
@@ -496,14 +536,10 @@ def _nearest(depths: Sequence[Depth], optimizer: str) -> tuple[str, Sequence[Fau
             faults = compare(depths, Claimed.named(name, optimizer, is_recipe=is_recipe)).faults
         except ValueError:
             continue
-        claimed_kinds = [
-            fault
-            for fault in faults
-            if fault.kind in ("norms", "head", "embedding") or fault.role or fault.kind.endswith("weight")
-        ]
-        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in claimed_kinds)
+        differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
+        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, name, claimed_kinds
+            best = score, name, differences
     return None if best is None else best[1:]
 
 

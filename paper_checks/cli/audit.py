@@ -14,6 +14,7 @@ from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from paper_checks.audit.audit import Audit
+    from paper_checks.audit.compare import Fault
 
 EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
@@ -113,23 +114,31 @@ def _show(page: Page, audit: Audit) -> None:
     page.say(f"{title}: {_beside(claimed, audit)}", "bold")
     page.say(f"d_model {last.d_model}, given {last.inputs.kind}", "dim")
     page.show(grid(["side", "sublayers", "x' =", "norms"], _blocks(audit), ["side", "sublayers", "x' =", "norms"]))
+    for side, sublayers in last.sides.items():
+        first, behind = sublayers[0].second_moment, sublayers[-1].second_moment
+        page.say(
+            f"E x^2 of the stream of the {side}: {first:.3g} at its start, {behind:.3g} at its last sublayer", "dim"
+        )
     page.show(grid(*_updates(audit)))
     page.say(
         "init std: of the entries at the start, by the number of layers N and the layer l. N = ...: the update of one "
-        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured and "
-        "predicted at infinite width for the block as it is.",
+        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured with "
+        "its 95 % interval, and predicted at infinite width for the block as it is.",
         "dim",
     )
-    for number, fault in enumerate(audit.faults, start=1):
-        page.say(f"{number}. {fault.what}", "bold red")
-        if fault.where:
-            page.say(f"   where: {', '.join(_patterns(fault.where))}")
-        page.say(f"   found: {fault.found}")
-        page.say(f"   expected: {fault.expected}")
+    for number, faults in enumerate(_alike(audit.faults), start=1):
+        fault, others = faults[0], [other for other in faults[1:] if other.role]
+        also = f" So do {', '.join(str(other.role) for other in others)}." if others else ""
+        page.say(f"{number}. {fault.what}{also}", "bold red")
+        where = [name for one in faults for name in one.where]
+        if where:
+            page.say(f"   where: {', '.join(_patterns(where))}")
+        page.say(f"   found: {'; '.join(dict.fromkeys(one.found for one in faults))}")
+        page.say(f"   expected: {'; '.join(dict.fromkeys(one.expected for one in faults))}")
         if fault.why:
             page.say(f"   why: {fault.why}")
         page.say("   fix:")
-        for line in fault.fix.splitlines():
+        for line in dict.fromkeys(line for one in faults for line in one.fix.splitlines()):
             page.say_where(f"     {line}")
     for remark in (*audit.findings.remarks, *audit.remarks):
         page.say(f"Remark: {remark}.", "dim")
@@ -137,6 +146,14 @@ def _show(page: Page, audit: Audit) -> None:
         page.say(
             "No faults." if claimed else "No faults that show without a scheme or recipe to compare with.", "bold green"
         )
+
+
+def _alike(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Faults of one kind and side that say the same of several roles, together."""
+    groups: dict[tuple[str, str | None, str], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.kind, fault.side, fault.what.replace(f" {fault.role} ", " ")), []).append(fault)
+    return list(groups.values())
 
 
 def _patterns(names: Sequence[str]) -> list[str]:
@@ -182,20 +199,15 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
     heads = ["role", "init std", *(f"N = {layers}" for layers in audit.layers), "exponent", "predicted"]
     rows: list[list[str] | None] = []
     for role in audit.roles:
-        row = audit._role_row(role)
+        row = audit.role_row(role)
         init = "; ".join(f"{text}" for text in row["init_std"].values())
+        init += f", {row['draws']}" if init else ""
         cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
-        exponent, predicted = row["exponent"], row["predicted_exponent"]
-        name = f"{row['side']} {row['role']}" if row["side"] else row["role"]
-        rows.append(
-            [
-                name,
-                init,
-                *cells,
-                "-" if exponent is None else f"{exponent:z.2f}",
-                "-" if predicted is None else f"{predicted:z.2f}",
-            ]
-        )
+        low, high = row["exponent_low"], row["exponent_high"]
+        interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
+        exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
+        ends = ["-" if number is None else f"{number:z.2f}{rest}" for number, rest in exponents]
+        rows.append([f"{row['side']} {row['role']}" if row["side"] else row["role"], init, *cells, *ends])
     return heads, rows, ["role", "init std"]
 
 
