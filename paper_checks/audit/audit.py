@@ -31,7 +31,7 @@ from theory.schemes import SCHEMES
 Build = Callable[..., nn.Module]
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
-_INITS = ("init_weights", "reset_parameters", "initialize_weights", "_reset_parameters")
+_INITS = ("init_weights", "reset_parameters", "initialize_weights")
 _WEIGHTS = {"norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
@@ -183,7 +183,7 @@ def audit(
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
-    far: Sequence[int] = FAR,
+    far: Sequence[int] | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
@@ -192,14 +192,14 @@ def audit(
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
     are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
     measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
-    predicted. advance: told what is being done, how much of it, and
+    predicted, ``FAR`` if left out. advance: told what is being done, how much of it, and
     of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
     if len(set(layers)) != len(layers) or not layers or min(layers) < 1:
         raise ValueError(f"layers are numbers above 0, each once: {', '.join(map(str, layers))}")
-    layers = sorted(layers)
+    layers, far = sorted(layers), FAR if far is None else far
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
@@ -290,7 +290,8 @@ def _num_counts(build: Build) -> int:
 def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fault]:
     """What the module's own initialisation leaves out after construction on the meta device, as large models are built.
 
-    Tried where the module has such an initialisation, a method of its own that takes nothing.
+    Tried where the module has such an initialisation, a method of its own that takes nothing. It is called behind
+    every part's ``reset_parameters``, so that only what neither of them sets is told.
     """
     name = next((name for name in _INITS if callable(getattr(type(depth.built.module), name, None))), None)
     if name is None or hasattr(depth.built.module, "config"):
@@ -304,6 +305,9 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
                 torch.nn.init.constant_(tensor, math.nan)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            for part in module.modules():
+                if part is not module and callable(getattr(part, "reset_parameters", None)):
+                    part.reset_parameters()
             getattr(module, name)()
     except Exception:  # the module does not support it
         return
@@ -448,6 +452,10 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+def _times(factor: float) -> str:
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
+
+
 _NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
 
@@ -464,15 +472,15 @@ def _with_why(
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factor = (sum(last) / len(last)) / (sum(first) / len(first))
-        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers x {factor:.3g}")
+        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
     if fault.kind in _NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
-            parts.append(f"predicted of independent layers x {rows[-1][role] / rows[0][role]:.3g}")
+            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
     else:
         for number, both in far.items():
             is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
             if is_ is not None and mended is not None:
-                parts.append(f"predicted at {number} layers x {is_:.3g}, x {mended:.3g} if all is mended")
+                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role

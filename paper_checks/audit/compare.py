@@ -507,8 +507,8 @@ class _Comparison:
             if law.is_flat and key in self.asked_laws and self.asked_laws[key].is_flat
         }
         factors = {side: self._common_factor(every, side) for side in self.depths[-1].built.sides}
-        for key, points in every.items():
-            yield from self._init(key, points, plain, factors[key[0]])
+        for key in every:
+            yield from self._init(key, every, plain, factors[key[0]])
 
     def _common_factor(self, every: Mapping[tuple[str, str], Sequence[Point]], side: str) -> float | None:
         """What all matrices that the scheme scales have too much, where those that it leaves alone start by Xavier or
@@ -532,14 +532,27 @@ class _Comparison:
                 return math.exp(middle)
         return None
 
+    def _usual(self, every: Mapping[tuple[str, str], Sequence[Point]]) -> int:
+        """Which of the usual initialisations most roles start by, where their gain is taken out; Xavier's of none."""
+
+        def num_near(number: int) -> int:
+            means = [
+                math.log(_mean_ratio(points) / points[-1].bases[number])
+                for points in every.values()
+                if all(point.std > 0 and point.asked > 0 for point in points)
+            ]
+            return sum(abs(mean) < SMALL for mean in means)
+
+        return max(range(len(next(iter(every.values()))[-1].bases)), key=num_near)
+
     def _init(
         self,
         key: tuple[str, str],
-        points: Sequence[Point],
+        every: Mapping[tuple[str, str], Sequence[Point]],
         plain: Mapping[tuple[str, str], float],
         factor: float | None,
     ) -> Iterator[Fault]:
-        role = key[1]
+        role, points = key[1], every[key]
         zero = [point for point in points if point.std == 0]
         wants_zero = [point for point in points if point.asked == 0]
         if zero and wants_zero and len(zero) == len(wants_zero) == len(points):
@@ -592,14 +605,12 @@ class _Comparison:
             return
         usual = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS]
         if not any(abs(math.log(base / value)) < max(error, 0.015) for value in usual if value > 0):
-            near = min((value for value in usual if value > 0), key=lambda value: abs(math.log(base / value)))
-            yield self._init_fault(
-                key,
-                points,
-                "init-constant",
-                f"The {role} matrices follow the law of {self.name} with another constant: x {base / near:.3g} "
-                "beside the nearest usual initialisation.",
+            usual_base = points[-1].bases[self._usual(every)]
+            what = (
+                f"The {role} matrices follow the law of {self.name} with another constant: x {base / usual_base:.3g} "
+                "beside the initialisation of the others."
             )
+            yield self._init_fault(key, points, "init-constant", what)
 
     def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:
         of_number = law.power, asked.power, law.has_power, asked.has_power
@@ -624,16 +635,20 @@ class _Comparison:
         law, asked = self.laws.get(key), self.asked_laws.get(key)
         last = points[-1]
         assert self.claimed is not None
-        scale = 1.0 if self.claimed.is_absolute else last.bases[0] if last.bases else 1.0
-        numbers = {point.num_layers: point.asked * scale for point in points}
+        scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
+        word = "recipe" if self.claimed.is_absolute else "scheme"
+        fix = (
+            f'torch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # layer '
+            f'{last.layer} of {last.num_layers}\ndepthlaw.initialise(model, {word}="{self.claimed.name}", '
+            f'optimizer="{self.claimed.optimizer}")  # all of them'
+        )
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
             f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
-            f"nn.init.normal_({last.name.rpartition('.')[0] or last.name}.weight, std={numbers[last.num_layers]:.4g})"
-            f"  # layer {last.layer} of {last.num_layers}; or depthlaw.initialise(model, {self.claimed.name!r})",
+            fix,
             role=role,
             side=side,
         )
@@ -697,20 +712,19 @@ class _Comparison:
         if not names:
             return
         sizes = {asked: sum(values) / len(values) for asked, values in by_depth.items()}
-        text = ", ".join(f"{asked}: {size:.3g}" for asked, size in sizes.items())
-        grows = max(sizes.values()) > 1.3 * min(sizes.values())
-        if self.claimed.is_absolute or grows:
+        text = ", ".join(f"{size:.2g} at {asked} layers" for asked, size in sizes.items())
+        if self.claimed.is_absolute:
             yield Fault(
                 "bias",
-                f"Biases do not start at 0{', and hang on the depth' if grows else ''}.",
+                "Biases do not start at 0.",
                 _distinct(names),
-                f"root mean square by layers {text}",
+                f"root mean square {text}",
                 "0",
                 "nn.init.zeros_(linear.bias)",
                 role="bias",
             )
         else:
-            self.remarks.append(f"biases do not start at 0 (root mean square {max(sizes.values()):.2g})")
+            self.remarks.append(f"biases do not start at 0: their root mean square is {text}")
 
     def _by_side(self) -> list[tuple[str, list[tuple[Depth, Pair]]]]:
         found: dict[str, list[tuple[Depth, Pair]]] = {}

@@ -14,6 +14,7 @@ from paper_checks.system.files import document
 
 if TYPE_CHECKING:
     from paper_checks.audit.audit import Audit
+    from paper_checks.audit.compare import Fault
 
 EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
@@ -120,16 +121,19 @@ def _show(page: Page, audit: Audit) -> None:
         "predicted at infinite width for the block as it is.",
         "dim",
     )
-    for number, fault in enumerate(audit.faults, start=1):
-        page.say(f"{number}. {fault.what}", "bold red")
-        if fault.where:
-            page.say(f"   where: {', '.join(_patterns(fault.where))}")
-        page.say(f"   found: {fault.found}")
-        page.say(f"   expected: {fault.expected}")
+    for number, faults in enumerate(_alike(audit.faults), start=1):
+        fault, others = faults[0], [other for other in faults[1:] if other.role]
+        also = f" So do {', '.join(str(other.role) for other in others)}." if others else ""
+        page.say(f"{number}. {fault.what}{also}", "bold red")
+        where = [name for one in faults for name in one.where]
+        if where:
+            page.say(f"   where: {', '.join(_patterns(where))}")
+        page.say(f"   found: {'; '.join(dict.fromkeys(one.found for one in faults))}")
+        page.say(f"   expected: {'; '.join(dict.fromkeys(one.expected for one in faults))}")
         if fault.why:
             page.say(f"   why: {fault.why}")
         page.say("   fix:")
-        for line in fault.fix.splitlines():
+        for line in dict.fromkeys(line for one in faults for line in one.fix.splitlines()):
             page.say_where(f"     {line}")
     for remark in (*audit.findings.remarks, *audit.remarks):
         page.say(f"Remark: {remark}.", "dim")
@@ -137,6 +141,14 @@ def _show(page: Page, audit: Audit) -> None:
         page.say(
             "No faults." if claimed else "No faults that show without a scheme or recipe to compare with.", "bold green"
         )
+
+
+def _alike(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Faults of one kind and side that say the same of several roles, together."""
+    groups: dict[tuple[str, str | None, str], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.kind, fault.side, fault.what.replace(f" {fault.role} ", " ")), []).append(fault)
+    return list(groups.values())
 
 
 def _patterns(names: Sequence[str]) -> list[str]:

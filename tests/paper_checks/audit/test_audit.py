@@ -2,7 +2,6 @@
 
 import json
 import math
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """One JSON document, exit 1 as there is a fault, and every number of it finite."""
-    monkeypatch.setattr("paper_checks.audit.audit.audit", partial(audit, far=(40,)))
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
     result = run("audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "2", "--json")
     assert result.returncode == 1, result.stderr
     answer = json.loads(result.stdout)
