@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from paper_checks.audit.graph import (
     ADDS,
+    CONVOLUTION,
     FUSED_ATTENTION,
     MULTIPLES,
     Edge,
@@ -428,6 +429,8 @@ class Branch:
     def _output_dims(self, matrix: Node, parameter: nn.Parameter) -> tuple[int, ...]:
         """The dimensions of a parameter that count output features: one entry of the output has one place in them."""
         shape = shape_of(matrix)
+        if is_a(matrix, (CONVOLUTION, "LinearBackward")):
+            return (0,)
         if parameter.ndim == 2 and parameter.shape[0] != parameter.shape[1] and shape[-1] in parameter.shape:
             return (tuple(parameter.shape).index(shape[-1]),)
         for place in (-1, 0, math.prod(shape) // 2):
@@ -441,7 +444,7 @@ class Branch:
 
     def _turned_dim(self, matrix: Node, parameter: nn.Parameter) -> int:
         """The output dimension by the transpositions on the way, where the input is zero and no gradient tells."""
-        if parameter.ndim > 2 or is_a(matrix, ("LinearBackward",)):
+        if parameter.ndim > 2:
             return 0
         turns = 0
         node = next((part for part in self.flow.operands(matrix) if part and part not in self.flow.active), None)

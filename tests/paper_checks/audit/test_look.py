@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -117,7 +118,7 @@ PAIRS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def hugging_face(name: str, config: str, **numbers: Any) -> nn.Module:
+def hugging_face(name: str, config: str, **numbers: Any) -> Any:
     torch.manual_seed(0)
     return getattr(transformers, name)(getattr(transformers, f"{config}Config")(**numbers))
 
@@ -280,8 +281,9 @@ def ours(encoder: tuple[SublayerConfig, ...], **numbers: Any) -> Built:
 @pytest.mark.parametrize("norm_kind", ["layernorm", "rmsnorm"])
 def test_placements_of_our_model(placement: str, norm_kind: str) -> None:
     weights = {"residual_weight": 1.3, "branch_weight": 0.7}
-    built = ours(alternating(4, **weights), placement=placement, has_affine=True, norm_kind=norm_kind)
-    model = built.module.config
+    numbers = {"placement": placement, "has_affine": True, "norm_kind": norm_kind}
+    built = ours(alternating(4, **weights), **numbers)
+    model = ModelConfig(encoder=alternating(4), **numbers)
     for sublayer, config in zip(built.sublayers, model.encoder, strict=True):
         assert sublayer.norms == model.places(config) and sublayer.kind == config.kind
         assert (sublayer.residual_weight, sublayer.branch_weight) == (1.3, 0.7)
@@ -298,7 +300,7 @@ def test_functions_in_the_place_of_norms(placement: str, norm_kind: str) -> None
 
 
 def test_keel_has_both_norms() -> None:
-    built = ours(alternating(4, residual_weight=4.0, norms=frozenset({"pre", "post"})))
+    built = ours(tuple(replace(sub, norms=frozenset({"pre", "post"})) for sub in alternating(4, residual_weight=4.0)))
     assert block(built) == "attention a=4 post pre, ffn a=4 post pre" and built.final == {"encoder": False}
 
 
@@ -332,10 +334,9 @@ def test_parallel_gated_grouped_rotary() -> None:
 def test_skips_across_layers_are_followed_and_told(placement: str) -> None:
     first = ours(alternating(6, input_weight=0.3), placement=placement)
     assert first.long_skips == ["encoder: earlier values of the stream are added to later ones"]
-    mixing = {"value_weight": 0.5, "first_value_weight": 0.5}
-    pairs = zip(*[iter(alternating(6, residual_weight=0.9))] * 2, strict=True)
+    layers = alternating(6, residual_weight=0.9)
     mixed = [
-        sub for pair in pairs for sub in (SublayerConfig(kind="attention", residual_weight=0.9, **mixing), pair[1])
+        replace(sub, value_weight=0.5, first_value_weight=0.5) if sub.kind == "attention" else sub for sub in layers
     ]
     values = ours(tuple(mixed), placement=placement)
     assert values.long_skips == ["encoder: attentions are given values or logits of earlier ones"]
@@ -365,7 +366,7 @@ def test_our_encoder_decoder() -> None:
 class Written(nn.Module):
     """A model without modules: its parameters are a list, a block is a function of it."""
 
-    def __init__(self, block: Callable[..., Tensor], shapes: list[tuple[int, ...]], num_layers: int = 3) -> None:
+    def __init__(self, block: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], num_layers: int = 3) -> None:
         super().__init__()
         self.block = block
         generator = torch.Generator().manual_seed(1)
@@ -377,7 +378,8 @@ class Written(nn.Module):
     def forward(self, idx: Tensor) -> Tensor:
         x = self.q[idx]
         for layer in range(0, len(self.p), self.num_shapes):
-            x = self.block(x, *self.p[layer : layer + self.num_shapes], layer=layer // self.num_shapes)
+            weights = list(self.p)[layer : layer + self.num_shapes]
+            x = self.block(x, *weights, layer=layer // self.num_shapes)
         return functional.layer_norm(x, (D,)) @ self.q.T
 
 
@@ -390,9 +392,9 @@ def rms(x: Tensor) -> Tensor:
     return x * (x * x).mean(-1, keepdim=True).add(1e-6).pow(-0.5)
 
 
-def interleaved(x: Tensor, qkv: Tensor, out: Tensor, up: Tensor, down: Tensor, **_: int) -> Tensor:
+def interleaved(x: Tensor, qkv: Tensor, out: Tensor, up: Tensor, down: Tensor, **_: Any) -> Tensor:
     """Queries, keys and values of each head in turn, weights used as x W, gates and values in turn, sums in place."""
-    batch, tokens, _ = x.shape
+    batch, tokens = x.shape[:2]
     q, k, v = (rms(x) @ qkv).view(batch, tokens, HEADS, 3, 8).unbind(3)
     logits = torch.einsum("bshd,bthd->bhts", k, q) / 8**0.5
     x = x.clone()
@@ -402,7 +404,7 @@ def interleaved(x: Tensor, qkv: Tensor, out: Tensor, up: Tensor, down: Tensor, *
     return x
 
 
-def time_first(x: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, up: Tensor, down: Tensor, **_: int) -> Tensor:
+def time_first(x: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, up: Tensor, down: Tensor, **_: Any) -> Tensor:
     """Tokens before batch, one tensor of heads each, a gelu that is written out, the sum halved behind it."""
     h = functional.normalize(x.transpose(0, 1), dim=-1) * D**0.5
     heads = [torch.einsum("tbd,hdk->bhtk", h, part) for part in (q, k, v)]
@@ -413,7 +415,7 @@ def time_first(x: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, up: Tens
     return torch.add(x, gelu @ down.T) * 0.5**0.5
 
 
-def fused_bias(x: Tensor, qkv: Tensor, bias: Tensor, out: Tensor, up: Tensor, down: Tensor, layer: int) -> Tensor:
+def fused_bias(x: Tensor, qkv: Tensor, bias: Tensor, out: Tensor, up: Tensor, down: Tensor, layer: float) -> Tensor:
     """Logits by baddbmm, all heads as one batch, the residual weight by lerp and by alpha, a post-norm."""
     y = torch.addmm(bias, x.flatten(0, 1), qkv.T).view(-1, 3, HEADS, 8)
     q, k, v = y.permute(1, 2, 0, 3)
@@ -471,7 +473,7 @@ class Block7(nn.Module):
         self.hidden = (module,)
 
     def forward(self, **inputs: Any) -> Any:
-        renamed = dict(zip(self.names, self.parameters(), strict=True))
+        renamed: dict[str, Tensor] = dict(zip(self.names, self.parameters(), strict=True))
         return torch.func.functional_call(self.hidden[0], renamed, (), inputs)
 
 
