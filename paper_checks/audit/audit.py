@@ -32,7 +32,7 @@ Build = Callable[..., nn.Module]
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
 _INITS = ("init_weights", "reset_parameters", "initialize_weights")
-_WEIGHTS = {"norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
+_WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
 
@@ -499,14 +499,10 @@ def _nearest(depths: Sequence[Depth], optimizer: str) -> tuple[str, Sequence[Fau
             faults = compare(depths, Claimed.named(name, optimizer, is_recipe=is_recipe)).faults
         except ValueError:
             continue
-        claimed_kinds = [
-            fault
-            for fault in faults
-            if fault.kind in ("norms", "head", "embedding") or fault.role or fault.kind.endswith("weight")
-        ]
-        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in claimed_kinds)
+        differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
+        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, name, claimed_kinds
+            best = score, name, differences
     return None if best is None else best[1:]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
 """A Hugging Face model is built that narrow: laws of depth do not hang on the width."""
+_LEAST_HEAD = 4
+"""The size of a head at least; rotary positions want it even."""
 _VOCABULARY = 512
 _LAYERS = (
     *("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"),
@@ -84,34 +87,33 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:
         raise ValueError(f"--hf: the configuration of {name} has no width")
-    factor = (width or min(own, HF_WIDTH)) / own
     others = set(config.attribute_map)  # second names of what stands under another one
     heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
+    fewest = min(getattr(config, key) for key in heads) if heads else 1
+    shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
+    unit = _LEAST_HEAD * math.lcm(*shares.values())
+    wanted = max(1, round((width or min(own, HF_WIDTH)) / unit)) * unit
+    factor = wanted / own
     for key in (key for key in _WIDTHS if key not in others):
         if isinstance(size := getattr(config, key, None), int):
             setattr(config, key, max(1, round(size * factor)))
-    fewest = min(getattr(config, key) for key in heads) if heads else 1
-    shares = {key: max(1, getattr(config, key) // fewest) for key in heads}
-    fitting = (
-        number
-        for number in range(max(1, round(fewest * factor)), 0, -1)
-        if all(round(own * factor) % (share * number) == 0 for share in shares.values())
+    most = max(1, round(fewest * factor))
+    number = next(
+        n for n in range(most, 0, -1) if all(wanted % (_LEAST_HEAD * share * n) == 0 for share in shares.values())
     )
-    number = next(fitting, 1)
     for key, share in shares.items():
         setattr(config, key, share * number)
     if isinstance(getattr(config, "vocab_size", None), int):
         config.vocab_size = min(config.vocab_size, _VOCABULARY)
     for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
         if isinstance(token := getattr(config, key, None), int) and token >= config.vocab_size:
-            setattr(config, key, None)
+            setattr(config, key, 0)
 
     def build(num_layers: int) -> nn.Module:
         for key in _LAYERS:
             if isinstance(getattr(config, key, None), int):
                 setattr(config, key, num_layers)
-        if getattr(config, "layer_types", None):
-            kinds = config.layer_types
+        if kinds := vars(config).get("layer_types"):
             config.layer_types = [kinds[index % len(kinds)] for index in range(num_layers)]
         return AutoModel.from_config(config).float()
 

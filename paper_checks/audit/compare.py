@@ -253,6 +253,7 @@ class _Comparison:
     # ------------------------------------------------------------ beside a scheme
 
     def claimed_faults(self) -> Iterator[Fault]:
+        yield from self._structure()
         yield from self._norms()
         yield from self._stream_weights()
         yield from self._branch_weights()
@@ -268,6 +269,16 @@ class _Comparison:
     def name(self) -> str:
         assert self.claimed is not None
         return self.claimed.name
+
+    def _structure(self) -> Iterator[Fault]:
+        built, asked = self.depths[-1].built, self.asked[-1]
+        for side, wanted in zip(built.sides, (asked.encoder, asked.decoder), strict=False):
+            there, kinds = ({sub.kind for sub in sublayers} for sublayers in (built.sides[side], wanted))
+            if there != kinds:
+                found, expected = (", ".join(sorted(names)) for names in (there, kinds))
+                what = f"The sublayers are of other kinds than those of {self.name}."
+                fix = "# parallel: x = x + attention(norm(x)) + ffn(norm(x))"
+                yield Fault("structure", what, (), found, expected, fix, side=side)
 
     def _norms(self) -> Iterator[Fault]:
         missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}

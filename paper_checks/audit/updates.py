@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from paper_checks.audit.inputs import Inputs, first_output
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-from sims.model import BRANCH_ROLES, GATED, ModelConfig, SublayerConfig
+from sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
 from sims.optim import NORMALISATION
 from sims.update import Norms, Task
 from theory.kernel.predict import predict_kernel, unit_power
@@ -79,8 +79,11 @@ def _logit(module: nn.Module, inputs: Inputs, d_model: int) -> Tensor:
 def as_config(built: Built) -> ModelConfig:
     """The module as the plain numbers of ``sims.model``: what the kernel rung is asked about.
 
-    What is not read is as in the papers' block: no rotary positions, logits by 1/sqrt(K).
+    What is not read is as in the papers' block: no rotary positions, logits by 1/sqrt(K). ValueError, in one line, for
+    a sublayer that is neither attention nor FFN.
     """
+    if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
+        raise ValueError(f"{other.side}, sublayer {other.index} is neither attention nor FFN")
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)
     inner = next((w for w in built.weights if w.role == "fc1"), None)
