@@ -94,12 +94,13 @@ def _rows(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
 
 @dataclass
 class Part:
-    """A branch as it was read. facts: fields of the sublayer, by name."""
+    """A branch as it was read. facts: fields of the sublayer, by name. unread: what could not be read, in words."""
 
     kind: str
     weights: list[Weight] = field(default_factory=list)
     norms: frozenset[str] = frozenset()
     facts: dict[str, Any] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
 
 class Norms:
@@ -143,6 +144,10 @@ class Norms:
             return False
         return any(self._leads_to_root(operand, nodes) for operand in operands)
 
+    def is_written_out(self, node: Node) -> bool:
+        """Whether a node is the result of a norm that is no single operation."""
+        return not is_norm(node) and self.ends_at(node, self.flow.active)
+
     def _leads_to_root(self, node: Node, nodes: Collection[Node]) -> bool:
         """Whether a short way back, through sizes of one number a token, ends in a norm's root."""
         while node in nodes and (shape_of(node)[-1:] == (1,) or passes_on(node)):
@@ -182,6 +187,7 @@ class Branch:
         self.inside = set(inside) - {start}
         self.within = flow.active - {start}
         self.facts: dict[str, Any] = {}
+        self.unread: list[str] = []
         self.outs = [node for node in self._sources(head) if node in flow.matrices]
 
     def read(self) -> Part:
@@ -199,11 +205,21 @@ class Branch:
             self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
         weights = _merged(_gates_completed(weights))
+        self._tell_of_rows(weights)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
         norms = self._norms(by_role, entry)
         prefix = "cross_" if kind == "cross" else ""
-        return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts)
+        return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
+
+    def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
+        """Say which matrices have output features without a role."""
+        for name in dict.fromkeys(weight.name for weight in weights):
+            own = [weight for weight in weights if weight.name == name]
+            if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
+                rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+                if rest := rows - len(torch.cat(parts).unique()):
+                    self.unread.append(f"{rest} of {rows} output features of {name} have no role")
 
     # ------------------------------------------------------------ ways back
 
@@ -298,6 +314,8 @@ class Branch:
         weighted = [any(self._is_softmax(node, edge) for node in own) for own, edge in zip(made_of, edges, strict=True)]
         place = weighted.index(True) if any(weighted) else [bool(own) for own in made_of].index(True)
         probabilities, values = edges[place], edges[1 - place]
+        if not any(weighted):
+            self.unread.append("an attention without softmax")
         logits = made_of[place][-1]
         way = flow.between(logits, last)
         patterns = []
@@ -431,8 +449,6 @@ class Branch:
         shape = shape_of(matrix)
         if is_a(matrix, (CONVOLUTION, "LinearBackward")):
             return (0,)
-        if parameter.ndim == 2 and parameter.shape[0] != parameter.shape[1] and shape[-1] in parameter.shape:
-            return (tuple(parameter.shape).index(shape[-1]),)
         for place in (-1, 0, math.prod(shape) // 2):
             gradient = self.flow.on_parameter(matrix, _one_entry(shape, place, self._random(matrix)))
             if gradient is not None and gradient.any():

@@ -206,9 +206,9 @@ class _Kinds:
         """Widths that the module's vectors may have, the likeliest first: of its vectors and of its matrices' sides."""
         counts: dict[int, int] = {}
         for parameter in self.module.parameters():
-            for size in parameter.shape[-1:] if parameter.ndim in (1, 2) else ():
+            for size in parameter.shape[-2:]:
                 counts[size] = counts.get(size, 0) + 1
-        return sorted(counts, key=lambda size: -counts[size])[:4]
+        return sorted(counts, key=lambda size: -counts[size])[:6]
 
 
 @contextmanager

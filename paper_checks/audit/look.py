@@ -251,12 +251,24 @@ class _Look:
         if len(names) == 1:
             yield "encoder", self.starts[names[0]], [flow.end], reach[names[0]]
             return
-        encoder, decoder = names[0], names[-1]
+        decoder = next((name for name in names if self._is_decoder(name, reach)), names[-1])
+        encoder = next(name for name in names if name != decoder)
         own = reach[encoder] - reach[decoder]
         borders = [node for node in own if any(user in reach[decoder] for user in flow.users(node))]
         if borders:
             yield "encoder", self.starts[encoder], borders, own
         yield "decoder", self.starts[decoder], [flow.end], reach[decoder]
+
+    def _is_decoder(self, name: str, reach: Mapping[str, Collection[Node]]) -> bool:
+        """Whether what is made of several inputs is added to a stream that this input alone has made."""
+        flow, own = self.flow, reach[name]
+        others = {node for other in reach if other != name for node in reach[other]}
+        for node in own:
+            if is_a(node, ADDS):
+                operands = [operand for operand in flow.operands(node)[:2] if operand in own]
+                if len({operand in others for operand in operands}) == 2:
+                    return True
+        return False
 
     # ------------------------------------------------------------ one side
 
@@ -273,12 +285,12 @@ class _Look:
             if stretch is not None and not stretch.terms:
                 gap.append(stretch)
                 continue
-            self._tell_of_serial(side, gap, len(sublayers), is_end=stretch is None)
+            self._tell_of_serial(side, gap, len(sublayers))
             bare = list(takewhile(lambda part: not self._has_matrices(part), gap))
             if len(bare) < len(gap) and stretch is not None and self._changes_width(gap):
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
-            factors.append(self._factor_before_norm(bare))
+            factors.append(self._factor_of(bare, is_behind_norm=not sublayers))
             if sublayers:
                 has_norm_behind.append(is_norm_here)
             if stretch is not None:
@@ -396,21 +408,27 @@ class _Look:
                 return operands[earlier]
         return None
 
-    def _factor_before_norm(self, stretches: Sequence[_Stretch]) -> float:
-        """What a part of the stream without matrices multiplies by, up to a norm; a function in a norm's place has a
-        scale of its own."""
-        before = list(takewhile(lambda part: not self.norms.stands_in(part.inside), stretches))
-        if len(before) < len(stretches) and not any(map(is_norm, stretches[len(before)].inside)):
-            return 1.0
-        return math.prod(map(self._multiple, before))
+    def _factor_of(self, stretches: Sequence[_Stretch], *, is_behind_norm: bool) -> float:
+        """What a part of the stream without matrices multiplies by: before a norm that stands in it, or behind it.
+
+        A function in a norm's place has a scale of its own, and a norm that is written out may have one behind it.
+        """
+        places = [place for place, part in enumerate(stretches) if self.norms.stands_in(part.inside)]
+        if not places:
+            return math.prod(map(self._multiple, stretches))
+        if is_behind_norm:
+            rest = stretches[places[-1] + 1 :]
+            rest = [part for part in rest if is_a(part.end, ADDS) or not self.norms.is_written_out(part.start)]
+            return math.prod(map(self._multiple, rest))
+        is_function = not any(map(is_norm, stretches[places[0]].inside))
+        return 1.0 if is_function else math.prod(map(self._multiple, stretches[: places[0]]))
 
     def _multiple(self, stretch: _Stretch) -> float:
         """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by."""
-        if not is_a(stretch.end, MULTIPLES) or len(self.flow.active_edges(stretch.end)) != 1:
-            return 1.0
-        return self._factor(stretch.end, self.flow.active_edges(stretch.end)[0])[0] or 1.0
+        terms = self._terms(stretch.end, stretch.start, self.flow.active)
+        return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
 
-    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int, *, is_end: bool) -> None:
+    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int) -> None:
         """Say where matrices stand on the stream itself, with no way round: a layer without residual connection.
 
         What changes the width is none: an embedding, a head, or the joining of patches.
@@ -418,9 +436,7 @@ class _Look:
         inside = {node for stretch in serial for node in stretch.inside}
         names = [self.flow.matrices[node] for node in self.flow.sorted(inside) if node in self.flow.matrices]
         has_attention = any(node in self.flow.products for node in inside)
-        if not names or (not has_attention and (len(names) < 2 or index == 0 or is_end)):
-            return
-        if not has_attention and self._changes_width(serial):
+        if not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
             return
         self.serial.update(names)
         what = "an attention" if has_attention else "matrices"
@@ -489,6 +505,7 @@ class _Look:
                 continue
             branches.append(term)
             parts.append(Branch(flow, self.norms, side, stretch.start, term.edge, inside).read())
+            self.unread += [f"{side}, sublayer {index}: {line}" for line in parts[-1].unread]
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
         trained = next((term.trained for term in branches if term.trained is not None), None)

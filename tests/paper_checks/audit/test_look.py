@@ -270,6 +270,30 @@ def test_x_transformers(name: str) -> None:
     assert_complete(built)
 
 
+TORCH: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
+    "encoder": (lambda: torch_encoder(False), POST, ""),
+    "encoder, norm first": (lambda: torch_encoder(True), PRE, ""),
+    "transformer": (lambda: nn.Transformer(D, HEADS, 2, 2, F, 0.0), POST, "attention post, cross post, ffn post"),
+    "decoder": (
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(D, HEADS, F, 0.0), 2),
+        "",
+        "attention post, cross post, ffn post",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_torch(name: str) -> None:
+    build, encoder, decoder = TORCH[name]
+    built = read(build())
+    assert {side: block(built, side) for side in built.sides} == {
+        side: lines for side, lines in (("encoder", encoder), ("decoder", decoder)) if lines
+    }
+    assert {weight.shape for weight in built.weights} == {(D, D), (F, D), (D, F)}
+    assert not built.unread and all(sub.num_heads in (HEADS, None) for sub in built.sublayers)
+    assert_complete(built)
+
+
 # ---------------------------------------------------------------- the project's own model
 
 
@@ -425,6 +449,27 @@ def fused_bias(x: Tensor, qkv: Tensor, bias: Tensor, out: Tensor, up: Tensor, do
     return functional.layer_norm(torch.add(torch.relu(x @ up.T) @ down.T, x, alpha=3 + layer), (D,))
 
 
+def trained_skips(x: Tensor, start: Tensor, scales: Tensor, up: Tensor, down: Tensor, **_: Any) -> Tensor:
+    """Trained weights of the stream and of its beginning before each block, as nanochat has them."""
+    x = scales[0] * x + scales[1] * start
+    return x + torch.relu(rms(x) @ up.T) @ down.T
+
+
+class Nanochat(nn.Module):
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        scales = torch.stack([torch.linspace(1.15, 1.05, num_layers), torch.linspace(0.2, 0.05, num_layers)], 1)
+        self.scales = nn.Parameter(scales)
+        self.up = nn.Parameter(torch.randn(num_layers, F, D))
+        self.down = nn.Parameter(torch.randn(num_layers, D, F))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = start = rms(x)
+        for scales, up, down in zip(self.scales, self.up, self.down, strict=True):
+            x = trained_skips(x, start, scales, up, down)
+        return rms(x)
+
+
 FUSED = [(3 * D, D), (3 * D,), (D, D), (F, D), (D, F)]
 BY_HEAD = [(HEADS, D, 8)] * 3 + [(HEADS, 8, D), (F, D), (D, F)]
 
@@ -460,6 +505,14 @@ def test_sums_by_lerp_and_alpha() -> None:
     ]
     assert built.biases == {f"p.{1 + 5 * layer}": ("q", "k", "v") for layer in range(3)}
     assert built.sublayers[0].is_causal and built.sublayers[1].activation == "relu"
+
+
+def test_trained_weights_of_the_stream() -> None:
+    built = read(Nanochat(5))
+    assert [sub.residual_weight for sub in built.sublayers[1:]] == pytest.approx([1.125, 1.1, 1.075, 1.05])
+    assert {(sub.kind, sub.branch_weight, sub.norms) for sub in built.sublayers} == {("ffn", 1.0, frozenset({"pre"}))}
+    assert built.long_skips and built.final == {"encoder": True}
+    assert [[weight.shape for weight in sub.weights] for sub in built.sublayers] == [[(F, D), (D, F)]] * 5
 
 
 class Block7(nn.Module):
