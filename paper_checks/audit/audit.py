@@ -21,14 +21,18 @@ from torch import nn
 from paper_checks.audit.compare import Depth, Fault, Findings, compare
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess
+from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
+from sims.ensemble import available_bytes
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import ExponentFit, estimate, fit_exponent
 from theory.schemes import SCHEMES
 
 Build = Callable[..., nn.Module]
+_MOST_DRAWS = 50_000
+"""Entries of a role whose distribution is looked at."""
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
 _INITS = ("init_weights", "reset_parameters", "initialize_weights")
@@ -83,6 +87,15 @@ class Audit:
         except (ValueError, ArithmeticError):
             return None
 
+    def draws(self, role: str, side: str = "") -> str | None:
+        """The distribution that the entries of a role's matrices look drawn from, at the greatest depth."""
+        weights = [w for w in self.depths[-1].built.weights if w.role == role and side in ("", w.side) and w.std > 0]
+        if not weights:
+            return None
+        each = max(1, _MOST_DRAWS // len(weights))
+        parts = [w.of(w.parameter).flatten()[:each].double() / w.std for w in weights]
+        return shape_of_draws(torch.cat(parts).numpy())
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
@@ -117,20 +130,26 @@ class Audit:
             "d_model": last.built.d_model,
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),
-            "roles": [self._role_row(role) for role in self.roles],
+            "roles": [self.role_row(role) for role in self.roles],
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }
 
-    def _role_row(self, role: str) -> dict[str, Any]:
+    def role_row(self, role: str) -> dict[str, Any]:
         side, _, name = role.rpartition("/")
         keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
         fitted = self.exponent(role)
         slope = None if fitted is None else fitted.measured
         means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
+        own = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
+        asked = [pair.asked for pair in self.findings.pairs if pair.built in own]
         return {
             "role": name,
             "side": side or None,
+            "draws": self.draws(name, side),
+            "residual_weight": own[0].residual_weight if own else None,
+            "expected_residual_weight": asked[0].residual_weight if asked else None,
+            "norms": sorted(own[0].norms) if own else None,
             "init_std": {key[0]: self.findings.laws[key].text for key in keys},
             "expected_init": {
                 key[0]: self.findings.asked_laws[key].text for key in keys if key in self.findings.asked_laws
@@ -202,6 +221,7 @@ def audit(
     layers, far = sorted(layers), FAR if far is None else far
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
+    _check_memory(build, layers[-1], len(layers))
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
     findings = compare(depths, claimed)
     lost = list(_lost(build, layers[0], depths[0], seed))
@@ -272,6 +292,22 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
     return module
+
+
+def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
+    """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
+    device is let pass."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = build(*(num_layers for _ in range(_num_counts(build))))
+        needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
+    except Exception:
+        return
+    if needed > (free := available_bytes("cpu")):
+        raise ValueError(
+            f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
+            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
+        )
 
 
 def _num_counts(build: Build) -> int:

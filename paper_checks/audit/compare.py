@@ -65,10 +65,14 @@ class Depth:
 
 @dataclass(frozen=True)
 class Findings:
+    """laws, asked_laws: of initialisations, by side and role. pairs: at the greatest depth, what is there beside what
+    is asked for; none where nothing is claimed."""
+
     faults: tuple[Fault, ...]
     remarks: tuple[str, ...]
     laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
     asked_laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
+    pairs: Sequence[Pair] = ()
 
 
 def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
@@ -77,7 +81,8 @@ def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
     faults = [*comparison.own_faults()]
     if claimed is not None:
         faults += comparison.claimed_faults()
-    return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws)
+    last = comparison.pairs[-1][1] if claimed is not None else ()
+    return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, last)
 
 
 class _Comparison:

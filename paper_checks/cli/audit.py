@@ -114,11 +114,16 @@ def _show(page: Page, audit: Audit) -> None:
     page.say(f"{title}: {_beside(claimed, audit)}", "bold")
     page.say(f"d_model {last.d_model}, given {last.inputs.kind}", "dim")
     page.show(grid(["side", "sublayers", "x' =", "norms"], _blocks(audit), ["side", "sublayers", "x' =", "norms"]))
+    for side, sublayers in last.sides.items():
+        first, behind = sublayers[0].second_moment, sublayers[-1].second_moment
+        page.say(
+            f"E x^2 of the stream of the {side}: {first:.3g} at its start, {behind:.3g} at its last sublayer", "dim"
+        )
     page.show(grid(*_updates(audit)))
     page.say(
         "init std: of the entries at the start, by the number of layers N and the layer l. N = ...: the update of one "
-        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured and "
-        "predicted at infinite width for the block as it is.",
+        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured with "
+        "its 95 % interval, and predicted at infinite width for the block as it is.",
         "dim",
     )
     for number, faults in enumerate(_alike(audit.faults), start=1):
@@ -194,20 +199,15 @@ def _updates(audit: Audit) -> tuple[list[str], list[list[str] | None], list[str]
     heads = ["role", "init std", *(f"N = {layers}" for layers in audit.layers), "exponent", "predicted"]
     rows: list[list[str] | None] = []
     for role in audit.roles:
-        row = audit._role_row(role)
+        row = audit.role_row(role)
         init = "; ".join(f"{text}" for text in row["init_std"].values())
+        init += f", {row['draws']}" if init else ""
         cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
-        exponent, predicted = row["exponent"], row["predicted_exponent"]
-        name = f"{row['side']} {row['role']}" if row["side"] else row["role"]
-        rows.append(
-            [
-                name,
-                init,
-                *cells,
-                "-" if exponent is None else f"{exponent:z.2f}",
-                "-" if predicted is None else f"{predicted:z.2f}",
-            ]
-        )
+        low, high = row["exponent_low"], row["exponent_high"]
+        interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
+        exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
+        ends = ["-" if number is None else f"{number:z.2f}{rest}" for number, rest in exponents]
+        rows.append([f"{row['side']} {row['role']}" if row["side"] else row["role"], init, *cells, *ends])
     return heads, rows, ["role", "init std"]
 
 
