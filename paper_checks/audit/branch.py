@@ -204,7 +204,8 @@ class Branch:
             value = self.flow.value(self._data(entry)[0])
             self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
-        weights = _merged(_gates_completed(weights))
+        elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
+        weights = _merged(_gates_completed(weights), elsewhere)
         self._tell_of_rows(weights)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
@@ -218,7 +219,8 @@ class Branch:
             own = [weight for weight in weights if weight.name == name]
             if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
                 rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
-                if rest := rows - len(torch.cat(parts).unique()):
+                rest = rows - len(torch.cat(parts).unique())
+                if rest and own[0].parameter.ndim == 2:
                     self.unread.append(f"{rest} of {rows} output features of {name} have no role")
 
     # ------------------------------------------------------------ ways back
@@ -534,10 +536,11 @@ def _gates_completed(weights: Sequence[Weight]) -> list[Weight]:
     return completed
 
 
-def _merged(weights: Sequence[Weight]) -> list[Weight]:
+def _merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
     """With the experts of one parameter as one weight for each role.
 
-    An expert to which no token went has the features of the others.
+    An expert to which no token went has the features of the others, unless the parameter is used elsewhere: then it is
+    one of several layers.
     """
     stacks: dict[str, list[Weight]] = {}
     for weight in weights:
@@ -552,7 +555,8 @@ def _merged(weights: Sequence[Weight]) -> list[Weight]:
             mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
         is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
         for role, mask in by_role.items():
-            mask[~is_used] = mask[is_used].any(0)
+            if own[0].name not in elsewhere:
+                mask[~is_used] = mask[is_used].any(0)
             features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
             merged.append(replace(next(w for w in own if w.role == role), features=features))
     return merged

@@ -468,7 +468,9 @@ class _Look:
                 waiting.append(replace(term, edge=active[0]))
             elif is_a(current, MULTIPLES) and len(active) == 1:
                 factor, trained = self._factor(current, active[0])
-                if factor is None or (trained is not None and self.norms.ends_at(active[0][0], nodes)):
+                of_stream = active[0][0] is start and current is not node
+                is_gain = trained is not None and not of_stream and self.norms.ends_at(active[0][0], nodes)
+                if factor is None or is_gain:
                     terms.append(term)
                 else:
                     waiting.append(_Term(active[0], term.factor * factor, trained or term.trained))

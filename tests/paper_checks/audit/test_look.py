@@ -488,6 +488,20 @@ def test_interleaved_weights_are_split_by_feature() -> None:
     assert built.norm_kind == "rmsnorm" and built.tied == ["q"]
 
 
+def test_a_value_is_that_of_its_place() -> None:
+    """The stream before each sublayer, though the code adds to it in place."""
+    module = Written(interleaved, [(D, 3 * D), (D, D), (D, 2 * F), (F, D)])
+    inputs = guess(module)
+    built = look(module, inputs)
+    x = module.q[inputs.data["idx"]]
+    for layer in range(3):
+        weights = list(module.p)[4 * layer : 4 * layer + 4]
+        attended = module.block(x, *weights[:3], torch.zeros(F, D))
+        for sublayer, before in zip(built.sublayers[2 * layer :], (x, attended), strict=False):
+            assert sublayer.second_moment == pytest.approx(before.square().mean().item(), rel=1e-5)
+        x = module.block(x, *weights)
+
+
 def test_heads_of_their_own_dimension() -> None:
     built = read(Written(time_first, BY_HEAD))
     scaled = f"a={0.5**0.5:.5g}"
