@@ -417,10 +417,11 @@ def rms(x: Tensor) -> Tensor:
 
 
 def interleaved(x: Tensor, qkv: Tensor, out: Tensor, up: Tensor, down: Tensor, **_: Any) -> Tensor:
-    """Queries, keys and values of each head in turn, weights used as x W, gates and values in turn, sums in place."""
+    """Queries, keys and values of each head in turn, keys times queries, weights used as x W, gates and values in turn,
+    sums in place."""
     batch, tokens = x.shape[:2]
     q, k, v = (rms(x) @ qkv).view(batch, tokens, HEADS, 3, 8).unbind(3)
-    logits = torch.einsum("bshd,bthd->bhts", k, q) / 8**0.5
+    logits = (k.transpose(1, 2) @ q.permute(0, 2, 3, 1)).mT / 8**0.5
     x = x.clone()
     x += torch.einsum("bhts,bshd->bthd", causal(logits), v).reshape(batch, tokens, D) @ out * 0.5
     hidden = torch.einsum("btd,df->btf", rms(x), up)
