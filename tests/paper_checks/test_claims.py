@@ -124,8 +124,8 @@ def claimed(*parts: Part) -> Claim:
 IMPOSSIBLE: dict[str, tuple[str, Callable[[], Any]]] = {
     "evidence of a misprint": ("evidence says", lambda: says(Verdict.MISPRINT)),
     "a number below 0": ("whole number", lambda: says(CONFIRMED, num_effective=-1)),
-    "no mutants": ("0 mutants", lambda: replace(part(says(CONFIRMED)), mutants=())),
-    "no checks": ("0 checks", part),
+    "nothing to break": ("nothing to break", lambda: Part(name="", statement=Values.of("words"), checks=(BREAKS,))),
+    "no checks": ("no check", part),
     "open parts alone, no mutant": (
         "no mutant",
         lambda: claimed(replace(part(awaits("runs"), expected=UNDECIDED, open="runs"), mutants=())),

@@ -16,7 +16,6 @@ from typing import Any
 import mpmath
 from sympy import Expr, Rational, S, cancel, floor, log, simplify, sqrt
 
-from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
 from paper_checks.claims.statements import Decimals, Growth, Values
 from paper_checks.papers.deepnet import runs
@@ -89,7 +88,7 @@ def _row(id_: str, which: str, num_sublayers: Expr, quote: str, *more: Part, ext
         locator=_TABLE,
         quote=quote,
         summary="{}: alpha = {}, beta = {}".format(which, *TEXTS[which]),
-        parts=(Part(name="alpha and beta", statement=statement, checks=checks, mutants=broken(statement)), *more),
+        parts=(Part(name="alpha and beta", statement=statement, checks=checks), *more),
         cells=(*_cells(which), *extra),
     )
 
@@ -97,7 +96,7 @@ def _row(id_: str, which: str, num_sublayers: Expr, quote: str, *more: Part, ext
 def _flat(name: str, activation: str, *more: Check) -> Part:
     statement = Growth(scheme="deepnorm", activation=activation, order=S.One)
     checks = (*GROWTH, runs.growth_on_record, *more)
-    return Part(name=f"{name}, {activation}", statement=statement, checks=checks, mutants=broken(statement))
+    return Part(name=f"{name}, {activation}", statement=statement, checks=checks)
 
 
 _DN_04 = _row(
@@ -261,7 +260,6 @@ _DN_07 = Claim(
             name="the law, with exact constants",
             statement=_EXACT,
             checks=_row_checks("encoder of two", _COUNT),
-            mutants=broken(_EXACT),
         ),
         Part(
             name="the constants 0.81 and 0.87",

@@ -145,22 +145,7 @@ def _of_form(scheme: str, closed: Expr, *, is_symmetric: bool) -> tuple[Check, .
             shown.append(same_sums(bound, bound.xreplace({v: w, w: v})))
         return shown
 
-    swap = ", B(v, w) = B(w, v)" if is_symmetric else ""
-
-    @check(Route.PROPERTY, f"B(cv, cw) = c^degree B(v, w){swap}, exactly at rational gains", is_direct=True)
-    def at_rationals(s: Values) -> list[bool | None]:
-        out: list[bool | None] = []
-        degree, factor = int(s["degree"]), Fraction(3, 2)
-        for length in range(1, _MOST + 1):
-            gains = algebra.rational_gains(length, length)
-            times = [[factor * gain for gain in of_one] for of_one in gains]
-            at, at_times, at_swapped = (
-                algebra.value_at(s["bound"], LETTERS, (*pair, length)) for pair in (gains, times, gains[::-1])
-            )
-            out += [at_times == factor**degree * at, *([at_swapped == at] if is_symmetric else [])]
-        return out
-
-    return by_sums, at_rationals, equals_derived(scheme)
+    return by_sums, equals_derived(scheme)
 
 
 def from_three(bound: Expr) -> Expr:
@@ -234,7 +219,6 @@ S2_03 = claim(
     uses=("S2-19", "S2-21"),
     statement=GAMMAS,
     checks=(_gamma_derived, _gamma_by_hand),
-    mutants=broken(GAMMAS),
     cells=tuple(
         Cell(
             table="magneto-gamma", where=(("architecture", architecture), ("side", side)), column="gamma", printed=text

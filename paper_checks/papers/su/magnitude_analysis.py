@@ -6,9 +6,8 @@ n rows and m columns; A = W W^T; g Xavier's gain: W_ij has mean 0 and variance 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from sympy import Expr, S, exp, factor, integrate, itermonomials, lambdify, limi
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number
 from paper_checks.claims.statements import Values
-from paper_checks.papers.su.sublayers import ROUNDING, contains, gaussian, layer_norm, normal, shown
+from paper_checks.papers.su.sublayers import ROUNDING, contains, normal, shown
 from paper_checks.routes import algebra, one_liners
 from paper_checks.routes.checks import Answers, all_of, check
-from paper_checks.routes.intervals import interval
 from paper_checks.routes.search import search
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -82,7 +80,6 @@ _S1_06 = claim(
     summary="by the Frobenius norm the least is at lambda^2 = tr(A^2)/tr(A), A = W W^T, and it is the only one",
     statement=_SQUARE,
     checks=(_minimiser, _is_least),
-    mutants=broken(_SQUARE),
 )
 
 
@@ -202,7 +199,6 @@ _S1_07 = Claim(
             name="as an equation",
             statement=_GAIN,
             checks=(_derived_gain, _sampled_gain),
-            mutants=broken(_GAIN),
             instead=Amendment(
                 statement=_GAIN.with_(lam=sqrt(2) * g),
                 text="lambda = sqrt(2) g at large width, for every shape: W W^T has eigenvalues between 0 and 4 g^2 "
@@ -254,33 +250,28 @@ def _sampled_distance(s: Values) -> Answers:
 
 
 _DISTANCE = Values.of(distance=0)
-_S1_08 = Claim(
-    id="S1-08",
+_S1_08 = claim(
+    "S1-08",
     kind=Kind.STEP,
     locator=f"{_SECTION}, after the first equation",
     quote="This is because the result of Xavier initialization is already close to an orthogonal matrix",
     summary="a Xavier matrix is close to an orthogonal one, in the distance that defines lambda",
     uses=("S1-06", "S1-07"),
-    parts=(
-        Part(
-            name="as printed",
-            statement=_DISTANCE,
-            checks=(_exact_distance, _sampled_distance),
-            mutants=(
-                Mutant(name="no closer than zero", statement=_DISTANCE.with_(distance=1)),
-                Mutant(name="rows for columns", statement=_DISTANCE.with_(distance=sqrt(m / (n + m)))),
-            ),
-            instead=Amendment(
-                statement=_DISTANCE.with_(distance=sqrt(n / (n + m))),
-                text="the relative Frobenius distance of W W^T/lambda^2 from I is sqrt(n/(n + m)), whatever the width "
-                "(at lambda = g it would be 1 for a square matrix, as for the zero matrix)",
-            ),
-            condition="n/m -> 0, far fewer rows than columns (for W^T W far fewer columns); or each entry by itself: "
-            "off the diagonal W W^T is O(g^2/sqrt(n + m)), but in a square matrix these many entries weigh as much "
-            "together as the diagonal. An orthogonal initialisation is at distance 0",
-            expected=Verdict.REFUTED,
-        ),
+    statement=_DISTANCE,
+    checks=(_exact_distance, _sampled_distance),
+    mutants=(
+        Mutant(name="no closer than zero", statement=_DISTANCE.with_(distance=1)),
+        Mutant(name="rows for columns", statement=_DISTANCE.with_(distance=sqrt(m / (n + m)))),
     ),
+    instead=Amendment(
+        statement=_DISTANCE.with_(distance=sqrt(n / (n + m))),
+        text="the relative Frobenius distance of W W^T/lambda^2 from I is sqrt(n/(n + m)), whatever the width "
+        "(at lambda = g it would be 1 for a square matrix, as for the zero matrix)",
+    ),
+    condition="n/m -> 0, far fewer rows than columns (for W^T W far fewer columns); or each entry by itself: "
+    "off the diagonal W W^T is O(g^2/sqrt(n + m)), but in a square matrix these many entries weigh as much "
+    "together as the diagonal. An orthogonal initialisation is at distance 0",
+    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: a Xavier matrix is not close to orthogonal: a square one is at relative distance {square:.2g} "
         "at every width, where the zero matrix is at 1",
@@ -413,68 +404,6 @@ def _is_blind_where_said(s: Values) -> Answers:
     )
 
 
-_SETTINGS = ((0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
-"""(gain, residual weight); the second is the reference where the printed multiple is any number."""
-_NUM_DRAWS = 3000
-
-
-def _at_width(placement: str, gain: float, weight: float, width: int) -> list[Any]:
-    """Of W1 and W2, the ratio of two means, as linear in each draw's share; heads of length 1.
-
-    Over those, d E(dL/dlambda)^2 is |d output/d lambda|^2, which the forward-mode derivative along U gives.
-    """
-    import torch
-
-    generator = default_rng(width)
-    x, head = layer_norm(normal(generator, _NUM_DRAWS, 1, width)), normal(generator, _NUM_DRAWS, 1, width)
-    units = [gaussian(generator, _NUM_DRAWS, width) for _ in range(2)]
-
-    def output(first: Any, second: Any) -> Any:
-        hidden = torch.relu(x @ first)
-        return layer_norm(weight * x + (hidden if placement == "post" else layer_norm(hidden)) @ second)
-
-    matrices = tuple((gain * unit).requires_grad_() for unit in units)
-    loss = (head / head.norm(dim=-1, keepdim=True) * output(*matrices)).sum()
-    ratios = []
-    for place, grad in enumerate(torch.autograd.grad(loss, matrices)):
-        along = tuple(unit if i == place else torch.zeros_like(unit) for i, unit in enumerate(units))
-        _, moved, *_ = torch.func.jvp(output, tuple(matrix.detach() for matrix in matrices), along)
-        above, below = moved.square().sum((1, 2)), grad.square().sum((1, 2))
-        mean = above.mean() / below.mean()
-        ratios.append(mean + (above - mean * below) / below.mean())
-    return ratios
-
-
-@cache
-def _multiples() -> Mapping[str, Sequence[Sequence[float]]]:
-    """By matrix, at each setting: the multiple of each draw, one relu sublayer, one token, free of 1/d (two widths)."""
-    samples: dict[str, list[list[float]]] = {name: [] for name in _PROBES}
-    for placement, setting in product(("post", "sub"), _SETTINGS):
-        both = zip(*(_at_width(placement, *setting, width) for width in (16, 32)), strict=True)
-        for i, (few, many) in enumerate(both, start=1):
-            samples[f"{placement} W{i}"].append((2 * many - few).tolist())
-    return samples
-
-
-@check(Route.MEASURED, f"one relu sublayer, {_NUM_DRAWS} draws, widths 16 and 32 taken to the limit", is_direct=True)
-def _is_measured(s: Values) -> Answers:
-    holds: list[bool | None] = []
-    numbers: dict[str, Any] = {}
-    for name, samples in _multiples().items():
-        means = [sum(values) / len(values) for values in samples]
-        printed = lambdify((lam, alpha, c), s[name], modules="math")
-        expected = [float(printed(*setting, 1.0)) for setting in _SETTINGS]
-        if s[name].has(c):  # any number, but one number, and not 0
-            expected = [means[1] * value / expected[1] for value in expected]
-            holds.append(means[1] > ROUNDING)
-        numbers[name] = {}
-        for (gain, weight), values, mean, value in zip(_SETTINGS, samples, means, expected, strict=True):
-            ends = [shown(end, 2) if mean > ROUNDING else 0.0 for end in interval(values)]
-            numbers[name][f"lambda {gain:g}, alpha {weight:g}"] = ends
-            holds.append(contains(values, value) if value > 0 else max(values) < ROUNDING)
-    return Answers(holds=holds, numbers=numbers)
-
-
 @check(
     Route.PROOF,
     "one relu sublayer at infinite width: what the norm leaves of the branch",
@@ -515,8 +444,8 @@ def _by_degree(s: Values) -> list[bool | None]:
 _POST = alpha**2 / (alpha**2 + lam**4 / 2)
 _SUB = alpha**2 / (alpha**2 + lam**2)
 _HOLDS = _PRINTED.with_(**{"post W1": _POST, "post W2": _POST, "sub W1": 0, "sub W2": _SUB})
-_S1_10 = Claim(
-    id="S1-10",
+_S1_10 = claim(
+    "S1-10",
     kind=Kind.STEP,
     locator="Magnitude Analysis, last paragraph",
     quote=r"This means that $\frac{\partial \mathcal{L}}{\partial \lambda}$ is proportionally related in magnitude to "
@@ -525,29 +454,25 @@ _S1_10 = Claim(
     r"$\frac{\partial \mathcal{L}}{\partial \boldsymbol{W}}$.",
     summary="dL/dlambda is in proportion to dL/dW in magnitude, and so a probe of it",
     uses=("S1-08", "S1-09"),
-    parts=(
-        Part(
-            name="of any matrix",
-            statement=_PRINTED,
-            checks=(_is_blind_where_said, _is_measured, _is_what_the_norm_leaves, _by_degree),
-            mutants=(
-                Mutant(name="W2 for W1", statement=_HOLDS.with_(**{"sub W1": _SUB, "sub W2": 0})),
-                *broken(_HOLDS, "post W1", "sub W2"),
-            ),
-            instead=Amendment(
-                statement=_HOLDS,
-                text="the multiple in one relu FFN sublayer is 1 less the branch's share of the variance that the next "
-                "norm divides: alpha^2/(alpha^2 + lambda^4/2) for W1 and W2 of Post-LN, alpha^2/(alpha^2 + lambda^2) "
-                "for W2 of Sub-LN, and 0 for W1 of Sub-LN",
-            ),
-            condition="no norm makes the loss invariant to the scale of the matrix (behind it, or behind a homogeneous "
-            "phi of it, before the skip is added), and the branch's share of the variance under the next norm stays "
-            "away from 1. Of W1 and W2 in one relu FFN sublayer of the article's own kind, Post-LN with lambda^2/alpha "
-            "<= 1, both hold: the multiple lies between 2/3 and 1. In deeper stacks, with attention, "
-            "notebooks/02_magnitude_and_probe.ipynb measures it; no formula is given there",
-            expected=Verdict.REFUTED,
-        ),
+    name="of any matrix",
+    statement=_PRINTED,
+    checks=(_is_blind_where_said, _is_what_the_norm_leaves, _by_degree),
+    mutants=(
+        Mutant(name="W2 for W1", statement=_HOLDS.with_(**{"sub W1": _SUB, "sub W2": 0})),
+        *broken(_HOLDS, "post W1", "sub W2"),
     ),
+    instead=Amendment(
+        statement=_HOLDS,
+        text="the multiple in one relu FFN sublayer is 1 less the branch's share of the variance that the next "
+        "norm divides: alpha^2/(alpha^2 + lambda^4/2) for W1 and W2 of Post-LN, alpha^2/(alpha^2 + lambda^2) "
+        "for W2 of Sub-LN, and 0 for W1 of Sub-LN",
+    ),
+    condition="no norm makes the loss invariant to the scale of the matrix (behind it, or behind a homogeneous "
+    "phi of it, before the skip is added), and the branch's share of the variance under the next norm stays "
+    "away from 1. Of W1 and W2 in one relu FFN sublayer of the article's own kind, Post-LN with lambda^2/alpha "
+    "<= 1, both hold: the multiple lies between 2/3 and 1. In deeper stacks, with attention, "
+    "notebooks/02_magnitude_and_probe.ipynb measures it; no formula is given there",
+    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: dL/dlambda is no probe of dL/dW where a norm makes the loss invariant to the scale of W, as "
         "Sub-LN's W1: it is 0 there",

@@ -174,7 +174,6 @@ _S1_31 = claim(
     uses=("S1-01", "S1-30"),
     statement=_ADAM,
     checks=loss_change_checks("adam"),
-    mutants=broken(_ADAM),
 )
 
 
@@ -250,7 +249,6 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
                 is_direct=True,
             ),
         ),
-        mutants=broken(statement),
         **rest,
     )
 
@@ -335,7 +333,6 @@ def _row(optimizer: str) -> Part:
             check(Route.PROOF, family, put_in, steps=why("post", optimizer)),
             check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", meets_target, is_direct=True),
         ),
-        mutants=broken(statement),
     )
 
 
@@ -412,7 +409,6 @@ _S1_36 = claim(
     summary="under LAMB the relative update of every matrix is eta, whatever alpha and lambda are",
     statement=_RELATIVE,
     checks=(_relative_by_map, _relative_measured),
-    mutants=broken(_RELATIVE),
 )
 
 
@@ -442,7 +438,6 @@ _S1_49 = Claim(
                     questions.DEEP_TRAINS["deepnorm"], questions.DEEP_TRAINS["su-adam"], *questions.WITHIN_POST.values()
                 ),
             ),
-            mutants=(),
             open="whether deep Post-LN with the gains derived for SGD trains under Adam as far as with Adam's own row, "
             "at widths and for as many steps as people train: small networks of either begin to train at 1,000 layers",
             expected=Verdict.UNDECIDED,

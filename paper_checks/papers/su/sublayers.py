@@ -15,7 +15,6 @@ from typing import Any
 from numpy.random import default_rng
 from sympy import Expr
 
-from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Part, Route
 from paper_checks.claims.statements import Values
 from paper_checks.routes.checks import check
@@ -146,5 +145,4 @@ def derivatives_part(name: str, kind: str, letters: tuple[Expr, Expr]) -> Part:
                 Route.MEASURED, f"autograd through {kind} with W = lambda U, four settings", by_autograd, is_direct=True
             ),
         ),
-        mutants=broken(statement),
     )
