@@ -103,6 +103,11 @@ def check(
     return made if decide is None else made(decide)
 
 
+def python_command(code: str) -> str:
+    """A command that shows a counterexample with nothing of this project: Python, or Python and torch."""
+    return f'python -c "{code}"'
+
+
 def awaits(what: str) -> Check:
     """A statement that only training decides: open until records of it are there."""
     return check(Route.MEASURED, f"awaits {what}", lambda _: [None], is_direct=True, is_open=True)

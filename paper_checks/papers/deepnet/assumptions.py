@@ -21,9 +21,9 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.deepnet import models
-from paper_checks.routes import algebra, averages, one_liners, second_meanfield
+from paper_checks.routes import algebra, averages, second_meanfield
 from paper_checks.routes.averages import Average
-from paper_checks.routes.checks import Answers, check, derived
+from paper_checks.routes.checks import Answers, check, derived, python_command
 from paper_checks.routes.intervals import interval
 from paper_checks.routes.search import prove
 from theory.symbols import M, N, d, scratch
@@ -66,7 +66,13 @@ _DN_01 = Claim(
         Part(
             name="read as Theta, a magnitude from below too: this reading fails",
             statement=_THETA,
-            checks=averages.average_checks("DN-01", one_liners.OPPOSITE_TOKENS),
+            checks=averages.average_checks(
+                "DN-01",
+                python_command(
+                    "import torch; x = torch.tensor([1.0, -1.0]); p = torch.zeros(2).softmax(0);"
+                    " print('token', x.norm().item(), 'average', (p @ torch.stack([x, -x])).norm().item())"
+                ),
+            ),
             mutants=(Mutant(name="a half at most", statement=_BOUNDED.with_(high=S.Half)),),
             expected=Verdict.REFUTED,
             condition="cosines bounded below by a number over 0, or cosines of at least 0 and an effective number of "
@@ -207,7 +213,10 @@ def _product_settles(s: Values) -> Answers:
         "printed": "the slopes of the 2N sublayers multiply to about 1",
         "found": "the product, about exp(2^(-3/4) N^(1/4)), is "
         + ", ".join(f"above {size} from N = {first}" for size, first in beyond.items()),
-        "command": one_liners.PRODUCT_OF_SLOPES,
+        "command": python_command(
+            "N = 230; a, p = (2 * N) ** 0.25, (8 * N) ** -0.5;"
+            " print('product of the slopes', ((a + p) / (a * a + p * p) ** 0.5) ** (2 * N))"
+        ),
     }
     numbers = {f"log of the product, N = {n}": mpmath.nstr(_log_product(n), 6) for n in second_meanfield.LENGTHS}
     shown = None if holds else example
@@ -670,7 +679,12 @@ def _gradient_by_autograd(s: Values) -> Answers:
     example = {
         "printed": "O(sqrt(d)/||x||)",
         "found": f"{rows['x = 1000 + 1 z']} sqrt(d)/||x|| at x = 1000 + z, z normal, d = 8",
-        "command": one_liners.NORM_GRADIENT,
+        "command": python_command(
+            "import torch; x = torch.randn(8); f = lambda x: torch.layer_norm(x, (8,), eps=0);"
+            " J = torch.autograd.functional.jacobian;"
+            " print('over the bound', *(torch.linalg.matrix_norm(J(f, x + m), 2).item() * (x + m).norm().item()"
+            " / 8**0.5 for m in (0, 10, 1000)))"
+        ),
         "ratios": rows,
     }
     shown = None if all(answers) else example

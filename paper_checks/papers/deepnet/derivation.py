@@ -21,8 +21,8 @@ from paper_checks.claims.statements import Decimals, Growth, Values
 from paper_checks.papers.deepnet import runs
 from paper_checks.papers.deepnet.models import PRINTED, TEXTS, Scales, one_token, scalar_sides, scales_at, sensitivities
 from paper_checks.papers.deepnet.theorems import post_norm
-from paper_checks.routes import algebra, kernel, one_liners, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of
+from paper_checks.routes import algebra, kernel, second_meanfield
+from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of, python_command
 from paper_checks.routes.intervals import exponent, exponent_of_means, interval
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
 from theory.symbols import L, M, N, init_gain
@@ -192,7 +192,9 @@ def _share_by_letters(s: Values) -> Answers:
         f"encoder's gradient is scaled by c too, so its share is c^2/c = c = {_SHARE}, above 1 from "
         f"M = {_FIRST_ABOVE} on",
         "the share at N, M with the scalar model's own slopes in place of 'about 1' (DN-08)": exactly,
-        "command": one_liners.ENCODER_SHARE,
+        "command": python_command(
+            "print('share', *(M * (12 * M) ** -0.5 / (3 * M) ** 0.25 for M in (432, 433, 10**6)))"
+        ),
     }
     numbers = {"share": str(simplify(share)), "share at N, M in the scalar model itself, printed decimals": exactly}
     return Answers(holds=[holds], numbers=numbers, counterexample=None if holds else example)

@@ -24,8 +24,8 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet import models, runs
-from paper_checks.routes import algebra, one_liners, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, growth_part
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import GROWTH, Answers, check, growth_part, python_command
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_SECOND, GELU_SLOPE, KAPPA_POST
 from paper_checks.routes.intervals import OF_FEW, Interval, interval
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL
@@ -384,7 +384,12 @@ _DN_02 = Claim(
         _scalar_part(
             of_two=False,
             quote=_QUOTE,
-            command=one_liners.SCALAR_NETWORK,
+            command=python_command(
+                "import torch; N = 18; a, b = (2 * N) ** 0.25, (8 * N) ** -0.25; "
+                "t = torch.full((2 * N, 2), b, requires_grad=True);"
+                " p = t.prod(1); F = ((a + p) / (a * a + p * p).sqrt()).prod(); g = torch.autograd.grad(F, t)[0];"
+                " print('over the bound', g[0].norm().item() / (2**0.5 * b / a))"
+            ),
             steps=(
                 "r = v w / alpha = 2^(-7/4) N^(-3/4): of 2N equal sublayers each ||dF/dtheta_i|| is (1 - r)/(1 + "
                 "r^2)^(3/2) ((1 + r)/sqrt(1 + r^2))^(2N - 1) times the printed sqrt(v^2 + w^2)/alpha",
@@ -479,7 +484,10 @@ def _moves_by_sums(s: Values) -> Answers:
         "printed": "vanilla Post-LN: the update is O(sum_i ||dtheta_i||)",
         "found": f"v_1 and w_1 lowered by 0.1: |dF| over sqrt(2) sum ||dtheta|| is {by_length}: it grows as 2^(L/2)",
         "ratios": shown,
-        "command": one_liners.VANILLA_STEP,
+        "command": python_command(
+            "s = lambda p: (1 + p) / (1 + p * p) ** 0.5;"
+            " print('over the bound', *(abs(s(0.81) - s(1)) * s(1) ** (L - 1) / 0.2 for L in (2, 6, 12, 40)))"
+        ),
     }
     numbers = {f"L = {length}": ratio for length, ratio in shown.items()}
     return Answers(holds=[holds], num_effective=len(ratios), numbers=numbers, counterexample=None if holds else example)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import mpmath
@@ -15,11 +15,11 @@ from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route,
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers import cited
 from paper_checks.papers.magneto import theorems
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
+from paper_checks.routes import algebra, recorded_stacks, second_meanfield
+from paper_checks.routes.checks import GROWTH, Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
-from paper_checks.routes.intervals import Interval, quotient
-from paper_checks.routes.recorded_stacks import at_most, recorded_too
+from paper_checks.routes.intervals import Interval, ends, quotient
+from paper_checks.routes.recorded_stacks import recorded_too
 from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, v, w
 from theory.symbols import L, l
 
@@ -33,17 +33,23 @@ def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part
     return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
 
 
-def _most(statement: Inequality) -> tuple[str, str, Callable[[int], float]]:
-    """The bound at gains 1, by length."""
+@check(
+    Route.MEASURED,
+    f"recorded FFN stacks at gains 1, {recorded_stacks.WIDE} wide, the line in 1/d through both: the interval of the "
+    "mean update at infinite width",
+    is_direct=True,
+)
+def _stacks_below(statement: Inequality) -> Answers:
+    """The bound at gains 1, at every recorded length."""
     if (statement.activation, statement.norm_kind, statement.has_head) != ("relu", "layernorm", False):
         raise LookupError(f"not in the record: {statement.text}")
-
     at_ones = statement.bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
-    return statement.scheme, "sgd", lambdify(L, at_ones, modules="math")
-
-
-_STACKS_BELOW = at_most(_most)
-"""The bounds at gains 1 by the record."""
+    bound, answers, numbers = lambdify(L, at_ones, modules="math"), [], {}
+    for length, mean in recorded_stacks.at_infinite_width(statement.scheme, "sgd").items():
+        value = float(bound(length))
+        answers.append(ends(mean).is_below(value))
+        numbers[f"L = {length}"] = f"{recorded_stacks.interval_text(mean)} against {recorded_stacks.short(value)}"
+    return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
 
 
 def _late(statement: Inequality) -> tuple[Mutant, ...]:
@@ -119,7 +125,7 @@ _S2_08 = Claim(
                 _PRE.with_(is_equal=True),
                 more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
             ),
-            _STACKS_BELOW,
+            _stacks_below,
         ),
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
@@ -152,7 +158,7 @@ _S2_13 = Claim(
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
     uses=("S2-06", "S2-07", "S2-14"),
     parts=(
-        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), _STACKS_BELOW),
+        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), _stacks_below),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", order=log(L), is_upper=True),
@@ -250,7 +256,7 @@ _S2_11 = Claim(
                     Mutant(name="gelu", statement=s.with_(activation="gelu")),
                 ),
             ),
-            _STACKS_BELOW,
+            _stacks_below,
         ),
         growth_part(
             "Post-LN, gelu, at gains 1, where the sum is O(L)",

@@ -6,6 +6,7 @@ Magneto keeps them all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -16,8 +17,8 @@ from paper_checks.claims.broken import broken, changed
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
-from paper_checks.routes import algebra, one_liners, second_meanfield
-from paper_checks.routes.checks import Answers, check
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import Answers, check, python_command
 from paper_checks.routes.search import prove
 from paper_checks.routes.update_bounds import LETTERS, n, v, w
 from theory.symbols import L, l, scratch
@@ -194,11 +195,21 @@ def _by_limit(s: Values) -> Answers:
     )
 
 
+def _both_bounds(v: Sequence[str], w: Sequence[str]) -> str:
+    """A command that shows bound (10) of Pre-LN beside (12) of Magneto, without eta d, at these gains."""
+    return python_command(
+        f"v, w = [{', '.join(v)}], [{', '.join(w)}]; "
+        "c = lambda a: (1 + sum(a[k] / sum(a[:k]) for k in range(1, len(a)))) / sum(a); z = list(zip(v, w));"
+        " print('Pre-LN', sum(x * x + y * y for x, y in z) * c([(x * y) ** 2 for x, y in z]),"
+        " 'Magneto', sum(1 + (x / y) ** 2 for x, y in z) * c([x * x for x in v]))"
+    )
+
+
 def _shown(s: Values, length: int, place: int) -> dict[str, Any]:
     of_sub, of_pre = (float(value) for value in _values(s, length, place, Fraction(100)))
     gains = ["100" if i == place else "1" for i in range(length)]
     if s["of"] == "bound":
-        commands = {"command": one_liners.printed_bounds(["1"] * length, gains)}
+        commands = {"command": _both_bounds(["1"] * length, gains)}
     else:
         options = (
             f"--optimizer sgd --activation {s['activation']} --sublayers {length} --norm-kind {s['norm_kind']} "

@@ -16,7 +16,6 @@ from sympy import Expr, S, expand, lambdify, sqrt
 
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, Verdict, claim
-from paper_checks.claims.letters import l1_g, norm_g, read_update
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.abstract import (
     DIVERGED,
@@ -33,6 +32,7 @@ from paper_checks.routes import algebra, questions, second_meanfield
 from paper_checks.routes.checks import Answers, check, order_key, order_of
 from paper_checks.routes.intervals import interval
 from paper_checks.routes.parameter_counts import Count, counted, to_rounding
+from paper_checks.routes.printed_tables import l1_g, norm_g, read_update
 from paper_checks.routes.search import search
 from paper_checks.routes.training import BY_TRAINING, at_this_scale
 from theory.symbols import L, N, d, eta, scratch

@@ -18,8 +18,8 @@ from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number
 from paper_checks.claims.statements import Values
 from paper_checks.papers.su.sublayers import ROUNDING, contains, normal, shown
-from paper_checks.routes import algebra, one_liners
-from paper_checks.routes.checks import Answers, all_of, check
+from paper_checks.routes import algebra
+from paper_checks.routes.checks import Answers, all_of, check, python_command
 from paper_checks.routes.search import search
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -104,6 +104,9 @@ def _expected_traces() -> tuple[Expr, Expr]:
     return n * m * variance, factor(total) * variance**2
 
 
+_XAVIER = "import torch; W = torch.nn.init.xavier_normal_(torch.empty(512, 512)); A = W @ W.T; "
+
+
 @cache
 def _samples() -> Mapping[str, np.ndarray]:
     """By shape, [matrix, 2]: lambda^2/g^2 and the squared relative distance of torch's Xavier matrices, free of 1/d.
@@ -168,7 +171,9 @@ def _derived_gain(s: Values) -> Answers:
         "printed": f"lambda = {s['lam']}",
         "found": "lambda = sqrt(2) g for every shape, normal or uniform",
         "lambda_squared_over_gain_squared": {name: shown(pairs[:, 0].mean()) for name, pairs in _samples().items()},
-        "command": one_liners.XAVIER_GAIN,
+        "command": python_command(
+            _XAVIER + "print('lambda', (A.square().sum() / A.trace()).sqrt().item(), 'at gain 1')"
+        ),
     }
     numbers = {name: str(value) for name, value in exact.items()}
     is_shown = not s["lam"].has(c) and not all_of(holds)
@@ -237,7 +242,11 @@ def _exact_distance(s: Values) -> Answers:
         "printed": "W W^T/lambda^2 is close to I",
         "found": f"its relative distance is {by_shape} at every width; the zero matrix is at 1",
         "distances": numbers,
-        "command": one_liners.XAVIER_DISTANCE,
+        "command": python_command(
+            _XAVIER
+            + "k = A.square().sum() / A.trace(); I = torch.eye(512); print('distance', ((A / k - I).norm() / I.norm())"
+            ".item())"
+        ),
     }
     steps = ("(E tr A)^2/(n E tr A^2) = m/(n + m + 1)",)
     return Answers(holds=holds, numbers=numbers, steps=steps, counterexample=None if all_of(holds) else example)
@@ -392,7 +401,12 @@ def _is_blind_where_said(s: Values) -> Answers:
             "printed": "dL/dlambda is in proportion to dL/dW",
             "found": f"dL/dlambda = 0 where ||dL/dW|| = {shown(probe(case)[1], 2)}: {matrix} of "
             f"{placement.capitalize()}-LN, relu, {num_sublayers} sublayer of width {width}",
-            "command": one_liners.HIDDEN_PROBE,
+            "command": python_command(
+                "import torch; x, W = torch.randn(64), torch.randn(64, 64).requires_grad_(); "
+                "s = torch.ones(1, requires_grad=True);"
+                " y = torch.layer_norm((s * W @ x).relu(), (64,), eps=0); g = torch.autograd.grad(y[0], (s, W));"
+                " print('dL/dlambda', g[0].item(), 'norm of dL/dW', g[1].norm().item())"
+            ),
         }
     steps = (
         "L(lambda U) with a norm straight behind lambda U, or behind a homogeneous phi of it, is the same for every "
