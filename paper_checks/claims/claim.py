@@ -145,14 +145,12 @@ class Evidence:
 class Check:
     """One route to a verdict on whatever statement it is given.
 
-    is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
     is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either. is_slow: a quick look
     leaves it out, as it does what is measured.
     """
 
     route: Route
     run: Callable[[Any], Evidence]
-    is_direct: bool = False
     is_open: bool = False
     is_slow: bool = False
 

@@ -128,7 +128,6 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
 @check(
     Route.PROOF,
     "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
-    is_direct=True,
     steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
 )
 def _by_identity(s: Average) -> list[bool | None]:
@@ -162,4 +161,4 @@ def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
         return Answers(holds=[case is None], num_effective=result.num_effective, counterexample=example)
 
     detail = "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly"
-    return _by_identity, check(Route.PROPERTY, detail, searched, is_direct=True)
+    return _by_identity, check(Route.PROPERTY, detail, searched)

@@ -39,7 +39,7 @@ def to_rounding(printed: str, unit: int) -> tuple[int, int]:
     return centre - half, centre + half
 
 
-@check(Route.ARITHMETIC, "", is_direct=True)
+@check(Route.ARITHMETIC, "")
 def counted(statement: Count) -> Answers:
     """(4 attentions + 2 ratio) d^2 a layer."""
     d, of_ffn = statement.width, 2 * statement.ffn_ratio

@@ -162,7 +162,7 @@ def growth(path: Path = PATH) -> Check:
             },
         )
 
-    return check(Route.MEASURED, "", decide, is_direct=True)
+    return check(Route.MEASURED, "", decide)
 
 
 # ---------------------------------------------------------------- numbers

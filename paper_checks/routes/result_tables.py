@@ -248,7 +248,7 @@ def wins(id_: str) -> Check:
             counterexample=_loss(id_, statement, lost) if lost else None,
         )
 
-    return check(Route.ARITHMETIC, "", decide, is_direct=True)
+    return check(Route.ARITHMETIC, "", decide)
 
 
 def _loss(id_: str, statement: Wins, lost: Sequence[Column]) -> Mapping[str, Any]:
@@ -287,7 +287,7 @@ def gained(name: str, table: Table, *gains: tuple[str, str, str]) -> Part:
 
     place, gain = next(iter(entries.items()))
     step = Decimal(1).scaleb(-len(gain.partition(".")[2]))
-    checks = (check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", decide, is_direct=True),)
+    checks = (check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", decide),)
     mutants = changed(statement, **{place: str(Decimal(gain) + step)})
     return Part(name=name, statement=statement, checks=checks, mutants=mutants)
 
@@ -314,11 +314,7 @@ class Bold:
         return Bold(columns=tuple((columns | {place: replace(columns[place], entries=changed)}).values()))
 
 
-@check(
-    Route.ARITHMETIC,
-    "the bold entries of a column are those with its largest number, or smallest error rate",
-    is_direct=True,
-)
+@check(Route.ARITHMETIC, "the bold entries of a column are those with its largest number, or smallest error rate")
 def bold_is_best(statement: Bold) -> Answers:
     is_best = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
     ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
@@ -345,7 +341,7 @@ def ran(name: str, runs: Iterable[tuple[Table, str, str, str, str]]) -> Part:
     return Part(
         name=name,
         statement=statement,
-        checks=(check(Route.ARITHMETIC, "the rows of the tables that are named", decide, is_direct=True),),
+        checks=(check(Route.ARITHMETIC, "the rows of the tables that are named", decide),),
         mutants=changed(statement, **{place: opposite[outcome] for place, outcome in outcomes.items()}),
     )
 
@@ -369,7 +365,7 @@ def largest_rates(name: str, table: Table, layers: str, rates: dict[str, str]) -
     return Part(
         name=name,
         statement=statement,
-        checks=(check(Route.ARITHMETIC, detail, decide, is_direct=True),),
+        checks=(check(Route.ARITHMETIC, detail, decide),),
         mutants=(
             *changed(statement, **{OURS: min(rates.values(), key=float)}),
             Mutant(name="the order turned round", statement=stated({model: rates[model] for model in reversed(rates)})),

@@ -28,7 +28,7 @@ M2M = {
 """BLEU of M2M-100 (48 layers, 12B) and of DeepNet (200 layers, 3.2B)."""
 
 
-@check(Route.ARITHMETIC, "2N + 3M sublayers, N + M layers", is_direct=True)
+@check(Route.ARITHMETIC, "2N + 3M sublayers, N + M layers")
 def layers_counted(s: Values) -> list[bool | None]:
     return [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]]
 
@@ -43,7 +43,7 @@ THOUSAND = Values.of(
 THOUSAND_MUTANTS = broken(THOUSAND)
 
 
-@check(Route.ARITHMETIC, "n (n - 1): 87 * 86", is_direct=True)
+@check(Route.ARITHMETIC, "n (n - 1): 87 * 86")
 def _multiplied(s: Values) -> list[bool | None]:
     return [s["languages"] * (s["languages"] - 1) == s["directions"]]
 

@@ -38,7 +38,7 @@ _BOUNDED = Average(min_cosine=S.Zero, max_tokens=16, low=Rational(1, 16))
 _NORM = Values.of(norm=d)
 
 
-@check(Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512", is_direct=True)
+@check(Route.ARITHMETIC, "tokens of entries 1 and -1, widths 2 to 512")
 def _norms_at_widths(s: Values) -> list[bool | None]:
     return [
         algebra.equal(s["norm"].subs(d, width), sqrt(sum((-1) ** (2 * place) for place in range(width))))
@@ -91,7 +91,6 @@ _DN_01 = Claim(
                 derived(
                     "sum of squares = d (var + mean^2), at variance 1 and mean 0",
                     lambda: {"norm": sqrt(d * (S.One + S.Zero**2))},
-                    is_direct=True,
                 ),
                 _norms_at_widths,
             ),
@@ -159,7 +158,7 @@ _NEAR = Values.of(
 _NEARER = _NEAR.with_(where="as v w / alpha goes to 0")
 
 
-@check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1", is_direct=True)
+@check(Route.PROOF, "limits in r = v w / alpha, at 0 and at 1")
 def _near_by_limits(s: Values) -> list[bool | None]:
     """Factor over simpler form, functions of r = v w / alpha: 1 as r goes to 0; and, for every r below 1, not to 0."""
     r = scratch("r", positive=True)
@@ -204,7 +203,7 @@ def _log_product(num_layers: int) -> mpmath.mpf:
     return 2 * num_layers * mpmath.log(models.sublayer(a, b, b).slope)
 
 
-@check(Route.NUMERIC, "whether the product over the printed form settles, N = 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "whether the product over the printed form settles, N = 10^2, 10^4, 10^6")
 def _product_settles(s: Values) -> Answers:
     printed = lambdify(N, log(s["product"]), modules="mpmath")
     holds = algebra.settles([_log_product(n) - printed(mpmath.mpf(n)) for n in second_meanfield.LENGTHS])
@@ -248,7 +247,7 @@ _DN_08 = Claim(
         Part(
             name="the slopes",
             statement=_MODEL,
-            checks=(derived("differentiated by sympy", _differentiated, is_direct=True), _model_of_theory),
+            checks=(derived("differentiated by sympy", _differentiated), _model_of_theory),
         ),
         Part(
             name="each is about 1 and 1/alpha",
@@ -294,7 +293,7 @@ def _side(letter: str, sign: str, forms: dict[str, Expr], least: int = 1) -> Val
     return Values.of(words + shown, letter=letter, sign=sign, least=least, **forms)
 
 
-@check(Route.ARITHMETIC, "16th powers at all N, M up to 40, exactly", is_direct=True)
+@check(Route.ARITHMETIC, "16th powers at all N, M up to 40, exactly")
 def _side_by_trial(s: Values) -> Answers:
     fails, count, is_beyond = [], 0, _BEYOND[s["sign"]]
     for name, expr in s.entries[3:]:
@@ -319,7 +318,7 @@ def _side_by_trial(s: Values) -> Answers:
     return Answers(holds=[not fails], num_effective=count, numbers={"fail": len(fails)}, counterexample=example)
 
 
-@check(Route.PROOF, "16th powers over all real N, M >= 1, by z3", is_direct=True)
+@check(Route.PROOF, "16th powers over all real N, M >= 1, by z3")
 def _side_by_solver(s: Values) -> list[bool | None]:
     import z3
 
@@ -387,7 +386,7 @@ _BY_DEVIATION = "division by sqrt(alpha^2 + v^2 w^2)"
 _ONE = Values.of("d = 1: {norm}(alpha x + v w x) = (alpha + vw)/sqrt(alpha^2 + v^2 w^2) x", norm="LayerNorm")
 
 
-@check(Route.PROOF, "the norm of one coordinate, by its definition", is_direct=True)
+@check(Route.PROOF, "the norm of one coordinate, by its definition")
 def _one_coordinate(s: Values) -> list[bool | None]:
     """At x = 1. A LayerNorm subtracts the mean of one coordinate, itself; an RMSNorm divides by its size."""
     z = alpha + v * w
@@ -395,7 +394,7 @@ def _one_coordinate(s: Values) -> list[bool | None]:
     return [algebra.equal(norms[s["norm"]], _MODEL["slope"])]
 
 
-@check(Route.MEASURED, "torch's norm of the one coordinate alpha + v w, at DeepNet's alpha and beta", is_direct=True)
+@check(Route.MEASURED, "torch's norm of the one coordinate alpha + v w, at DeepNet's alpha and beta")
 def _one_coordinate_of_torch(s: Values) -> Answers:
     import torch
     from torch.nn import functional
@@ -438,7 +437,7 @@ def _keeps_order(expr: Expr) -> bool:
     return bool(end.is_finite and end > 0)
 
 
-@check(Route.PROOF, "(alpha + vw)^2, of a proportional branch and stream, is of its order", is_direct=True)
+@check(Route.PROOF, "(alpha + vw)^2, of a proportional branch and stream, is of its order")
 def _variance_of_model(s: Values) -> list[bool | None]:
     over = (alpha + v * w) ** 2 / s["variance"]
     at_ends = [over.subs(w, r * alpha / v).subs({alpha: 1, v: 1}) for r in (Rational(1, 10**6), S.One)]
@@ -459,7 +458,7 @@ def _squares_of_sum(num_layers: int) -> tuple[float, float, list[float]]:
     return a, b, collect(question, range(16))["layer/encoder/1/second_moment"]
 
 
-@check(Route.MEASURED, "the square of alpha x + G(x), real FFNs of d = 128, 16 seeds: 1/2 to 2 of it", is_direct=True)
+@check(Route.MEASURED, "the square of alpha x + G(x), real FFNs of d = 128, 16 seeds: 1/2 to 2 of it")
 def _variance_of_network(s: Values) -> Answers:
     value = lambdify((alpha, v, w), s["variance"], modules="math")
     over = {}
@@ -484,7 +483,7 @@ _VARIANCE_PART = Part(
 _TOP = Values.of("||dF/dtheta_dj|| <= {factor} ||dF/dtheta_d,3M|| for every sublayer j of the decoder, relu", factor=1)
 
 
-@check(Route.MEANFIELD, "one token, infinite width: an attention's over the FFN's, in the top layer", is_direct=True)
+@check(Route.MEANFIELD, "one token, infinite width: an attention's over the FFN's, in the top layer")
 def _top_by_closed_form(s: Values) -> Answers:
     """The largest stands there: self-attention and FFN pass the squared gradient on, and cross-attention lowers it."""
     ratios = {}
@@ -503,7 +502,7 @@ def _top_by_closed_form(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers, counterexample=None if all(answers) else example)
 
 
-@check(Route.MEASURED, "real encoder-decoders, one token, 24 seeds: root mean squares over the last", is_direct=True)
+@check(Route.MEASURED, "real encoder-decoders, one token, 24 seeds: root mean squares over the last")
 def _top_by_measuring(s: Values) -> Answers:
     answers, numbers = [], {}
     square = float(s["factor"]) ** 2
@@ -558,7 +557,7 @@ def _last_of_theory(s: Values) -> list[bool | None]:
     return [_keeps_order(scalar_sensitivity(alpha, v, w) / s["gradient"])]
 
 
-@check(Route.NUMERIC, "a wide FFN of DeepNorm, relu and gelu, over it: whether it settles, L to 10^6", is_direct=True)
+@check(Route.NUMERIC, "a wide FFN of DeepNorm, relu and gelu, over it: whether it settles, L to 10^6")
 def _last_by_quadrature(s: Values) -> Answers:
     printed = lambdify((alpha, v, w), s["gradient"], modules="math")
     answers, numbers = [], {}
@@ -636,7 +635,6 @@ def _is_projector(size: int) -> bool:
 @check(
     Route.PROOF,
     "the Jacobian is sqrt(d)/||y|| times a projector, y = x - mean(x); then along x = c 1 + t e",
-    is_direct=True,
     steps=lambda: (
         "J = (sqrt(d)/||y||)(I - 11^T/d - y y^T/||y||^2), y = x - mean(x): a projector of rank d - 2",
         "so ||J|| = sqrt(d)/||y|| exactly for d >= 3, and 0 for d = 2",
@@ -670,7 +668,7 @@ def _measured_gradients() -> list[list[tuple[float, float, float, int]]]:
     return [[row(shift + scale * draw) for shift, scale in _SHAPES] for draw in draws]
 
 
-@check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown", is_direct=True)
+@check(Route.MEASURED, "torch's layer_norm by autograd, its norm over what is printed; d = 8 shown")
 def _gradient_by_autograd(s: Values) -> Answers:
     bound = _gradient_bound(s)
     ratios = [[norm / bound(*at) for norm, *at in row] for row in _measured_gradients()]

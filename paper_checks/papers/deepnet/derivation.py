@@ -67,7 +67,7 @@ def _row_checks(which: str, num_sublayers: Expr) -> tuple[Check, ...]:
     condition = "its condition that the sum over sublayers is 1, and its choice v^2 + w^2 = 1/alpha^2, put in"
     return (
         derived(rule, lambda: _derived(which), steps=lambda: _rule(_place(which)[0]).why),
-        check(Route.ARITHMETIC, condition, by_hand, is_direct=True),
+        check(Route.ARITHMETIC, condition, by_hand),
     )
 
 
@@ -181,7 +181,7 @@ def _share_of_scalars(num_layers: int) -> float:
     return float(sum((printed * true) ** 2 for true, _ in sensitivities(encoder, decoder)[: len(encoder)]))
 
 
-@check(Route.ARITHMETIC, "c^2 times the sum of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d", is_direct=True)
+@check(Route.ARITHMETIC, "c^2 times the sum of (v^2 + w^2)/alpha^2, c = M v_d w_d/alpha_d")
 def _share_by_letters(s: Values) -> Answers:
     share = _COUPLING**2 * 2 * N * 2 * s["beta"] ** 2 / s["alpha"] ** 2
     holds = _is_bounded(share)
@@ -204,7 +204,7 @@ def _scales(s: Values, counts: tuple[int, int]) -> Scales:
     return scales_at((s["alpha"], s["beta"]), PRINTED["decoder of two"], *counts)
 
 
-@check(Route.MEANFIELD, "infinite width, one token, relu: cross-attentions add as squares", is_direct=True)
+@check(Route.MEANFIELD, "infinite width, one token, relu: cross-attentions add as squares")
 def _share_by_closed_form(s: Values) -> Answers:
     lines = {f"M to 10^6, N = {n}": [(n, m) for m in second_meanfield.LENGTHS] for n in (1, 100)}
     lines |= {f"N to 10^6, M = {m}": [(n, m) for n in second_meanfield.LENGTHS] for m in (1, 100)}
@@ -221,7 +221,6 @@ def _share_by_closed_form(s: Values) -> Answers:
     Route.MEASURED,
     f"recorded encoder-decoders of (N, M) = {runs.COUNTS}, d = {runs.WIDTH}: the power of M of the encoder's sum of "
     "||df/dW||^2 / d is below 1/8, that of N below 1/16",
-    is_direct=True,
 )
 def _share_on_record(s: Values) -> Answers:
     start, by_decoder, by_encoder = (runs.encoder_share(_scales(s, counts), counts) for counts in runs.COUNTS)
@@ -272,7 +271,6 @@ _DN_07 = Claim(
                     Route.ARITHMETIC,
                     "27^(-1/16) and 27^(1/16)/sqrt(2)",
                     lambda: {"alpha": _COUNT**QUARTER, "beta": 1 / (sqrt(2) * _COUNT**QUARTER)},
-                    is_direct=True,
                 ),
             ),
             mutants=(Mutant(name="one in the last place", statement=Decimals((("alpha", "0.82"), ("beta", "0.87")))),),
@@ -355,7 +353,7 @@ def _by_theory(s: Values) -> list[bool | None]:
     return [order_key(order_of(L * each[name])) == order_key(order_of(order)) for name, order in s]
 
 
-@check(Route.NUMERIC, "by kind, summed at 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "by kind, summed at 10^2, 10^4, 10^6")
 def _by_sums(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for name, order in s:
@@ -371,7 +369,7 @@ def _by_sums(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(Route.MEASURED, f"recorded encoders of L = {runs.LENGTHS}: each kind's power of L, to 1/8", is_direct=True)
+@check(Route.MEASURED, f"recorded encoders of L = {runs.LENGTHS}: each kind's power of L, to 1/8")
 def _by_measuring(s: Values) -> Answers:
     kinds = {length: runs.encoders("deepnorm", "relu", length) for length in runs.LENGTHS}
     (shallow, low), (deepest, high) = kinds.items()

@@ -45,7 +45,6 @@ def _one_token_update(scheme: str, num_layers: int) -> float:
     Route.MEANFIELD,
     "the update at N = M = 10, 100, 1000, infinite width, one token on either side, relu: what explodes in Post-LN "
     "grows as N at initialisation, and no faster",
-    is_direct=True,
 )
 def _by_closed_form(s: Values) -> Answers:
     answers, numbers = [], {}
@@ -57,9 +56,7 @@ def _by_closed_form(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-@check(
-    Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8", is_direct=True
-)
+@check(Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8")
 def _by_record(s: Values) -> Answers:
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}

@@ -119,7 +119,7 @@ def _scalar_part(*, of_two: bool, quote: str, command: str, steps: Sequence[str]
     def name(num_layers: int) -> str:
         return f"N = {'M = ' * of_two}{num_layers}"
 
-    @check(Route.PROPERTY, f"rational weights inside the hypotheses, {tried}, exactly", is_direct=True)
+    @check(Route.PROPERTY, f"rational weights inside the hypotheses, {tried}, exactly")
     def searched(s: Values) -> Answers:
         from hypothesis import strategies as st
 
@@ -139,7 +139,7 @@ def _scalar_part(*, of_two: bool, quote: str, command: str, steps: Sequence[str]
         result = search(st.tuples(stack(2), stack(3) if of_two else st.just([])), holds, max_examples=60)
         return Answers(holds=[result.found is None], num_effective=result.num_effective)
 
-    @check(Route.NUMERIC, "a step of 10^-20 at DeepNet's own alpha and beta, over what is printed", is_direct=True)
+    @check(Route.NUMERIC, "a step of 10^-20 at DeepNet's own alpha and beta, over what is printed")
     def stepped(s: Values) -> Answers:
         with mpmath.workdps(50):
             ratios = {name(n): _over_bound(s, *models.scalar_sides(n, of_two=of_two)) for n in (2, 18, 100)}
@@ -301,7 +301,6 @@ def _measured(scheme: str, profile: str, is_ffn: bool, activation: str) -> list[
     f"{_LENGTH} sublayers and d = {_WIDTH} only: the mean over sublayers of its share of the bound, as an interval "
     f"from {len(_SEEDS)} seeds. Where L/d is not small single networks scatter as exp(c L/d), and their mean "
     "may pass the bound",
-    is_direct=True,
 )
 def _wide_by_measuring(s: Values) -> Answers:
     bound = lambdify((alpha, v, w), s["square"], modules="math")
@@ -346,7 +345,7 @@ _WIDE_PARTS = (
         statement=_GELU,
         checks=(
             _BY_MEAN_FIELD,
-            check(Route.NUMERIC, "the same by quadrature", _wide_over_bound(_passed_by_quadrature), is_direct=True),
+            check(Route.NUMERIC, "the same by quadrature", _wide_over_bound(_passed_by_quadrature)),
         ),
         mutants=(
             Mutant(name="a quarter", statement=_GELU_SCALED.with_(square=_SQUARE / 4)),
@@ -439,7 +438,7 @@ def _theory_bound(s: Values) -> list[bool | None]:
     return [_ratio(plain.subs(alpha, 1), s["bound"])]
 
 
-@check(Route.ARITHMETIC, "Theorem 4.2 at alpha = v = w = 1 is sqrt(2) times it", is_direct=True)
+@check(Route.ARITHMETIC, "Theorem 4.2 at alpha = v = w = 1 is sqrt(2) times it")
 def _case_of_theorem(s: Values) -> list[bool | None]:
     return [_ratio(_THEOREM.subs({alpha: 1, v: 1, w: 1}), s["bound"])]
 
@@ -472,7 +471,7 @@ def _change(weights: list[tuple[float, float]], length: int) -> float:
     return slope**length - first * slope ** (length - len(weights))
 
 
-@check(Route.NUMERIC, "v_1 and w_1 lowered to 0.9: |dF| over sqrt(2) sum ||dtheta|| times the factor", is_direct=True)
+@check(Route.NUMERIC, "v_1 and w_1 lowered to 0.9: |dF| over sqrt(2) sum ||dtheta|| times the factor")
 def _moves_by_sums(s: Values) -> Answers:
     order, low = lambdify(L, log(s["factor"]), modules="math"), float(_LOWERED)
     ratios = {length: _change([(low, low)], length) / (2 * (1 - low)) for length in (2, 6, 12, 40, 80, 160)}
@@ -579,7 +578,7 @@ def _index_of_theory(s: Values) -> list[bool | None]:
     return [algebra.equal(s["cross"], cross_sublayers(reader, _j))]
 
 
-@check(Route.PROPERTY, "the sublayers of a real decoder of 8 layers", is_direct=True)
+@check(Route.PROPERTY, "the sublayers of a real decoder of 8 layers")
 def _index_of_network(s: Values) -> list[bool | None]:
     from sims.model import decoder_layers
 
@@ -607,7 +606,6 @@ def _bounds_at(s: Values, scales: models.Scales, num_encoder: int, num_decoder: 
     "one token on either side, infinite width, relu: either side's sum of ||df/dW||^2 / d over the "
     "bound's. The encoder's falls as 1/M below it: M independent cross-attentions add as squares, so "
     "that encoder/M is the true bound, and the stronger one",
-    is_direct=True,
 )
 def _sides_by_closed_form(s: Values) -> Answers:
     over = {}
@@ -621,7 +619,7 @@ def _sides_by_closed_form(s: Values) -> Answers:
     )
 
 
-@check(Route.MEASURED, "the same of real encoder-decoders, d = 32, intervals of 5 or 40 seeds", is_direct=True)
+@check(Route.MEASURED, "the same of real encoder-decoders, d = 32, intervals of 5 or 40 seeds")
 def _sides_by_measuring(s: Values) -> Answers:
     cases = [("small branches", _SMALL, (12, 1), 40, 1)]
     for counts in ((1, 2), (2, 8), (4, 2)):

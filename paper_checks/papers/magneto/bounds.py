@@ -37,7 +37,6 @@ def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part
     Route.MEASURED,
     f"recorded FFN stacks at gains 1, {recorded_stacks.WIDE} wide, the line in 1/d through both: the interval of the "
     "mean update at infinite width",
-    is_direct=True,
 )
 def _stacks_below(statement: Inequality) -> Answers:
     """The bound at gains 1, at every recorded length."""
@@ -205,7 +204,7 @@ def _ratio_derived(s: Values) -> list[bool | None]:
     return [all(a - b == c for a, b, c in zip(pre, post, printed, strict=True))]
 
 
-@check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6")
 def _ratio_summed(s: Values) -> list[bool | None]:
     logs = [
         second_meanfield.log_update("pre-ln", length) - second_meanfield.log_update("post-ln", length)
@@ -215,7 +214,7 @@ def _ratio_summed(s: Values) -> list[bool | None]:
     return [algebra.settles([a - b for a, b in zip(logs, printed, strict=True)])]
 
 
-@check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40", is_direct=True)
+@check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40")
 def _never_more(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for length in range(1, 41):
@@ -302,7 +301,6 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
     Route.CITATION,
     "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
     "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
-    is_direct=True,
 )
 def _as_admin(s: Growth) -> list[bool | None]:
     (corollary,) = (claim for claim in cited.CLAIMS if claim.id == "LI-01")

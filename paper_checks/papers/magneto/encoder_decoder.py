@@ -49,7 +49,7 @@ def _place_by_theory(s: Values) -> list[bool | None]:
     return [cross_sublayers(decoder, S(layer)) % 3 == s["remainder"] for layer in range(1, 7)]
 
 
-@check(Route.CITATION, "the order of sublayers in Figure 2 (b), l from 1", is_direct=True)
+@check(Route.CITATION, "the order of sublayers in Figure 2 (b), l from 1")
 def _place_in_figure(s: Values) -> list[bool | None]:
     names = _DECODER_LAYER * 6
     return [(name == "cross") == (number % 3 == s["remainder"]) for number, name in enumerate(names, start=1)]
@@ -103,9 +103,7 @@ def _most(s: Values, layers: int) -> float:
 
 
 @check(
-    Route.NUMERIC,
-    "added up for M to 1000; with unscaled cross-attentions it falls to 1/2, while (63) has (log 3M)/3",
-    is_direct=True,
+    Route.NUMERIC, "added up for M to 1000; with unscaled cross-attentions it falls to 1/2, while (63) has (log 3M)/3"
 )
 def _coupling_added_up(s: Values) -> Answers:
     couplings = {m: _side(_ANY, (_gains_at(m), _gains_at(m)))[1] for m in (1, 2, 6, 12, 100, 1000)}
@@ -177,7 +175,7 @@ def exact_update(decoder: Gains, encoder: Gains, norm_kind: str) -> Any:
         return own + below * sum(sub.through * gradient for cross, sub, gradient in rows if cross)
 
 
-@check(Route.PROPERTY, "the exact update, one token on either side, against the bound", is_direct=True)
+@check(Route.PROPERTY, "the exact update, one token on either side, against the bound")
 def _exact(s: Values) -> Answers:
     """The list, and then hypothesis at N, M up to 2."""
     from hypothesis import strategies as st
@@ -256,7 +254,7 @@ def _walk(gains: Side, norm_kind: str, *, has_cross: bool) -> tuple[float, float
 _x, _M, _L = (scratch(name, positive=True) for name in ("x", "M", "L"))
 
 
-@check(Route.PROOF, "equal gains v, w on either side, RMSNorm, one token: all N, M >= 1", is_direct=True)
+@check(Route.PROOF, "equal gains v, w on either side, RMSNorm, one token: all N, M >= 1")
 def _for_all_sizes(s: Values) -> Answers:
     """Equal gains behind RMSNorm: each step a sympy identity or sign; and N = M = 1 in full, in all four gains.
 
@@ -470,7 +468,7 @@ def _coupling_derived(s: Values) -> Answers:
     return Answers(holds=[algebra.equal(s["coupling"], coupling)], numbers={"coupling": str(coupling)})
 
 
-@check(Route.PROPERTY, "(14) added up at equal scales, exactly, M from 1 to 12", is_direct=True)
+@check(Route.PROPERTY, "(14) added up at equal scales, exactly, M from 1 to 12")
 def _coupling_at_ones(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for layers in range(1, 13):

@@ -145,7 +145,7 @@ _BASELINES: dict[str, tuple[Table, ...]] = {
 }
 
 
-@check(Route.CITATION, "the abstract, Section 1 and the slides' Introduction say the same", is_direct=True)
+@check(Route.CITATION, "the abstract, Section 1 and the slides' Introduction say the same")
 def _said_elsewhere(s: Values) -> list[bool | None]:
     return [s[model] == norm for place in _ELSEWHERE.values() for model, norm in place.items()]
 
@@ -153,13 +153,12 @@ def _said_elsewhere(s: Values) -> list[bool | None]:
 @check(
     Route.CITATION,
     "the layers of released checkpoints; GPT from GPT-2 on: the first GPT normalises after the residual sum",
-    is_direct=True,
 )
 def _as_released(s: Values) -> list[bool | None]:
     return [s[model] == norm for model, norm in _RELEASED.items()]
 
 
-@check(Route.CITATION, "the norm of each is a baseline in the slides' own table of that model", is_direct=True)
+@check(Route.CITATION, "the norm of each is a baseline in the slides' own table of that model")
 def _among_baselines(s: Values) -> list[bool | None]:
     return [s[model] in {row.model for row in table.rows} for model, tables in _BASELINES.items() for table in tables]
 

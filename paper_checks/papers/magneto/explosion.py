@@ -33,14 +33,14 @@ _AT = (v, w, L, l)
 _EQUALITY = Values.of(left=(1 + v[l] ** 2 / w[l] ** 2) / _V, right=_WEIGHT / (w[l] ** 2 * _V))
 
 
-@check(Route.PROOF, "the ratio cancels to 1", is_direct=True)
+@check(Route.PROOF, "the ratio cancels to 1")
 def _same_term(s: Values) -> list[bool | None]:
     ratio = s["left"] / s["right"]
     letters = {total: scratch(f"total_{i}", positive=True) for i, total in enumerate(sorted(ratio.atoms(Sum), key=str))}
     return [bool(cancel(together(ratio.xreplace(letters))) == 1)]
 
 
-@check(Route.PROPERTY, "exactly at rational gains, L to 6", is_direct=True)
+@check(Route.PROPERTY, "exactly at rational gains, L to 6")
 def _same_term_exactly(s: Values) -> list[bool | None]:
     places = [(length, index) for length in (1, 2, 4, 6) for index in range(1, length + 1)]
     gains = [(*algebra.rational_gains(length, index), length, index) for length, index in places]
@@ -55,7 +55,7 @@ _INEQUALITY = Values.of(
 )
 
 
-@check(Route.PROOF, "z3, L = 2 and 3, l = 1 and L, over all positive reals", is_direct=True)
+@check(Route.PROOF, "z3, L = 2 and 3, l = 1 and L, over all positive reals")
 def _by_z3(s: Values) -> Answers:
     import z3
 
@@ -84,7 +84,7 @@ def _by_z3(s: Values) -> Answers:
     )
 
 
-@check(Route.PROPERTY, "for every L, summand by summand; then at rational gains", is_direct=True)
+@check(Route.PROPERTY, "for every L, summand by summand; then at rational gains")
 def _by_summands(s: Values) -> list[bool | None]:
     """The denominators' summands compared, w_l^2 being w_n^2 and something more; gains that meet the hypothesis."""
     summands = []
@@ -275,7 +275,7 @@ def comparison(name: str, s: Values, condition: str, holds: Values, text: str | 
     return Part(
         name=name,
         statement=s,
-        checks=(check(route, detail, _by_limit, is_direct=True), _by_theory),
+        checks=(check(route, detail, _by_limit), _by_theory),
         mutants=(
             # Magneto's update behind LayerNorm is larger for every l; everything else is smaller for some.
             Mutant(name="the last alone", statement=s.with_(where=LAST))

@@ -79,7 +79,7 @@ def _gamma_derived(s: Values) -> Answers:
     )
 
 
-@check(Route.ARITHMETIC, "the source's growing terms set to 1", is_direct=True)
+@check(Route.ARITHMETIC, "the source's growing terms set to 1")
 def _gamma_by_hand(s: Values) -> list[bool | None]:
     """The terms that grow, log L / gamma^2, and (log 3M)(log 2N) / (3 gamma_e^2) through the decoder, set to 1."""
     growing = {
@@ -121,10 +121,7 @@ def agreements(first: Expr, second: Expr) -> list[bool]:
 
 def same_as(other: Expr, detail: str) -> Check:
     return check(
-        Route.PROPERTY,
-        f"{detail}, exactly at rational gains, L from 1 to 6",
-        lambda s: agreements(s["bound"], other),
-        is_direct=True,
+        Route.PROPERTY, f"{detail}, exactly at rational gains, L from 1 to 6", lambda s: agreements(s["bound"], other)
     )
 
 
@@ -135,7 +132,7 @@ def _of_form(scheme: str, closed: Expr, *, is_symmetric: bool) -> tuple[Check, .
     def scaled(bound: Expr, factor: Expr) -> Expr:
         return bound.replace(lambda e: isinstance(e, Indexed), lambda e: factor * e)
 
-    @check(Route.PROOF, "one normal form of sums, for every L: factorised, scaled, swapped", is_direct=True)
+    @check(Route.PROOF, "one normal form of sums, for every L: factorised, scaled, swapped")
     def by_sums(s: Values) -> list[bool | None]:
         bound, degree, number = s["bound"], s["degree"], Rational(3, 2)
         shown = [same_sums(bound, closed), algebra.sums_equal(scaled(bound, c), c**degree * bound)]
@@ -173,7 +170,7 @@ def _at_equal_gains(scheme: str, bound: Expr) -> tuple[Check, Check]:
             algebra.equal(gains[0].cancel(), gains[1].cancel()),
         ]
 
-    @check(Route.PROPERTY, "the printed sums at equal gains, exactly, L from 2 to 10; bracket/order", is_direct=True)
+    @check(Route.PROPERTY, "the printed sums at equal gains, exactly, L from 2 to 10; bracket/order")
     def by_sum(s: Values) -> list[bool | None]:
         out: list[bool | None] = []
         for gain in (S.One,) if not s["bracket"].has(gamma) else (S.Half, S.One, S(3)):

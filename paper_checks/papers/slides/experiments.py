@@ -78,7 +78,7 @@ def _scores(s: Values) -> list[tuple[str, str]]:
     return [(name, score) for name, score in s if name != "mean"]
 
 
-@check(Route.ARITHMETIC, "the exact mean, rounded half up", is_direct=True)
+@check(Route.ARITHMETIC, "the exact mean, rounded half up")
 def _exactly(s: Values) -> Answers:
     scores = [Decimal(score) for _, score in _scores(s)]
     exact = mean(scores)
@@ -95,7 +95,7 @@ def _exactly(s: Values) -> Answers:
     )
 
 
-@check(Route.NUMERIC, "the means of scores that round to the printed ones", is_direct=True)
+@check(Route.NUMERIC, "the means of scores that round to the printed ones")
 def _attainable(s: Values) -> Answers:
     """The scores are rounded, too: the mean of what rounds to them has to meet what rounds to the printed average."""
     ends = [rounded_from(score) for _, score in _scores(s)]
@@ -380,9 +380,7 @@ def _rates(s: Values) -> dict[str, list[str]]:
 
 
 @check(
-    Route.ARITHMETIC,
-    "100 (before - after) / before, of the printed rates; with rounding: of all that rounds to them",
-    is_direct=True,
+    Route.ARITHMETIC, "100 (before - after) / before, of the printed rates; with rounding: of all that rounds to them"
 )
 def _by_quotient(s: Values) -> Answers:
     def reduction(before: str, after: str) -> Decimal:
@@ -461,7 +459,7 @@ def _rises(values: str) -> bool:
     return all(Decimal(a) < Decimal(b) for a, b in pairwise(values.split(" < ")))
 
 
-@check(Route.ARITHMETIC, "averages by depth; not rising: single tasks that do not rise all the way", is_direct=True)
+@check(Route.ARITHMETIC, "averages by depth; not rising: single tasks that do not rise all the way")
 def _rising(s: Values) -> Answers:
     tasks = [score.column for score in ZERO_SHOT.row(OURS, "24L").counted]
     falls = {f"{who} {task}": text for task in tasks for who, text in _over_depth(task).items() if not _rises(text)}
@@ -534,12 +532,12 @@ def _pairs(s: Values) -> Iterator[tuple[Expr, float, Expr, float]]:
     yield from ((*first, *second) for first, second in permutations(entries, 2))
 
 
-@check(Route.PROOF, "pairs of different order, by limits of the ratio", is_direct=True)
+@check(Route.PROOF, "pairs of different order, by limits of the ratio")
 def _rates_by_limits(s: Values) -> list[bool | None]:
     return [rate > other for small, rate, big, other in _pairs(s) if limit(small / big, N, oo) == 0]
 
 
-@check(Route.NUMERIC, "the same pairs by N = 10^3 and 10^9", is_direct=True)
+@check(Route.NUMERIC, "the same pairs by N = 10^3 and 10^9")
 def _rates_by_numbers(s: Values) -> list[bool | None]:
     """A bound is of larger order where its ratio to the other doubles, or more, from N = 10^3 to 10^9."""
     out: list[bool | None] = []

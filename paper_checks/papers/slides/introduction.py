@@ -39,12 +39,12 @@ def _edited(old: str, new: str) -> Values:
     return _CODE.with_(code=_SLIDE_CODE.replace(old, new))
 
 
-@check(Route.CITATION, "character by character, blanks aside", is_direct=True)
+@check(Route.CITATION, "character by character, blanks aside")
 def _same_characters(s: Values) -> list[bool | None]:
     return [re.sub(r"\s+", "", s["code"]) == re.sub(r"\s+", "", PSEUDO_CODE)]
 
 
-@check(Route.PROOF, "the table's gammas have no letter but N and M, and are positive numbers at each", is_direct=True)
+@check(Route.PROOF, "the table's gammas have no letter but N and M, and are positive numbers at each")
 def _is_number_of_layers(s: Values) -> list[bool | None]:
     return [
         gamma.free_symbols <= {N, M} and all(gamma.subs({N: layers, M: layers}) > 0 for layers in (1, 2, 6, 100))
@@ -103,7 +103,7 @@ def _lower_by_theory(s: Values) -> list[bool | None]:
     return [all(a - b == c for a, b, c in zip(of_sub, of_post, printed, strict=True))]
 
 
-@check(Route.NUMERIC, "2 + 2 H_{L-1} over 2L, at 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "2 + 2 H_{L-1} over 2L, at 10^2, 10^4, 10^6")
 def _lower_summed(s: Values) -> list[bool | None]:
     ratios = []
     for length in second_meanfield.LENGTHS:

@@ -54,7 +54,7 @@ def _norm(stream: list[Any], at: Any) -> tuple[list[Any], Any]:
     return centred, sum(x * x for x in centred) / len(stream) + at
 
 
-@check(Route.PROOF, "three entries: the centred stream is alpha times the other, its variance alpha^2", is_direct=True)
+@check(Route.PROOF, "three entries: the centred stream is alpha times the other, its variance alpha^2")
 def _rescaled_exactly(s: Values) -> list[bool | None]:
     x, f = ([scratch(f"{name}_{i}", real=True) for i in range(3)] for name in "xF")
     left, below = _norm([alpha * a + b for a, b in zip(x, f, strict=True)], s["eps"])
@@ -63,7 +63,7 @@ def _rescaled_exactly(s: Values) -> list[bool | None]:
     return [*centred, bool(expand(below - alpha**2 * under) == 0)]
 
 
-@check(Route.MEASURED, "torch.nn.functional.layer_norm, alpha from 10^-6 to 10^6", is_direct=True)
+@check(Route.MEASURED, "torch.nn.functional.layer_norm, alpha from 10^-6 to 10^6")
 def _rescaled_in_torch(s: Values) -> list[bool | None]:
     import torch
 
@@ -116,7 +116,7 @@ def _homogeneous(activation: str, bound: Expr = S.Zero) -> Values:
     )
 
 
-@check(Route.NUMERIC, "torch's own function on 8,002 points each, lambda from 2^-16 to 2^16", is_direct=True)
+@check(Route.NUMERIC, "torch's own function on 8,002 points each, lambda from 2^-16 to 2^16")
 def _within(s: Values) -> Answers:
     import torch
 
@@ -209,7 +209,7 @@ _S1_12 = Claim(
 # ---------------------------------------------------------------- S1-13: lambdas out of a branch
 
 
-@check(Route.PROOF, "every pattern of signs of two hidden units, as polynomials", is_direct=True)
+@check(Route.PROOF, "every pattern of signs of two hidden units, as polynomials")
 def _by_signs(s: Values) -> list[bool | None]:
     """lambda_1 > 0 leaves the signs as they are, and under a pattern phi is one slope on each unit."""
     slopes = {"relu": (S.Zero, S.One), "leaky_relu": (S.One / 100, S.One)}[s["phi"]]
@@ -221,7 +221,7 @@ def _by_signs(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(Route.MEASURED, "torch, width 16, 25 pairs of powers of two: the same floating-point numbers", is_direct=True)
+@check(Route.MEASURED, "torch, width 16, 25 pairs of powers of two: the same floating-point numbers")
 def _by_scaling(s: Values) -> list[bool | None]:
     import torch
 
@@ -260,13 +260,13 @@ _S1_13 = Claim(
 # ---------------------------------------------------------------- S1-14: derivatives of z
 
 
-@check(Route.PROOF, "the chain rule, J from above", is_direct=True)
+@check(Route.PROOF, "the chain rule, J from above")
 def _ratio_by_product(s: Values) -> list[bool | None]:
     arriving, z = scratch("J", real=True), lam1 * lam2 * scratch("V", real=True) / alpha
     return [algebra.equal((arriving * z.diff(lam1) / (arriving * z.diff(lam2))).cancel(), s["ratio"])]
 
 
-@check(Route.MEASURED, "autograd through relu and LayerNorm (it takes a homogeneous phi)", is_direct=True)
+@check(Route.MEASURED, "autograd through relu and LayerNorm (it takes a homogeneous phi)")
 def _ratio_by_autograd(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for (first, second, _), _, (by_first, by_second), _ in derivatives("relu"):
@@ -306,7 +306,6 @@ _LETTERS = (lam1, lam2, alpha)
     "autograd through relu and LayerNorm: the power of a letter in gradient/order at 2^-20 and 2^20 of it, the others "
     "1. It is 0 while lambda_1 lambda_2/alpha is small; beyond that the branch dominates what LayerNorm reads, and the "
     "gradient falls as its inverse square",
-    is_direct=True,
 )
 def _is_bounded(s: Values) -> Answers:
     """gradient/order may fall along a path to the end of any letter, but not rise."""
@@ -334,7 +333,7 @@ def _is_bounded(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers)
 
 
-@check(Route.PROOF, "the product rule, where dL/dx, dx/dz and phi(x U1) U2 are O(1), as the text says", is_direct=True)
+@check(Route.PROOF, "the product rule, where dL/dx, dx/dz and phi(x U1) U2 are O(1), as the text says")
 def _is_implied(s: Values) -> list[bool | None]:
     """|dL/dx|, |dx/dz| and |V| at bounds of their own: the bound over the order is a number."""
     ((name, order),) = s
@@ -383,7 +382,7 @@ def _orthogonal(generator: Any, count: int, width: int) -> Any:
     return q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
 
 
-@check(Route.MEASURED, "U Gaussian and orthogonal: under half a power of the width; mean squares at 96", is_direct=True)
+@check(Route.MEASURED, "U Gaussian and orthogonal: under half a power of the width; mean squares at 96")
 def _free_of_width(s: Values) -> Answers:
     order = lambdify(d, s["entry"] ** 2, modules="math")
     holds, numbers = [], {}

@@ -86,7 +86,7 @@ _PAIRS = (((96, 12288), (384, 6144), 2048), ((24, 4096), (96, 2048), 512), ((24,
 """Wide and narrow of equal parameters, (layers, width), and the context: GPT-3's shape, and M2M's width."""
 
 
-@check(Route.PROOF, "operations over parameters are 2 + n/(3d), n tokens: 2 but for attention's scores", is_direct=True)
+@check(Route.PROOF, "operations over parameters are 2 + n/(3d), n tokens: 2 but for attention's scores")
 def _per_parameter(s: Values) -> list[bool | None]:
     ratio = (s["operations"] / s["parameters"]).expand()
     short = ratio.subs(_n, 0)
@@ -97,7 +97,6 @@ def _per_parameter(s: Values) -> list[bool | None]:
     Route.NUMERIC,
     "wide over narrow at equal parameters, multiply-adds counted matrix by matrix: 0.9 or more. The models of "
     "the article's last paragraph are not of equal size: there the wide one costs 3.8 times as much",
-    is_direct=True,
 )
 def _at_shapes(s: Values) -> Answers:
     holds: list[bool | None] = []
@@ -195,7 +194,7 @@ def _powers_of_the_rate(rows: Sequence[Mapping[str, np.ndarray]], changes: Itera
 t, slope = scratch("t", positive=True), scratch("<grad L, delta>", real=True)
 
 
-@check(Route.PROOF, "a loss with free Taylor coefficients: all powers of t below the remainder vanish", is_direct=True)
+@check(Route.PROOF, "a loss with free Taylor coefficients: all powers of t below the remainder vanish")
 def _taylor(s: Values) -> list[bool | None]:
     x, y, a, b = (scratch(name, real=True) for name in "xyab")
     powers = [(i, j) for i in range(5) for j in range(5 - i)]
@@ -205,7 +204,7 @@ def _taylor(s: Values) -> list[bool | None]:
     return [expand(rest.coeff(t, i)) == 0 for i in range(int(s["remainder"]))]
 
 
-@check(Route.MEASURED, "real Transformers, 8 seeds each: power of the learning rate in the rest", is_direct=True)
+@check(Route.MEASURED, "real Transformers, 8 seeds each: power of the learning rate in the rest")
 def _remainder_measured(s: Values) -> Answers:
     change, power = lambdify((t, slope), s["change"], modules="numpy"), float(s["remainder"])
     holds, numbers = [], {}
@@ -254,7 +253,6 @@ def loss_change_checks(optimizer: str) -> tuple[Check, ...]:
             f"one step of torch.optim's {optimizer} on real Transformers: <g, step> is the printed change; the loss's "
             "own differs from it by a power of the learning rate, 2",
             measured,
-            is_direct=True,
         ),
     )
 
@@ -276,13 +274,13 @@ _S1_02 = claim(
 # ---------------------------------------------------------------- S1-03 to S1-05: N layers of K matrices
 
 
-@check(Route.PROOF, "N K gradients at the bound: their sum of squares is of the printed order", is_direct=True)
+@check(Route.PROOF, "N K gradients at the bound: their sum of squares is of the printed order")
 def _attained(s: Values) -> list[bool | None]:
     c = scratch("c", positive=True)
     return [not algebra.log_form(eta * N * K * (c * s["gradient"]) ** 2 / s["change"]).has(N, K, eta)]
 
 
-@check(Route.PROPERTY, "any gradients within the bound: the sum of squares is within the order", is_direct=True)
+@check(Route.PROPERTY, "any gradients within the bound: the sum of squares is within the order")
 def _never_exceeded(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -333,7 +331,6 @@ _S1_03 = Claim(
     Route.PROOF,
     "put into eta N K: no N is left. So it is where the sum is in proportion to N (S1-03: Post-LN, relu, gain "
     "1); where gradients grow exponentially with depth it does not, and where the sum is log N it is too small",
-    is_direct=True,
 )
 def _cancels(s: Values) -> list[bool | None]:
     return [not algebra.log_form(_CHANGE["change"].subs(eta, s["rate"])).has(N)]
@@ -348,7 +345,7 @@ def _times_exact_update(s: Values) -> list[bool | None]:
     return [order_key(update_order(Setting.of("post-ln", "sgd"))) == order_key(order)]
 
 
-@check(Route.NUMERIC, "times its update summed at 10^2, 10^4, 10^6 sublayers: settles", is_direct=True)
+@check(Route.NUMERIC, "times its update summed at 10^2, 10^4, 10^6 sublayers: settles")
 def _times_summed_update(s: Values) -> list[bool | None]:
     rate = lambdify(L, s["rate"].subs({eta: 1, N: L / 2}), modules="math")
     ratios = second_meanfield.log_ratios("post-ln", lambda length: -math.log(rate(length)), "relu", "layernorm", "sgd")
@@ -369,7 +366,7 @@ _S1_04 = claim(
 )
 
 
-@check(Route.NUMERIC, "Post-LN with alpha = (2N)^(1/4), lambda = 1/alpha, to 10^6 sublayers, has both", is_direct=True)
+@check(Route.NUMERIC, "Post-LN with alpha = (2N)^(1/4), lambda = 1/alpha, to 10^6 sublayers, has both")
 def _su_network(s: Values) -> list[bool | None]:
     updates = {length: second_meanfield.log_update("su-sgd", length) for length in second_meanfield.LENGTHS}
     size = lambdify(N, s["gradient"], modules="math")
@@ -400,7 +397,7 @@ _S1_05 = claim(
 _DEPTHS = Values.of(**{f"{n}L-{n}L": "trained" if n == 6 else DIVERGED for n in WMT17_DEPTHS})
 
 
-@check(Route.ARITHMETIC, "every depth that failed is larger than all that trained", is_direct=True)
+@check(Route.ARITHMETIC, "every depth that failed is larger than all that trained")
 def _once_and_for_all(s: Values) -> list[bool | None]:
     outcomes = [outcome for _, outcome in s]
     trained = outcomes.count("trained")
@@ -412,7 +409,6 @@ def _once_and_for_all(s: Values) -> list[bool | None]:
     "6L-6L, 50L-50L and 100L-100L as reported of DeepNet's WMT-17 baselines, 18L-18L by OPUS-100 on "
     "the slides of Magneto alone: the WMT-17 table is at second hand, several rows of baselines in it "
     "are doubtful, and DeepNet's text calls Post-LN unstable at 50L-50L",
-    is_direct=True,
 )
 def _as_reported(s: Values) -> list[bool | None]:
     reported = dict(zip(WMT17_DEPTHS, (score == DIVERGED for score in WMT17["Post-LN"]), strict=True))

@@ -41,7 +41,6 @@ g = scratch("g", positive=True)
 @check(
     Route.PROOF,
     "a parabola in 1/kappa^2 (by the spectral norm it would be half of the largest and least eigenvalue's sum)",
-    is_direct=True,
     steps=lambda: (
         "||A/kappa^2 - I||_F^2 = tr(A^2) x^2 - 2 tr(A) x + n, x = 1/kappa^2",
         "least at x = tr(A)/tr(A^2), where it is n - tr(A)^2/tr(A^2)",
@@ -54,7 +53,7 @@ def _minimiser(s: Values) -> list[bool | None]:
     return [bool(square.diff(x, 2).is_positive), algebra.equal(s["square"], 1 / least)]
 
 
-@check(Route.NUMERIC, "the distance itself around the printed kappa, nine shapes and spectra", is_direct=True)
+@check(Route.NUMERIC, "the distance itself around the printed kappa, nine shapes and spectra")
 def _is_least(s: Values) -> list[bool | None]:
     """Gaussian matrices of several shapes, one with a geometric spectrum, and one of rank one."""
     square, generator = lambdify((t1, t2, n), s["square"], modules="math"), default_rng(6)
@@ -162,7 +161,7 @@ def _as_sampled(samples: Mapping[str, np.ndarray], printed: Mapping[str, Expr]) 
     )
 
 
-@check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m", is_direct=True)
+@check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m")
 def _derived_gain(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
     exact, printed = _squares(s, trace_square / trace), _squares(s, s["lam"] ** 2)
@@ -180,7 +179,7 @@ def _derived_gain(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=example if is_shown else None)
 
 
-@check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit", is_direct=True)
+@check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit")
 def _sampled_gain(s: Values) -> Answers:
     samples, printed = {name: pairs[:, 0] for name, pairs in _samples().items()}, _squares(s, s["lam"] ** 2)
     if s["lam"].has(c):
@@ -230,7 +229,7 @@ _S1_07 = Claim(
 # ---------------------------------------------------------------- S1-08: how close to orthogonal
 
 
-@check(Route.PROOF, "sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows", is_direct=True)
+@check(Route.PROOF, "sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows")
 def _exact_distance(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
     exact = {name: sqrt(value) for name, value in _limits(1 - trace**2 / (n * trace_square)).items()}
@@ -252,7 +251,7 @@ def _exact_distance(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, steps=steps, counterexample=None if all_of(holds) else example)
 
 
-@check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit", is_direct=True)
+@check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit")
 def _sampled_distance(s: Values) -> Answers:
     printed = {name: distance**2 for name, distance in _limits(s["distance"]).items()}
     return _as_sampled({name: pairs[:, 1] for name, pairs in _samples().items()}, printed)
@@ -296,7 +295,7 @@ inner = scratch("inner_G_U", real=True)
 """<dL/dW, U>."""
 
 
-@check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3", is_direct=True)
+@check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3")
 def _chain_rule(s: Values) -> list[bool | None]:
     w, u = ([scratch(f"{name}_{i}", real=True) for i in range(4)] for name in "wu")
     terms = (scratch(f"c_{i}", real=True) * term for i, term in enumerate(itermonomials(w, 3)))
@@ -324,7 +323,7 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, A
     return by_lambda, by_matrix, unit, size.detach()
 
 
-@check(Route.MEASURED, "autograd: every matrix of a real Transformer", is_direct=True)
+@check(Route.MEASURED, "autograd: every matrix of a real Transformer")
 def _by_autograd(s: Values) -> list[bool | None]:
     from sims.model import MATRICES, ModelConfig, alternating
 
@@ -366,7 +365,7 @@ _PRINTED = Values.of(
 )
 
 
-@check(Route.PROPERTY, "relu stacks, gains 1/4 to 4, skips 1 to 3: is dL/dlambda 0 where dL/dW is not", is_direct=True)
+@check(Route.PROPERTY, "relu stacks, gains 1/4 to 4, skips 1 to 3: is dL/dlambda 0 where dL/dW is not")
 def _is_blind_where_said(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -421,7 +420,6 @@ def _is_blind_where_said(s: Values) -> Answers:
 @check(
     Route.PROOF,
     "one relu sublayer at infinite width: what the norm leaves of the branch",
-    is_direct=True,
     steps=lambda: (
         "with relu the branch b is of degree 1 in lambda_1 and in lambda_2 (of degree 0 in lambda_1 behind an inner "
         "norm), so lambda dz/dlambda = b (or 0), z = alpha x + b",

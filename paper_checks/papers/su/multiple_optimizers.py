@@ -81,7 +81,7 @@ def _shows_step(gradients: Sequence[str]) -> str:
     )
 
 
-@check(Route.PROPERTY, "an entry's gradients over one to six steps, exactly, beta 0.9 and 0.999", is_direct=True)
+@check(Route.PROPERTY, "an entry's gradients over one to six steps, exactly, beta 0.9 and 0.999")
 def _adam_searched(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -107,7 +107,7 @@ def _adam_searched(s: Values) -> Answers:
     return Answers(holds=[searched.found is None], num_effective=searched.num_effective, counterexample=example)
 
 
-@check(Route.MEASURED, "torch.optim.Adam and AdamW, eps 0, no decay: five entries over four steps", is_direct=True)
+@check(Route.MEASURED, "torch.optim.Adam and AdamW, eps 0, no decay: five entries over four steps")
 def _adam_in_torch(s: Values) -> list[bool | None]:
     import torch
 
@@ -302,7 +302,6 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
                 Route.NUMERIC,
                 f"one first step of {optimizer} on a matrix of six entries, exactly",
                 lambda s: _step_agrees(optimizer, s["step"], s["loss"]),
-                is_direct=True,
             ),
         ),
         **rest,
@@ -317,7 +316,7 @@ def _degrees_by_map(s: Values) -> list[bool | None]:
     return [algebra.equal(S(2) ** s["gradient"], S(2) ** lamb.gradient_degree), lamb.parameter_degree == s["parameter"]]
 
 
-@check(Route.NUMERIC, "degrees of the printed map at six entries", is_direct=True)
+@check(Route.NUMERIC, "degrees of the printed map at six entries")
 def _degrees_by_hand(s: Values) -> list[bool | None]:
     step, three = _MAPS["lamb"][0], Integer(3)
     answers: list[bool | None] = []
@@ -387,7 +386,7 @@ def _row(optimizer: str) -> Part:
         statement=statement,
         checks=(
             check(Route.PROOF, family, put_in, steps=why("post", optimizer)),
-            check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", meets_target, is_direct=True),
+            check(Route.ARITHMETIC, "his magnitudes, summed over 2N branches", meets_target),
         ),
     )
 
@@ -431,7 +430,6 @@ def _relative_by_map(s: Values) -> list[bool | None]:
     "sqrt(n): S1-34). AdaFactor, named beside LAMB, steps by eta max(RMS(theta), eps_2), eps_2 = 10^-3, "
     "times a direction clipped to a root mean square of at most 1: relative to theta eta at most where "
     "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
-    is_direct=True,
 )
 def _relative_measured(s: Values) -> list[bool | None]:
     from sims.model import ModelConfig, SublayerConfig, Transformer

@@ -41,7 +41,7 @@ _SECOND, _LAST = "Post-hoc Analysis, second paragraph", "Post-hoc Analysis, last
 # ---------------------------------------------------------------- S1-38: small branches
 
 
-@check(Route.ARITHMETIC, "lambda^2/alpha of the table's rows, each a negative power of 2N", is_direct=True)
+@check(Route.ARITHMETIC, "lambda^2/alpha of the table's rows, each a negative power of 2N")
 def _below_one(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for name, value in s:
@@ -142,7 +142,7 @@ def _of_rows(words: str, checks: tuple[Check, ...], mutants: Mapping[str, Mappin
 # ---------------------------------------------------------------- S1-39: near the identity
 
 
-@check(Route.PROOF, "the branches' squared shares sum to 0 in the limit", is_direct=True)
+@check(Route.PROOF, "the branches' squared shares sum to 0 in the limit")
 def _cosine_tends_to_one(s: Values) -> Answers:
     return Answers(
         holds=[limit(_total(s), L, oo) == 0],
@@ -155,7 +155,7 @@ def _cosine_tends_to_one(s: Values) -> Answers:
     )
 
 
-@check(Route.MEANFIELD, "the cosine at 10^2, 10^4, 10^6 FFN sublayers", is_direct=True)
+@check(Route.MEANFIELD, "the cosine at 10^2, 10^4, 10^6 FFN sublayers")
 def _cosine_by_quadrature(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for activation in _activations(s):
@@ -177,7 +177,7 @@ def _turned(s: Values, activation: str) -> tuple[Interval, Interval, dict[str, s
 _COSINE = "1 - cos(x_L, x_0) of real Transformers, attention and FFN"
 
 
-@check(Route.MEASURED, _COSINE, is_direct=True)
+@check(Route.MEASURED, _COSINE)
 def _cosine_measured(s: Values) -> Answers:
     holds, numbers = [], {}
     for activation in _activations(s):
@@ -191,13 +191,13 @@ _STEP = Values.of(
 )
 
 
-@check(Route.PROOF, "L branches of independent directions: L^(1 + 2e) -> 0, e = 0, -1/8, ..., -1", is_direct=True)
+@check(Route.PROOF, "L branches of independent directions: L^(1 + 2e) -> 0, e = 0, -1/8, ..., -1")
 def _step_summed(s: Values) -> list[bool | None]:
     exponents = (Rational(-k, 8) for k in range(0, 9))
     return [limit(L ** (1 + 2 * exponent), L, oo) == 0 for exponent in exponents if exponent < s["below"]]
 
 
-@check(Route.MEASURED, _COSINE, is_direct=True)
+@check(Route.MEASURED, _COSINE)
 def _step_measured(s: Values) -> Answers:
     """LN(x + L^e F), gain 1: alpha = L^(-e)."""
     holds, numbers = [], {}
@@ -250,7 +250,7 @@ _S1_39 = Claim(
 # ---------------------------------------------------------------- S1-40: gradients of order 1
 
 
-@check(Route.PROOF, "the product over sublayers is bounded", is_direct=True)
+@check(Route.PROOF, "the product over sublayers is bounded")
 def _backward_product(s: Values) -> Answers:
     """log of the product: L lambda^4/alpha^2 (E phi'^2 - E phi^2/lambda^2) to first order; ReLU's bracket is 0.
 
@@ -265,7 +265,7 @@ def _backward_product(s: Values) -> Answers:
     )
 
 
-@check(Route.MEANFIELD, "the product and the norm of dx/dz, summed", is_direct=True)
+@check(Route.MEANFIELD, "the product and the norm of dx/dz, summed")
 def _backward_by_quadrature(s: Values) -> list[bool | None]:
     """|dL/dx_0|^2/|dL/dx_L|^2 and |dx/dz|^2 at 10^2, 10^4, 10^6 FFN sublayers: no more than 2."""
     answers: list[bool | None] = []
@@ -278,7 +278,7 @@ def _backward_by_quadrature(s: Values) -> list[bool | None]:
     return answers
 
 
-@check(Route.MEASURED, "real Transformers: the largest over all l, the gradient over that of x_L", is_direct=True)
+@check(Route.MEASURED, "real Transformers: the largest over all l, the gradient over that of x_L")
 def _backward_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers = {}
@@ -320,7 +320,7 @@ def _pre_rules() -> Mapping[str, Expr]:
     return {"alpha": side("pre", "sgd").residual_weight, **gains}
 
 
-@check(Route.ARITHMETIC, "the printed conditions at alpha = 1", is_direct=True)
+@check(Route.ARITHMETIC, "the printed conditions at alpha = 1")
 def _recalculated(s: Values) -> list[bool | None]:
     conditions = [algebra.equal(size(name, s["alpha"], s[name]), TARGETS[name]) for name in OPTIMIZERS]
     return [algebra.equal(s["alpha"], S.One), *conditions]
@@ -452,7 +452,6 @@ _S1_46 = Claim(
                     Route.ARITHMETIC,
                     "18.6 - 13.6, exactly",
                     lambda s: [Decimal(M2M[s["name"]][1]) - Decimal(M2M[s["name"]][0]) == Decimal(s["by"])],
-                    is_direct=True,
                 ),
             ),
             mutants=(

@@ -113,7 +113,7 @@ def flat_sums(placement: str, members: Callable[[Values], Mapping[str, tuple[str
         "depth of what one step changes, as an interval nearer to 0 than to the next other, 1/4 for gains and "
         "gradients and 1/2 for their squares"
     )
-    return check(Route.MEASURED, detail, decide, is_direct=True)
+    return check(Route.MEASURED, detail, decide)
 
 
 # ---------------------------------------------------------------- claims of each optimizer
@@ -144,7 +144,7 @@ def constraint(id_: str, optimizer: str, text: str, locator: str, quote: str) ->
         statement=statement,
         checks=(
             check(Route.PROOF, f"the derived family under {optimizer}", family, steps=why("post", optimizer)),
-            check(Route.ARITHMETIC, "the sum over 2N branches of what each changes is 1", summed, is_direct=True),
+            check(Route.ARITHMETIC, "the sum over 2N branches of what each changes is 1", summed),
             flat_sums("post", members),
         ),
     )
@@ -183,7 +183,7 @@ def solution(
         statement=statement,
         checks=(
             derived(f"{chosen} of the derived family", from_rule, steps=why("post", optimizer)),
-            check(Route.ARITHMETIC, f"his condition and {chosen}, put in", by_hand, is_direct=True),
+            check(Route.ARITHMETIC, f"his condition and {chosen}, put in", by_hand),
             flat_sums("post", lambda s: {optimizer: (optimizer, (s["alpha"], s["lam"]))}),
         ),
     )
@@ -204,7 +204,7 @@ _SECTION = "Preliminary Conclusion"
 # ---------------------------------------------------------------- S1-21, S1-22: the preliminary conclusion
 
 
-@check(Route.ARITHMETIC, "attentions and FFNs of torch.nn.TransformerEncoder, 1, 2 and 3 layers", is_direct=True)
+@check(Route.ARITHMETIC, "attentions and FFNs of torch.nn.TransformerEncoder, 1, 2 and 3 layers")
 def _count_modules(s: Values) -> list[bool | None]:
     import torch
 
@@ -252,7 +252,7 @@ def _magnitude() -> dict[str, Expr]:
     return {"gradient": first}
 
 
-@check(Route.MEASURED, "autograd through an FFN and attention: powers at lambda 2^-20 and alpha 2^20", is_direct=True)
+@check(Route.MEASURED, "autograd through an FFN and attention: powers at lambda 2^-20 and alpha 2^20")
 def _probe_slopes(s: Values) -> list[bool | None]:
     import torch
 
@@ -319,7 +319,6 @@ _S1_24 = claim(
                 algebra.equal(s["ratio"], PRINTED["encoder"][1] / PRINTED["encoder"][0]),
                 not algebra.log_form(s["ratio"] / s["other"]).has(N),
             ],
-            is_direct=True,
         ),
     ),
     mutants=broken(_RATIOS, "ratio"),
@@ -361,7 +360,7 @@ def _alternative(id_: str, select: str, statement: Values, locator: str, quote: 
         statement=statement,
         checks=(
             derived(f"the member {select!r} of the family", lambda: _member(select), steps=why("post", "sgd", select)),
-            check(Route.ARITHMETIC, "gradient and relative step by hand", _by_hand, is_direct=True),
+            check(Route.ARITHMETIC, "gradient and relative step by hand", _by_hand),
         ),
     )
 
@@ -386,7 +385,6 @@ _ATTRIBUTED = Part(
             Route.CITATION,
             "alpha times beta as DeepNet prints them, (2N)^(1/4) and (8N)^(-1/4)",
             lambda s: [algebra.equal(s["product"], PRINTED["encoder"][0] * PRINTED["encoder"][1])],
-            is_direct=True,
         ),
         derived(
             "DeepNet's own condition v^2 + w^2 = 1/alpha^2, v = w, in the derived rule",
@@ -436,7 +434,7 @@ _S1_27 = _alternative(
 )
 
 
-@check(Route.ARITHMETIC, "exponents of 2N in order, 2N > 1; each is (lambda/alpha)/lambda", is_direct=True)
+@check(Route.ARITHMETIC, "exponents of 2N in order, 2N > 1; each is (lambda/alpha)/lambda")
 def _between(s: Values) -> list[bool | None]:
     powers = [algebra.log_form(value).coeff(log(N)) for _, value in s]
     pure = [algebra.equal(value, TWO_N**power) for (_, value), power in zip(s, powers, strict=True)]
@@ -479,7 +477,6 @@ _S1_29 = claim(
             Route.ARITHMETIC,
             "lambda/alpha of each",
             lambda s: [algebra.equal(value, _OWN[name][1] / _OWN[name][0]) for name, value in s],
-            is_direct=True,
         ),
     ),
 )

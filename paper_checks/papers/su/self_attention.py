@@ -48,7 +48,7 @@ _EXPLAIN = "depthlaw explain S1-18"
 _SOFTMAX = Values.of(inside=lam_q * lam_k, outside=lam_v * lam_o / alpha)
 
 
-@check(Route.PROOF, "two tokens of width two, as polynomials, any softmax", is_direct=True)
+@check(Route.PROOF, "two tokens of width two, as polynomials, any softmax")
 def _attention_symbolic(s: Values) -> list[bool | None]:
     x, p = scratch_matrix("x", 2, 2), scratch_matrix("P", 2, 2)
     q, k, v, o = (scratch_matrix(f"U_{name}", 2, 2) for name in "qkvo")
@@ -57,7 +57,7 @@ def _attention_symbolic(s: Values) -> list[bool | None]:
     return [bool(entry.expand() == 0) for entry in (*argument, *branch)]
 
 
-@check(Route.MEASURED, "torch, six tokens, powers of two: the same floating-point numbers", is_direct=True)
+@check(Route.MEASURED, "torch, six tokens, powers of two: the same floating-point numbers")
 def _attention_scaled(s: Values) -> list[bool | None]:
     import torch
 
@@ -227,7 +227,7 @@ def _covers(s: Values, regime: str) -> bool:
     return s["regime"] in (regime, EVERY)
 
 
-@check(Route.PROOF, "exact limits: T >> d, where xbar = lambda_q lambda_k u; d >> T, two tokens", is_direct=True)
+@check(Route.PROOF, "exact limits: T >> d, where xbar = lambda_q lambda_k u; d >> T, two tokens")
 def _ratio_exactly(s: Values) -> Answers:
     limits: dict[str, Expr] = {}
     holds: list[bool | None] = []
@@ -261,7 +261,7 @@ def _ratio_exactly(s: Values) -> Answers:
     )
 
 
-@check(Route.MEASURED, "a real layer by autograd; where T >> 1 softmax averages of real tokens", is_direct=True)
+@check(Route.MEASURED, "a real layer by autograd; where T >> 1 softmax averages of real tokens")
 def _ratio_measured(s: Values) -> Answers:
     """Where the exact limits are far off, as of unscaled logits at T >> e^d, nothing is measured."""
     numbers: dict[str, str] = {}
@@ -339,7 +339,6 @@ _COSINE = Rational(9, 10)
     Route.PROOF,
     "T >> d: softmax and linear weights give one average, u, and one ratio, 1; a common part of the tokens divides "
     "it. d >> T, two tokens: s^2/(2 + s^2) with linear weights, beside which softmax's ratio goes as 1/s",
-    is_direct=True,
 )
 def _cause_exactly(s: Values) -> list[bool | None]:
     """The ratio without the factor over the ratio with it; where d >> T that of two tokens."""
@@ -357,7 +356,7 @@ def _cause_exactly(s: Values) -> list[bool | None]:
     return [effects[s["factor"], regime].subs(at) >= _TEN for regime in (LONG, WIDE) if _covers(s, regime)]
 
 
-@check(Route.MEASURED, "a real layer, d = 64: the ratio of squares without the factor and with it", is_direct=True)
+@check(Route.MEASURED, "a real layer, d = 64: the ratio of squares without the factor and with it")
 def _cause_measured(s: Values) -> Answers:
     """At T = d where logits are over sqrt(d); at T = 8, d = 64 where not, for T >> e^d is out of reach."""
     is_scaled = s["logits"] == SCALED
@@ -432,7 +431,7 @@ def _allows(s: Values, power: Interval) -> bool | None:
     return power.within(float(s["least"]), float(s["greatest"]))
 
 
-@check(Route.MEASURED, "real Transformers, width 32, 16 tokens: the share at both depths, its power", is_direct=True)
+@check(Route.MEASURED, "real Transformers, width 32, 16 tokens: the share at both depths, its power")
 def _shares_measured(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers, over = {}, {}
@@ -453,7 +452,7 @@ def _shares_measured(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=example if over else None)
 
 
-@check(Route.PROOF, "the share goes as the gain squared where that shrinks; nothing is said of gain 1", is_direct=True)
+@check(Route.PROOF, "the share goes as the gain squared where that shrinks; nothing is said of gain 1")
 def _shares_by_gains(s: Values) -> list[bool | None]:
     """Where the gains shrink: dL/dW_q has lambda_v lambda_o where dL/dW_v has lambda_o, so it is gain^2 that counts."""
     answers: list[bool | None] = []

@@ -140,9 +140,7 @@ def derivatives_part(name: str, kind: str, letters: tuple[Expr, Expr]) -> Part:
         name=name,
         statement=statement,
         checks=(
-            check(Route.PROOF, "the product rule on z", by_product, is_direct=True),
-            check(
-                Route.MEASURED, f"autograd through {kind} with W = lambda U, four settings", by_autograd, is_direct=True
-            ),
+            check(Route.PROOF, "the product rule on z", by_product),
+            check(Route.MEASURED, f"autograd through {kind} with W = lambda U, four settings", by_autograd),
         ),
     )
