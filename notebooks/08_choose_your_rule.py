@@ -34,7 +34,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import pick, say, style, table
+from paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -136,7 +136,7 @@ axes.xaxis.set_major_formatter("{x:g}")
 axes.xaxis.set_minor_formatter(NullFormatter())
 axes.set_yticks(range(len(names)), [shorten(name, 40) for name in names])
 axes.invert_yaxis()
-axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+name_curves(axes)
 plt.show()
 
 # %% [markdown]
