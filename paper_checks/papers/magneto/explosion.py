@@ -1,27 +1,32 @@
 """Magneto, (13): one term of its bound beside Pre-LN's where sublayer l explodes, w_l >> w_i; and what is concluded.
 
-With ReLU, as w_l -> infinity, Pre-LN loses the terms of the sublayers above l, and the exploding one is 1/v_l^2;
-Magneto keeps them all.
+ReLU, in the limit w_l -> infinity, every gain its own. A gradient that reaches sublayer i is
+
+    of Pre-LN   1/P_i,   P_i = 1 + sum_(j <= i) v_j^2 w_j^2/2,
+    of Magneto  D_i = prod_(j > i) (1 + kappa v_j^2/Q_(j-1)) / Q_L,   Q_i = 1 + sum_(j <= i) v_j^2,
+
+kappa = pi/(pi - 1) behind LayerNorm, and 1 behind RMSNorm, where D_i = 1/Q_i. Pre-LN loses the terms i > l, and the
+exploding one is 1/v_l^2; Magneto keeps all, the exploding one being D_l.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from sympy import Expr, Poly, S, Sum, cancel, fraction, lambdify, sqrt, together
+from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, sqrt, together
 
 from paper_checks.claims.broken import broken, changed
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
+from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check, python_command
 from paper_checks.routes.search import prove
 from paper_checks.routes.update_bounds import LETTERS, n, v, w
-from theory.symbols import L, l, scratch
+from theory.symbols import L, k, l, scratch
 
 # ---------------------------------------------------------------- S2-16: one term
 
@@ -130,6 +135,8 @@ S2_16 = Claim(
 
 # ---------------------------------------------------------------- S2-17: the whole update
 
+_t, _l, _L = (scratch(name, positive=True) for name in ("t", "l", "L"))
+
 ANY, LATER, LAST = (
     f"as w_l -> oo, l = {which}, at the other gains 1" for which in ("any", "any but the first", "the last")
 )
@@ -173,10 +180,9 @@ def _sign(s: Values, length: int, place: int) -> int:
     if _is_number(s):  # at 10^4 the limit is met to 10^-4, far within the margin
         of_sub, of_pre = map(float, _values(s, length, place, Fraction(10**4)))
         return 1 if of_pre > of_sub * 1.01 else -1 if of_sub > of_pre * 1.01 else 0
-    t = scratch("t", positive=True)
-    of_sub, of_pre = _values(s, length, place, t)
+    of_sub, of_pre = _values(s, length, place, _t)
     above, below = fraction(cancel(together(of_pre - of_sub)))
-    leading = Poly(above, t).LC() * Poly(below, t).LC()
+    leading = Poly(above, _t).LC() * Poly(below, _t).LC()
     return 0 if above == 0 else 1 if leading > 0 else -1
 
 
@@ -261,7 +267,100 @@ def _compiled(expr: Expr) -> Any:
 # ---------------------------------------------------------------- every N, and every gain
 
 
-# ---------------------------------------------------------------- real networks
+def in_the_limit(norm_kind: str, v: Sequence[Any], w: Sequence[Any], place: int) -> tuple[Any, Any]:
+    """(Magneto's update, Pre-LN's) with ReLU as the w of one place, counted from 0, goes to infinity."""
+    kappa = second_meanfield.kappa("relu", norm_kind)
+    kappa = kappa if isinstance(kappa, int) else float(kappa)
+    length = len(v)
+    of_pre, stream = 1 / v[place] ** 2, Fraction(1)
+    for i in range(place):
+        stream += v[i] ** 2 * w[i] ** 2 / 2
+        of_pre += (v[i] ** 2 + w[i] ** 2) / (2 * stream)
+    below = [1 + sum((x**2 for x in v[:i]), Fraction(0)) for i in range(length + 1)]
+    of_sub, gradient = Fraction(0), 1 / below[length]
+    for i in range(length - 1, -1, -1):
+        of_sub += gradient * (1 if i == place else 1 + kappa * v[i] ** 2 / w[i] ** 2)
+        gradient *= 1 + kappa * v[i] ** 2 / below[i]
+    return of_sub, of_pre
+
+
+def _for_every_length(s: Values) -> Answers:
+    """At the other gains 1 the sign depends on whether l is the last (of an update) or the first (of a bound) alone."""
+    later = ("below the last", "the last")
+    groups = {ANY: ("first", *later), LATER: later, LAST: later[1:], NONE: ("none",)}[s["where"]]
+    wanted = 1 if s["word"] == "smaller" else -1
+    rows = _update_signs(s["norm_kind"]) if s["of"] == "update" else _bound_signs()
+    answers = [(said, sign == wanted if is_shown else None) for group, said, sign, is_shown in rows if group in groups]
+    numbers = {}
+    if s["of"] == "update" and s["where"] != NONE:
+        for place in (1, 3):
+            of_sub, of_pre = in_the_limit(s["norm_kind"], [Fraction(1)] * 4, [Fraction(10)] * 4, place)
+            numbers[f"at the other w_i = 10, v = 1, L = 4, l = {place + 1}"] = (
+                f"Magneto's {float(of_sub):.4g}, Pre-LN's {float(of_pre):.4g}: "
+                + ("smaller" if of_sub < of_pre else "larger")
+            )
+    steps = tuple(dict.fromkeys(said for said, _ in answers))
+    return Answers(holds=[answer for _, answer in answers], numbers=numbers, steps=steps)
+
+
+def _update_signs(norm_kind: str) -> Iterable[tuple[str, str, int, bool]]:
+    """(which l, the argument, the sign of Pre-LN's less Magneto's, whether it is shown)."""
+    excess = float(S(second_meanfield.kappa("relu", norm_kind)) - 1)
+    is_larger = cancel(2 / (_l + 2) - 1 / (_l + 1) - _l / ((_l + 1) * (_l + 2))) == 0 and excess >= 0
+    for group in ("first", "below the last"):
+        yield (
+            group,
+            "l < L: Pre-LN's is sum_(i <= l) 2/(i + 1), Magneto's with kappa >= 1 at least sum_(i <= L) 2/(i + 1) - "
+            "1/(l + 1), and what it has more, at least 2/(l + 2) - 1/(l + 1) = l/((l + 1)(l + 2)), is positive",
+            -1,
+            is_larger,
+        )
+    if excess == 0:
+        difference = (harmonic(_L + 1) - 1) * 2 - (2 * (harmonic(_L + 1) - 1) - 1 / (_L + 1))
+        yield ("the last", "l = L: the same sums, and Magneto's lacks 1/(L + 1)", 1, cancel(difference) == 1 / (_L + 1))
+    else:
+        of_sub, of_pre = in_the_limit(norm_kind, [1.0] * 2, [1.0] * 2, 1)
+        at_four = excess * float(harmonic(4) - 1) - 1 / 5
+        yield (
+            "the last",
+            f"l = L = 2: {of_sub:.4g} against {of_pre:.4g}; l = L >= 4: Magneto's has at least "
+            f"(kappa - 1)(H_L - 1) - 1/(L + 1) more, {at_four:.3g} at L = 4, and rising",
+            -1,
+            of_sub > of_pre and at_four > 0,
+        )
+    yield (
+        "none",
+        "all gains 1: Magneto's with kappa >= 1 has at least 2 H_(L+1) - 2 - (2 H_(L+2) - 3) = 1 - 2/(L + 2) more",
+        -1,
+        cancel(1 - 2 / (_L + 2) - _L / (_L + 2)) == 0 and excess >= 0,
+    )
+
+
+def _bound_signs() -> Iterable[tuple[str, str, int, bool]]:
+    """The same of (10) less (12); v, below and rest are positive: v_l^2, S_(l-1) or S_L without s_l, other squares."""
+    v, w, below, rest = (scratch(name, positive=True) for name in ("v", "w", "below", "rest"))
+    s_l = v * _t**2
+    weights = (rest + v + _t**2) / (below + s_l)
+    of_first, of_later = (limit(expr, _t, S.Infinity) for expr in (weights, weights * (1 + s_l / below)))
+    of_sub = (2 - 1 / _L) * (1 + harmonic(_L - 1))  # rises with L
+    is_above = of_first.subs(v, 1) == 1 and of_sub.subs(_L, 2) > 1
+    yield "first", "l = 1: (10) goes to 1/v_1^2 = 1, (12) to (2 - 1/L)(1 + H_(L-1)) > 1", -1, is_above
+    later = "l > 1: (10) goes to infinity with v_l^2 w_l^2/S_(l-1), whatever the other gains; (12) does not"
+    for group in ("below the last", "the last"):
+        yield group, later, 1, of_later == S.Infinity
+    equal = [
+        bound.xreplace({of: {"v": v, "w": w}[str(of.base)] for of in bound.atoms(Indexed)})
+        for bound in (PRE_FACTORISED, SUB_FACTORISED)
+    ]
+    at_one = [algebra.normal_form(bound.xreplace({v: S.One, w: S.One})) for bound in equal]
+    yield "none", "all gains 1: both are 2 + 2 H_(L-1)", 0, at_one[0] == at_one[1]
+    closed = (1 / v**2 + 1 / w**2) * (1 + Sum(1 / (k - 1), (k, 2, L)))
+    yield (
+        "none",
+        "one v and one w in all sublayers: both are (1/v^2 + 1/w^2)(1 + H_(L-1))",
+        0,
+        all(expand(bound.doit() - closed) == 0 for bound in equal),
+    )
 
 
 # ---------------------------------------------------------------- the claims
@@ -272,10 +371,14 @@ def comparison(name: str, s: Values, condition: str, holds: Values, text: str | 
     is_number = _is_number(s)
     how = "at w_l = 10^4" if is_number else "as w_l -> infinity, a rational function of it"
     route, detail = Route.NUMERIC if is_number else Route.PROOF, f"sign of the difference {how}, N = 1 and 2, every l"
+    checks = [check(route, detail, _by_limit), _by_theory]
+    if s["activation"] != "gelu":
+        detail = f"every L = 2N, N >= 1, w_l -> infinity, other gains 1: the sign of Pre-LN's {s['of']} less Magneto's"
+        checks.append(check(Route.PROOF, detail, _for_every_length))
     return Part(
         name=name,
         statement=s,
-        checks=(check(route, detail, _by_limit), _by_theory),
+        checks=tuple(checks),
         mutants=(
             # Magneto's update behind LayerNorm is larger for every l; everything else is smaller for some.
             Mutant(name="the last alone", statement=s.with_(where=LAST))
@@ -303,9 +406,6 @@ _EXACTLY = (
 _REVERSED = "large w_i/v_i of the other sublayers bring it about, as w_i = 10, v = 1, L = 4 do for l = 2 to 4"
 
 
-_TRIED = "N = 1, 2, 3 and 6"
-
-
 def _where_each_explodes(scheme: str) -> str:
     """The update of four sublayers with GELU where w of the first, the second ... is 10^6 and all other gains are 1."""
     exploding = ([1e6 if i == place else 1.0 for i in range(4)] for place in range(4))
@@ -328,7 +428,7 @@ S2_17 = Claim(
             _BOUND,
             NOT_FIRST,
             _BOUND.with_(where=LATER),
-            "smaller where any sublayer but the first explodes; (13) is one term of the sum, "
+            "smaller where any sublayer but the first explodes, at any other gains; (13) is one term of the sum, "
             "and what follows it in the bracket, 1 + sum_k s_k/S_(k-1), tends to 1 in (10) if the first one does",
         ),
         comparison(
@@ -336,7 +436,7 @@ S2_17 = Claim(
             _REAL,
             f"{_EXACTLY}; kappa = pi/(pi - 1). At the other gains 1 for no l; {_REVERSED}",
             _REAL.with_(word="larger"),
-            f"larger, whichever sublayer explodes, at the other gains 1, {_TRIED}",
+            "larger, whichever sublayer explodes, at the other gains 1, for every N >= 1",
         ),
         comparison(
             "the true update, gelu, LayerNorm",
@@ -344,8 +444,8 @@ S2_17 = Claim(
             "other sublayers of large w_i/v_i, as with relu, which GELU becomes at a large w",
             _GELU.with_(word="larger"),
             told(
-                f"larger, whichever sublayer explodes, at the other gains 1, {_TRIED}: {{of_sub}} against {{of_pre}} "
-                "for l = 1 to 4 of L = 4",
+                "larger, whichever sublayer explodes, at the other gains 1, N = 1, 2, 3 and 6: {of_sub} against "
+                "{of_pre} for l = 1 to 4 of L = 4",
                 of_sub=lambda: _where_each_explodes("sub-ln"),
                 of_pre=lambda: _where_each_explodes("pre-ln"),
             ),
@@ -355,8 +455,8 @@ S2_17 = Claim(
             _RMS,
             f"{_EXACTLY}; kappa = 1, D_i = 1/Q_i. At the other gains 1 for l = L alone; {_REVERSED}",
             _RMS.with_(where=LAST),
-            f"at the other gains 1 smaller where the last sublayer explodes, and larger for every other, {_TRIED}: the "
-            "gradients of all that lie above an exploding sublayer of Pre-LN vanish",
+            "at the other gains 1 smaller where the last sublayer explodes, by 1/(L + 1), and larger for every "
+            "other, for every N >= 1: the gradients of all that lie above an exploding sublayer of Pre-LN vanish",
         ),
     ),
     finding=Finding(
