@@ -176,6 +176,30 @@ def test_experts_of_one_parameter_are_one_weight_of_each_role() -> None:
     assert not built.unread
 
 
+class Experts(nn.Module):
+    """Three experts, whose results are added up by a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(D, 3)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(D, F), nn.GELU(), nn.Linear(F, D)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.router(x).softmax(-1)
+        y = x
+        for number, expert in enumerate(self.experts):
+            y = y + weights[..., number : number + 1] * expert(functional.rms_norm(x, (D,)))
+        return y
+
+
+def test_experts_in_a_loop_are_one_sublayer() -> None:
+    built = read(nn.Sequential(Experts(), Experts()))
+    assert [line(sub) for sub in built.sublayers] == ["ffn pre", "ffn pre"]
+    for sublayer in built.sublayers:
+        assert [weight.expert for weight in sublayer.roles["fc2"]] == [0, 1, 2]
+        assert {(weight.role, weight.shape) for weight in sublayer.weights} == {("fc1", (F, D)), ("fc2", (D, F))}
+
+
 def test_what_is_tied_shared_or_not_used_is_told() -> None:
     gpt2 = read(hugging_face("GPT2LMHeadModel", "GPT2", **GPT2))
     assert gpt2.tied == ["transformer.wte.weight"]
