@@ -342,8 +342,9 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for part in module.modules():
-                if part is not module and callable(getattr(part, "reset_parameters", None)):
-                    part.reset_parameters()
+                reset = getattr(part, "reset_parameters", None)
+                if part is not module and callable(reset):
+                    reset()
             getattr(module, name)()
     except Exception:  # the module does not support it
         return
@@ -353,7 +354,7 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
     if missing:
         yield Fault(
             "lost-on-meta",
-            f"Built on the meta device, {name}() leaves parameters or buffers without values.",
+            f"Built on the meta device, {name}() and reset_parameters() of its parts leave tensors without values.",
             tuple(missing),
             "memory as it was",
             "values",

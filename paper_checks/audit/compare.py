@@ -19,7 +19,7 @@ import torch
 from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
 from paper_checks.audit.look import Built, Weight
-from sims.model import ModelConfig
+from sims.model import BRANCH_ROLES, ModelConfig
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 _NEAR = 1e-2
@@ -418,7 +418,8 @@ class _Comparison:
         other = "branch_weight" if name == "residual_weight" else "residual_weight"
         others = {(d.asked, p.layer, p.built.kind): getattr(p.built, other) for d, p in own}
         which = "" if len(wrong) == len(own) else f" in {len(wrong)} of {len(own)} sublayers"
-        if name == "residual_weight" and all(_is_near(others[key], asked[key], _NEAR) for key in asked):
+        is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
+        if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
             return f"The {word} is not applied."
@@ -538,14 +539,13 @@ class _Comparison:
             or not all(point.std > 0 for point in (*plain, *scaled))
         ):
             return None
-        alike = plain[0].std
+        alike = math.exp(_mean([(math.log(point.std), point) for point in plain]))
         for base in (lambda point: point.bases[1], lambda _: alike):
-            off, factors = ([math.log(p.std / p.asked / base(p)) for p in own] for own in (plain, scaled))
-            most = [max(SURE * p.error, SMALL) for p in (*plain, *scaled)]
-            middle = sorted(factors)[len(factors) // 2]
-            around = [*off, *(factor - middle for factor in factors)]
-            if all(abs(value) < bound for value, bound in zip(around, most, strict=True)):
-                return math.exp(middle)
+            off, factors = ([(math.log(p.std / p.asked / base(p)), p) for p in own] for own in (plain, scaled))
+            factor = _mean(factors)
+            around = [*off, *((value - factor, point) for value, point in factors)]
+            if all(abs(value) < max(SURE * point.error, SMALL) for value, point in around):
+                return math.exp(factor)
         return None
 
     def _usual(self, every: Mapping[tuple[str, str], Sequence[Point]]) -> int:
@@ -595,7 +595,7 @@ class _Comparison:
                     key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
                 )
                 return
-        error = max(SURE / math.sqrt(2 * sum(point.entries for point in points)), SMALL)
+        error = max(_scatter(sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
@@ -681,7 +681,8 @@ class _Comparison:
             start = built.sublayers[0]
             wanted = asked.embedding_std * asked.embedding_multiplier
             value = math.sqrt(start.second_moment)
-            if "token ids" in built.inputs.kind and not _is_near(value, wanted, 0.15):
+            entries = 1 if built.start_value is None else built.start_value.numel()
+            if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
                 names = [name for name, role in built.others.items() if role == "embedding"]
                 yield Fault(
                     "embedding",
@@ -697,11 +698,12 @@ class _Comparison:
             built = depth.built
             wanted = asked.head_gain / math.sqrt(asked.d_model)
             names = [name for name, role in built.others.items() if role == "head"]
-            stds = [built.flow.parameters[name].detach().double().std().item() for name in names]
+            heads = [head for name in names if (head := built.flow.parameters[name].detach().double()).ndim > 1]
+            stds = [head.std().item() for head in heads]
             if (
                 stds
-                and not _is_near(stds[0], wanted, 0.05)
-                and built.flow.parameters[names[0]].shape[-1] == asked.d_model
+                and not _is_near(stds[0], wanted, max(0.05, _scatter(heads[0].numel())))
+                and heads[0].shape[-1] == asked.d_model
             ):
                 yield Fault(
                     "head",
@@ -719,8 +721,8 @@ class _Comparison:
         by_depth: dict[int, list[float]] = {}
         names: list[str] = []
         for depth in self.depths:
-            for name, role in depth.built.others.items():
-                if role == "bias":
+            for name, roles in depth.built.biases.items():
+                if set(roles) & set(BRANCH_ROLES):  # of an embedding or a head, recipes say nothing
                     value = depth.built.flow.parameters[name].detach().double()
                     size = value.square().mean().sqrt().item()
                     by_depth.setdefault(depth.asked, []).append(size)
@@ -769,9 +771,12 @@ def _bases(weight: Weight) -> tuple[float, ...]:
 
 
 def _mean_ratio(points: Sequence[Point]) -> float:
-    weights = [point.entries for point in points]
-    logs = [math.log(point.std / point.asked) for point in points]
-    return math.exp(sum(w * x for w, x in zip(weights, logs, strict=True)) / sum(weights))
+    return math.exp(_mean([(math.log(point.std / point.asked), point) for point in points]))
+
+
+def _mean(values: Sequence[tuple[float, Point]]) -> float:
+    """Of numbers that were read from matrices of other sizes."""
+    return sum(value * point.entries for value, point in values) / sum(point.entries for _, point in values)
 
 
 def _ratio_where_post(pair: Pair) -> tuple[float, float]:
@@ -781,6 +786,11 @@ def _ratio_where_post(pair: Pair) -> tuple[float, float]:
     if "post" in pair.built.norms and "post" in pair.places and pair.built.branch_weight and pair.asked.branch_weight:
         return found / pair.built.branch_weight, asked / pair.asked.branch_weight
     return found, asked
+
+
+def _scatter(entries: int) -> float:
+    """The relative difference of a standard deviation of so many entries that no draw makes."""
+    return SURE / math.sqrt(2 * entries)
 
 
 def _is_near(value: float, wanted: float, share: float) -> bool:

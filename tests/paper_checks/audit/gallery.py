@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,87 +93,87 @@ gpt2_apart = Twin(
 )
 
 
-def suffix_of(model: nn.Module) -> None:
+def suffix_of(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith("proj.weight"):
             nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def attention_only(model: nn.Module) -> None:
+def attention_only(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.normal_(block.attention.branch.out_proj.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def all_but_last(model: nn.Module) -> None:
+def all_but_last(model: Any) -> None:
     for number in range(len(model.stack.blocks) - 1):
         for branch in (model.stack.blocks[number].attention.branch, model.stack.blocks[number].ffn.branch):
             name = "out_proj" if hasattr(branch, "out_proj") else "down_proj"
             nn.init.normal_(getattr(branch, name).weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
-def scale_outputs(model: nn.Module) -> None:
+def scale_outputs(model: Any) -> None:
     for matrix in matrices(model):
         if matrix.role in OUTPUTS:
             matrix.weight.mul_(1 / math.sqrt(2 * matrix.place.num_layers))
 
 
-def reset(model: nn.Module) -> None:
+def reset(model: Any) -> None:
     """What a generic ``_init_weights`` does to every linear layer."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
 
 
-def torch_biases(model: nn.Module) -> None:
+def torch_biases(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.bias is not None:
             bound = module.in_features**-0.5
             nn.init.uniform_(module.bias, -bound, bound)
 
 
-def scale_tied_twice(model: nn.Module) -> None:
+def scale_tied_twice(model: Any) -> None:
     with torch.no_grad():
         for name in ("stack.embedding", "lm_head"):
             model.get_submodule(name).weight.mul_(0.1)
 
 
-def scale_embedding(model: nn.Module) -> None:
+def scale_embedding(model: Any) -> None:
     with torch.no_grad():
         model.stack.embedding.weight.mul_(0.1)
 
 
-def all_parameters_normal(model: nn.Module) -> None:
+def all_parameters_normal(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             nn.init.normal_(parameter, std=0.02)
 
 
-def gains_of_a_tenth(model: nn.Module) -> None:
+def gains_of_a_tenth(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
             nn.init.constant_(module.weight, 0.1)
 
 
-def default_embedding(model: nn.Module) -> None:
+def default_embedding(model: Any) -> None:
     model.stack.embedding.reset_parameters()
 
 
-def copied_layers(model: nn.Module) -> None:
+def copied_layers(model: Any) -> None:
     blocks = model.stack.blocks
     model.stack.blocks = nn.ModuleList(copy.deepcopy(blocks[0]) for _ in blocks)
 
 
-def shared_layers(model: nn.Module) -> None:
+def shared_layers(model: Any) -> None:
     blocks = model.stack.blocks
     model.stack.blocks = nn.ModuleList([blocks[0]] * len(blocks))
 
 
-def shared_ffn(model: nn.Module) -> None:
+def shared_ffn(model: Any) -> None:
     for block in model.stack.blocks:
         block.ffn.branch.down_proj.weight = model.stack.blocks[0].ffn.branch.down_proj.weight
 
 
-def zero_layers(model: nn.Module) -> None:
+def zero_layers(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.zeros_(block.ffn.branch.down_proj.weight)
         nn.init.zeros_(block.ffn.branch.up_proj.weight)
@@ -404,9 +405,13 @@ gpt2_gated = Twin(
 )
 
 
-def xavier_of_fused(model: nn.Module) -> None:
+def xavier_of_fused(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.xavier_normal_(block.attention.branch.qkv_proj.weight)
+
+
+def head_by_depth(model: Any) -> None:
+    nn.init.normal_(model.lm_head.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
 
 
 def llama2_c(matrix: Matrix) -> float:
@@ -489,7 +494,7 @@ _LLAMA_FAULTS = (
         build=transformer(
             LLAMA,
             flat,
-            lambda model: nn.init.normal_(model.lm_head.weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks))),
+            head_by_depth,
         ),
         kind="head",
     ),
@@ -522,7 +527,7 @@ def deepnorm(matrix: Matrix) -> float:
     return xavier(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
 
 
-def q_for_v(model: nn.Module) -> None:
+def q_for_v(model: Any) -> None:
     """DeepNorm's gain on the first third of a fused matrix, as if values stood there."""
     for matrix in matrices(model):
         if matrix.role == "q":
@@ -533,6 +538,7 @@ class OnTheBranch(Sublayer):
     """The residual weight multiplies the branch."""
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        assert self.post_norm is not None
         return self.post_norm(x + self.residual_weight * self.added(x, memory))
 
 
@@ -781,13 +787,13 @@ class WeightedSum(Sublayer):
         return self.branch_weight * (x + self.branch(self.pre(x), memory))
 
 
-def zero_outputs(model: nn.Module) -> None:
+def zero_outputs(model: Any) -> None:
     for matrix in matrices(model):
         if matrix.role in OUTPUTS:
             nn.init.zeros_(matrix.weight)
 
 
-def ones_for_vectors(model: nn.Module) -> None:
+def ones_for_vectors(model: Any) -> None:
     """A generic initialisation that takes every vector for a norm's gain."""
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1 and not name.endswith("bias"):
@@ -928,6 +934,7 @@ class ScaledBeforeNorm(Sublayer):
     """The factor stands before the norm, which takes it away again."""
 
     def pre(self, x: Tensor) -> Tensor:
+        assert self.pre_norm is not None
         return self.pre_norm(self.input_scale * x)
 
 
@@ -1199,6 +1206,84 @@ def replace_query(matrix: Matrix) -> float:
     return own * (32 // NUM_HEADS) ** 0.5 if matrix.role in ("q", "cross_q") else own
 
 
+# ---------------------------------------------------------------- right in other ways
+
+
+def torchscale_base(matrix: Matrix) -> float:
+    """Xavier of gain 1/sqrt(2) for queries, keys and values, torch's default for the FFN: both are in use."""
+    if matrix.role in ("q", "k", "v"):
+        return xavier(matrix) * 0.5**0.5
+    return (3 * matrix.weight.shape[-1]) ** -0.5 if matrix.role in ("fc1", "fc2") else xavier(matrix)
+
+
+def mixed_deepnorm(matrix: Matrix) -> float:
+    return torchscale_base(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
+
+
+def uniform(model: Any) -> None:
+    """The same standard deviations, drawn uniformly."""
+    for matrix in matrices(model):
+        if matrix.at is not None:
+            bound = deepnorm(matrix) * 3**0.5
+            nn.init.uniform_(matrix.weight, -bound, bound)
+
+
+def he(matrix: Matrix) -> float:
+    return 1.0 if matrix.role == "embedding" else (2 / matrix.weight.shape[-1]) ** 0.5
+
+
+def bart(matrix: Matrix) -> float:
+    return 1.0 if matrix.role == "embedding" else 0.02
+
+
+def torchtitan(matrix: Matrix) -> float:
+    """As it is published: the up matrix is scaled, too."""
+    if matrix.role in ("embedding", "head"):
+        return 1.0 if matrix.role == "embedding" else 32**-0.5
+    return 0.02 * ((2 * matrix.place.layer) ** -0.5 if matrix.role in ("out", "fc2", "fc3") else 1)
+
+
+def cut_head(model: Any) -> None:
+    nn.init.trunc_normal_(model.lm_head.weight, std=32**-0.5, a=-3 * 32**-0.5, b=3 * 32**-0.5)
+
+
+def su_adam(matrix: Matrix) -> float:
+    return xavier(matrix) * ((2 * matrix.place.num_layers) ** -0.5 if matrix.role in GAINED else 1)
+
+
+def su_pre_adam(matrix: Matrix) -> float:
+    return xavier(matrix) * (1 / (2 * matrix.place.num_layers) if matrix.role in GAINED else 1)
+
+
+_NEIGHBOURS = (
+    Twin(name="deepnorm, mixed bases", build=transformer(DEEPNORM, mixed_deepnorm), scheme="deepnorm"),
+    Twin(name="deepnorm, uniform", build=transformer(DEEPNORM, xavier, uniform), scheme="deepnorm"),
+    Twin(name="gpt2 as a scheme", build=transformer(GPT_2, gpt_2), scheme="gpt2"),
+    Twin(name="pre-ln, He", build=transformer(Shape(), he), scheme="pre-ln"),
+    Twin(name="pre-ln, Llama's block", build=transformer(LLAMA, flat), scheme="pre-ln"),
+    Twin(name="post-ln, torch's biases", build=transformer(VASWANI, xavier, torch_biases), scheme="post-ln"),
+    Twin(name="nanogpt", build=transformer(replace(GPT_2, has_bias=False), gpt_2), recipe="nanogpt"),
+    Twin(name="vit", build=transformer(replace(CAIT, trained=None, branch_weight=one), flat), recipe="vit"),
+    Twin(name="bart", build=transformer(replace(BERT, arch="encoder-decoder"), bart), recipe="bart"),
+    Twin(
+        name="torchtitan, as it is",
+        build=transformer(replace(LLAMA, ffn_width=1024), torchtitan, cut_head),
+        recipe="torchtitan",
+    ),
+    Twin(
+        name="su-adam",
+        build=transformer(replace(VASWANI, residual_weight=lambda at: (2 * at.num_layers) ** 0.5), su_adam),
+        scheme="su-adam",
+    ),
+    Twin(name="su-pre-adam", build=transformer(Shape(), su_pre_adam), scheme="su-pre-adam"),
+    Twin(
+        name="normless width 64",
+        build=transformer(replace(T_FIXUP, d_model=64, ffn_width=256), t_fixup),
+        scheme="t-fixup",
+    ),
+)
+
+
 # ---------------------------------------------------------------- all of it
 
 PLANTED: tuple[Planted, ...] = (
@@ -1210,7 +1295,7 @@ PLANTED: tuple[Planted, ...] = (
     *_LN_SCALING_FAULTS,
     *_PLACES,
 )
-TWINS: dict[str, Twin] = {planted.twin.name: planted.twin for planted in PLANTED}
+TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_NEIGHBOURS)}
 RENAMED = (
     "hf-gpt2-c-proj",
     "last-layer-skipped",

@@ -136,6 +136,11 @@ class FeedForward(nn.Module):
 class Sublayer(nn.Module):
     """post( a x + b branch_norm( F( c pre(x) ) ) )"""
 
+    pre_norm: nn.Module | None
+    branch_norm: nn.Module | None
+    post_norm: nn.Module | None
+    input_scale: Any
+
     def __init__(self, shape: Shape, at: At) -> None:
         super().__init__()
         norms = shape.norms(at)
@@ -172,6 +177,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         for sublayer in self.children():
+            assert isinstance(sublayer, Sublayer)
             x = sublayer(x, memory if sublayer.at.kind == "cross" else None)
         return x
 
@@ -220,7 +226,14 @@ class LanguageModel(nn.Module):
         return self.lm_head(self.stack(input_ids))
 
 
-class ImageModel(LanguageModel):
+class ImageModel(nn.Module):
+    """The same on images."""
+
+    def __init__(self, shape: Shape, num_layers: int) -> None:
+        super().__init__()
+        self.stack = Stack(shape, "encoder", num_layers)
+        self.lm_head = nn.Linear(shape.d_model, VOCABULARY)
+
     def forward(self, pixel_values: Tensor) -> Tensor:
         return self.lm_head(self.stack(pixel_values))
 
@@ -258,7 +271,7 @@ class Matrix:
 Law = Callable[[Matrix], float]
 
 
-def matrices(model: nn.Module) -> Iterator[Matrix]:
+def matrices(model: Any) -> Iterator[Matrix]:
     """All of them; those of an attention to the encoder have roles that begin with cross_."""
     for module in model.modules():
         if isinstance(module, Sublayer):
@@ -273,7 +286,7 @@ def matrices(model: nn.Module) -> Iterator[Matrix]:
         yield Matrix(role="head", at=None, weight=model.lm_head.weight.detach())
 
 
-def _of_branch(branch: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _of_branch(branch: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(branch, FeedForward):
         names: Mapping[str, nn.Linear | None] = (
             {"fc1": branch.up_proj, "fc2": branch.down_proj}
@@ -334,7 +347,7 @@ def renamed(build: Build) -> Build:
 
 
 def _rename(module: nn.Module, classes: dict[type, type]) -> nn.Module:
-    if isinstance(module, nn.Module) and "_old_names" in module.__dict__:
+    if "_old_names" in module.__dict__:
         return module  # shared by two
     for child in module.children():
         _rename(child, classes)
@@ -342,7 +355,8 @@ def _rename(module: nn.Module, classes: dict[type, type]) -> nn.Module:
     if kind not in classes:
         classes[kind] = type(f"Block{len(classes)}", (kind,), {"__getattr__": _by_old_name})
     old_names = {}
-    for letter, own in (("m", module._modules), ("p", module._parameters), ("b", module._buffers)):
+    kinds: list[tuple[str, Any]] = [("m", module._modules), ("p", module._parameters), ("b", module._buffers)]
+    for letter, own in kinds:
         for number, (name, value) in enumerate(list(own.items())):
             del own[name]
             old_names[name] = f"{letter}{number}"
