@@ -336,7 +336,8 @@ class Branch:
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
-        return any(is_a(node, ("SoftmaxBackward",)) for node in self.flow.between(logits, probabilities[0]))
+        way = self.flow.between(logits, probabilities[0])
+        return any(is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")) for node in way)
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""

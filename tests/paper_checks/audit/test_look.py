@@ -129,6 +129,7 @@ def test_hugging_face(name: str) -> None:
     built = read(hugging_face(name, config, **numbers))
     assert block(built) == expected
     assert built.num_layers("encoder") == 2 and built.d_model == D
+    assert bool(built.unread) == (config == "Mamba")
     assert_complete(built)
     is_causal = config not in ("Bert", "Albert", "DebertaV2", "ViT", "Beit")
     for sublayer in built.sublayers:
@@ -145,7 +146,7 @@ def test_an_encoder_decoder_of_hugging_face(name: str) -> None:
     built = read(hugging_face(name, config, **numbers))
     assert block(built) == f"attention {place}, ffn {place}"
     assert block(built, "decoder") == f"attention {place}, cross {place}, ffn {place}"
-    assert built.final == {"encoder": place == "pre", "decoder": place == "pre"}
+    assert built.final == {"encoder": place == "pre", "decoder": place == "pre"} and not built.unread
     assert {sub.kind: sub.is_causal for sub in built.sides["decoder"]} == {
         "attention": True,
         "cross": False,
