@@ -188,6 +188,8 @@ class Branch:
         self.within = flow.active - {start}
         self.facts: dict[str, Any] = {}
         self.unread: list[str] = []
+        self.mixing: list[Node] = []
+        """The product of probabilities and values, where the branch is an attention."""
         self.outs = [node for node in self._sources(head) if node in flow.matrices]
 
     def read(self) -> Part:
@@ -284,7 +286,7 @@ class Branch:
             keys = [node for node, _ in by_role["k"]]
             is_cross = bool(keys) and not any(edge[0] in self.inside for node in keys for edge in self._data(node))
             is_cross &= not any(self.start is edge[0] for node in keys for edge in self._data(node))
-            self.products = [product, *self._products(operands["q"]), *self._products(operands["k"])]
+            self.mixing = [product]
             return ("cross" if is_cross else "attention"), by_role
         return None
 
@@ -334,7 +336,8 @@ class Branch:
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
-        return any(is_a(node, ("SoftmaxBackward",)) for node in self.flow.between(logits, probabilities[0]))
+        way = self.flow.between(logits, probabilities[0])
+        return any(is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")) for node in way)
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""
@@ -492,7 +495,7 @@ class Branch:
                         way -= flow.between(node, other)
                     places |= {role} if any(map(is_norm, way)) else set()
         for out in self.outs:
-            sources = self.products[:1] if hasattr(self, "products") else inputs
+            sources = self.mixing or inputs
             if any(is_norm(node) for source in sources for node in between(source, out)):
                 places.add("inner")
             tail = flow.between(out, self.head[0]) - {out}

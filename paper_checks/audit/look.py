@@ -160,10 +160,6 @@ class _Stretch:
     inside: set[Node]
     terms: list[_Term]
 
-    @property
-    def branches(self) -> list[_Term]:
-        return [term for term in self.terms if term.edge is not None]
-
 
 class _Way(NamedTuple):
     """A way round matrices: where it begins, its end, the sum that it goes into, and the nodes that it goes round."""
@@ -315,14 +311,19 @@ class _Look:
             for stretch in broken:
                 tried.add(stretch.end)
                 self._cut(side, stretch, nodes)
-        whole = [part for part in stretches if len(part.branches) <= 2]
+        whole = [part for part in stretches if self._is_one_sublayer(part)]
         for stretch in stretches:
             if stretch not in whole:
                 self.unread.append(
-                    f"{side}: {len(stretch.branches)} branches share no single residual stream (several streams side "
+                    f"{side}: {len(stretch.terms) - 1} branches share no single residual stream (several streams side "
                     "by side, or skips across many layers)"
                 )
         return whole
+
+    def _is_one_sublayer(self, stretch: _Stretch) -> bool:
+        """Whether no branch of a stretch reads another, as those of a parallel block or of experts do not."""
+        branches = self.flow.sorted(term.edge[0] for term in stretch.terms if term.edge is not None)
+        return not any(self.flow.between(branches[0], other) for other in branches[1:])
 
     def _along(self, chain: Sequence[Node], nodes: Collection[Node]) -> list[_Stretch]:
         return [self._stretch(start, end, nodes) for start, end in pairwise(chain)]
@@ -386,7 +387,7 @@ class _Look:
                 flow.cut(*cut)
             parts = self._along(flow.chain([stretch.start], [stretch.end]), nodes)
             with_matrices = [part for part in parts if self._has_matrices(part)]
-            if len(with_matrices) > 1 and all(1 <= len(part.branches) <= 2 for part in with_matrices):
+            if len(with_matrices) > 1 and all(part.terms and self._is_one_sublayer(part) for part in with_matrices):
                 self.long_skips += [f"{side}: {cases[case][1]}" for case in chosen]
                 return
             for cut in cuts:

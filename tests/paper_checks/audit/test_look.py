@@ -129,6 +129,7 @@ def test_hugging_face(name: str) -> None:
     built = read(hugging_face(name, config, **numbers))
     assert block(built) == expected
     assert built.num_layers("encoder") == 2 and built.d_model == D
+    assert bool(built.unread) == (config == "Mamba")
     assert_complete(built)
     is_causal = config not in ("Bert", "Albert", "DebertaV2", "ViT", "Beit")
     for sublayer in built.sublayers:
@@ -145,7 +146,7 @@ def test_an_encoder_decoder_of_hugging_face(name: str) -> None:
     built = read(hugging_face(name, config, **numbers))
     assert block(built) == f"attention {place}, ffn {place}"
     assert block(built, "decoder") == f"attention {place}, cross {place}, ffn {place}"
-    assert built.final == {"encoder": place == "pre", "decoder": place == "pre"}
+    assert built.final == {"encoder": place == "pre", "decoder": place == "pre"} and not built.unread
     assert {sub.kind: sub.is_causal for sub in built.sides["decoder"]} == {
         "attention": True,
         "cross": False,
@@ -174,6 +175,30 @@ def test_experts_of_one_parameter_are_one_weight_of_each_role() -> None:
     shapes = {weight.role: weight.shape for weight in built.sublayers[1].weights}
     assert shapes == {"fc1": (4 * F, D), "fc3": (4 * F, D), "fc2": (4 * D, F)}
     assert not built.unread
+
+
+class Experts(nn.Module):
+    """Three experts, whose results are added up by a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(D, 3)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(D, F), nn.GELU(), nn.Linear(F, D)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.router(x).softmax(-1)
+        y = x
+        for number, expert in enumerate(self.experts):
+            y = y + weights[..., number : number + 1] * expert(functional.rms_norm(x, (D,)))
+        return y
+
+
+def test_experts_in_a_loop_are_one_sublayer() -> None:
+    built = read(nn.Sequential(Experts(), Experts()))
+    assert [line(sub) for sub in built.sublayers] == ["ffn pre", "ffn pre"]
+    for sublayer in built.sublayers:
+        assert [weight.expert for weight in sublayer.roles["fc2"]] == [0, 1, 2]
+        assert {(weight.role, weight.shape) for weight in sublayer.weights} == {("fc1", (F, D)), ("fc2", (D, F))}
 
 
 def test_what_is_tied_shared_or_not_used_is_told() -> None:
