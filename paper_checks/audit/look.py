@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
@@ -752,7 +752,7 @@ def _starts(output: Tensor, data: Mapping[str, Tensor]) -> dict[str, list[Node]]
         if node in leaves:
             starts[leaves[node]].append(node)
         elif is_a(node, _LOOK_UPS):
-            for name in (name for name in data if _reads(node, data[name])):
+            for name in _read_by(node, data):
                 starts[name].append(node)
         for operand, _ in node.next_functions:
             if operand is not None and operand not in seen:
@@ -761,16 +761,19 @@ def _starts(output: Tensor, data: Mapping[str, Tensor]) -> dict[str, list[Node]]
     return {name: nodes for name, nodes in starts.items() if nodes}
 
 
-def _reads(node: Node, ids: Tensor) -> bool:
-    """Whether a look-up is of these ids."""
-    if ids.is_floating_point():
-        return False
+def _read_by(node: Node, data: Mapping[str, Tensor]) -> list[str]:
+    """Names of the token ids that a look-up is of: those that it has in their order, or else in any order."""
     saved = getattr(node, "_saved_indices", None)
     read = [part for part in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(part, Tensor)]
-    return any(
-        part.dtype == ids.dtype and torch.equal(part.flatten().sort().values, ids.flatten().sort().values)
-        for part in read
-    )
+
+    def names(order: Callable[[Tensor], Tensor]) -> list[str]:
+        return [
+            name
+            for name, ids in data.items()
+            if any(part.dtype == ids.dtype and torch.equal(order(part), order(ids)) for part in read)
+        ]
+
+    return names(torch.flatten) or names(lambda ids: ids.flatten().sort().values)
 
 
 def _one_number(factors: Tensor | None) -> float | None:
