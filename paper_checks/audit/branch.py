@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from paper_checks.audit.graph import (
     ADDS,
+    CONVOLUTION,
     FUSED_ATTENTION,
     MULTIPLES,
     Edge,
@@ -93,12 +94,13 @@ def _rows(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
 
 @dataclass
 class Part:
-    """A branch as it was read. facts: fields of the sublayer, by name."""
+    """A branch as it was read. facts: fields of the sublayer, by name. unread: what could not be read, in words."""
 
     kind: str
     weights: list[Weight] = field(default_factory=list)
     norms: frozenset[str] = frozenset()
     facts: dict[str, Any] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
 
 class Norms:
@@ -142,6 +144,10 @@ class Norms:
             return False
         return any(self._leads_to_root(operand, nodes) for operand in operands)
 
+    def is_written_out(self, node: Node) -> bool:
+        """Whether a node is the result of a norm that is no single operation."""
+        return not is_norm(node) and self.ends_at(node, self.flow.active)
+
     def _leads_to_root(self, node: Node, nodes: Collection[Node]) -> bool:
         """Whether a short way back, through sizes of one number a token, ends in a norm's root."""
         while node in nodes and (shape_of(node)[-1:] == (1,) or passes_on(node)):
@@ -181,6 +187,7 @@ class Branch:
         self.inside = set(inside) - {start}
         self.within = flow.active - {start}
         self.facts: dict[str, Any] = {}
+        self.unread: list[str] = []
         self.outs = [node for node in self._sources(head) if node in flow.matrices]
 
     def read(self) -> Part:
@@ -197,12 +204,24 @@ class Branch:
             value = self.flow.value(self._data(entry)[0])
             self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
-        weights = _merged(_gates_completed(weights))
+        elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
+        weights = _merged(_gates_completed(weights), elsewhere)
+        self._tell_of_rows(weights)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
         norms = self._norms(by_role, entry)
         prefix = "cross_" if kind == "cross" else ""
-        return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts)
+        return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
+
+    def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
+        """Say which matrices have output features without a role."""
+        for name in dict.fromkeys(weight.name for weight in weights):
+            own = [weight for weight in weights if weight.name == name]
+            if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
+                rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+                rest = rows - len(torch.cat(parts).unique())
+                if rest and own[0].parameter.ndim == 2:
+                    self.unread.append(f"{rest} of {rows} output features of {name} have no role")
 
     # ------------------------------------------------------------ ways back
 
@@ -297,6 +316,8 @@ class Branch:
         weighted = [any(self._is_softmax(node, edge) for node in own) for own, edge in zip(made_of, edges, strict=True)]
         place = weighted.index(True) if any(weighted) else [bool(own) for own in made_of].index(True)
         probabilities, values = edges[place], edges[1 - place]
+        if not any(weighted):
+            self.unread.append("an attention without softmax")
         logits = made_of[place][-1]
         way = flow.between(logits, last)
         patterns = []
@@ -428,8 +449,8 @@ class Branch:
     def _output_dims(self, matrix: Node, parameter: nn.Parameter) -> tuple[int, ...]:
         """The dimensions of a parameter that count output features: one entry of the output has one place in them."""
         shape = shape_of(matrix)
-        if parameter.ndim == 2 and parameter.shape[0] != parameter.shape[1] and shape[-1] in parameter.shape:
-            return (tuple(parameter.shape).index(shape[-1]),)
+        if is_a(matrix, (CONVOLUTION, "LinearBackward")):
+            return (0,)
         for place in (-1, 0, math.prod(shape) // 2):
             gradient = self.flow.on_parameter(matrix, _one_entry(shape, place, self._random(matrix)))
             if gradient is not None and gradient.any():
@@ -441,7 +462,7 @@ class Branch:
 
     def _turned_dim(self, matrix: Node, parameter: nn.Parameter) -> int:
         """The output dimension by the transpositions on the way, where the input is zero and no gradient tells."""
-        if parameter.ndim > 2 or is_a(matrix, ("LinearBackward",)):
+        if parameter.ndim > 2:
             return 0
         turns = 0
         node = next((part for part in self.flow.operands(matrix) if part and part not in self.flow.active), None)
@@ -492,7 +513,7 @@ def _one_entry(shape: Sequence[int], place: int, like: Tensor) -> Tensor:
 
 def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:
     """The activation that gives one value of another, and its error; None where none does up to rounding."""
-    x, y = given.flatten()[:4096].double(), after.flatten()[:4096].double()
+    x, y = given.flatten()[:1024].double(), after.flatten()[:1024].double()
     limit = 64 * torch.finfo(after.dtype).eps * y.abs().max().item()
     errors = [(name, (function(x) - y).abs().max().item()) for name, function in _ACTIVATIONS]
     name, error = min(errors, key=lambda pair: pair[1])
@@ -515,10 +536,11 @@ def _gates_completed(weights: Sequence[Weight]) -> list[Weight]:
     return completed
 
 
-def _merged(weights: Sequence[Weight]) -> list[Weight]:
+def _merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
     """With the experts of one parameter as one weight for each role.
 
-    An expert to which no token went has the features of the others.
+    An expert to which no token went has the features of the others, unless the parameter is used elsewhere: then it is
+    one of several layers.
     """
     stacks: dict[str, list[Weight]] = {}
     for weight in weights:
@@ -533,7 +555,8 @@ def _merged(weights: Sequence[Weight]) -> list[Weight]:
             mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
         is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
         for role, mask in by_role.items():
-            mask[~is_used] = mask[is_used].any(0)
+            if own[0].name not in elsewhere:
+                mask[~is_used] = mask[is_used].any(0)
             features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
             merged.append(replace(next(w for w in own if w.role == role), features=features))
     return merged

@@ -9,6 +9,7 @@ computes again in the backward pass (activation checkpoints), is not.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -119,7 +120,7 @@ class Flow:
         self, module: nn.Module, output: Tensor, data: Collection[Node], values: Mapping[Edge, Tensor] | None = None
     ) -> None:
         if output.grad_fn is None:
-            raise ValueError("the module's output does not depend on its parameters by what autograd sees")
+            raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
         self.end: Node = output.grad_fn
         self.output = output
         self.values = values or {}
@@ -139,6 +140,8 @@ class Flow:
         self.data = frozenset(node for node in data if node in self.graph)
         self.order: list[Node] = list(nx.topological_sort(self.graph))
         self._place = {node: place for place, node in enumerate(self.order)}
+        if not self.leaves:
+            raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
         self.active = self.reached(self.data)
         """Nodes that depend on the data."""
 
@@ -310,6 +313,10 @@ class Flow:
                 (wanted if is_wanted(user) else waiting).append(user)
         return self.sorted(wanted)
 
+    def place(self, node: Node) -> int:
+        """Its number in the order of the pass."""
+        return self._place[node]
+
     def sorted(self, nodes: Iterable[Node]) -> list[Node]:
         """In the order of the pass."""
         return sorted(nodes, key=self._place.__getitem__)
@@ -373,15 +380,25 @@ class Flow:
                 return self.back(edge, part, [leaf], fixed).get(leaf)
         return None
 
+    def _handed_on(self, node: Node, index: int) -> Tensor | None:
+        """The value of an operation that hands all of an output on, if need be by others of that kind."""
+        size = math.prod(shape_of(node, index))
+        for user in self.graph.successors(node):
+            if passes_on(user) and math.prod(shape_of(user)) == size:
+                value = self.values.get((user, 0))
+                value = self._handed_on(user, 0) if value is None else value
+                if value is not None:
+                    return value
+        return None
+
     def value(self, edge: Edge) -> Tensor | None:
         """What an operation gave; where that was not kept, what it handed on in another shape; else None."""
         node, index = edge
         while (node, index) not in self.values:
             if kind_of(node) == _PARAMETER:
                 return node.variable.detach()
-            for user in self.graph.successors(node):
-                if passes_on(user) and (user, 0) in self.values and shape_of(user).count(0) == 0:
-                    return self.values[user, 0]
+            if (later := self._handed_on(node, index)) is not None:
+                return later
             active = self.active_edges(node)
             if not passes_on(node) or not active:
                 return None

@@ -51,7 +51,7 @@ def guess(module: nn.Module, seed: int = 0) -> Inputs:
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
     errors = []
-    with _in_evaluation(module), torch.random.fork_rng(devices=[]), torch.no_grad():
+    with _in_evaluation(module), torch.random.fork_rng(devices=[]), torch.enable_grad():
         for inputs in _Kinds(module, parameters, seed).all():
             try:
                 first_output(inputs.call(module))
@@ -119,6 +119,7 @@ class _Kinds:
         self.names = [parameter.name for parameter in parameters]
         self.required = [p.name for p in parameters if p.default is p.empty]
         self.generator = torch.Generator().manual_seed(_SEED + seed)
+        self.is_batch_first = all(getattr(part, "batch_first", True) for part in module.modules())
         self.tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
         parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
         self.dtype = None if parameter is None else parameter.dtype
@@ -138,7 +139,8 @@ class _Kinds:
             yield from self._with_second(name, self._ids, self._ids, "token ids")
         for width in self._widths():
             if name := self._name(_VECTORS):
-                make = partial(self._normal, 1, NUM_TOKENS, width)
+                tokens = (1, NUM_TOKENS) if self.is_batch_first else (NUM_TOKENS, 1)
+                make = partial(self._normal, *tokens, width)
                 if self.tables and (ids := self._name(_IDS)):
                     yield from self._with_second(ids, self._ids, make, "token ids", "token ids and vectors")
                 yield from self._with_second(name, make, make, "vectors")
@@ -162,8 +164,10 @@ class _Kinds:
         yield from kinds
 
     def _ids(self) -> Tensor:
-        """Eight ids that every table of the module has, and none of the first two, which often mask or end."""
-        most = min((table.num_embeddings for table in self.tables if table.num_embeddings > NUM_TOKENS), default=64)
+        """Eight ids that every table (or matrix) of the module has, but 0 and 1, which often mask or end."""
+        sizes = [table.num_embeddings for table in self.tables]
+        sizes = sizes or [len(parameter) for parameter in self.module.parameters() if parameter.ndim == 2]
+        most = min((size for size in sizes if size > NUM_TOKENS), default=NUM_TOKENS)
         least = 2 if most > 2 * NUM_TOKENS else 0
         return torch.randint(least, most, (1, NUM_TOKENS), generator=self.generator).to(self.device or "cpu")
 
@@ -202,9 +206,9 @@ class _Kinds:
         """Widths that the module's vectors may have, the likeliest first: of its vectors and of its matrices' sides."""
         counts: dict[int, int] = {}
         for parameter in self.module.parameters():
-            for size in parameter.shape[-1:] if parameter.ndim in (1, 2) else ():
+            for size in parameter.shape[-2:]:
                 counts[size] = counts.get(size, 0) + 1
-        return sorted(counts, key=lambda size: -counts[size])[:4]
+        return sorted(counts, key=lambda size: -counts[size])[:6]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -160,12 +160,30 @@ class _Stretch:
     inside: set[Node]
     terms: list[_Term]
 
+    @property
+    def branches(self) -> list[_Term]:
+        return [term for term in self.terms if term.edge is not None]
+
+
+class _Way(NamedTuple):
+    """A way round matrices: where it begins, its end, the sum that it goes into, and the nodes that it goes round."""
+
+    source: Node
+    skip: Node
+    sum: Node
+    passed: set[Node]
+
+    def stands_in(self, other: _Way) -> bool:
+        """Whether the other goes round all of it."""
+        return self is not other and self.sum in other.passed and self.source in other.passed
+
 
 class _Look:
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         self.module, self.inputs = module, inputs
         self.unread: list[str] = []
         self.long_skips: list[str] = []
+        self.serial: set[str] = set()
         data = {
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
@@ -175,9 +193,7 @@ class _Look:
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
             output = first_output(module(**data, **inputs.rest))
-        if output.grad_fn is None:
-            raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
-        self.starts = _starts(output, data)
+        self.starts = _starts(output, data) if output.grad_fn is not None else {}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
         self.norms = Norms(self.flow)
         if not self.starts:
@@ -223,10 +239,9 @@ class _Look:
         )
 
     def _tell_of_matrices(self, rest: _Rest) -> None:
-        if rest.matrices:
-            more = f" and {len(rest.matrices) - 2} more" if len(rest.matrices) > 2 else ""
-            names = ", ".join(rest.matrices[:2])
-            self.unread.append(f"matrices inside branches that have no role of their own: {names}{more}")
+        if names := [name for name in rest.matrices if name not in self.serial]:
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:2])}{more}")
 
     def _sides(self) -> Iterator[tuple[str, list[Node], list[Node], Collection[Node]]]:
         """Of each side: where its data come in, where they go out, and its nodes."""
@@ -236,12 +251,24 @@ class _Look:
         if len(names) == 1:
             yield "encoder", self.starts[names[0]], [flow.end], reach[names[0]]
             return
-        encoder, decoder = names[0], names[-1]
+        decoder = next((name for name in names if self._is_decoder(name, reach)), names[-1])
+        encoder = next(name for name in names if name != decoder)
         own = reach[encoder] - reach[decoder]
         borders = [node for node in own if any(user in reach[decoder] for user in flow.users(node))]
         if borders:
             yield "encoder", self.starts[encoder], borders, own
         yield "decoder", self.starts[decoder], [flow.end], reach[decoder]
+
+    def _is_decoder(self, name: str, reach: Mapping[str, Collection[Node]]) -> bool:
+        """Whether what is made of several inputs is added to a stream that this input alone has made."""
+        flow, own = self.flow, reach[name]
+        others = {node for other in reach if other != name for node in reach[other]}
+        for node in own:
+            if is_a(node, ADDS):
+                operands = [operand for operand in flow.operands(node)[:2] if operand in own]
+                if len({operand in others for operand in operands}) == 2:
+                    return True
+        return False
 
     # ------------------------------------------------------------ one side
 
@@ -258,12 +285,12 @@ class _Look:
             if stretch is not None and not stretch.terms:
                 gap.append(stretch)
                 continue
-            self._tell_of_serial(side, gap, len(sublayers), is_end=stretch is None)
+            self._tell_of_serial(side, gap, len(sublayers))
             bare = list(takewhile(lambda part: not self._has_matrices(part), gap))
             if len(bare) < len(gap) and stretch is not None and self._changes_width(gap):
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
-            factors.append(1.0 if is_norm_here else math.prod(map(self._multiple, bare)))
+            factors.append(self._factor_of(bare, is_behind_norm=not sublayers))
             if sublayers:
                 has_norm_behind.append(is_norm_here)
             if stretch is not None:
@@ -279,18 +306,26 @@ class _Look:
 
     def _stretches(self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]) -> list[_Stretch]:
         """The stretches of a side's stream, read without the skips that go round several sublayers."""
+        tried: set[Node] = set()
         while True:
-            chain = self.flow.chain(starts, ends)
-            stretches = [self._stretch(start, end, nodes) for start, end in pairwise(chain)]
-            broken = [stretch for stretch in stretches if len(self._ways_round(stretch)) > 1]
-            if not any(self._cut(side, stretch, nodes) for stretch in broken):
+            stretches = self._along(self.flow.chain(starts, ends), nodes)
+            broken = [part for part in stretches if part.end not in tried and len(self._ways_round(part)) > 1]
+            if not broken:
                 break
-        for stretch in broken:
-            self.unread.append(
-                f"{side}: {len(self._ways_round(stretch))} sums share no single residual stream (several streams side "
-                "by side, or skips across many layers)"
-            )
-        return [stretch for stretch in stretches if stretch not in broken]
+            for stretch in broken:
+                tried.add(stretch.end)
+                self._cut(side, stretch, nodes)
+        whole = [part for part in stretches if len(part.branches) <= 2]
+        for stretch in stretches:
+            if stretch not in whole:
+                self.unread.append(
+                    f"{side}: {len(stretch.branches)} branches share no single residual stream (several streams side "
+                    "by side, or skips across many layers)"
+                )
+        return whole
+
+    def _along(self, chain: Sequence[Node], nodes: Collection[Node]) -> list[_Stretch]:
+        return [self._stretch(start, end, nodes) for start, end in pairwise(chain)]
 
     def _stretch(self, start: Node, end: Node, nodes: Collection[Node]) -> _Stretch:
         inside = self.flow.between(start, end) - {start}
@@ -301,8 +336,8 @@ class _Look:
                 terms = []
         return _Stretch(start, end, inside, terms)
 
-    def _ways_round(self, stretch: _Stretch) -> list[tuple[Node, Node, Node]]:
-        """Sums of a stretch of which one operand is made of the other by matrices: (earlier, later, sum)."""
+    def _ways_round(self, stretch: _Stretch) -> list[_Way]:
+        """Sums of a stretch of which one operand is made of the other by matrices."""
         flow = self.flow
         if sum(node in flow.matrices for node in stretch.inside) < 2:
             return []
@@ -311,31 +346,51 @@ class _Look:
             operands = [operand for operand in flow.operands(node)[:2] if operand in within]
             if not is_a(node, ADDS) or len(operands) != 2:
                 continue
-            first, last = flow.sorted(operands)
-            if any(part in flow.matrices for part in flow.between(first, last) - {first}):
-                ways.append((first, last, node))
+            sources = {operand: self._source(operand, within) for operand in operands}
+            skip, branch = sorted(operands, key=lambda operand: flow.place(sources[operand]))
+            passed = flow.between(sources[skip], branch)
+            if any(part in flow.matrices for part in passed - {sources[skip]}):
+                ways.append(_Way(sources[skip], skip, node, passed))
         return ways
 
-    def _cut(self, side: str, stretch: _Stretch, nodes: Collection[Node]) -> bool:
-        """Cut what goes round several sublayers of a stretch, and say whether there was such a thing."""
+    def _source(self, node: Node, within: Collection[Node]) -> Node:
+        """What a value was before it was multiplied by numbers or seen in another shape."""
+        while passes_on(node) or is_a(node, MULTIPLES):
+            operands = [operand for operand in self.flow.operands(node) if operand in within]
+            if len(operands) != 1:
+                break
+            node = operands[0]
+        return node
+
+    def _cut(self, side: str, stretch: _Stretch, nodes: Collection[Node]) -> None:
+        """Cut what goes round several sublayers of a stretch, where that leaves sublayers alone."""
         flow = self.flow
-        cuts: list[tuple[Node, Node]] = []
+        within, ways = stretch.inside | {stretch.start}, self._ways_round(stretch)
+        mixed, added = [], [(way.skip, way.sum) for way in ways if any(other.stands_in(way) for other in ways)]
         for node in flow.sorted(stretch.inside):
-            operands = [operand for operand in flow.operands(node)[:2] if operand in stretch.inside]
+            operands = [operand for operand in flow.operands(node)[:2] if operand in within]
             if is_a(node, ADDS) and len(operands) == 2 and (earlier := self._from_earlier_attention(node, operands)):
-                cuts.append((earlier, node))
-        if cuts:
-            self.long_skips.append(f"{side}: attentions are given values or logits of earlier ones")
-        else:
-            for first, last, node in self._ways_round(stretch):
-                chain = flow.chain([first], [last])
-                if any(self._stretch(a, b, nodes).terms for a, b in pairwise(chain)):
-                    cuts.append((first, node))
-            if cuts:
-                self.long_skips.append(f"{side}: earlier values of the stream are added to later ones")
-        for cut in cuts:
-            flow.cut(*cut)
-        return bool(cuts) or self._cut_at_end(side, stretch, nodes)
+                mixed.append((earlier, node))
+        ends = [operand for operand in flow.operands(stretch.end)[:2] if operand in within]
+        last = [[(operand, stretch.end)] for operand in ends] if is_a(stretch.end, ADDS) and len(ends) == 2 else []
+        cases = [
+            (mixed, "attentions are given values or logits of earlier ones"),
+            (added, "earlier values of the stream are added to later ones"),
+            *((end, "a second stream is added at the end") for end in last),
+        ]
+        for chosen in ([0], [1], [0, 1], *([case] for case in range(2, len(cases)))):
+            cuts = list(dict.fromkeys(cut for case in chosen for cut in cases[case][0]))
+            if not all(cases[case][0] for case in chosen):
+                continue
+            for cut in cuts:
+                flow.cut(*cut)
+            parts = self._along(flow.chain([stretch.start], [stretch.end]), nodes)
+            with_matrices = [part for part in parts if self._has_matrices(part)]
+            if len(with_matrices) > 1 and all(1 <= len(part.branches) <= 2 for part in with_matrices):
+                self.long_skips += [f"{side}: {cases[case][1]}" for case in chosen]
+                return
+            for cut in cuts:
+                flow.restore(*cut)
 
     def _from_earlier_attention(self, node: Node, operands: Sequence[Node]) -> Node | None:
         """Of a sum inside an attention, the operand that an earlier attention has made; None where there is none."""
@@ -344,7 +399,8 @@ class _Look:
         def is_mixing(part: Node) -> bool:
             return part in flow.matrices or part in flow.products
 
-        if not all(user in flow.products for user in flow.next(node, is_mixing)):
+        users = flow.next(node, is_mixing)
+        if not users or not all(user in flow.products for user in users):
             return None
         sources = [flow.nearest(operand, is_mixing, flow.active) for operand in operands]
         for earlier, later in ((0, 1), (1, 0)):
@@ -352,32 +408,27 @@ class _Look:
                 return operands[earlier]
         return None
 
-    def _cut_at_end(self, side: str, stretch: _Stretch, nodes: Collection[Node]) -> bool:
-        """Where a stretch ends in the sum of two streams, cut off the one without sublayers."""
-        flow = self.flow
-        operands = [operand for operand in flow.operands(stretch.end) if operand in nodes]
-        if not is_a(stretch.end, ADDS) or len(operands) != 2:
-            return False
-        counts = []
-        for operand in operands:
-            flow.cut(operand, stretch.end)
-            chain = flow.chain([stretch.start], [stretch.end])
-            parts = [self._stretch(a, b, nodes) for a, b in pairwise(chain)]
-            counts.append(sum(bool(part.terms) for part in parts if len(self._ways_round(part)) == 1))
-            flow.restore(operand, stretch.end)
-        if max(counts) < 2:
-            return False
-        flow.cut(operands[counts.index(max(counts))], stretch.end)
-        self.long_skips.append(f"{side}: a second stream is added at the end")
-        return True
+    def _factor_of(self, stretches: Sequence[_Stretch], *, is_behind_norm: bool) -> float:
+        """What a part of the stream without matrices multiplies by: before a norm that stands in it, or behind it.
+
+        A function in a norm's place has a scale of its own, and a norm that is written out may have one behind it.
+        """
+        places = [place for place, part in enumerate(stretches) if self.norms.stands_in(part.inside)]
+        if not places:
+            return math.prod(map(self._multiple, stretches))
+        if is_behind_norm:
+            rest = stretches[places[-1] + 1 :]
+            rest = [part for part in rest if is_a(part.end, ADDS) or not self.norms.is_written_out(part.start)]
+            return math.prod(map(self._multiple, rest))
+        is_function = not any(map(is_norm, stretches[places[0]].inside))
+        return 1.0 if is_function else math.prod(map(self._multiple, stretches[: places[0]]))
 
     def _multiple(self, stretch: _Stretch) -> float:
         """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by."""
-        if not is_a(stretch.end, MULTIPLES) or len(self.flow.active_edges(stretch.end)) != 1:
-            return 1.0
-        return self._factor(stretch.end, self.flow.active_edges(stretch.end)[0])[0] or 1.0
+        terms = self._terms(stretch.end, stretch.start, self.flow.active)
+        return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
 
-    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int, *, is_end: bool) -> None:
+    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int) -> None:
         """Say where matrices stand on the stream itself, with no way round: a layer without residual connection.
 
         What changes the width is none: an embedding, a head, or the joining of patches.
@@ -385,10 +436,9 @@ class _Look:
         inside = {node for stretch in serial for node in stretch.inside}
         names = [self.flow.matrices[node] for node in self.flow.sorted(inside) if node in self.flow.matrices]
         has_attention = any(node in self.flow.products for node in inside)
-        if not names or (not has_attention and (len(names) < 2 or index == 0 or is_end)):
+        if not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
             return
-        if not has_attention and self._changes_width(serial):
-            return
+        self.serial.update(names)
         what = "an attention" if has_attention else "matrices"
         where = f"behind sublayer {index}" if index else "at the beginning"
         self.unread.append(
@@ -418,7 +468,9 @@ class _Look:
                 waiting.append(replace(term, edge=active[0]))
             elif is_a(current, MULTIPLES) and len(active) == 1:
                 factor, trained = self._factor(current, active[0])
-                if factor is None or (trained is not None and self.norms.ends_at(active[0][0], nodes)):
+                of_stream = active[0][0] is start and current is not node
+                is_gain = trained is not None and not of_stream and self.norms.ends_at(active[0][0], nodes)
+                if factor is None or is_gain:
                     terms.append(term)
                 else:
                     waiting.append(_Term(active[0], term.factor * factor, trained or term.trained))
@@ -455,6 +507,7 @@ class _Look:
                 continue
             branches.append(term)
             parts.append(Branch(flow, self.norms, side, stretch.start, term.edge, inside).read())
+            self.unread += [f"{side}, sublayer {index}: {line}" for line in parts[-1].unread]
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
         trained = next((term.trained for term in branches if term.trained is not None), None)
@@ -497,17 +550,18 @@ def _numbered(weights: Sequence[Weight]) -> Iterator[Weight]:
 def _with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> list[Sublayer]:
     """With the constants that stand on the stream before each sublayer and behind the last.
 
-    Before a sublayer that begins with a norm, such a constant is part of its residual weight, since its branch does not
-    feel it; where no norm follows, it multiplies all that the sublayer before it gives. One before the first sublayer
-    is the embedding's, unless others of its kind have one too.
+    A constant multiplies all that the sublayer before it gives; or it is the residual weight of the one behind it,
+    which begins with a norm and whose branch does not feel it. The function is the same. The second is meant where the
+    first sublayer has such a constant and others of its kind have, too. One before the first sublayer alone is the
+    embedding's.
     """
     scaled = list(sublayers)
+    alike = [f for f, sub in zip(factors[1:], sublayers[1:], strict=False) if sub.kind == sublayers[0].kind]
+    is_of_next = factors[0] != 1 and any(factor != 1 for factor in alike)
     for place, factor in enumerate(factors):
-        own = sublayers[place] if place < len(sublayers) else None
         if factor == 1:
             continue
-        alike = [f for f, sub in zip(factors[1:], sublayers[1:], strict=False) if own and sub.kind == own.kind]
-        if own is not None and "pre" in own.norms and (place or any(other != 1 for other in alike)):
+        if is_of_next and place < len(sublayers) and "pre" in sublayers[place].norms:
             scaled[place] = replace(scaled[place], residual_weight=scaled[place].residual_weight * factor)
         elif place:
             before = scaled[place - 1]
