@@ -597,8 +597,8 @@ def _in_layer(sublayer: Sublayer, layer: int) -> Sublayer:
 def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -> tuple[list[Sublayer], bool]:
     """With the norms between sublayers as post norms, and whether the last norm is the side's final one.
 
-    A norm behind the last sublayer is its post norm where earlier sublayers of its kind and with its other norms have
-    post norms, and the final norm otherwise.
+    A norm behind the last sublayer is its post norm where earlier sublayers with its other norms, of its kind if there
+    are any, have post norms, and the final norm otherwise.
     """
     placed = [
         replace(sub, norms=sub.norms | {"post"}) if has else sub
@@ -607,8 +607,11 @@ def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -
     if not sublayers:
         return [], False
     last = sublayers[-1]
-    alike = [sub for sub in placed if sub.kind == last.kind and sub.norms - {"post"} == last.norms] or placed
-    is_post = any("post" in sub.norms for sub in alike) if alike else not last.norms & {"pre", "branch"}
+    alike = [sub for sub in placed if sub.norms - {"post"} == last.norms]
+    alike = [sub for sub in alike if sub.kind == last.kind] or alike
+    has_none = not last.norms & {"pre", "branch"}
+    others = alike or (placed if has_none else [])
+    is_post = any("post" in sub.norms for sub in others) if others else has_none
     has = has_norm_behind[-1]
     return [*placed, replace(last, norms=last.norms | {"post"}) if has and is_post else last], has and not is_post
 
