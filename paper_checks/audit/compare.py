@@ -119,6 +119,7 @@ class _Comparison:
                 )
             else:
                 self.remarks.append(line)
+        self.remarks += last.long_skips
         yield from self._copies(last)
         yield from self._dead(last)
         yield from self._not_finite()
