@@ -609,9 +609,8 @@ def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -
     last = sublayers[-1]
     alike = [sub for sub in placed if sub.norms - {"post"} == last.norms]
     alike = [sub for sub in alike if sub.kind == last.kind] or alike
-    has_none = not last.norms & {"pre", "branch"}
-    others = alike or (placed if has_none else [])
-    is_post = any("post" in sub.norms for sub in others) if others else has_none
+    others = alike or placed
+    is_post = any("post" in sub.norms for sub in others) if others else not last.norms & {"pre", "branch"}
     has = has_norm_behind[-1]
     return [*placed, replace(last, norms=last.norms | {"post"}) if has and is_post else last], has and not is_post
 

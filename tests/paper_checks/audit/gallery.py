@@ -1363,6 +1363,7 @@ _ARITHMETIC = (
         twin=pre_ln,
         build=transformer(Shape(norms=lambda at: frozenset({"post" if at.layer == 1 else "pre"})), xavier),
         kind="norms",
+        roles=("pre", "post"),
     ),
     Planted(
         name="one-layer-reinitialised",
