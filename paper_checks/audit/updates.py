@@ -132,7 +132,8 @@ def _sublayer(shape: ModelConfig, sub: Sublayer) -> SublayerConfig:
     roles = [role for role in shape.roles(sub.kind) if role != "fc3" or shape.activation in GATED]
     by_role = sub.roles
     gains = {role: shape.gain(role, _rms([w.std for w in by_role[role]])) for role in roles if role in by_role}
-    scale = sub.input_rms if "pre" in sub.norms and abs(sub.input_rms - 1) > _ONE else 1.0
+    is_scaled = "pre" in sub.norms and shape.norm_kind in ("layernorm", "rmsnorm") and abs(sub.input_rms - 1) > _ONE
+    scale = sub.input_rms if is_scaled else 1.0
     return SublayerConfig(
         kind=sub.kind,
         norms=sub.norms,

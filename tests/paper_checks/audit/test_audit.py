@@ -11,6 +11,7 @@ from torch import nn
 import depthlaw
 from paper_checks.audit.audit import audit
 from sims.optim import make
+from tests.paper_checks.audit.gallery import TWINS
 from tests.command import depthlaw as run
 
 MODELS = """
@@ -206,3 +207,12 @@ def test_initialised_model_trains_at_two_depths() -> None:
             losses.append(loss.item())
         lost[num_layers] = losses[0], losses[-1]
     assert all(last < 0.8 * first for first, last in lost.values()), lost
+
+
+@pytest.mark.parametrize("name", ["gpt2", "deepnorm", "dyt", "llama-2"])
+def test_what_is_measured_is_what_is_predicted(name: str) -> None:
+    """Of right models of the gallery: the mean of eight seeds lies within L/d, a quarter, 8 sublayers at width 32."""
+    twin = next(twin for twin in TWINS.values() if twin.name == name)
+    answer = audit(twin.build, (4,), scheme=twin.scheme, recipe=twin.recipe, num_seeds=8)
+    mean = sum(update["update"] for update in answer.depths[0].updates) / 8
+    assert mean == pytest.approx(answer.predicted[0]["update"], rel=0.25)
