@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -48,6 +49,9 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
 )
 """Activations by name; those without one are known, and are none that the laws have."""
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
+
+
+_ROOTS_OF_SOFTMAX = ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")
 
 
 @dataclass(frozen=True)
@@ -302,7 +306,29 @@ class Branch:
             values = self.flow.parts(attention, _one_entry(shape, place, self._random(attention)))[2]
             seen.append(0 if values is None else int(values.count_nonzero()))
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
-        return dict(zip("qkv", self.flow.edges(attention), strict=False))
+        operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
+        scale = getattr(attention, "_saved_scale", None) or shape_of(*operands["q"])[-1] ** -0.5
+        self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
+        return operands
+
+    def _scale_before(self, *edges: Edge) -> float:
+        """What single numbers multiply values by, between the matrices that they come from and here."""
+        scale = 1.0
+        for edge in edges:
+            for matrix in self._matrices_of(edge):
+                scale *= self._scale(self.flow.between(matrix, edge[0]) - {matrix})
+        return scale
+
+    def _scale(self, nodes: Iterable[Node]) -> float:
+        """What single numbers among these operations multiply a value by."""
+        scale = 1.0
+        for node in nodes:
+            active = [place for place, operand in enumerate(self.flow.operands(node)) if operand in self.flow.active]
+            if is_a(node, MULTIPLES) and len(active) == 1:
+                factors = self.flow.factors(node)[active[0]]
+                if factors is not None and factors.numel() and (factors == factors.flatten()[0]).all():
+                    scale *= factors.flatten()[0].item()
+        return scale
 
     def _plain(self, last: Node) -> dict[str, Edge] | None:
         """Queries, keys and values of an attention that is written out: its last product is probabilities times values.
@@ -333,11 +359,16 @@ class Branch:
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
         spread = [len(places.unique()) for places in patterns[1].nonzero(as_tuple=True)[-2:]]
         queries, keys = factors if spread[1] >= spread[0] else factors[::-1]
+        ahead = flow.sorted(flow.between(logits, probabilities[0]))
+        ahead = takewhile(lambda node: not is_a(node, _ROOTS_OF_SOFTMAX), ahead)
+        alpha = getattr(logits, "_saved_alpha", 1)
+        scale = float(alpha) * self._scale(ahead) * self._scale_before(queries, keys)
+        self.facts["attention_scale"] = scale
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
         way = self.flow.between(logits, probabilities[0])
-        return any(is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")) for node in way)
+        return any(is_a(node, _ROOTS_OF_SOFTMAX) for node in way)
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""

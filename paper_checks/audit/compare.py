@@ -265,6 +265,7 @@ class _Comparison:
         yield from self._stream_weights()
         yield from self._branch_weights()
         yield from self._input_scales()
+        yield from self._attention_scales()
         yield from self._inits()
         for factor, roles in self.cut.items():
             text = ", ".join(dict.fromkeys(roles))
@@ -470,6 +471,29 @@ class _Comparison:
                 role="pre",
                 side=side,
             )
+
+    def _attention_scales(self) -> Iterator[Fault]:
+        """What multiplies the logits: a recipe says it, and of a scheme 1/sqrt(head size) is what its source has."""
+        assert self.claimed is not None
+        depth, asked = self.depths[-1], self.asked[-1]
+        wrong = [
+            (sub, wanted)
+            for sub in depth.built.sublayers
+            if sub.attention_scale is not None and sub.head_size
+            for wanted in [sub.head_size**-0.5 if asked.attention_scale is None else asked.attention_scale]
+            if not _is_near(sub.attention_scale, wanted, _NEAR)
+        ]
+        if not wrong:
+            return
+        sub, wanted = wrong[-1]
+        found, expected = f"{sub.attention_scale:.4g}", f"{wanted:.4g}"
+        if self.claimed.is_absolute:
+            what = f"The logits of attention are multiplied by another number than {self.name}'s."
+            names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
+            fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
+            yield Fault("attention-scale", what, names, found, expected, fix, role="q", side=sub.side)
+        else:
+            self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
 
     def _norm_gains(self, built: Built) -> list[str]:
         """Names of norms' gains that are neither 1 nor 0 on the average (those that are stored as 1 + w are 0)."""

@@ -50,7 +50,8 @@ class Sublayer:
     kind: attention, cross, ffn, parallel (attention and FFN of one input) or other. index: from 1, on its side. layer:
     the block that it belongs to, from 1. residual_weight: a; branch_weight: b, or the mean of a trained one at its
     start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter. norms: places, of pre,
-    q, k, v, inner, branch and post. head_size: features of one head of queries. is_causal: whether the first token
+    q, k, v, inner, branch and post. head_size: features of one head of queries.
+    attention_scale: what multiplies their products with keys. is_causal: whether the first token
     attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. second_moment:
     E x^2 of the stream before it. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
     """
@@ -68,6 +69,7 @@ class Sublayer:
     num_heads: int | None = None
     num_kv_heads: int | None = None
     head_size: int | None = None
+    attention_scale: float | None = None
     is_causal: bool | None = None
     input_rms: float = math.nan
     second_moment: float = math.nan

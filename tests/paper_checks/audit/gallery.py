@@ -214,6 +214,20 @@ _GPT2_FAULTS = (
         build=transformer(GPT_2, gpt_2, reset),
     ),
     _gpt2(
+        "logits-not-divided",
+        "The products of queries and keys are not divided by the square root of the head size.",
+        "attention-scale",
+        ("q",),
+        build=transformer(replace(GPT_2, attention_scale=1.0), gpt_2),
+    ),
+    _gpt2(
+        "logits-divided-twice",
+        "They are divided by the head size, and not by its square root.",
+        "attention-scale",
+        ("q",),
+        build=transformer(replace(GPT_2, attention_scale=NUM_HEADS / GPT_2.d_model), gpt_2),
+    ),
+    _gpt2(
         "n-for-2n",
         "Outputs are divided by sqrt(N), with the number of layers in the place of the number of sublayers.",
         "init-constant",
