@@ -22,7 +22,7 @@ STYLE := "ruff check" "ruff format --check" "lint-imports"
 checks = failed=0; for check in $1; do echo "depthlaw: $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long test-portable gpu style lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long test-portable test-peers gpu style lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ test-long: testing ## the slow tests alone, an hour or so
 
 test-portable: testing ## the tests as other machines; PORTABLE="--quick" for all at once, PORTABLE="--list" for their names
 	@$(BIN)/python -m tests.portable $(PORTABLE)
+
+test-peers: testing ## the audit of other packages, in environments of their own; PEERS=timm-1.0.21 for one
+	@$(BIN)/python -m tests.peers $(PEERS)
 
 gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
 	@$(PYTHON) -m pytest -m gpu

@@ -17,10 +17,14 @@ import theory
 
 
 def __dir__() -> list[str]:
-    return [*theory.__all__, *sims.__all__, *paper_checks.__all__]
+    return [*theory.__all__, *sims.__all__, *paper_checks.__all__, "audit"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "audit":  # a room of paper_checks has that name, too
+        from paper_checks.audit.audit import audit
+
+        return audit
     for package in (theory, sims, paper_checks):
         if name in package.__all__:
             return getattr(package, name)

@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -67,7 +67,7 @@ for (name, matrix), color in zip(MATRICES.items(), ("#D55E00", "#0072B2"), stric
 ax.axhline(1, color="#555555", ls="--", lw=1, label="the zero matrix")
 ax.set(ylim=(0, 3), xlabel=r"$\kappa$", ylabel=r"$\|WW^T/\kappa^2 - I\| / \|I\|$")
 ax.set_title(f"A Xavier matrix has no $\\kappa$ that makes it nearly orthogonal ({size} by {size})")
-ax.legend()
+name_curves(ax)
 plt.show()
 
 # %%
@@ -129,7 +129,7 @@ for ax, factor in zip(axes, (0.5, 2.0), strict=True):
         ax.plot(x.tolist(), rest.tolist(), color=color, label=name)
     ax.set(xlabel="$x$", title=rf"$\lambda = {factor:g}$")
 axes[0].set_ylabel(r"$\phi(\lambda x) - \lambda\phi(x)$")
-axes[1].legend()
+name_curves(axes[1])
 plt.show()
 
 # %%
@@ -240,7 +240,7 @@ for axis in (bottom.xaxis, top.yaxis):
     axis.set_major_formatter("{x:g}")
 named = "; ".join(f"{', '.join(roles)} of {name}" for name, roles in unseen.items() if roles)
 bottom.text(span[0] * 1.02, 2e-14, f"blind: {named}", fontsize=8)
-top.legend(loc="lower right", fontsize=8)
+name_curves(top)
 top.set_title("A point for each matrix. Below the break: gradients that it does not see")
 plt.show()
 
@@ -388,14 +388,16 @@ def span_of(ax: Axes, x: float, found: Interval, color: str, mark: str) -> None:
 TOKENS, WIDTHS = pick((4, 8, 16, 32, 64, 128), fast=(4, 8)), pick((16, 32, 64, 128), fast=(16, 32))
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.6), sharey=True)
 unscaled = {width: one_layer(8, width, is_scaled=False) for width in WIDTHS}
-WHAT = {"scalars": ("#0072B2", "s"), "matrices": ("#D55E00", "o")}
-for what, (color, mark) in WHAT.items():
+WHAT = {
+    "scalars": ("#0072B2", "s", r"$\lambda_q$ over $\lambda_v$"),
+    "matrices": ("#D55E00", "o", r"$W_q$ over $W_v$"),
+}
+for what, (color, mark, label) in WHAT.items():
     for tokens in TOKENS:
         span_of(left, tokens, getattr(one_layer(tokens, 64), what), color, mark)
     for width, found in unscaled.items():
         span_of(right, width, getattr(found, what), color, mark)
-right.plot([], [], "s", color="#0072B2", label=r"$\lambda_q$ over $\lambda_v$")
-right.plot([], [], "o", color="#D55E00", label=r"$W_q$ over $W_v$")
+    right.plot(WIDTHS[-1:], getattr(unscaled[WIDTHS[-1]], what)[:1], color=color, label=label)
 for ax, ticks in ((left, TOKENS), (right, WIDTHS)):
     ax.axhline(0.25, color="#555555", ls="--", lw=1)
     ax.set(xscale="log", yscale="log")
@@ -404,7 +406,7 @@ for ax, ticks in ((left, TOKENS), (right, WIDTHS)):
 left.text(TOKENS[0], 0.27, '"very small", as we read it', color="#555555", fontsize=8)
 left.set(xlabel="tokens, at width 64", ylabel="squared gradient, q over v", title=r"logits over $\sqrt{d}$")
 right.set(xlabel="width, at 8 tokens", title="logits not scaled")
-right.legend(loc="center right", fontsize=8)
+name_curves(right)
 plt.show()
 
 # %%

@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -302,7 +302,7 @@ for ax, trained in zip(axes, ROWS, strict=True):
     ax.set(xscale="log", yscale="log", ylim=(1e-4, 1e5), xlabel="sublayers $L = 2N$")
     ax.set_title(f"trained with {trained}")
 axes[0].set_ylabel("update $U$")
-axes[0].legend(fontsize=8, loc="upper left")
+name_curves(axes[-1])
 plt.show()
 
 # %% [markdown]

@@ -31,7 +31,7 @@ import numpy as np
 import sympy as sp
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, pick, say, style, table
+from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -160,7 +160,7 @@ axes.annotate("log L on this line", (1, len(NAMES) - 0.5), (6, 0), textcoords="o
 axes.set(yticks=range(len(NAMES)), yticklabels=NAMES, ylim=(-0.5, len(NAMES) - 0.1))
 axes.set(xlabel=r"$\kappa$ at gain one; the update grows as $L^{\kappa - 1}$ to its right")
 axes.set_title("One number decides: the log law needs kappa = 1")
-axes.legend(loc="lower right")
+name_curves(axes)
 plt.show()
 
 # %%
@@ -388,7 +388,7 @@ right.set(xscale="log", yscale="log", xlabel="layers N", ylabel="update / update
 right.set_title("Real Transformer, softmax attention")
 right.set_yticks([1, 2, 5], ["1", "2", "5"])
 right.yaxis.set_minor_locator(NullLocator())
-right.legend(fontsize=8)
+name_curves(right)
 figure.suptitle(r"Sub-LN with $\gamma = \sqrt{\log L}$ under SGD")
 plt.show()
 
@@ -438,7 +438,7 @@ axes.set_ylabel("exact update / bound")
 axes.set_xticks([0.25, 0.5, 1, 2, 5, 10], ["1/4", "1/2", "1", "2", "5", "10"])
 axes.xaxis.set_minor_locator(NullLocator())
 axes.set_title("Four sublayers whose gains grow: above the line, the theorem is false")
-axes.legend()
+name_curves(axes)
 plt.show()
 example = [1.0, 3.0, 9.0, 27.0]
 truth, allowed = dl.predict("pre-ln", "sgd", 4, w=example, v=example).update, evaluate(pre, v=example, w=example)

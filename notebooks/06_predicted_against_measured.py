@@ -31,7 +31,7 @@ import numpy as np
 
 import depthlaw as dl
 from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages.prose import pick, say, style, table
+from paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -129,7 +129,7 @@ for shift, optimizer in zip((0.9, 1.0, 1.11), OPTIMIZERS, strict=True):
 ends = [min(c.predicted["update"].value for c in moving), max(c.predicted["update"].value for c in moving)]
 left.plot(ends, ends, color="black", linewidth=0.8)
 left.set(xscale="log", yscale="log", xlabel="predicted update", ylabel="measured update", title="All schemes")
-left.legend()
+name_curves(left)
 right.axhline(1, color="black", linewidth=0.8)
 right.set(xscale="log", xlabel="layers N", ylabel="measured / predicted", title="The same, ratios")
 right.set_xticks(LAYERS, [str(n) for n in LAYERS])
@@ -254,7 +254,7 @@ for shift, name in enumerate(("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm")):
     )  # fmt: skip
 left.axhline(1, color="black", linewidth=0.8)
 left.set(xscale="log", xlabel="sublayers / width", ylabel="measured / predicted", title="Width: update under SGD")
-left.legend(fontsize=8, ncols=2)
+name_curves(left)
 for optimizer in OPTIMIZERS:
     for d_model in (NARROW, WIDE):
         mine = [
@@ -269,7 +269,7 @@ for optimizer in OPTIMIZERS:
 right.axhline(1, color="black", linewidth=0.8)
 right.set(xlabel="heads", ylabel="measured / predicted", title="Heads: embedding at one layer, every scheme")
 right.set_xticks([NARROW // HEAD_SIZE, WIDE // HEAD_SIZE])
-right.legend(fontsize=8)
+name_curves(right)
 plt.show()
 
 # %%

@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import pick, quote, say, style, table
+from paper_checks.pages.prose import name_curves, pick, quote, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; quote: what a source prints, by claim.
@@ -114,7 +114,7 @@ left.axhline(guess, color="#555555", linestyle="--", linewidth=1, label="without
 fates = ", ".join(f"{scheme}: {run.outcome}" for scheme, run in pair.items())
 left.set(title=fates, xlabel="step", ylabel="training loss, nats a byte")
 left.set_ylim(top=1.35 * guess)
-left.legend()
+name_curves(left)
 right.axhspan(1 / FACTOR, FACTOR, color="#dddddd", alpha=0.6)
 right.set(title="The update along training", xlabel="step", ylabel="$U$ over $U$ at initialisation")
 right.set_xscale("symlog", linthresh=1)

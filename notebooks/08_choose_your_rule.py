@@ -34,7 +34,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import pick, say, style, table
+from paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -97,9 +97,10 @@ same learning rate. Of the roles that matter, `{worst}` grows most, by {advice.f
 # ## 2. What to change
 #
 # Each remedy keeps the tuned model as it is, unless it says so, and gives the deeper one other numbers: laws of the two
-# depths, some derived for this optimizer, some taken from what people use. The best one stands first: what it leaves in
-# the worst role counts, then whether the model starts as the identity, then how far it moves the relative update, a
-# step of a matrix beside the matrix.
+# depths, some derived for this optimizer, some taken from what people use. What holds every role that matters, and all
+# parameters together, stands before what does not, and that by what it leaves in the worst of these. Of equals, the
+# first does not start as the identity, keeps the tuned model and the forward pass, moves the relative update (a step of
+# a matrix beside the matrix) less, and changes few things.
 
 # %%
 table(
@@ -135,7 +136,7 @@ axes.xaxis.set_major_formatter("{x:g}")
 axes.xaxis.set_minor_formatter(NullFormatter())
 axes.set_yticks(range(len(names)), [shorten(name, 40) for name in names])
 axes.invert_yaxis()
-axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+name_curves(axes)
 plt.show()
 
 # %% [markdown]

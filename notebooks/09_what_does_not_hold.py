@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, pick, quote, say, style, table, typeset
+from paper_checks.pages.prose import formula, name_curves, pick, quote, say, style, table, typeset
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
@@ -120,23 +120,21 @@ curves = {
 measured = recorded_stacks.at_infinite_width("sub-ln", "sgd")
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.5), dpi=90)
 for (kind, values), color in zip(curves.items(), ("#D55E00", "#009E73"), strict=True):
-    left.plot(deep, values, color=color)
-    left.annotate(f" {kind}", (deep[-1], values[-1]), color=color, va="center", fontsize=8)
+    left.plot(deep, values, color=color, label=kind)
 seen = measured.values()
 ends = [[one.mean - (one.low or 0) for one in seen], [(one.high or 0) - one.mean for one in seen]]
-dots = {"fmt": "o", "color": "black", "markersize": 3, "label": "measured, LayerNorm"}
-left.errorbar(list(measured), [one.mean for one in seen], yerr=ends, **dots)
+left.errorbar(list(measured), [one.mean for one in seen], yerr=ends, fmt="o", color="black", markersize=3)
+left.annotate("points: measured", (max(measured), 4), fontsize=8)
 logs = [curves["rmsnorm"][0] * math.log(num) / math.log(deep[0]) for num in deep]
-left.plot(deep, logs, color="grey", linestyle=":", label="printed: a multiple of log L")
+left.plot(deep, logs, color="grey", linestyle=":", label="printed: log L")
 left.set(title="Sub-LN at gains 1: a power, not a logarithm", xlabel="L, sublayers", ylabel="update $U$ under SGD")
-left.legend(loc="upper left", fontsize=8)
 for kind, color in (("layernorm", "#D55E00"), ("rmsnorm", "#009E73")):
     values = [dl.predict("sub-ln-gamma", "sgd", num, norm_kind=kind).update for num in deep]
-    right.plot(deep, values, color=color)
-    right.annotate(f" {kind}", (deep[-1], values[-1]), color=color, va="center", fontsize=8)
+    right.plot(deep, values, color=color, label=kind)
 right.set(title=r"Its gain $\sqrt{\log L}$, promised to be flat", xlabel="L, sublayers", ylabel="update $U$ under SGD")
 for axes in (left, right):
-    axes.set(xscale="log", yscale="log", xlim=(3, 30 * deep[-1]))
+    axes.set(xscale="log", yscale="log", xlim=(3, deep[-1]))
+    name_curves(axes)
 plt.show()
 
 # %%
@@ -276,7 +274,7 @@ theory = [float(slope.subs(dl.L, 2 * num).evalf()) ** (2 * num) for num in sizes
 axes.plot(sizes, theory, color="#D55E00", linestyle=":", label="the same product, by theory")
 axes.axhline(1, color="grey", linewidth=0.8, linestyle="--", label="printed: about 1; at most 1")
 axes.set(title="Factors of about 1 multiply", xscale="log", yscale="log", xlabel="N, layers", ylabel="factor")
-axes.legend(fontsize=8)
+name_curves(axes)
 plt.show()
 say(f"""
 At N = {sizes[-1]} the product is {found[sizes[-1]][0]:.3g}, and the bound is exceeded {found[sizes[-1]][1]:.3g}-fold.

@@ -1,3 +1,4 @@
+from .audit.initialise import Initialised, initialise
 from .claims.claim import Claim, Evidence, Verdict, judge
 from .lowering.advice import Advice, Remedy, advise
 from .lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
@@ -10,6 +11,7 @@ __all__ = [
     "Advice",
     "Claim",
     "Evidence",
+    "Initialised",
     "Kept",
     "Network",
     "NoTheoryError",
@@ -19,6 +21,7 @@ __all__ = [
     "advise",
     "claim",
     "execute",
+    "initialise",
     "judge",
     "lower_encoder_decoder",
     "lower_ffn",

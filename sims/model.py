@@ -80,6 +80,14 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 GATED = ("swiglu", "geglu", "reglu")
 """The activations phi of FFNs of three matrices, fc2(phi(fc1(u)) * fc3(u))."""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
+BEFORE_NORM: Mapping[str, tuple[str, ...]] = {
+    "q": ("q",),
+    "k": ("k",),
+    "v": ("v",),
+    "inner": ("v", "fc1", "fc3"),
+    "branch": ("v", "out", "fc1", "fc3", "fc2"),
+}
+"""The matrices between a sublayer's input and a norm at this place."""
 NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
 """dyt and derf are functions of each entry in a norm's place: tanh(s x) and erf(s x)."""
 MATRICES: Mapping[str, tuple[str, ...]] = {
@@ -213,13 +221,24 @@ class ModelConfig:
         if self.head_size is None and self.d_model % self.num_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
         if self.num_kv_heads is not None and (self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
-            raise ValueError(f"{self.num_heads} heads of queries do not divide into {self.num_kv_heads} of keys")
+            raise ValueError(
+                f"{self.num_heads} heads of queries cannot share {self.num_kv_heads} heads of keys evenly: the second "
+                "number has to divide the first"
+            )
         if self.rotary_base and self.size_of_head % 2:
             raise ValueError(f"rotary positions turn pairs of numbers: a head of {self.size_of_head} cannot be halved")
         if not self.encoder:
             raise ValueError("a model has at least one sublayer")
         if any(sublayer.kind == "cross" for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
+        if any(one.kind == "parallel" and "inner" in self.places(one) for one in self.encoder):
+            raise ValueError("attention and FFN side by side have no norm within the branch: each would want its own")
+        is_divided = self.norm_kind not in ("dyt", "derf") and not self.norm_eps
+        for sublayer in (*self.encoder, *self.decoder) if is_divided else ():
+            zeros = {role.removeprefix("cross_") for role, gain in sublayer.gains.items() if gain == 0}
+            for place in sorted(self.places(sublayer) & set(BEFORE_NORM)) if zeros else ():
+                if nothing := zeros & set(BEFORE_NORM[place]):
+                    raise ValueError(f"a norm ({place}) behind {', '.join(sorted(nothing))}, which starts at 0: 0/0")
 
     @property
     def hidden(self) -> int:
@@ -278,7 +297,9 @@ class ModelConfig:
         return (("encoder", self.encoder), *decoder)
 
 
-def alternating(num_sublayers: int, **numbers: float | Mapping[str, float]) -> tuple[SublayerConfig, ...]:
+def alternating(
+    num_sublayers: int, **numbers: float | Mapping[str, float] | frozenset[str]
+) -> tuple[SublayerConfig, ...]:
     """Attention and FFN sublayers in turn.
 
     numbers: fields of each sublayer. Of ``gains`` it takes those of its own roles.

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sympy import Add, Expr, Indexed, Pow, Rational, Sum, expand
 
-from paper_checks.claims.claim import Mutant
-from paper_checks.claims.statements import Growth, Values
+from paper_checks.claims.statements import Growth, Statement, Values
 from theory.symbols import L, M, N, gain_in, gain_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A statement broken on purpose: at least one check must go red on it."""
+
+    name: str
+    statement: Statement
 
 
 def broken(statement: Any, *names: str) -> tuple[Mutant, ...]:

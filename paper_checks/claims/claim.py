@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Self
 
 from sympy import Expr
 
+from paper_checks.claims.broken import Mutant, broken
 from paper_checks.claims.sources import source_of
 from paper_checks.claims.statements import Statement
 
@@ -144,24 +145,14 @@ class Evidence:
 class Check:
     """One route to a verdict on whatever statement it is given.
 
-    is_direct: the check calls no function of theory/, so it is independent of every other (a test traces that).
     is_open: nothing here can decide it yet, as where it takes training; it sees no mutant either. is_slow: a quick look
     leaves it out, as it does what is measured.
     """
 
     route: Route
     run: Callable[[Any], Evidence]
-    is_direct: bool = False
     is_open: bool = False
     is_slow: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
-    """A statement broken on purpose: at least one check must go red on it."""
-
-    name: str
-    statement: Statement
 
 
 class Number(NamedTuple):
@@ -243,6 +234,8 @@ class Cell:
 class Part:
     """One statement of a claim, and what is known against it.
 
+    mutants: left out, those of ``broken``.
+
     misprint: the right form, which the source's own derivation or another copy has. hedge: the exact condition that
     the source left open. instead: for a refuted part, what holds (the same checks must say so). condition: what
     would save a refuted statement. open: what would decide an undecided one.
@@ -251,7 +244,7 @@ class Part:
     name: str
     statement: Statement
     checks: tuple[Check, ...]
-    mutants: tuple[Mutant, ...]
+    mutants: tuple[Mutant, ...] = ()
     expected: Verdict = Verdict.CONFIRMED
     misprint: Amendment | None = None
     hedge: Amendment | None = None
@@ -260,9 +253,10 @@ class Part:
     open: str | Sentence | None = None
 
     def __post_init__(self) -> None:
-        is_open = bool(self.checks) and all(check.is_open for check in self.checks)
-        if not self.checks or not (self.mutants or is_open):
-            raise ValueError(f"part {self.name!r} has {len(self.checks)} checks and {len(self.mutants)} mutants")
+        if not self.checks:
+            raise ValueError(f"part {self.name!r} has no check")
+        if not self.mutants and not all(check.is_open for check in self.checks):
+            object.__setattr__(self, "mutants", broken(self.statement))
         if self.expected is Verdict.UNDECIDED and self.open is None:
             raise ValueError(f"part {self.name!r} is expected to be undecided and does not say what would decide it")
 
@@ -306,26 +300,31 @@ class Claim:
 def claim(
     id: str,
     *,
+    name: str = "as printed",
     statement: Statement,
     checks: tuple[Check, ...],
-    mutants: tuple[Mutant, ...],
+    mutants: tuple[Mutant, ...] = (),
     expected: Verdict = Verdict.CONFIRMED,
     misprint: Amendment | None = None,
     hedge: Amendment | None = None,
+    instead: Amendment | None = None,
+    condition: str | Sentence | None = None,
     **rest: Any,
 ) -> Claim:
     """A claim of one part.
 
-    The arguments are those of ``Part`` and ``Claim``. ValueError where it has no check, or no mutant.
+    The arguments are those of ``Part`` and ``Claim``. ValueError where it has no check, or nothing can be broken.
     """
     part = Part(
-        name="as printed",
+        name=name,
         statement=statement,
         checks=checks,
         mutants=mutants,
         expected=expected,
         misprint=misprint,
         hedge=hedge,
+        instead=instead,
+        condition=condition,
     )
     return Claim(id=id, parts=(part,), **rest)
 

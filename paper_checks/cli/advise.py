@@ -42,12 +42,14 @@ def run(
 ) -> None:
     """Say what to change when you make a model deeper: init, branch weight, learning rates; the best first, as code.
 
-    You have tuned a model of --from-layers layers and want one of --layers. The
-    answer says first how much further one step moves the deeper model if you
-    change nothing, role by role. Then it ranks the remedies, by how much of that
-    growth they leave in the worst role, and by what else they change. A remedy
+    You have tuned a model of --from-layers layers and want one of --layers, more
+    or fewer. The answer says first how much further one step moves that model if
+    you change nothing, role by role. Then it ranks the remedies, by how much of
+    that they leave in the worst role, and by what else they change. A remedy
     leaves the tuned model as it is, unless it says otherwise.
     """
+    if code is not None and as_json:
+        raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
     shallow, deep = _asked(stack, transformer, width, from_layers, from_decoder_layers)
 
     from paper_checks.lowering.advice import check, compared, num_passes
@@ -99,11 +101,12 @@ def _named(advice: Advice, name: str) -> Remedy:
 # ---------------------------------------------------------------- for people
 
 _LEGEND = (
-    "Best first: what is left in the worst role (within 10 % counts as held), then what else changes. leaves: the "
-    "update of the worst role that matters, over the tuned model's. relative: how much larger a step is beside the "
-    "matrix that it changes than in the tuned model, for the worst matrix. branches: what all of them put into the "
-    "stream at the start; below 10 % the model starts nearly as the identity. runs: how many of this project's runs of "
-    "that scheme trained, all of small networks."
+    "leaves: the update over the tuned model's, in the role where it is worst; all: everything that is trained, with "
+    "the small roles. relative: how much larger a step is beside the matrix that it changes than in the tuned model, "
+    "for the worst matrix. branches: what all of them put into the stream at the start; below 10 % the model starts "
+    "nearly as the identity. runs: how many of this project's runs of that scheme trained, all of small networks.\n"
+    "Ranked: what is held, within 10 %, stands first, then what leaves less. Of equals, first what does not start as "
+    "the identity, keeps the tuned model, keeps the forward pass, moves relative less, changes fewer things."
 )
 
 
@@ -126,7 +129,7 @@ def _show(page: Page, advice: Advice) -> None:
     others = ", ".join(f"{role} x {advice.factors[role]:.3g}" for role in small) or "none"
     page.say(
         f"As it is. share: a role's update beside that of all branch matrices. Roles below {percent(MATTERS)} at "
-        f"both depths, which matter little: {others}.",
+        f"both depths, which count together, in all: {others}.",
         "dim",
     )
     rest = (remedy for remedy in advice.remedies[_SHOWN:] if remedy.name == "nothing")

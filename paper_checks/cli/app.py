@@ -18,7 +18,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from paper_checks.cli import advise, experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
+from paper_checks.cli import (
+    advise,
+    audit,
+    experiment,
+    explain,
+    measure,
+    predict,
+    report,
+    rule,
+    schemes,
+    tables,
+    train,
+    verify,
+)
 from paper_checks.cli.options import BadInputError, unfolded
 from paper_checks.cli.output import say
 
@@ -32,7 +45,7 @@ _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
     "What to use, and how it grows": (advise, rule, predict, tables, schemes),
-    "On real networks": (measure, train, experiment),
+    "On real networks": (audit, measure, train, experiment),
     "What the papers print": (verify, explain, report),
 }
 """The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""

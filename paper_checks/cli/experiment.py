@@ -123,7 +123,7 @@ def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[st
     from paper_checks.routes.questions import QUESTIONS
 
     def answered(statement: Any) -> dict[str, Any]:
-        check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book), is_direct=True)
+        check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book))
         evidence: Evidence = perform(check, statement)
         return {
             "statement": statement.text,

@@ -302,8 +302,7 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
             f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
             "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
         )
-    if line := predict.admin_text(answer):
-        yield line
+    yield from filter(None, (predict.admin_text(answer), predict.left_out_text(answer)))
     for row in rows:
         if row["diverged"]:
             first = row["diverged"][0]

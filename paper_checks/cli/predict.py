@@ -183,6 +183,9 @@ class Transformer:
     )
     embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
     is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
+    norm_eps: float | None = option(
+        "The eps of the norms, such as 1e-5; 0 if left out, also for a recipe.", None, BLOCK, least=0, most=1e9
+    )
 
     @property
     def is_in_layers(self) -> bool:
@@ -217,7 +220,13 @@ class Transformer:
 _CALLED = options.options_of(Stack) | options.options_of(Transformer)
 _SHAPE = ("arch", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss", "num_classes")
 """Fields of a ``Network`` that are options of the same name."""
-_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {"attention", "layers", "decoder_layers", "recipe"}
+_SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {
+    "attention",
+    "layers",
+    "decoder_layers",
+    "recipe",
+    "norm_eps",
+}
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
 
 
@@ -276,8 +285,10 @@ def head_of(network: Network, optimizer: str) -> dict[str, Any]:
     common = network.named(optimizer)
     for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
         common.pop(of_one_depth, None)
+    left_out = {} if network.recipe is None else {"left_out": network.recipe.leaves_out}
     return {
         "scheme": network.scheme.name,
+        **left_out,
         "optimizer": optimizer,
         "activation": network.activation,
         "norm_kind": network.norm_kind,
@@ -528,6 +539,11 @@ def error_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"Standard error of its quasi-random points: {100 * max(errors, default=0):.2g} % at most."
 
 
+def left_out_text(answer: Mapping[str, Any]) -> str:
+    """Empty where nothing is."""
+    return f"Left out of {answer['scheme']}: {answer['left_out']}." if answer.get("left_out") else ""
+
+
 def admin_text(answer: Mapping[str, Any]) -> str:
     """Empty of other networks."""
     if answer["scheme"] != "admin" or answer["network"]["arch"] == "ffn":
@@ -626,7 +642,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(line, "dim")
     if not has_roles and answer["exponents"]["update"] is not None:
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
-    if line := admin_text(answer):
+    for line in filter(None, (admin_text(answer), left_out_text(answer))):
         page.say(line)
 
 

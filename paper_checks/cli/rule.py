@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import Page, grid, print_json
+from paper_checks.cli.predict import MOST_WALKED
 from paper_checks.system.files import document
 
 if TYPE_CHECKING:
@@ -115,18 +116,22 @@ def show(
     answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
-    from paper_checks.lowering.rule_document import not_asked, warnings_of
+    from paper_checks.lowering.rule_document import not_asked, warnings_of, what_is_held
 
     page, others = Page(), answer["other_roles"]
     layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
+    selection = f"{answer['select']}: {rule.sides[0].member.note}"
     for name, side in sides.items():
-        page.show(_rule_table(f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers}", answer["select"], side))
+        title = f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers} ({selection})"
+        page.show(_rule_table(title, " and ".join(counts), side))
     if any(side["init_gain"] for side in sides.values()):
         page.say(f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1.")
     is_warned = others["matrices"] is not None and others["matrices"]["grows"]
     for name, side in sides.items():
         of = "" if len(sides) == 1 else f" of the {name}"
         page.say(_update(side, of, answer), _WARNING if is_warned else None)
+    if (text := what_is_held(sides, others)) is not None:
+        page.say(f"{text}.")
     page.say(_left_open(others))
     if (text := not_asked(others)) is not None:
         page.say(f"{text}.", _WARNING)
@@ -136,17 +141,27 @@ def show(
             page.say(line, _WARNING)
     if has_why:
         _show_details(page, answer, sides, rule, counts)
-        _show_why(page, answer["why"], sides)
+        _show_why(page, answer, sides)
     else:
         if len(sides) == 1:
             page.say(_other_ways(*sides.values()))
-        page.say("--why has each step of the argument. What each way leaves, ranked, as code:")
-        page.say_where(f"  {_advise_command(answer)}")
+        command = _advise_command(answer)
+        if command is None:
+            page.say("--why: each step of the argument.")
+        else:
+            width = "" if others["d_model"] is not None else " (D: your width)"
+            page.say(f"--why: each step of the argument. What each way leaves, as code{width}:")
+            page.say_where(f"  {command}")
 
 
 def _other_ways(side: Found) -> str:
     """The alternatives that people use."""
-    words = {"alpha": "residual_weight", "lambda": "init_gain", "b": "branch_weight", "lr x": "lr_multiplier"}
+    words = {
+        "alpha": "residual_weight",
+        "lambda": "init_gain",
+        "b": "branch_weight",
+        "learning rate x": "lr_multiplier",
+    }
     ways: dict[str, str] = {}
     for other in side["alternatives"]:
         formula, name = other["formula"], other["known_as"]
@@ -158,11 +173,16 @@ def _other_ways(side: Found) -> str:
     return f"Other ways that people use: {', '.join(ways.values())}."
 
 
-def _advise_command(answer: Found) -> str:
-    """The question that ``advise`` answers, of a plain model with these norms."""
+def _advise_command(answer: Found) -> str | None:
+    """The question that ``advise`` answers, of a plain model with these norms, at the depths that were asked for; at
+    those that were computed where ``advise`` does not go so deep. None where there are no two depths."""
     others = answer["other_roles"]
-    tuned, asked = others["layers"][0] if others["layers"] else "N", others["asked"]
-    before, after = (depth if isinstance(depth, list) else [depth] for depth in (tuned, asked))
+    if others["layers"] is None:
+        return None
+    depths = others["layers"] if others["tuned"] is None else [others["tuned"], others["asked"]]
+    before, after = (depth if isinstance(depth, list) else [depth] for depth in depths)
+    if max(2 * sum(depth) + sum(depth[1:]) for depth in (before, after)) > MOST_WALKED:
+        before, after = (depth if isinstance(depth, list) else [depth] for depth in others["layers"])
     words = ["depthlaw advise --scheme", f"{answer['norm']}-ln", "--optimizer", answer["optimizer"]]
     words += ["--arch", answer["architecture"], "--from-layers", f"{before[0]}", "--layers", f"{after[0]}"]
     if len(after) > 1:
@@ -238,7 +258,7 @@ def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: R
     page.say(f"With your own model's sizes, step by step: {NOTEBOOK}")
 
 
-def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> None:
+def _show_why(page: Page, answer: Found, sides: Mapping[str, Found]) -> None:
     notes: dict[str, str] = {}
     for name, side in sides.items():
         if side["alternatives"]:
@@ -247,21 +267,25 @@ def _show_why(page: Page, why: Iterable[str], sides: Mapping[str, Found]) -> Non
         notes |= {other["name"]: other["note"] for other in side["alternatives"]}
     for name, note in notes.items():
         page.say(f"{name}: {note}", "dim")
+    if answer["deepnet"] is not None:
+        page.say(f"{answer['deepnet']}.")
     page.say("Why:")
-    for step, line in enumerate(why, start=1):
+    for step, line in enumerate(answer["why"], start=1):
         page.say(f"{step:3}. {line}")
 
 
-def _rule_table(title: str, select: str, side: Found) -> Table:
-    heads, formula = ("what", "value", "formula"), side["formula"]
+def _rule_table(title: str, letters: str, side: Found) -> Table:
+    heads, formula = ("what", "value", f"formula, {letters} layers"), side["formula"]
     rows = [
-        (name.replace("_", " "), f"{side[name]:.6g}", formula[name]) for name in ("residual_weight", "branch_weight")
+        (f"{name.replace('_', ' ')} {letter}", f"{side[name]:.6g}", formula[name])
+        for name, letter in (("residual_weight", "alpha"), ("branch_weight", "b"))
     ]
     gains = side["init_gain"] or {}
     for value in dict.fromkeys(gains.values()):
         roles = ", ".join(role for role, gain in gains.items() if gain == value)
         of_formula = abs(value - 1) > 1e-15 or formula["init_gain"] == "1"
-        rows.append((f"init gain of {roles}", f"{value:.6g}", formula["init_gain"] if of_formula else "1"))
+        what = f"init gain {'lambda ' if of_formula else ''}of {roles}"
+        rows.append((what, f"{value:.6g}", formula["init_gain"] if of_formula else "1"))
     rows += [] if gains else [("init gain", "none", "none helps; use the rate")]
     if rate := side["rate_left"]:
         multipliers = f"{rate['multiplier']:.3g}"
@@ -269,7 +293,7 @@ def _rule_table(title: str, select: str, side: Found) -> Table:
     else:
         multipliers = ", ".join(f"{m:.6g}" for m in set(side["lr_multiplier"].values()))
         of = formula["lr_multiplier"]
-    return grid(heads, [*rows, ("learning-rate multiplier", multipliers, of)], heads, f"{title} ({select})")
+    return grid(heads, [*rows, ("learning-rate multiplier", multipliers, of)], heads, title)
 
 
 def _span(compared: Found) -> tuple[str, str]:

@@ -72,20 +72,34 @@ def _show(facts: Iterator[tuple[str, str]], question: str) -> None:
 
 def recipe_entry(recipe: Recipe) -> dict[str, Any]:
     """One recipe as other programs read it. Laws are texts that sympy reads, in the letters of ``recipes.recipe``."""
+    from theory.kernel.setting import GATED
+
     laws = ("hidden", "attention_scale", "residual_weight", "branch_weight", "input_scale", "layer_scale")
     laws += ("embedding_std", "position_std", "embedding_multiplier")
     head = recipe.embedding_std if recipe.head is None else recipe.head
+    roles = set(recipe.std) - (set() if recipe.activation in GATED else {"fc3"})
     norms = [
         {"up_to": str(norms.up_to)} | {kind: sorted(getattr(norms, kind)) for kind in ("attention", "ffn", "cross")}
         for norms in recipe.norms
     ]
-    plain = ("name", "says", "source", "arch", "norm_kind", "activation", "queries_per_key", "head_size", "rotary_base")
+    plain = (
+        "name",
+        "says",
+        "leaves_out",
+        "source",
+        "arch",
+        "norm_kind",
+        "activation",
+        "queries_per_key",
+        "head_size",
+        "rotary_base",
+    )
     plain += ("rotary_share", "logit_softcap", "is_parallel", "has_bias", "has_final")
     return {
         **{name: getattr(recipe, name) for name in plain},
         "norms": norms,
         **{name: None if (law := getattr(recipe, name)) is None else str(law) for name in laws},
-        "std": {role: str(law) for role, law in recipe.std.items()} | {"head": str(head)},
+        "std": {role: str(law) for role, law in recipe.std.items() if role in roles} | {"head": str(head)},
         "size": dict(recipe.size),
     }
 
@@ -93,12 +107,15 @@ def recipe_entry(recipe: Recipe) -> dict[str, Any]:
 def told_recipe(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """One recipe in words: facts, each with its name."""
     yield "recipe", f"{recipe['name']}: {recipe['says']}."
+    if recipe["leaves_out"]:
+        yield "left out here", f"{recipe['leaves_out']}."
     yield "source", recipe["source"]
     for norms in recipe["norms"]:
         places = "; ".join(f"{kind}: {', '.join(norms[kind]) or 'none'}" for kind in ("attention", "ffn"))
         where = "" if norms["up_to"] == "1" else f" (up to {norms['up_to']} of the layers)"
         yield recipe["norm_kind"], f"{places}{where}"
     yield "activation", f"{recipe['activation']}, hidden width F = {recipe['hidden']}"
+    yield "block", "; ".join(_block(recipe))
     yield from _by_value("std", recipe["std"], "of")
     yield "input", f"std {recipe['embedding_std']}, times {recipe['embedding_multiplier']}"
     for name in ("residual_weight", "branch_weight", "input_scale", "layer_scale"):
@@ -106,6 +123,25 @@ def told_recipe(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), recipe[name]
     yield "own size", f"{recipe['size']['num_layers']} layers of width {recipe['size']['d_model']}"
     yield "letters", "N layers, of which l is one; d: d_model, F: hidden width, K: head size, H heads"
+
+
+def _block(recipe: dict[str, Any]) -> Iterator[str]:
+    """The kind of the stack, and what its attention has beyond the papers'."""
+    yield recipe["arch"]
+    yield "with biases" if recipe["has_bias"] else "without biases"
+    if recipe["is_parallel"]:
+        yield "attention and FFN side by side"
+    if recipe["rotary_base"]:
+        share = "" if recipe["rotary_share"] == 1 else f", of {recipe['rotary_share']:.0%} of a head"
+        yield f"rotary positions of base {recipe['rotary_base']:,.0f}{share}"
+    if recipe["queries_per_key"] > 1:
+        yield f"{recipe['queries_per_key']} heads share keys and values"
+    if recipe["head_size"]:
+        yield f"heads of size {recipe['head_size']} at every width"
+    if recipe["attention_scale"]:
+        yield f"scores times {recipe['attention_scale']}"
+    if recipe["logit_softcap"]:
+        yield f"scores capped at {recipe['logit_softcap']:g}"
 
 
 def _by_value(what: str, by_role: dict[str, str], of: str) -> Iterator[tuple[str, str]]:
@@ -184,7 +220,8 @@ def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if not scheme[key]:
                 yield what, "none"
     if scheme["norm_function"]:
-        yield "norm function", f"{_FUNCTIONS[scheme['norm_function']]} of each entry, in every norm's place"
+        function = _FUNCTIONS[scheme["norm_function"]]
+        yield "norm function", f"{function} of each entry, in every norm's place; its scale is not trained here"
     if {"inner", "branch"} <= PLACES.get(scheme["name"], set()):
         yield "", "(in an attention behind the branch, not within it)"
     for name, letter in _WEIGHTS.items():
@@ -203,7 +240,7 @@ def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> None:
-    """The schemes in a table, with sources where the terminal is wide enough, and the names of the recipes."""
+    """The schemes in a table, with sources where the terminal is wide enough, and the recipes in another."""
     page, heads = Page(), ["scheme", "norms", "what is not 1", "source"]
     rows = [
         (scheme["name"], ", ".join(scheme["norms"]) or "none", _differing(scheme), scheme["source"])
@@ -217,9 +254,11 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
     page.say(
         "a: residual weight; b: branch weight; c: input scale; gains: v, out, fc1, fc2.\n"
         "L: sublayers, of which l is one. `depthlaw schemes NAME` tells of one scheme.\n\n"
-        f"Recipes, published models as they are built: {', '.join(recipe['name'] for recipe in recipes)}.\n"
-        "`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it."
+        "Recipes are published models as they are built:\n"
     )
+    lines = ((recipe["name"], recipe["says"]) for recipe in recipes)
+    page.show(grid(["recipe", "what it is"], lines, ["recipe", "what it is"], box=None, padding=(0, 1)))
+    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
 
 
 def _differing(scheme: dict[str, Any]) -> str:

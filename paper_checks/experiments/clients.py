@@ -223,7 +223,8 @@ _ALL = (
         _LLAMA,
     ),
     Client("Qwen3", _QWEN_3, partial(_decoder, "Qwen3", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA),
-    # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps.
+    # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps; recipes are
+    # predicted without one unless ``Block.norm_eps`` says it, as tests/paper_checks/test_clients.py does.
     Client("OLMo 2", _OLMO_2, partial(_decoder, "Olmo2", rms_norm_eps=1e-12), _LLAMA),
     # Its embedding's multiplier belongs to its own weights.
     Client("Gemma 2", _GEMMA_2, partial(_decoder, "Gemma2", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA, (OWN,)),

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sympy import Expr, S
 
 from paper_checks.lowering.advice_code import code
 from paper_checks.lowering.kernel_network import KIND_OF
-from paper_checks.lowering.lower import branch_second
+from paper_checks.lowering.lower import COUPLED, branch_second
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.lowering.predicted_rows import shares
 from paper_checks.system.places import TRAINING_RECORDS
@@ -38,7 +38,9 @@ from theory.stack import SCALED_ROLES, SublayerKind
 from theory.symbols import L, M, N, l
 
 MATTERS = 0.05
-"""The least share of the update at which a role matters, as in TRANSFORMERS.md."""
+"""The least share of the update at which a role matters, as in TRANSFORMERS.md. Below it a role counts in ``ALL``."""
+ALL = "all"
+"""The update of everything that is trained, at the width that was asked about; it stands beside the roles."""
 HELD = 1.1
 """A role whose update grows or shrinks by less than this factor is held."""
 IDENTITY = 0.1
@@ -100,6 +102,12 @@ class Law:
         )
 
 
+Depth = Mapping[Expr, int]
+"""What the letters of a law stand for: layers N of the encoder, M of the decoder, and L sublayers."""
+Laws = Callable[[Depth | None, Depth], tuple[Law, ...]]
+"""Of each side: the law from the first depth to the last, or the numbers at the last where the first is None."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
     """A network's first step, predicted. update, roles: as ``theory.kernel.predict`` has them. shares: of each role,
@@ -117,10 +125,11 @@ class Remedy:
     """What the deeper model is given, and what that leaves of the growth: a line of an ``Advice``.
 
     changes: a line each, beside the tuned model. tuned, config: the shallower network and the deeper one. By role,
-    beside the tuned model's: leaves: the update, the remedy's learning rates in it; rates: learning rates; own_rates:
-    those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small beside the gradient
-    as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``. record: of the runs
-    that trained this law, None where there is none. warnings: a line each.
+    beside the tuned model's: leaves: the update, the remedy's learning rates in it, of ``ALL`` too; rates: learning
+    rates; own_rates: those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small
+    beside the gradient as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``.
+    record: of the runs that trained this law, None where there is none. keeps_forward: whether residual and branch
+    weights are those that the scheme or recipe has by itself. warnings: a line each.
     """
 
     name: str
@@ -137,6 +146,7 @@ class Remedy:
     record: Mapping[str, Any] | None = None
     own_rates: Mapping[str, float] = field(default_factory=dict)
     keeps_tuned: bool = True
+    keeps_forward: bool = True
     warnings: Sequence[str] = ()
 
     @property
@@ -146,7 +156,8 @@ class Remedy:
 
     @property
     def worst_role(self) -> str:
-        return max(self.matters, key=lambda role: _away(self.leaves[role]))
+        """Of those that matter; ``ALL`` where everything together is worse, or as good, to three digits."""
+        return max((ALL, *self.matters), key=lambda role: round(_away(self.leaves[role]), 3))
 
     @property
     def relative(self) -> float:
@@ -156,13 +167,14 @@ class Remedy:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The least is best: the worst role; whether the model starts as the identity; whether the tuned model stays;
-        how far the relative update is moved; how much is changed; whether runs have it."""
+        """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
+        worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
+        forward pass stay, how far the relative update moves, how many things change, and whether runs have it."""
         if not self.changes and self.worst <= HELD:
             return (-1.0,)
-        worst = 0.0 if self.worst <= HELD else round(math.log(self.worst), 1)
-        moved = round(math.log(_away(self.relative)), 1)
-        return worst, self.branches < IDENTITY, not self.keeps_tuned, moved, len(self.changes), self.record is None
+        left = 0.0 if self.worst <= HELD else round(math.log(self.worst), 2)
+        stays = self.branches < IDENTITY, not self.keeps_tuned, not self.keeps_forward
+        return left, *stays, round(math.log(_away(self.relative)), 1), len(self.changes), self.record is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +257,8 @@ class Advice:
         """What builds the remedy's model and its parameter groups, as lines of Python to paste."""
         few, many = layers_text(self.shallow), layers_text(self.deep)
         title = f"{remedy.name}: {many} layers at d_model {self.deep.d_model}, tuned at {few} layers, {self.optimizer}"
-        return code(remedy.config, self.optimizer, title, rates=remedy.rates, eps=remedy.eps)
+        tuned = None if remedy.keeps_tuned else remedy.tuned
+        return code(remedy.config, self.optimizer, title, rates=remedy.rates, eps=remedy.eps, tuned=tuned)
 
 
 def layers_text(network: Network) -> str:
@@ -320,10 +333,11 @@ def compared(
 
 
 def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:
-    """Passes over a sublayer that ``compared`` does."""
+    """Passes over a sublayer that ``compared`` does at most."""
     depths = _TwoDepths(shallow, deep, optimizer)
-    num_laws = sum(1 for _ in depths.laws())
-    return 2 * (shallow.depth + deep.depth * (1 + num_laws + (depths.kept != depths.plain)))
+    laws = [depths.is_whole(name, note) for name, note, _ in depths.laws()]
+    at_both = sum(laws) * (shallow.depth + deep.depth)
+    return 2 * (shallow.depth + deep.depth * (1 + len(laws) + (depths.kept != depths.plain)) + at_both)
 
 
 def check(shallow: Network, deep: Network, optimizer: str) -> None:
@@ -409,20 +423,24 @@ def known_as(member: Member, norm: str, optimizer: str) -> str | None:
     """The scheme that people use whose law this member of a derived family is, up to a constant; of one stack."""
     if member.init_gain is None:
         return None
-    few, many = 12, 96
-    law = _law_of_member(member, dict.fromkeys((N, M), few), dict.fromkeys((N, M), many))
-    return _scheme_with(law, norm, optimizer, 2 * few, 2 * many)
+    few, many = ({N: layers, M: layers, L: 2 * layers} for layers in (12, 96))
+    return _scheme_with(_laws_of_members([member], norm, few, many), norm, optimizer, few, many)
 
 
-def _scheme_with(law: Law, norm: str, optimizer: str, first: int, last: int) -> str | None:
-    """The name of the scheme that has this law from the first to the last number of sublayers."""
-    names = (*_PEOPLE_USE[norm], *_ALSO_NAMED.get(norm, ()))
-    return next((name for name in names if _law_of_scheme(SCHEMES[name], optimizer, first, last).key == law.key), None)
+def _scheme_with(laws: tuple[Law, ...], norm: str, optimizer: str, first: Depth, last: Depth) -> str | None:
+    """The name of the scheme that has this law, on each side, from the first depth to the last."""
+    wanted = [law.key for law in laws]
+    for name in (*_PEOPLE_USE[norm], *_ALSO_NAMED.get(norm, ())):
+        if len(laws) == 1 or name in COUPLED:
+            found = _laws_of_scheme(name, optimizer, len(laws), first, last)
+            if [law.key for law in found] == wanted:
+                return name
+    return None
 
 
 def _law(
-    first: Mapping[Expr, int] | None,
-    last: Mapping[Expr, int],
+    first: Depth | None,
+    last: Depth,
     residual_weight: Expr,
     branch_weight: Expr,
     gains: tuple[Expr, Expr],
@@ -443,19 +461,37 @@ def _law(
     )
 
 
-def _law_of_member(member: Member, first: Mapping[Expr, int], last: Mapping[Expr, int]) -> Law:
-    gain = member.init_gain
-    assert gain is not None
-    return _law(first, last, member.residual_weight, member.branch_weight, (gain, gain), member.lr_multiplier)
+def _laws_of_members(members: Sequence[Member], norm: str, first: Depth | None, last: Depth) -> tuple[Law, ...]:
+    """Of each side. Sub-LN's rule leaves the gains of a cross-attention at 1."""
+    laws = []
+    for member in members:
+        assert member.init_gain is not None
+        gains = member.init_gain, member.init_gain
+        law = _law(first, last, member.residual_weight, member.branch_weight, gains, member.lr_multiplier)
+        left = SCALED_ROLES[SublayerKind.CROSS] if norm == "sub" and len(members) > 1 else ()
+        laws.append(replace(law, gains={role: gain for role, gain in law.gains.items() if role not in left}))
+    return tuple(laws)
 
 
-def _law_of_scheme(scheme: Scheme, optimizer: str, first: int | None, last: int) -> Law:
-    """first, last: numbers of sublayers."""
+def _laws_of_scheme(name: str, optimizer: str, num_sides: int, first: Depth | None, last: Depth) -> tuple[Law, ...]:
+    """Of each side; of two for a scheme in ``COUPLED`` alone, by the rule that its source derives for both."""
+    if num_sides > 1:
+        norm, select = COUPLED[name]
+        rule = solve_rule(norm, "sgd", "encoder-decoder", select, with_alternatives=False)
+        return _laws_of_members([side.member for side in rule.sides], norm, first, last)
+    scheme = SCHEMES[name]
     stack, gains = scheme.stack, (scheme.stack.gain_in, scheme.stack.gain_out)
     assert stack.residual_weight is not None and not any(gain.has(l) for gain in gains)
     rate = scheme.sign_lr_multiplier if optimizer_named(optimizer).is_sign_type else S.One
-    counts = None if first is None else {L: first}
-    return _law(counts, {L: last}, stack.residual_weight, stack.branch_weight, gains, rate)
+    return (_law(first, last, stack.residual_weight, stack.branch_weight, gains, rate),)
+
+
+def _unscaled(network: Network) -> Network:
+    """With norms where they are, and no weight and no gain."""
+    letters = dict.fromkeys(("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out"), S.One)
+    stack = replace(network.scheme.stack, trains_branch_weight=False, **letters)
+    name = network.scheme.name if network.scheme.name == "normformer" else "unscaled"  # lowering knows some by name
+    return replace(network, laws={}, scheme=replace(network.scheme, name=name, stack=stack, sign_lr_multiplier=S.One))
 
 
 def _changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
@@ -489,7 +525,12 @@ class _TwoDepths:
     ) -> None:
         self.shallow, self.deep, self.optimizer, self.advance = shallow, deep, optimizer, advance
         self.tuned, self.plain = shallow.config(optimizer), deep.config(optimizer)
-        self.norm = placement(self.plain)
+        self.norm, self.num_sides = placement(self.plain), len(self.plain.sides)
+        self.few, self.many = (
+            {N: layers[0], M: layers[1], L: network.depth}
+            for network in (shallow, deep)
+            for layers in [network.num_layers or [max(1, network.depth // 2)] * 2]
+        )
         if deep.recipe is not None:
             first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
             self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
@@ -523,44 +564,38 @@ class _TwoDepths:
             branches=_branches(config, answer.streams),
         )
 
-    def laws(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
-        """(name, note, the law of each side) of every remedy that changes more than learning rates, each law once."""
+    def laws(self) -> Iterator[tuple[str, str, Laws]]:
+        """(name, note, law) of every remedy that changes more than learning rates, each law once."""
         seen, names = {tuple(Law().key for _ in self.plain.sides)}, set[str]()
         for name, note, laws in (*self._derived(), *self._used()):
-            key = tuple(law.key for law in laws)
-            if key not in seen and all(min(law.key) > 0 for law in laws):
+            key = tuple(law.key for law in laws(self.few, self.many))
+            if key not in seen and all(min(of_side) > 0 for of_side in key):
                 seen.add(key)
                 yield f"{name} without its learning rate" if name in names else name, note, laws
                 names.add(name)
 
-    def _derived(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
+    def _derived(self) -> Iterator[tuple[str, str, Laws]]:
         """The members of the family that the magnitude argument derives for this optimizer."""
-        shallow, deep, norm = self.shallow, self.deep, self.norm
-        counts = [
-            dict(zip((N, M), network.num_layers or [max(1, network.num_sublayers // 2)] * 2, strict=True))
-            for network in (shallow, deep)
-        ]
-        rule = solve_rule(norm, optimizer_named(self.optimizer), deep.arch)
+        rule = solve_rule(self.norm, optimizer_named(self.optimizer), self.deep.arch)
         of_sides = [{member.name: member for member in (side.member, *side.alternatives)} for side in rule.sides]
         for name, plain_name in _SELECTIONS.items():
             members = [of_side[name] for of_side in of_sides if name in of_side]
             if len(members) == len(of_sides) and all(member.init_gain is not None for member in members):
-                laws = tuple(_law_of_member(member, *counts) for member in members)
-                known = None
-                if deep.num_layers is None:
-                    known = _scheme_with(laws[0], norm, self.optimizer, shallow.num_sublayers, deep.num_sublayers)
+                laws = partial(_laws_of_members, members, self.norm)
+                asked = self.norm, self.optimizer, self.few, self.many
+                if known := _scheme_with(laws(self.few, self.many), *asked):
+                    laws = partial(_laws_of_scheme, known, self.optimizer, self.num_sides)
                 yield known or plain_name, f"{_DERIVED} {self.optimizer}: {members[0].note}", laws
 
-    def _used(self) -> Iterator[tuple[str, str, tuple[Law, ...]]]:
+    def _used(self) -> Iterator[tuple[str, str, Laws]]:
         """What people use with norms in that place, whichever optimizer it was derived for."""
-        if self.deep.num_layers is not None:
-            return
         for name in _PEOPLE_USE[self.norm]:
-            law = _law_of_scheme(SCHEMES[name], self.optimizer, self.shallow.num_sublayers, self.deep.num_sublayers)
-            yield name, SCHEMES[name].source, (law,)
-            if law.learning_rate != 1:
-                note = "the same weight on every branch, at the tuned learning rate"
-                yield name, note, (replace(law, learning_rate=1.0),)
+            if self.num_sides == 1 or name in COUPLED:
+                laws = partial(_laws_of_scheme, name, self.optimizer, self.num_sides)
+                yield name, SCHEMES[name].source, laws
+                if any(law.learning_rate != 1 for law in laws(self.few, self.many)):
+                    note = "the same weight on every branch, at the tuned learning rate"
+                    yield name, note, lambda *at, laws=laws: tuple(replace(law, learning_rate=1.0) for law in laws(*at))
 
     def remedy(
         self,
@@ -580,12 +615,18 @@ class _TwoDepths:
         own_rates = own_rates or {}
         factors = _factors(first, outlook)
         leaves = {role: factor * own_rates.get(role, 1.0) for role, factor in factors.items() if role != "update"}
+        before_all, after_all = (
+            look.update * sum(share * rates.get(role, 1.0) for role, share in look.shares.items())
+            for look, rates in ((first, {}), (outlook, own_rates))
+        )
         matters = _matters(first, self.last)
         rates, eps, relative_update = {}, {}, {}
         degrees = optimizer_named(self.optimizer)
         p, t = float(degrees.gradient_degree), float(degrees.parameter_degree)
         for role, left in leaves.items():
-            means = ((_mean(config, role, of), _mean(tuned, role, of)) for of in ("lr_multipliers", "gains"))
+            means = (
+                [_mean(one, _every(one), role, of) for one in (config, tuned)] for of in ("lr_multipliers", "gains")
+            )
             rate, gain = (after / before if before else 1.0 for after, before in means)  # a gain may be 0 at the start
             rates[role] = rate = rate * own_rates.get(role, 1.0)
             # By the degrees p and t of the optimizer's step a role's part of the update goes as rate g^(p + 1) gain^t,
@@ -600,25 +641,33 @@ class _TwoDepths:
             note=note,
             tuned=tuned,
             config=config,
-            leaves=leaves,
+            leaves=leaves | {ALL: after_all / before_all},
             matters=[role for role in leaves if role in matters or first.shares[role] * leaves[role] >= MATTERS],
             rates=rates,
             own_rates=own_rates,
             eps=eps,
             relative_update=relative_update,
             branches=outlook.branches,
+            keeps_forward=_weights(config) == _weights(self.plain),
             **rest,
         )
 
     def remedies(self) -> Iterator[Remedy]:
         deep, plain, kept, last = self.deep, self.plain, self.kept, self.last
-        own = None if deep.recipe is not None else record_of(deep.scheme.name, self.optimizer)
+        own = None if deep.recipe is not None else self._record(deep.scheme.name)
         yield self.remedy(
             "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
         )
-        factors = _factors(self.first, last)
-        rates = {role: 1 / x for role, x in factors.items() if role != "update" and 0 < x < math.inf and _moves(x)}
-        if any(role in rates for role in _matters(self.first, last)):
+        factors, matters = _factors(self.first, last), _matters(self.first, last)
+        # A role that hardly counts and goes the other way, as behind a cross-attention whose tokens become alike, is
+        # left: its rate would be beyond all bounds.
+        rates = {
+            role: 1 / x
+            for role, x in factors.items()
+            if role != "update" and 0 < x < math.inf and _moves(x)
+            if role in matters or (x > 1) == (factors["update"] > 1)
+        }
+        if any(role in rates for role in matters):
             note = "each role's learning rate over the factor by which its update grows"
             yield self.remedy("learning-rates", _rate_lines(rates), note, plain, last, own_rates=rates)
         if _moves(factors["update"]):
@@ -630,32 +679,39 @@ class _TwoDepths:
         few = layers_text(self.shallow)
         unscaled = [f"init as in the model of {few} layers, not scaled further"] if kept != plain else []
         has_twice = False
-        for name, note, laws in self.laws():
-            changed, changes = _changed(kept, laws), list(_law_lines(deep, laws))
+        for name, note, laws_of in self.laws():
+            laws = laws_of(self.few, self.many)
+            changed, changes = _changed(kept, laws), list(_law_lines(kept, laws))
             if _key(changed) == _key(plain):
                 continue  # what the scheme itself does
-            record = record_of(name, self.optimizer)
+            record = self._record(name)
             remedy = self.remedy(name, [*changes, *unscaled], note, changed, self.outlook(changed), record=record)
             yield remedy
-            is_whole = name in _PEOPLE_USE[self.norm] and note.startswith(_DERIVED) and deep.num_layers is None
-            if is_whole and remedy.worst > HELD:
-                yield self._at_both(name)
+            if remedy.worst > HELD and self.is_whole(name, note):
+                yield self._at_both(name, note, laws_of)
             if unscaled and not has_twice and any(law.branch_weight < 1 for law in laws):
                 has_twice, twice = True, _changed(plain, laws)
                 warning = f"it does the job twice: {deep.scheme.name} scales with the number of layers by itself, too"
                 beside = f"{name} beside what {deep.scheme.name} itself changes with depth"
                 yield self.remedy(f"{name} on top", changes, beside, twice, self.outlook(twice), warnings=[warning])
 
-    def _at_both(self, name: str) -> Remedy:
-        """The scheme's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
-        scheme, networks = SCHEMES[name], (self.shallow, self.deep)
+    def is_whole(self, name: str, note: str) -> bool:
+        """Whether a law is worth a remedy of its own at both depths: derived for this optimizer, and in use."""
+        return note.startswith(_DERIVED) and (self.num_sides > 1 or name in _PEOPLE_USE[self.norm])
+
+    def _record(self, name: str) -> dict[str, Any] | None:
+        return record_of(name, self.optimizer, num_sides=self.num_sides)
+
+    def _at_both(self, name: str, note: str, laws: Laws) -> Remedy:
+        """The law's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
+        networks = (self.shallow, self.deep)
         if self.deep.recipe is None:
-            first, last = (replace(network, scheme=scheme, laws={}).config(self.optimizer) for network in networks)
+            plain = [_unscaled(network).config(self.optimizer) for network in networks]
         else:
-            first, last = (
-                _changed(config, [_law_of_scheme(scheme, self.optimizer, None, network.num_sublayers)])
-                for config, network in zip((self.tuned, self.kept), networks, strict=True)
-            )
+            plain = [self.tuned, self.kept]
+        first, last = (
+            _changed(config, laws(None, at)) for config, at in zip(plain, (self.few, self.many), strict=True)
+        )
         start, look = self.outlook(first), self.outlook(last)
         few, many = map(layers_text, networks)
         moved = start.update / self.first.update
@@ -667,11 +723,11 @@ class _TwoDepths:
         return self.remedy(
             f"{name} at both depths",
             changes,
-            f"{scheme.source}, at both depths",
+            f"{note}, at both depths",
             last,
             look,
             before=(first, start),
-            record=record_of(name, self.optimizer),
+            record=self._record(name),
             keeps_tuned=False,
         )
 
@@ -694,16 +750,23 @@ class _TwoDepths:
                 )
         by_name = {remedy.name: remedy for remedy in remedies}
         by_name.setdefault(name, by_name["nothing"])
-        is_sign_type = optimizer_named(self.optimizer).is_sign_type
-        member = "su-lamb" if self.optimizer == "lamb" else "su-adam" if is_sign_type else ""
+        members = ("su-adam", "su-lamb") if self.num_sides == 1 else ("residual-weight", "init-gain")
+        member = members[self.optimizer == "lamb"] if optimizer_named(self.optimizer).is_sign_type else ""
         if member in by_name and "deepnorm" in by_name:
             own, other = (
                 f"x {by_name[row].leaves[by_name[row].worst_role]:.3g} in {by_name[row].worst_role}"
                 for row in (member, "deepnorm")
             )
             yield (
-                f"of the two members that people use, {member} is derived for {self.optimizer} and leaves {own}; "
+                f"of the two members of the family, {member} is derived for {self.optimizer} and leaves {own}; "
                 f"deepnorm is derived for SGD and leaves {other}"
+            )
+        unprinted = [one for one in _PEOPLE_USE[self.norm] if one not in COUPLED]
+        if self.num_sides > 1 and unprinted:
+            derived = [remedy.name for remedy in remedies if remedy.keeps_tuned and remedy.note.startswith(_DERIVED)]
+            yield (
+                f"no source prints {', '.join(unprinted)} for two sides; derived here for {self.optimizer}, by side: "
+                f"{', '.join(derived) or 'nothing'}"
             )
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
         yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
@@ -720,25 +783,29 @@ def _key(config: ModelConfig) -> list[tuple[float, ...]]:
                 *(sublayer.lr_multipliers.get(role, 1.0) for role in (*BRANCH_ROLES, *_VECTORS)),
             )
         )
-        for _, side in config.sides
-        for sublayer in side
+        for sublayer in _every(config)
     ]
 
 
-def _sublayers(config: ModelConfig, role: str) -> list[SublayerConfig]:
+def _every(config: ModelConfig) -> list[SublayerConfig]:
+    return [sublayer for _, side in config.sides for sublayer in side]
+
+
+def _with_role(config: ModelConfig, sublayers: Sequence[SublayerConfig], role: str) -> Sequence[SublayerConfig]:
     """Those that have a parameter of that role."""
-    every = [sublayer for _, side in config.sides for sublayer in side]
-    return [sublayer for sublayer in every if role in config.roles(sublayer.kind)] if role in BRANCH_ROLES else every
+    if role not in BRANCH_ROLES:
+        return sublayers
+    return [sublayer for sublayer in sublayers if role in config.roles(sublayer.kind)]
 
 
 def _number(config: ModelConfig, role: str) -> int:
     """Of its parameters: one of an embedding or a head."""
-    return 1 if role in ("embedding", "head") else max(1, len(_sublayers(config, role)))
+    return 1 if role in ("embedding", "head") else max(1, len(_with_role(config, _every(config), role)))
 
 
-def _mean(config: ModelConfig, role: str, of: str) -> float:
+def _mean(config: ModelConfig, sublayers: Sequence[SublayerConfig], role: str, of: str) -> float:
     """of: "gains" or "lr_multipliers", which are 1 where a sublayer says nothing."""
-    numbers = [getattr(sublayer, of).get(role, 1.0) for sublayer in _sublayers(config, role)]
+    numbers = [getattr(sublayer, of).get(role, 1.0) for sublayer in _with_role(config, sublayers, role)]
     return sum(numbers) / len(numbers) if numbers else 1.0
 
 
@@ -751,16 +818,26 @@ def _moves(factor: float) -> bool:
     return _away(factor) > HELD**0.5
 
 
+def _weights(config: ModelConfig) -> list[tuple[float, ...]]:
+    """What stands in the forward pass; a trained vector on the branch (LayerScale) is only initialised."""
+    return [
+        (round(one.residual_weight, 9), one.has_layer_scale or round(one.branch_weight, 9)) for one in _every(config)
+    ]
+
+
 def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> Iterator[str]:
-    for what in ("residual_weight", "branch_weight"):
-        before, after = getattr(first.encoder[-1], what), getattr(last.encoder[-1], what)
-        if (before, after) != (1, 1):
-            yield f"{what.replace('_', ' ')} {before:.4g} at {few} layers, {after:.4g} at {many}"
-    roles = [role for role in BRANCH_ROLES if _sublayers(first, role)]
-    factors = {role: f"{_mean(last, role, 'gains') / _mean(first, role, 'gains'):.4g}" for role in roles}
-    for factor, named in _grouped(factors).items():
-        if factor != "1":
-            yield f"standard deviation of {named} at {many} layers x {factor}"
+    for (side, befores), (_, afters) in zip(first.sides, last.sides, strict=True):
+        of = f" of the {side}" if len(first.sides) > 1 else ""
+        for what in ("residual_weight", "branch_weight"):
+            before, after = getattr(befores[-1], what), getattr(afters[-1], what)
+            if (before, after) != (1, 1):
+                yield f"{what.replace('_', ' ')}{of} {before:.4g} at {few} layers, {after:.4g} at {many}"
+        gains = {
+            role: "" if before == after else f"{before} at {few} layers, {after} at {many}"
+            for role in BRANCH_ROLES
+            for before, after in [[f"{_mean(first, of_side, role, 'gains'):.4g}" for of_side in (befores, afters)]]
+        }
+        yield from (f"init gain of {named}{of} {text}" for text, named in _grouped(gains).items() if text)
 
 
 def _rate_lines(rates: Mapping[str, float]) -> list[str]:
@@ -778,10 +855,10 @@ def _grouped(numbers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _law_lines(deep: Network, laws: Sequence[Law]) -> Iterator[str]:
-    kinds = [kind for kind in SCALED_ROLES if kind is not SublayerKind.CROSS or deep.num_layers is not None]
-    scaled = [role for kind in kinds for role in SCALED_ROLES[kind]]
-    for side, law in zip(("encoder", "decoder"), laws, strict=False):
+def _law_lines(config: ModelConfig, laws: Sequence[Law]) -> Iterator[str]:
+    for (side, sublayers), law in zip(config.sides, laws, strict=True):
+        of_side = {role for sublayer in sublayers for role in config.roles(sublayer.kind)}
+        scaled = [role for role in BRANCH_ROLES if role in of_side]
         of = f" of the {side}" if len(laws) > 1 else ""
         if law.residual_weight != 1:
             yield f"residual weight{of} x {law.residual_weight:.4g}"
@@ -797,13 +874,18 @@ def _law_lines(deep: Network, laws: Sequence[Law]) -> Iterator[str]:
 # ---------------------------------------------------------------- what the record of training runs has
 
 
-def record_of(scheme: str, optimizer: str) -> dict[str, Any] | None:
+def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any] | None:
     """The project's training runs of a named scheme under that optimizer; None where there are none.
 
+    num_sides: 2 for those of encoder-decoders.
     largest_rate: by layers, the largest learning rate at which a run trained. Adam and AdamW without decay are one.
     """
     names = _FAMILIES if optimizer in _FAMILIES else (optimizer,)
-    runs = [run for run in training_runs(TRAINING_RECORDS) if run["scheme"] == scheme and run["optimizer"] in names]
+    runs = [
+        run
+        for run in training_runs(TRAINING_RECORDS)
+        if run["scheme"] == scheme and run["optimizer"] in names and run["num_sides"] == num_sides
+    ]
     if not runs:
         return None
     trained = [run for run in runs if run["outcome"] == "trained"]
@@ -830,4 +912,8 @@ def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
         for path in sorted(records.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     )
-    return tuple({name: row["config"][name] for name in names} | {"outcome": row["result"]["outcome"]} for row in lines)
+    return tuple(
+        {name: row["config"][name] for name in names}
+        | {"num_sides": 2 if row["config"]["num_decoder_layers"] else 1, "outcome": row["result"]["outcome"]}
+        for row in lines
+    )

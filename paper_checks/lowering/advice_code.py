@@ -7,7 +7,7 @@ those that Hugging Face's models have. A test runs them and measures the model t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
 from jinja2 import Environment, StrictUndefined
@@ -60,6 +60,9 @@ DECOUPLED = ("adamw", "lamb", "lion", "muon", "muon+adamw", "sophia")
 
 _CODE = '''\
 # {{ title }}
+%% for line in tuned
+# {{ line }}
+%% endfor
 from fnmatch import fnmatchcase
 
 import torch
@@ -141,19 +144,23 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
 %% endif
         role = role_of(name)
         role = "v" if role == "qkv" else role  # of the three, v has most of the update
+%% if is_mixed
+        in_muon = parameter.ndim == 2 and role not in (None, "embedding", "head")
+%% endif
         kind = ({{ kind }})
         groups.setdefault(kind, []).append(parameter)
     {{ "muon, adamw = [], []" if is_mixed else "listed = []" }}
-    for ({{ "rate, small" if has_eps else "rate," }}{{ ", is_matrix" if is_mixed }}), parameters in groups.items():
+    for ({{ kind_names }}), parameters in groups.items():
         group = {"params": parameters, "lr": lr * rate}
 %% if decays
-        # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was
-        group["weight_decay"] = weight_decay / rate
+        # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was; biases, norms and other
+        # vectors have none
+        group["weight_decay"] = weight_decay / rate{{ " if is_matrix else 0.0" if not is_muon }}
 %% endif
 %% if is_mixed
-        if not is_matrix:
+        if not in_muon:
             group["eps"] = eps * small
-        (muon if is_matrix else adamw).append(group)
+        (muon if in_muon else adamw).append(group)
     return muon, adamw
 
 
@@ -173,25 +180,36 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
 
 
 def code(
-    config: ModelConfig, optimizer: str, title: str, *, rates: Mapping[str, float], eps: Mapping[str, float]
+    config: ModelConfig,
+    optimizer: str,
+    title: str,
+    *,
+    rates: Mapping[str, float],
+    eps: Mapping[str, float],
+    tuned: ModelConfig | None = None,
 ) -> list[str]:
-    """rates, eps: by role, what the tuned model's learning rate and epsilon are multiplied by."""
+    """rates, eps: by role, what the tuned model's learning rate and epsilon are multiplied by. tuned: that model, where
+    the remedy changes it, too."""
     sublayers = [sublayer for _, side in config.sides for sublayer in side]
     by_side, is_mixed = len(config.sides) > 1, optimizer == "muon+adamw"
-    stds = {side: _stds(config, of_side) for side, of_side in config.sides}
-    weights = {
-        name.upper(): {
-            side: _listed([f"{getattr(one, name):.6g}" for one in of_side]) for side, of_side in config.sides
-        }
-        for name in ("residual_weight", "branch_weight")
-    }
-    indexed = [name for name, cells in weights.items() if any(cell.startswith("[") for cell in cells.values())]
-    has_eps = optimizer in ADAPTIVE
-    kind = "RATES.get(role, 1.0)" + (", EPS.get(role, 1.0)" if has_eps else ",")
+    stds_text, *weights_text = assigned = _assigned(config)
+    indexed = [line.split(" = ")[0] for line in weights_text if "[" in line]
+    has_eps, decays, is_muon = optimizer in ADAPTIVE, optimizer in DECOUPLED, optimizer == "muon"
+    kind = {"rate": "RATES.get(role, 1.0)"}
+    if has_eps:
+        kind["small"] = "EPS.get(role, 1.0)"
+    if decays and not is_muon:
+        kind["is_matrix"] = "parameter.ndim > 1"
     if is_mixed:
-        kind += ", parameter.ndim == 2 and role not in (None, 'embedding', 'head')"
+        kind["in_muon"] = "in_muon"
+    of_tuned = []
+    if tuned is not None:
+        changed = [text for text, now in zip(_assigned(tuned), assigned, strict=True) if text != now]
+        of_tuned = ["it changes the tuned model, too: that one has this code, with RATES and EPS empty, and"]
+        of_tuned += [line for text in changed for line in text.splitlines()]
     without_eps = {"embedding", "head", *(BRANCH_ROLES if is_mixed else ())}
-    moved = {role: size for role, size in eps.items() if role not in without_eps and abs(math.log(size)) > _NEAR}
+    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without_eps}
+    moved = {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
     roles = {role for one in sublayers for role in config.roles(one.kind)}
     lines = []
     for role, parts in NAMES.items():
@@ -199,20 +217,13 @@ def code(
             listed = ", ".join(f'"{part}"' for part in parts)
             lines += wrap(f'    "{role}": [{listed}],', _WIDTH, subsequent_indent=" " * 8)
 
-    stds_text = _table("STD = ", stds["encoder"])
-    weights_text = [f"{name} = {cells['encoder']}" for name, cells in weights.items()]
-    weights_text = [line for text in weights_text for line in wrap(text, _WIDTH, subsequent_indent="    ")]
-    if by_side:
-        rows = [_table(f'    "{side}": ', of_side, ",") for side, of_side in stds.items()]
-        stds_text = "\n".join(["STD = {", *rows, "}"])
-        weights_text = [_table(f"{name} = ", cells) for name, cells in weights.items()]
-
     def read(name: str) -> str:
         return f"{name}{'[side]' if by_side else ''}{'[index]' if name in indexed else ''}"
 
     text = _TEMPLATE.render(
         title=title,
-        varies=any(text.startswith("[") for of_side in stds.values() for text in of_side.values()),
+        tuned=of_tuned,
+        varies="[" in stds_text,
         by_side=by_side,
         stds=stds_text,
         rates=_table("RATES = ", {role: text for role, rate in rates.items() if (text := f"{rate:.3g}") != "1"}),
@@ -224,16 +235,38 @@ def code(
         indexed=indexed,
         is_post=any("post" in config.places(one) for one in sublayers),
         read=read,
-        decays=optimizer in DECOUPLED,
+        decays=decays,
         is_mixed=is_mixed,
-        is_muon=optimizer == "muon",
-        kind=kind,
+        is_muon=is_muon,
+        kind_names=_tuple(kind),
+        kind=_tuple(kind.values()),
         optimizer=f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer,
     )
     return text.splitlines()
 
 
 _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, autoescape=False).from_string(_CODE)
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    text = ", ".join(parts)
+    return text if "," in text else f"{text},"
+
+
+def _assigned(config: ModelConfig) -> list[str]:
+    """The lines that say standard deviations, residual weights and branch weights, a text each."""
+    stds = {side: _stds(config, of_side) for side, of_side in config.sides}
+    weights = {
+        name.upper(): {
+            side: _listed([f"{getattr(one, name):.6g}" for one in of_side]) for side, of_side in config.sides
+        }
+        for name in ("residual_weight", "branch_weight")
+    }
+    if len(config.sides) > 1:
+        rows = [_table(f'    "{side}": ', of_side, ",") for side, of_side in stds.items()]
+        return ["\n".join(["STD = {", *rows, "}"]), *(_table(f"{name} = ", cells) for name, cells in weights.items())]
+    lines = (wrap(f"{name} = {cells['encoder']}", _WIDTH, subsequent_indent="    ") for name, cells in weights.items())
+    return [_table("STD = ", stds["encoder"]), *map("\n".join, lines)]
 
 
 def _stds(config: ModelConfig, sublayers: tuple[SublayerConfig, ...]) -> dict[str, str]:

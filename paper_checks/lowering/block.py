@@ -2,8 +2,8 @@
 
 A scheme says where norms stand and what residual weight, branch weight and gains are. ``Block`` has the rest: a gated
 FFN is an activation's name; here are norms of queries and keys, grouped heads, rotary positions, attention and FFN side
-by side, capped logits, a trained vector on each branch, and standard deviations of the initialisation as people write
-them, 0.02 for instance, where a scheme has gains of the Xavier scale.
+by side, capped logits, a trained vector on each branch, the eps of norms, and standard deviations of the initialisation
+as people write them, 0.02 for instance, where a scheme has gains of the Xavier scale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Block:
     none. layer_scale: the trained vector's entries at first, in place of the scheme's branch weight. init_std: of every
     matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
     embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
-    ValueError, in one line, for a number that cannot be.
+    norm_eps: what a norm adds to the mean square whose root it divides by; a recipe takes this option, too. ValueError,
+    in one line, for a number that cannot be.
     """
 
     has_qk_norm: bool = False
@@ -38,12 +39,15 @@ class Block:
     embedding_std: float = 1.0
     embedding_multiplier: float = 1.0
     is_head_tied: bool = False
+    norm_eps: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("layer_scale", "init_std", "embedding_std", "embedding_multiplier"):
             number = getattr(self, name)
             if number is not None and not (math.isfinite(number) and number > 0):
                 raise ValueError(f"{name} is a number above 0, not {number:g}")
+        if not 0 <= self.norm_eps < math.inf:
+            raise ValueError(f"norm_eps is 0 or a number above it, not {self.norm_eps:g}")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -52,7 +56,8 @@ class Block:
 
     def on(self, config: ModelConfig) -> ModelConfig:
         """The network with these options; ValueError, in one line, where they do not go together with it."""
-        if not self.options:
+        config = replace(config, norm_eps=self.norm_eps) if self.norm_eps else config
+        if not self.options.keys() - {"norm_eps"}:
             return config
         head_gain = self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain
         shape = replace(

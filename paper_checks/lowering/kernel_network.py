@@ -24,8 +24,6 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
     ValueError, in one line, for what the kernel rung does not know. It predicts the roles of norms' gains and biases
     and of linear biases whether the config trains them or not; at init they are 1 and 0 either way.
     """
-    if config.norm_eps:
-        raise ValueError("the kernel rung does not know a norm_eps")
     size = config.size_of_head
     return Transformer(
         encoder=tuple(_sublayer(config, sublayer) for sublayer in config.encoder),
@@ -33,6 +31,7 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
         placement=config.placement,
         norm_kind=config.norm_kind,
         norm_scale=config.norm_scale,
+        norm_eps=config.norm_eps,
         has_final=config.has_final,
         has_second_stream=config.has_second_stream,
         activation=config.activation,

@@ -42,7 +42,7 @@ KINDS: Final = {
     SublayerKind.PARALLEL: "parallel",
 }
 """What sims call theory's kinds of sublayer."""
-_COUPLED: Final[dict[str, tuple[str, str | None]]] = {"deepnorm": ("post", "deepnet"), "sub-ln-gamma": ("sub", None)}
+COUPLED: Final[dict[str, tuple[str, str | None]]] = {"deepnorm": ("post", "deepnet"), "sub-ln-gamma": ("sub", None)}
 """(norm, selection) of the rule that the source derives for the two sides together."""
 
 
@@ -183,7 +183,7 @@ def has_encoder_decoder(scheme: Scheme) -> bool:
     """Whether the scheme's source says what an encoder-decoder's weights and gains are."""
     stack = scheme.stack
     letters = (stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out, scheme.sign_lr_multiplier)
-    has_rule = scheme.name in (*_COUPLED, "t-fixup")
+    has_rule = scheme.name in (*COUPLED, "t-fixup")
     return has_rule or not any(letter.free_symbols for letter in (*letters, stack.residual_weight or L**0))
 
 
@@ -209,8 +209,8 @@ def _printed(scheme: Scheme, num_layers: int, num_decoder_layers: int) -> dict[s
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError(f"the {side} has a whole number of layers from 1, not {count!r}")
     counts = {"encoder": 2 * num_layers, "decoder": 3 * num_decoder_layers}
-    if scheme.name in _COUPLED:
-        norm, select = _COUPLED[scheme.name]
+    if scheme.name in COUPLED:
+        norm, select = COUPLED[scheme.name]
         rule = solve_rule(norm, "sgd", "encoder-decoder", select, with_alternatives=False)
         by_side = rule_in_numbers(rule, N=num_layers, M=num_decoder_layers)
         letters = {}

@@ -197,8 +197,9 @@ class Network:
             roles=dict(answer.roles),
             log10_update=answer.log10_update,
             holds=f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and "
-            "of order 1/heads where few heads carry a role's gradient (embedding under sign-type optimizers: -20 % at "
-            "one head; v and k under muon, which few heads leave below their prediction)",
+            "of order 1/heads where few heads carry a role's gradient: with one head the embedding moves 20 % less "
+            "under sign-type optimizers, and with few heads v and k move less under muon (their gradients have few "
+            "large singular values)",
             error=dict(answer.error),
         )
 

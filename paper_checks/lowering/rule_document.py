@@ -18,7 +18,7 @@ from theory.rules import check
 from theory.rules.check import rule_scheme
 from theory.rules.magnitude import compact
 from theory.rules.selection import Member
-from theory.rules.solve import Rule, SideRule
+from theory.rules.solve import Rule, SideRule, solve_rule, update_under
 from theory.symbols import M, N
 from theory.tables import order_cells
 
@@ -49,8 +49,9 @@ def rule_document(
     both, is_held = len(rule.sides) > 1, all(side.gain is not None for side in rule.sides)
     sides = {side.name: _side(rule, side, counts) for side in rule.sides}
     others = other_roles(rule, counts, activation, norm_kind, d_model, tuned)
-    for side in sides.values():
+    for side, solved in zip(sides.values(), rule.sides, strict=True):
         side["rate_left"] = rate_left(side, others)
+        side["relative_update_growth"] = _growth(solved.relative_update_order, others["layers"])
     of_sides = [line for side in sides.values() for line in side["warnings"]]
     warnings, steps = list(of_sides), list(rule.why)
     answer: dict[str, Any] = dict(zip(("layers", "decoder_layers"), counts.values(), strict=False))
@@ -73,6 +74,7 @@ def rule_document(
     warnings += [no_gain(side, others) for side in sides.values()]
     answer["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
     answer["other_roles"] = others
+    answer["deepnet"] = beside_deepnet(rule, sides) if in_full else None
     answer["start"] = starts(rule, sides, activation, norm_kind)
     return answer
 
@@ -126,6 +128,15 @@ def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, An
     }
 
 
+def _growth(order: Expr, depths: Sequence[Any] | None) -> float | None:
+    """From the first of two depths to the last."""
+    if depths is None:
+        return None
+    pairs = [depth if isinstance(depth, list) else [depth] for depth in depths]
+    before, after = (evaluate(order, {N: pair[0], M: pair[-1]}, 17) for pair in pairs)
+    return float(after / before)
+
+
 def _known_as(rule: Rule, member: Member) -> str | None:
     return known_as(member, rule.norm, rule.optimizer) if len(rule.sides) == 1 else None
 
@@ -166,11 +177,52 @@ def not_asked(others: Found) -> str | None:
     if others["layers"] is None:
         return None
     (few, many), asked = span(others), layers_text(others["asked"])
-    if asked == many:
+    tuned = few if others["tuned"] is None else layers_text(others["tuned"])
+    if (tuned, asked) == (few, many):
         return None
+    left = " and ".join(wanted for wanted, computed in ((tuned, few), (asked, many)) if wanted != computed)
     return (
-        f"{asked} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: growth times "
+        f"{left} layers were not computed, but {few} to {many}. Beyond them extrapolate by the exponent: growth times "
         f"(layers/{many})^exponent, and lr x over it"
+    )
+
+
+def what_is_held(sides: Mapping[str, Found], others: Found) -> str | None:
+    """Between which models the matrices' update is held, and what is not; None where it is not computed or not held.
+
+    ``advise`` compares others: a tuned model that need not have the rule's numbers, and the same one with a law on top.
+    """
+    growths = {name: side["relative_update_growth"] for name, side in sides.items()}
+    if None in growths.values() or any(side["init_gain"] is None for side in sides.values()):
+        return None
+    of = {name: "" if len(sides) == 1 else f" in the {name}" for name in sides}
+    goes = ", ".join(f"x {growth:.3g}{of[name]}" for name, growth in growths.items())
+    return (
+        f"The rule holds the update, between two models of its own; relative to its matrix a step goes {goes}. "
+        "`advise` keeps a tuned model and ranks what comes on top"
+    )
+
+
+def beside_deepnet(rule: Rule, sides: Mapping[str, Found]) -> str | None:
+    """DeepNet's own member beside the rule's: which of the two, and why. None where norms are not behind the sum."""
+    if rule.norm != "post":
+        return None
+    printed, optimizer = (
+        solve_rule("post", "sgd", rule.architecture, "deepnet", with_alternatives=False),
+        rule.optimizer,
+    )
+    orders = [compact(order) for order in update_under(printed, optimizer).values()]
+    laws = [f"alpha {side.formula['residual_weight']}, lambda {side.formula['init_gain']}" for side in printed.sides]
+    own = next((f" ({side['known_as']})" for side in sides.values() if side["known_as"]), "")
+    what = (
+        f"DeepNet's member as published ({' in the encoder; '.join(laws)}{' in the decoder' if len(laws) > 1 else ''})"
+    )
+    if set(orders) == {"1"}:
+        return f"{what} holds the update under {optimizer}, too: it and the rule above{own} are alike"
+    return (
+        f"{what} is derived for SGD: under {optimizer} its update grows as {' and '.join(orders)}. Of the two take the "
+        f"rule above{own}, which is derived for {optimizer}; deepnet in the table is DeepNet's condition, solved for "
+        f"{optimizer}"
     )
 
 

@@ -74,19 +74,23 @@ def other_roles(
 
     A real Transformer at infinite width, softmax attention, one logit at the last of ``tokens_of`` tokens. d_model: the
     width at which shares are told. tuned: the layers that the depth is compared with; an eighth of it if left out.
-    Deeper than ``MOST_LAYERS``, it is asked about at that many, both depths in proportion.
+    What is deeper than ``MOST_LAYERS`` is asked about at that many; the other depth stays, or keeps its proportion
+    where it is not much below that, either.
 
     ``unmoved``: what the optimizer's first step leaves at zero. ``error``: the largest relative standard error of the
     quasi-random averages. ``not_computed`` says why, where it is one layer and where the kernel rung knows no answer.
     """
     asked = list(counts.values())
     answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
+    answer["tuned"] = None if tuned is None else [*tuned.values()] if len(asked) > 1 else next(iter(tuned.values()))
     answer |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
     answer |= {"roles": {}, "not_computed": None, "d_model": d_model}
-    most = max(sum(counts.values()), sum((tuned or counts).values()))
-    share = min(Fraction(1), Fraction(MOST_LAYERS, most))
+    lengths = [sum(depth.values()) for depth in (counts, tuned or counts)]
+    are_both_deep = 2 * min(lengths) > MOST_LAYERS
     deep, shallow = (
-        {name: max(1, int(count * share)) for name, count in depth.items()} for depth in (counts, tuned or counts)
+        {name: max(min(2, count), int(count * share)) for name, count in depth.items()}
+        for depth, length in zip((counts, tuned or counts), lengths, strict=True)
+        for share in [min(Fraction(1), Fraction(MOST_LAYERS, max(lengths) if are_both_deep else length))]
     )
     if tuned is None:
         shallow = {name: shallower(count) for name, count in deep.items()}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paper_checks.pages import markdown
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from sympy import Basic
 
 FAST = "DEPTHLAW_NOTEBOOKS"
@@ -142,3 +143,23 @@ def style() -> None:
         shell.run_line_magic(
             "config", "InlineBackend.print_figure_kwargs = {'bbox_inches': None, 'metadata': {'Software': None}}"
         )
+
+
+def name_curves(axes: Axes) -> None:
+    """Each labelled curve, or set of points, is named in its colour at the right edge, as high as it ends there; names
+    that would meet are moved apart. In the place of a legend."""
+    from paper_checks.pages.drawing import spread
+
+    axes.autoscale_view()
+    figure: Any = axes.figure
+    artists: list[Any]
+    artists, labels = axes.get_legend_handles_labels()
+    points = [artist if hasattr(artist, "get_xydata") else artist[0] for artist in artists]  # of error bars, too
+    ends = [max(map(tuple, curve.get_xydata())) for curve in points]
+    shares = axes.transAxes.inverted().transform(axes.transData.transform(ends))[:, 1]
+    height = axes.get_window_extent().height / figure.dpi * 72  # in points
+    rising = sorted(zip(shares, labels, [curve.get_color() for curve in points], strict=True))
+    places = spread([share * height for share, *_ in rising], [11.0] * len(rising), 0, height)
+    for place, (_, label, color) in zip(places, rising, strict=True):
+        at = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(label, (1, place / height), (5, 0), color=color, va="center", fontsize=8, **at)

@@ -148,7 +148,8 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
     predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
     ratios = {}
     for role, exact in predicted.items():
-        if role in run.values and exact.value:
+        is_trained = role != "bias" or case.client.recipe.has_bias
+        if role in run.values and exact.value and is_trained:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
@@ -160,11 +161,20 @@ def page() -> str:
     by_name = {(name, optimizer): going(name, optimizer) for name in RECIPES for optimizer in RECIPE_OPTIMIZERS}
     lines = beside()
     widths = sorted({line.case.d_model for line in lines})
+    laws = {name: recipe_law(name, "adamw") for name in RECIPES}
+    per_width = {name: 2 * LAST / RECIPES[name].size["d_model"] for name in RECIPES}
     words = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
     return section(
         "recipes",
         "page",
         names=NAMES,
+        depths=f"{', '.join(map(str, RECIPE_LENGTHS[:-1]))} and {LAST:,}",
+        ends={name: {role: at_the_end(law, role) for role in (*law.roles, "update")} for name, law in laws.items()},
+        left_out={name: one.leaves_out for name, one in RECIPES.items() if one.leaves_out},
+        norms_of_minicpm=RECIPES["minicpm"].size["d_model"] / 256,
+        positions=_largest_share_of_positions(),
+        per_width=[pick(per_width, key=per_width.__getitem__) for pick in (min, max)],
+        per_widths=sorted(per_width.values()),
         first=FIRST,
         before=BEFORE,
         last=LAST,
@@ -189,6 +199,16 @@ def page() -> str:
     )
 
 
+def _largest_share_of_positions(path: Path = clients.PATH) -> float:
+    """Of T5's relative positions, beside the matrices' update, over the optimizers and sizes of the record."""
+    runs = [run.values for run in record.read(path) if "positions" in run.values and run.config["client"] == "T5"]
+    return max(_mean(values["positions"]) / _mean(values["update"]) for values in runs)
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    return mean(value for value in values if value is not None)
+
+
 def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
     """Recipes that are flat at the end, grow, shrink, and those that no power is near, the fastest first."""
     lists: dict[str, list[str]] = {"flat": [], "grow": [], "shrink": [], "bend": []}
@@ -196,9 +216,9 @@ def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str
     for name, one in ranked:
         role, slope, part = one.worst
         if one.bends:
-            lists["bend"].append(f"{name} ({one.exponent:z.2f}, then {one.end:z.2f})")
+            lists["bend"].append(f"{name} ({one.exponent:z.2f}, then {one.end:z.2f}; {role})")
         elif abs(one.end) >= FLAT:
-            lists["grow" if one.end > 0 else "shrink"].append(f"{name} ({one.end:z.2f})")
+            lists["grow" if one.end > 0 else "shrink"].append(f"{name} ({one.end:z.2f}; {role})")
         else:  # with the role that still grows, if there is one
             size = f"{part:.0%} of the matrices" if part < 1 else f"{part:,.2g} times the matrices"
             still = f"; but {role} as N^{slope:.2f}, {size}" if slope >= FLAT else ""
@@ -235,13 +255,19 @@ def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | flo
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
     far = [line for line in mine if is_beyond(line.total, 0.03)]
+    roles = [(f"{role} of {_of(line.case)}", ratio) for line in mine for role, ratio in line.roles.items()]
+    far_roles = [f"{name} {interval(ratio, 2)}" for name, ratio in roles if is_beyond(ratio, 0.1)]
     return {
         "optimizer": optimizer,
         "num": len(mine),
         "mean": mean(line.total.mean for line in mine),
         "half_width": median((line.total.high or 0.0) - line.total.mean for line in mine),
+        "expected": round(0.95 * len(mine)),
         "hold": sum(holds(line.total) for line in mine),
         "near": len(mine) - len(far),
+        "roles": len(roles),
+        "near_roles": len(roles) - len(far_roles),
+        "far_roles": "; ".join(far_roles) or "none",
         "far": ", ".join(f"{_of(line.case)} {interval(line.total, 2)}" for line in far) or "none",
     }
 

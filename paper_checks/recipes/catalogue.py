@@ -1,8 +1,9 @@
 """The recipes: each with its source, as it was read in November 2026.
 
-Left out everywhere, as no first step depends on it much: dropout, padding rows of zeros, and the eps of norms. A normal
-that is cut at two standard deviations has 0.8796 of its standard deviation, at three 0.9866; cut at the absolute values
--2 and 2, as torch cuts by default, it is the normal itself.
+Left out everywhere, as no first step depends on it much: dropout, padding rows of zeros, and the eps of norms, which
+``lowering.block.Block`` can add. What else a recipe leaves out it says itself. A normal that is cut at two standard
+deviations has 0.8796 of its standard deviation, at three 0.9866; cut at the absolute values -2 and 2, as torch cuts by
+default, it is the normal itself.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ _ALL = (
     ),
     Recipe(
         name="megatron-mhc",
-        says="four copies of the stream that are mixed by trained matrices: at their initial values they are equal, "
-        "and each is ordinary pre-norm",
+        says="four copies of the stream that are mixed by trained matrices: at their initial values they are "
+        "equal, to a percent, and each is ordinary pre-norm",
+        leaves_out="the updates of what mixes the copies",
         source=f"{_MEGATRON}/transformer/hyper_connection.py 66-115, 182-203, 217-285, 498-535",
         **_GPT_2,
         size={"num_layers": 96, "d_model": 12_288, "num_heads": 96},
@@ -142,7 +144,8 @@ _ALL = (
     Recipe(
         name="gemma-2",
         says="norms before and behind every sublayer, caps on attention scores and logits, and an embedding that is "
-        "multiplied by sqrt(d); the cap of 30 on the logits is left out here",
+        "multiplied by sqrt(d)",
+        leaves_out="the cap of 30 on the logits",
         source=f"{_HF}/gemma2/modeling_gemma2.py 48-81, 195-221, 290-325, 366-385, 518-521; google/gemma_pytorch "
         "014acb7, gemma/config.py 119-174",
         norms=(Norms(attention=frozenset({"pre", "branch"}), ffn=frozenset({"pre", "branch"})),),
@@ -170,7 +173,9 @@ _ALL = (
     Recipe(
         name="t5",
         says="an encoder-decoder whose weights start at one over the square root of their input width, and whose "
-        "attention has no 1/sqrt(K), as the query matrix starts smaller instead; relative positions are left out here",
+        "attention has no 1/sqrt(K), as the query matrix starts smaller instead",
+        leaves_out="relative positions, a trained number that each head adds to its scores, which starts at a standard "
+        "deviation of 1/sqrt(d) beside scores of about 1",
         source="tensorflow/mesh da90793, mesh_tensorflow/transformer/attention.py 436-443, layers.py 241-245, 333-362, "
         f"2062-2063, transformer.py 493-515, 2171-2174; {_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
         arch="encoder-decoder",
@@ -223,7 +228,10 @@ _ALL = (
     Recipe(
         name="cait",
         says="a deep ViT in which each branch starts multiplied by a tiny trained vector, 1e-5 up to 24 layers and "
-        "1e-6 beyond; its talking heads and the two layers of the class token are left out here",
+        "1e-6 beyond",
+        leaves_out="the talking heads, whose mixing matrices start at 0.02 and make what attention puts out about "
+        "0.02 sqrt(H) as large; and the two layers of the class token, through which the head reads all others, and "
+        "whose own tiny vector multiplies every update once more",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/cait.py 207-231, 331-342, 578-643; "
         "facebookresearch/deit 7e160fe, cait_models.py 259-464 (the XXS model of 36 layers has 1e-5)",
         **_VIT,
@@ -234,6 +242,8 @@ _ALL = (
         name="minicpm",
         says="a Llama whose branches are multiplied by 1.4 over the square root of the number of layers, with "
         "initialisation and learning rates scaled by the width",
+        leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
+        "have one",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py; arXiv 2404.06395, Table 7; "
         f"{_HF}/minicpm3/modeling_minicpm3.py 365-443",
         **_GATED,
@@ -249,8 +259,9 @@ _ALL = (
         name="completep",
         says="each branch divided by the depth relative to a model of two layers, and muP for the width, so that one "
         "learning rate serves all depths",
-        source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362 (its eps "
-        "falls with depth, too)",
+        leaves_out="its learning rates: the branch matrices have 256/d of that of all else, and here all have one; and "
+        "Adam's eps, which falls with width and depth",
+        source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362",
         has_bias=False,
         attention_scale=1 / K,
         branch_weight=2 / N,

@@ -58,13 +58,14 @@ class Recipe:
     encoder-decoder. norms: by share of the depth, the last one up to 1. std: standard deviation by role of a branch
     matrix; head: that of the head, None where it is tied to the embedding. embedding_std, position_std: of the vectors
     of tokens and, where they are learned and added, of positions. hidden: F. head_size: K where it does not follow from
-    the number of heads. size: an example, as it was published. lr_multipliers: of the learning rate by role, under the
-    recipe's optimizers.
+    the number of heads. leaves_out: what of the published model is not here. size: an example, as it was published.
+    lr_multipliers: of the learning rate by role, under the recipe's optimizers.
     """
 
     name: str
     says: str
     source: str
+    leaves_out: str = ""
     arch: str = "decoder"
     norms: tuple[Norms, ...] = (PRE,)
     has_final: bool = True

@@ -5,7 +5,6 @@ Nothing here reads ``theory``. Letters: T and S tokens, D width, R runs (seeds).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -16,11 +15,7 @@ from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 from paper_checks.claims.claim import Check, Route
 from paper_checks.claims.statements import Changeable
 from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
-
-_WIDTH, _RUNS = 320, 6
-"""Of the real attention layers, and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +128,6 @@ def _facts(case: Case) -> tuple[Fraction, float, float]:
 @check(
     Route.PROOF,
     "p^T C p >= rho + (1 - rho) sum p_j^2, attained at equal cosines rho, or by tokens that add up to 0",
-    is_direct=True,
     steps=lambda: ("p^T C p - rho - (1 - rho) sum_j p_j^2 = sum_{i != j} p_i p_j (C_ij - rho)",),
 )
 def _by_identity(s: Average) -> list[bool | None]:
@@ -167,27 +161,4 @@ def average_checks(id_: str, command: str = "") -> tuple[Check, ...]:
         return Answers(holds=[case is None], num_effective=result.num_effective, counterexample=example)
 
     detail = "tokens with entries +-1 of mean 0 and variance 1, up to 63 of them, and weights, exactly"
-    return _by_identity, check(Route.PROPERTY, detail, searched, is_direct=True)
-
-
-@cache
-def _softmax_average(num_tokens: int) -> tuple[Interval, float]:
-    """|sum p_j x_j|^2/|x|^2 of attention over orthogonal tokens of mean 0; the largest 1/sum p_j^2 of a query."""
-    import numpy as np
-    import torch
-
-    frequency_T1 = torch.arange(1, num_tokens + 1, dtype=torch.float64)[:, None]
-    place_D = torch.arange(_WIDTH, dtype=torch.float64) + 0.5
-    x_TD = math.sqrt(2) * torch.cos(math.pi / _WIDTH * frequency_T1 * place_D)
-    draws = np.random.default_rng(num_tokens).standard_normal((2, _RUNS, _WIDTH, _WIDTH))
-    q_RDD, k_RDD = torch.from_numpy(draws) / math.sqrt(_WIDTH)
-    p_RTS = (x_TD @ q_RDD @ (x_TD @ k_RDD).mT / math.sqrt(_WIDTH)).softmax(-1)
-    squares_R = (p_RTS @ x_TD).square().sum(-1).mean(-1) / _WIDTH
-    return interval(squares_R.tolist()), float((1 / p_RTS.square().sum(-1)).max())
-
-
-def by_softmax(s: Average) -> list[bool | None]:
-    """Real attention over orthogonal tokens: cosine 0. None where the statement excludes them."""
-    averages = [_softmax_average(num_tokens) for num_tokens in (8, 48, 304)]
-    low = 0.0 if s.low is None else float(s.low)
-    return [square.within(low, float(s.high)) for square, effective in averages if s.meets(0.0, effective)]
+    return _by_identity, check(Route.PROPERTY, detail, searched)

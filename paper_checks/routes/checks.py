@@ -78,13 +78,13 @@ def check(
 ) -> Check | Callable[[Decide], Check]:
     """A check from a function that answers for each case in turn; without the function, a decorator that makes one.
 
-    detail: what is done, in one line. steps: where they do not depend on the statement. how: is_direct, is_open and
-    is_slow of ``Check``.
+    detail: what is done, in one line. steps: where they do not depend on the statement. how: is_open and is_slow
+    of ``Check``.
 
     >>> from paper_checks.claims.claim import Route, perform
     >>> from paper_checks.claims.statements import Values
     >>> from paper_checks.routes.checks import Answers, check
-    >>> @check(Route.ARITHMETIC, "the printed number, below 1", is_direct=True)
+    >>> @check(Route.ARITHMETIC, "the printed number, below 1")
     ... def is_small(statement):
     ...     return Answers(holds=[statement["x"] < 1], numbers={"x": int(statement["x"])})
     >>> [(told.verdict.value, told.numbers) for told in (perform(is_small, Values.of(x=x)) for x in (0, 2))]
@@ -103,9 +103,14 @@ def check(
     return made if decide is None else made(decide)
 
 
+def python_command(code: str) -> str:
+    """A command that shows a counterexample with nothing of this project: Python, or Python and torch."""
+    return f'python -c "{code}"'
+
+
 def awaits(what: str) -> Check:
     """A statement that only training decides: open until records of it are there."""
-    return check(Route.MEASURED, f"awaits {what}", lambda _: [None], is_direct=True, is_open=True)
+    return check(Route.MEASURED, f"awaits {what}", lambda _: [None], is_open=True)
 
 
 def derived(detail: str, values: Callable[[], Mapping[str, Expr]], *, route: Route = Route.PROOF, **how: Any) -> Check:
@@ -225,7 +230,7 @@ def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
     }
 
 
-@check(Route.NUMERIC, "the update summed sublayer by sublayer", is_direct=True)
+@check(Route.NUMERIC, "the update summed sublayer by sublayer")
 def _growth_by_sum(statement: Growth) -> Answers:
     log_order = lambdify(L, log(statement.order), modules="math")
     ratios = second_meanfield.log_ratios(

@@ -50,7 +50,7 @@ def _log_update(statement: Growth, log_length: float) -> mpmath.mpf:
     return mpmath.log((sublayer.fc1 + sublayer.fc2) * reaching)
 
 
-@check(Route.NUMERIC, "", is_direct=True)
+@check(Route.NUMERIC, "")
 def _by_gamma_functions(statement: Growth) -> Answers:
     order = lambdify(L, log(statement.order), modules="mpmath")
     with mpmath.workdps(30):

@@ -1,4 +1,4 @@
-"""How many parameters a Transformer of given shape has, counted in two ways."""
+"""How many parameters a Transformer of given shape has."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def to_rounding(printed: str, unit: int) -> tuple[int, int]:
     return centre - half, centre + half
 
 
-@check(Route.ARITHMETIC, "", is_direct=True)
-def _by_formula(statement: Count) -> Answers:
+@check(Route.ARITHMETIC, "")
+def counted(statement: Count) -> Answers:
     """(4 attentions + 2 ratio) d^2 a layer."""
     d, of_ffn = statement.width, 2 * statement.ffn_ratio
     per_square = sum(layers * (4 * attentions + of_ffn) for layers, attentions in statement.stacks)
@@ -57,17 +57,3 @@ def _by_formula(statement: Count) -> Answers:
             f"together {total}, to lie from {statement.low} to {statement.high}",
         ),
     )
-
-
-@check(Route.NUMERIC, "every matrix listed, its entries added up", is_direct=True)
-def _by_matrices(statement: Count) -> list[bool | None]:
-    d = statement.width
-    shapes = [(statement.rows, d)]
-    for layers, attentions in statement.stacks:
-        ffn = [(statement.ffn_ratio * d, d), (d, statement.ffn_ratio * d)]
-        shapes += [shape for _ in range(layers) for shape in [(d, d)] * 4 * attentions + ffn]
-    entries = sum(rows * columns for rows, columns in shapes)
-    return [entries >= statement.low, entries < statement.high]
-
-
-COUNT_CHECKS = (_by_formula, _by_matrices)

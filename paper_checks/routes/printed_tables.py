@@ -1,7 +1,8 @@
-"""Every cell of a derived table beside what the sources print in its place."""
+"""Every cell of a derived table beside what the sources print in its place, and the letters that cells have."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
@@ -11,7 +12,6 @@ import mpmath
 from sympy import Expr, Indexed, exp, sympify
 
 from paper_checks.claims.claim import Cell, Claim
-from paper_checks.claims.letters import read_update
 from paper_checks.routes import algebra
 from theory import symbols
 
@@ -35,6 +35,36 @@ _LETTERS = {
 }
 
 Row = dict[str, Any]
+
+g = symbols.scratch("g", real=True)
+"""One entry of the gradient."""
+sign_g = symbols.scratch("sign_g", real=True)
+norm_g = symbols.scratch("norm_g", positive=True)
+"""||g||, of the whole matrix."""
+l1_g = symbols.scratch("l1_g", positive=True)
+"""||g||_1."""
+norm_theta = symbols.scratch("norm_theta", positive=True)
+n = symbols.scratch("n", positive=True)
+"""Entries of the matrix."""
+
+_UPDATE_WORDS = (
+    ("||theta||", "norm_theta"),
+    ("||g||_1", "l1_g"),
+    ("||g||", "norm_g"),
+    ("sign(g)", "sign_g"),
+    ("^", "**"),
+)
+_UPDATE_LETTERS = {str(letter): letter for letter in (g, sign_g, norm_g, l1_g, norm_theta, n, symbols.eta)}
+
+
+def read_update(text: str) -> Expr:
+    """A table's text for an update or a loss change (``-eta*||theta||*sign(g)``) as an expression in these letters."""
+    for word, letter in _UPDATE_WORDS:
+        text = text.replace(word, letter)
+    words = set(re.findall(r"[A-Za-z_]\w*", text))
+    if not words <= {*_UPDATE_LETTERS, "sqrt"} or not re.fullmatch(r"[\w\s+\-*/().]+", text):
+        raise ValueError(f"an update is written in {', '.join(_UPDATE_LETTERS)} and sqrt, not as {text!r}")
+    return sympify(text, locals=_UPDATE_LETTERS)
 
 
 @cache

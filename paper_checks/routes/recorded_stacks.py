@@ -45,6 +45,7 @@ from theory.symbols import L
 PATH = RECORDS / "ffn-stacks.jsonl"
 LENGTHS = (4, 8, 16, 32, 64)
 WIDTHS = (512, 256)
+WIDE = " and ".join(map(str, WIDTHS))
 
 
 # ---------------------------------------------------------------- what stands in the record
@@ -151,17 +152,17 @@ def growth(path: Path = PATH) -> Check:
         return Answers(
             holds=[holds(power, statement.order, statement.is_upper)],
             num_effective=power.num * len(LENGTHS) * len(WIDTHS),
-            detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {_WIDE} wide, the exact update of "
+            detail=f"recorded FFN stacks of {LENGTHS[0]} to {LENGTHS[-1]} sublayers, {WIDE} wide, the exact update of "
             f"{power.num} seeds each: the power of L that it goes with, at infinite width by a line in 1/d, as an "
             "interval, beside those of the stated order and of the next one, a quarter power or a log L away",
             numbers={
-                "power of L": _interval(power),
-                "of the stated order": _short(stated_exponent(statement.order)),
-                "half of the way to the next": _short(halfway(statement.order)),
+                "power of L": interval_text(power),
+                "of the stated order": short(stated_exponent(statement.order)),
+                "half of the way to the next": short(halfway(statement.order)),
             },
         )
 
-    return check(Route.MEASURED, "", decide, is_direct=True)
+    return check(Route.MEASURED, "", decide)
 
 
 # ---------------------------------------------------------------- numbers
@@ -173,34 +174,9 @@ def at_infinite_width(scheme: str, optimizer: str, path: Path = PATH) -> dict[in
     return {length: estimate(column.tolist(), LEVEL) for length, column in zip(LENGTHS, means_SL.T, strict=True)}
 
 
-Most = Callable[[Any], tuple[str, str, Callable[[int], float]]]
-"""Of a statement: the scheme, the optimizer, and the most that the update is said to be at L sublayers."""
-
-
-def at_most(most: Most) -> Check:
-    """A bound on the update itself by the record, at every length."""
-
-    def decide(statement: Any) -> Answers:
-        scheme, optimizer, bound = most(statement)
-        answers: list[bool | None] = []
-        numbers: dict[str, str] = {}
-        for length, mean in at_infinite_width(scheme, optimizer).items():
-            value = float(bound(length))
-            answers.append(ends(mean).is_below(value))
-            numbers[f"L = {length}"] = f"{_interval(mean)} against {_short(value)}"
-        return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
-
-    detail = (
-        f"recorded FFN stacks at gains 1, {_WIDE} wide, the line in 1/d through both: the interval of the mean update "
-        "at infinite width"
-    )
-    return check(Route.MEASURED, detail, decide, is_direct=True)
-
-
 # ---------------------------------------------------------------- parts and words
 
 STACKS_ON_RECORD = growth()
-_WIDE = " and ".join(map(str, WIDTHS))
 
 
 def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
@@ -208,9 +184,9 @@ def recorded_too(part: Part, check: Check = STACKS_ON_RECORD) -> Part:
     return replace(part, checks=(*part.checks, check))
 
 
-def _interval(mean: Estimate) -> str:
-    return " to ".join(map(_short, ends(mean)))
+def interval_text(mean: Estimate) -> str:
+    return " to ".join(map(short, ends(mean)))
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
     return f"{number:.3g}" if abs(number) >= 1e-3 else f"{number:.3f}"

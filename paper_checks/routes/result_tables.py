@@ -1,4 +1,4 @@
-"""Printed tables of results, read from their text.
+"""Printed tables of results: read from their text, and what is said of them: who is best, what is bold, what ran.
 
 A table is given as its text, tab by tab, bold marks and empty cells included, so that it can be compared with the
 source by eye and a claim can quote a row. Numbers stay the strings that were printed: their digits say how they were
@@ -9,12 +9,20 @@ MNLI (matched, mismatched). Empty cells at the end of a line are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import zip_longest
+from fractions import Fraction
+from itertools import pairwise, zip_longest
+from typing import Any
 
-DIVERGED = "diverged"
+from paper_checks.claims.broken import changed
+from paper_checks.claims.claim import Check, Mutant, Part, Route
+from paper_checks.claims.statements import Values
+from paper_checks.routes.checks import Answers, check
+
+OURS = "Magneto"
+TRAINED, DIVERGED = "trained", "diverged"
 AVERAGE = "Avg."
 _NAMES = {"Normformer": "NormFormer", "MAGNETO": "Magneto"}
 _MNLI = ("MNLI-m", "MNLI-mm")
@@ -164,3 +172,202 @@ def read_table(name: str, locator: str, text: str, *, is_error: bool = False) ->
             run = {"layers": layers, "rate": rate, "is_rate_bold": is_rate_bold, "scores": scores, "line": line}
             rows.append(Row(model=_NAMES.get(model, model), **run))
     return Table(name=name, locator=locator, text=text, rows=tuple(rows), is_error=is_error)
+
+
+def rounded_from(printed: str) -> tuple[Fraction, Fraction]:
+    """All that rounds to a printed number: half a unit in its last place each way."""
+    half = Fraction(1, 2 * 10 ** len(printed.partition(".")[2]))
+    return Fraction(printed) - half, Fraction(printed) + half
+
+
+def place_of(*words: str) -> str:
+    """Where a number stands: the depth of its block, its table, its column or model, as far as there are any."""
+    return " ".join(filter(None, words))
+
+
+# ---------------------------------------------------------------- who is best
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wins:
+    """One model is better than each other one in every column given: strictly."""
+
+    columns: tuple[Column, ...]
+    model: str = OURS
+
+    @property
+    def text(self) -> str:
+        rivals = dict.fromkeys(name for column in self.columns for name, *_ in column.entries if name != self.model)
+        places = ", ".join(column.place for column in self.columns)
+        return f"{self.model} is better than {', '.join(rivals)} in each of {len(self.columns)} columns: {places}"
+
+    def with_swapped(self, place: int) -> Mutant:
+        """A mutant: in one column the model and its first rival have changed places."""
+        column = self.columns[place]
+        rival = next(name for name, *_ in column.entries if name != self.model)
+        names = {self.model: rival, rival: self.model}
+        entries = tuple((names.get(name, name), *rest) for name, *rest in column.entries)
+        columns = (*self.columns[:place], replace(column, entries=entries), *self.columns[place + 1 :])
+        return Mutant(name=f"{column.place}: two models swapped", statement=replace(self, columns=columns))
+
+
+def best(column: Column) -> tuple[str, ...]:
+    """Who has the best printed number of a column; several where they tie."""
+    values = {name: Decimal(printed) for name, printed, _ in column.entries}
+    top = min(values.values()) if column.is_error else max(values.values())
+    return tuple(name for name, value in values.items() if value == top)
+
+
+def _best(column: Column) -> str:
+    """The best printed number of a column, and whose it is."""
+    return f"{' = '.join(best(column))} {column.of(best(column)[0])}"
+
+
+def _margin(column: Column, model: str) -> Decimal:
+    """By how much the model is better than the best of the others; negative where it is worse."""
+    sign = -1 if column.is_error else 1
+    others = (Decimal(printed) for name, printed, _ in column.entries if name != model)
+    return min(sign * (Decimal(column.of(model)) - other) for other in others)
+
+
+def _line(column: Column) -> str:
+    return ", ".join(f"{name} {printed}" for name, printed, _ in column.entries)
+
+
+def wins(id_: str) -> Check:
+    """Whether the printed numbers, as they stand, make the model the best; ``explain ID`` shows where they do not."""
+
+    def decide(statement: Wins) -> Answers:
+        margins = {column: _margin(column, statement.model) for column in statement.columns}
+        lost = sorted((column for column in margins if margins[column] <= 0), key=lambda column: margins[column])
+        return Answers(
+            holds=[margin > 0 for margin in margins.values()],
+            detail=f"printed numbers compared: better in {len(margins) - len(lost)} of {len(margins)} columns",
+            numbers={"best": {c.place: _best(c) for c in margins}, "least margin": str(min(margins.values()))},
+            steps=tuple(f"{column.place}: {_line(column)}" for column in margins),
+            counterexample=_loss(id_, statement, lost) if lost else None,
+        )
+
+    return check(Route.ARITHMETIC, "", decide)
+
+
+def _loss(id_: str, statement: Wins, lost: Sequence[Column]) -> Mapping[str, Any]:
+    """What is printed where the model is not the best. lost: the widest loss first."""
+    worst = lost[0]
+    more = f"; and {len(lost) - 1} more columns" if len(lost) > 1 else ""
+    return {
+        "printed": f"{statement.model} better in each of {len(statement.columns)} columns",
+        "found": f"{worst.place}: {_best(worst)}, {statement.model} {worst.of(statement.model)}{more}",
+        "columns": {column.place: _line(column) for column in statement.columns if column in lost},
+        "command": f"depthlaw explain {id_}",
+    }
+
+
+def won(id_: str, name: str, columns: Iterable[Column], model: str = OURS, **rest: Any) -> Part:
+    """That a model is the best of these columns; mutants swap it with another in the first and the last."""
+    statement = Wins(columns=tuple(columns), model=model)
+    mutants = tuple(statement.with_swapped(place) for place in sorted({0, len(statement.columns) - 1}))
+    return Part(name=name, statement=statement, checks=(wins(id_),), mutants=mutants, **rest)
+
+
+# ---------------------------------------------------------------- by how much
+
+
+def gained(name: str, table: Table, *gains: tuple[str, str, str]) -> Part:
+    """By how much Magneto is above Pre-LN: block, column, and the difference. A mutant has another first difference."""
+    columns = {place_of(block, column): table.column(column, block) for block, column, _ in gains}
+    entries = dict(zip(columns, (gain for *_, gain in gains), strict=True))
+    statement = Values.of("; ".join(f"{place}: {{{place}}}" for place in columns), **entries)
+
+    def decide(s: Values) -> list[bool | None]:
+        differences = {
+            place: Decimal(column.of(OURS)) - Decimal(column.of("Pre-LN")) for place, column in columns.items()
+        }
+        return [differences[place] == Decimal(gain) for place, gain in s]
+
+    place, gain = next(iter(entries.items()))
+    step = Decimal(1).scaleb(-len(gain.partition(".")[2]))
+    checks = (check(Route.ARITHMETIC, "Magneto minus Pre-LN, in exact decimals", decide),)
+    mutants = changed(statement, **{place: str(Decimal(gain) + step)})
+    return Part(name=name, statement=statement, checks=checks, mutants=mutants)
+
+
+# ---------------------------------------------------------------- what is bold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bold:
+    """In every column given, what is bold is what is best, ties included, and nothing else."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def text(self) -> str:
+        count = sum(is_bold for column in self.columns for *_, is_bold in column.entries)
+        return f"{count} bold numbers in {len(self.columns)} columns: in each column the best, and no other"
+
+    def with_(self, place: str, model: str, change: Callable[[str, bool], tuple[str, bool]]) -> Bold:
+        """A mutant: another number, or another mark, of one model in one column."""
+        columns = {column.place: column for column in self.columns}
+        entries = columns[place].entries
+        changed = tuple((e[0], *change(*e[1:])) if e[0] == model else e for e in entries)
+        return Bold(columns=tuple((columns | {place: replace(columns[place], entries=changed)}).values()))
+
+
+@check(Route.ARITHMETIC, "the bold entries of a column are those with its largest number, or smallest error rate")
+def bold_is_best(statement: Bold) -> Answers:
+    is_best = {c.place: tuple(name for name, _, is_bold in c.entries if is_bold) == best(c) for c in statement.columns}
+    ties = {c.place: " = ".join(best(c)) for c in statement.columns if len(best(c)) > 1}
+    wrong = [place for place, right in is_best.items() if not right]
+    return Answers(holds=list(is_best.values()), numbers={"columns": len(is_best), "ties": ties, "wrong": wrong})
+
+
+# ---------------------------------------------------------------- what ran, and at which rate
+
+
+def ran(name: str, runs: Iterable[tuple[Table, str, str, str, str]]) -> Part:
+    """Table, model, layers, rate, and whether it trained or diverged; each mutant says the opposite of one run."""
+    rows, outcomes = {}, {}
+    for table, model, layers, rate, outcome in runs:
+        place = place_of(layers, table.name, model, f"at {rate}" if rate else "")
+        rows[place] = [row for row in table.rows if (row.model, row.layers, row.rate) == (model, layers, rate)]
+        outcomes[place] = outcome
+    statement = Values.of(**outcomes)
+
+    def decide(s: Values) -> list[bool | None]:
+        return [[DIVERGED if row.has_diverged else TRAINED for row in rows[place]] == [outcome] for place, outcome in s]
+
+    opposite = {TRAINED: DIVERGED, DIVERGED: TRAINED}
+    return Part(
+        name=name,
+        statement=statement,
+        checks=(check(Route.ARITHMETIC, "the rows of the tables that are named", decide),),
+        mutants=changed(statement, **{place: opposite[outcome] for place, outcome in outcomes.items()}),
+    )
+
+
+def largest_rates(name: str, table: Table, layers: str, rates: dict[str, str]) -> Part:
+    """The largest printed rate at which each model trained, each larger than the one before."""
+
+    def stated(rates: dict[str, str]) -> Values:
+        order = " < ".join(f"{model} {{{model}}}" for model in rates)
+        return Values.of(f"{place_of(layers, table.name)}: {order}", **rates)
+
+    def decide(s: Values) -> list[bool | None]:
+        largest = {
+            model: max(Decimal(row.rate) for row in table.trained if (row.model, row.layers) == (model, layers))
+            for model in rates
+        }
+        printed = [Decimal(rate) for _, rate in s]
+        return [*(largest[model] == Decimal(rate) for model, rate in s), *(a < b for a, b in pairwise(printed))]
+
+    statement, detail = stated(rates), "the rows of the table: largest rate that trained, in order"
+    return Part(
+        name=name,
+        statement=statement,
+        checks=(check(Route.ARITHMETIC, detail, decide),),
+        mutants=(
+            *changed(statement, **{OURS: min(rates.values(), key=float)}),
+            Mutant(name="the order turned round", statement=stated({model: rates[model] for model in reversed(rates)})),
+        ),
+    )

@@ -9,8 +9,8 @@ over sublayers and the moments of the activation, which are taken by quadrature 
 ``sims`` apply. So a mistake in a closed form, in its asymptotics, in a sublayer or in a moment shows here. A mistake in
 a scheme's data does not show here; the tests transcribe each scheme by hand for that.
 
-``log_update`` takes a scheme at any number of sublayers, in floats. ``update`` and ``coupled`` take gains that differ
-from one sublayer to the next: these may be fractions (then so is the answer), floats or sympy expressions.
+``log_update`` takes a scheme at any number of sublayers, in floats. ``update`` takes gains that differ from one
+sublayer to the next: these may be fractions (then so is the answer), floats or sympy expressions.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from theory.stack import PLACEMENTS, Placement
 from theory.symbols import L, l
 
 LENGTHS = (10**2, 10**4, 10**6)
-DECODER_LAYER = ("self", "cross", "ffn")
-"""A decoder layer, from its input to its output."""
 
 
 # ---------------------------------------------------------------- a scheme's numbers
@@ -377,7 +375,7 @@ def update(
     norms = scheme(of).stack.placement
     with mpmath.workdps(40):
         sublayers = [at_gains(norms, *pair, activation, norm_kind) for pair in zip(v, w, strict=True)]
-        return _added_up(norms, sublayers, [True] * len(sublayers))[0]
+        return added_up(norms, sublayers, [True] * len(sublayers))[0]
 
 
 def streams(of: str, v: Sequence[Any], w: Sequence[Any], *, norm_kind: str = "layernorm") -> list[Any]:
@@ -393,7 +391,7 @@ def _exact_streams(norms: Placement, sublayers: Sequence[Sublayer]) -> list[Any]
     return out
 
 
-def _added_up(norms: Placement, sublayers: Sequence[Sublayer], reads_stream: Sequence[bool]) -> tuple[Any, list[Any]]:
+def added_up(norms: Placement, sublayers: Sequence[Sublayer], reads_stream: Sequence[bool]) -> tuple[Any, list[Any]]:
     """The sum of squared gradients, and the gradient that reaches each sublayer, from the top down."""
     stream = _exact_streams(norms, sublayers)
     gradient, total, reaching = 1 / stream[-1], 0, []
@@ -405,38 +403,3 @@ def _added_up(norms: Placement, sublayers: Sequence[Sublayer], reads_stream: Seq
         if reads:
             gradient = gradient * (1 + sub.through / below)
     return total, reaching[::-1]
-
-
-class Coupled(NamedTuple):
-    """An encoder-decoder's update, its decoder's own part, the encoder's by itself, and what couples them."""
-
-    total: Any
-    decoder: Any
-    encoder: Any
-    coupling: Any
-
-
-def coupled(
-    decoder: tuple[Sequence[Any], Sequence[Any]],
-    encoder: tuple[Sequence[Any], Sequence[Any]],
-    *,
-    activation: str = "relu",
-    norm_kind: str = "layernorm",
-) -> Coupled:
-    """Sub-LN, one token on either side. Decoder sublayers are self, cross, ffn in turn, each written as the theorem's.
-
-    A cross-attention reads the encoder's normalised output, so that its branch sends no gradient down the decoder's
-    stream; what it sends to the encoder is the coupling, a sum over cross-attentions.
-    """
-    norms = PLACEMENTS["sub"]
-    with mpmath.workdps(40):
-        sides = [
-            [at_gains(norms, *pair, activation, norm_kind) for pair in zip(*gains, strict=True)]
-            for gains in (decoder, encoder)
-        ]
-        is_cross = [DECODER_LAYER[i % 3] == "cross" for i in range(len(sides[0]))]
-        own, reaching = _added_up(norms, sides[0], [not cross for cross in is_cross])
-        below, _ = _added_up(norms, sides[1], [True] * len(sides[1]))
-        rows = zip(is_cross, sides[0], reaching, strict=True)
-        coupling = sum(sub.through * gradient for cross, sub, gradient in rows if cross)
-        return Coupled(total=own + coupling * below, decoder=own, encoder=below, coupling=coupling)

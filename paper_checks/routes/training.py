@@ -304,7 +304,7 @@ class LargerGradients(_OfTwo):
 # ---------------------------------------------------------------- checks and words
 
 
-BY_TRAINING = check(Route.MEASURED, "", lambda statement: statement.answers(recorded(statement.of)), is_direct=True)
+BY_TRAINING = check(Route.MEASURED, "", lambda statement: statement.answers(recorded(statement.of)))
 """A statement by the project's record of its experiment."""
 
 
@@ -324,7 +324,7 @@ def at_this_scale(*statements: Answered) -> Check:
             said.append(f"{statement.text}: {words[evidence.verdict]} ({numbers})")
         return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(said)}")
 
-    return check(Route.MEASURED, "", decide, is_direct=True, is_open=True)
+    return check(Route.MEASURED, "", decide, is_open=True)
 
 
 def in_octaves(rates: EdgeComparison) -> str:

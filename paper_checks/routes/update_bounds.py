@@ -183,7 +183,6 @@ def counterexample(statement: Inequality, gains: Gains) -> dict[str, Any]:
 @check(
     Route.PROPERTY,
     "the exact update against the bound, sublayer by sublayer, at rational gains, and at gains 1 up to 10^4 sublayers",
-    is_direct=True,
 )
 def _in_fractions(statement: Inequality) -> Answers:
     def holds(gains: Gains) -> bool:
@@ -264,7 +263,7 @@ def limit_at_infinity(expr: Expr) -> Expr:
     return cancel(above.LC() / below.LC())
 
 
-@check(Route.PROOF, "for every L and all gains of that kind, by the signs of coefficients", is_direct=True)
+@check(Route.PROOF, "for every L and all gains of that kind, by the signs of coefficients")
 def _by_limits(statement: Inequality) -> Answers:
     """The inequality for all gains where it can be had; else update / bound as t goes to infinity."""
     proven, steps = _proofs(statement)
@@ -406,7 +405,7 @@ def below(detail: str, cases: Callable[[Any], Iterable[tuple[str, Interval, floa
             numbers={name: f"{found.text} against {most:.3g}" for name, found, most in rows},
         )
 
-    return check(Route.MEASURED, detail, decide, is_direct=True)
+    return check(Route.MEASURED, detail, decide)
 
 
 def _measured_at(statement: Inequality) -> Iterator[Gains]:

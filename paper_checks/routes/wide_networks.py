@@ -118,7 +118,7 @@ def second_rise(
     return Interval(second.low / first.high, second.high / first.low)
 
 
-@check(Route.MEASURED, "", is_direct=True)
+@check(Route.MEASURED, "")
 def _rises_as(statement: Growth) -> Answers:
     networks = [second_meanfield.coefficients(statement.scheme, length) for length in DEPTHS]
     gains = tuple(network.gain_in for network in networks)

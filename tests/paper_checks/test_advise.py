@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
-from paper_checks.lowering.advice import HELD, Advice, Remedy, advise, compared
+from paper_checks.lowering.advice import ALL, HELD, Advice, Remedy, advise, compared
 from paper_checks.lowering.advice_code import code
 from sims.model import BRANCH_ROLES
 from sims.stats import Estimate, estimate, ratio
 from tests.command import document, options, refusal, told
+from theory.kernel.predict import unit_power
+from theory.rules.solve import evaluate, solve_rule
 
 D, TOKENS, HEADS = 128, 8, 4
 
@@ -112,9 +115,9 @@ def named(advice: Advice, name: str) -> Remedy:
     return next(remedy for remedy in advice.remedies if remedy.name == name)
 
 
-def intervals(advice: Advice, lines: list[str], roles: Sequence[str]) -> dict[str, Estimate]:
-    """By role, how its update in the deeper model that these lines build is to that of the tuned one."""
-    optimizer, config = advice.optimizer, advice.shallow.config(advice.optimizer)
+def intervals(advice: Advice, remedy: Remedy, roles: Sequence[str]) -> dict[str, Estimate]:
+    """By role, how its update in the deeper model that the remedy's code builds is to that of the tuned one."""
+    optimizer, config, lines = advice.optimizer, remedy.tuned, advice.code(remedy)
     block = {"is_gated": config.activation == "swiglu", "is_post": config.placement == "post"}
     tuned = code(config, optimizer, "as it is", rates={}, eps={})
     few = [moved(tuned, 2, seed, optimizer, **block) for seed in range(SEEDS)]
@@ -134,6 +137,7 @@ CASES = [
     pytest.param(GATED, "muon+adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "completep", marks=SLOW),
+    pytest.param(GPT, "adamw", "depth-mup at both depths", marks=SLOW),
     pytest.param(GPT, "adamw", "nothing", marks=SLOW),
     pytest.param(POST, "adamw", "branch-weight", marks=SLOW),
     pytest.param(GATED, "muon+adamw", "depth-mup", marks=SLOW),
@@ -147,7 +151,7 @@ def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, st
     remedy = named(advice, name)
     roles = [role for role in remedy.matters if role in BRANCH_ROLES]
     assert roles
-    for role, measured in intervals(advice, advice.code(remedy), roles).items():
+    for role, measured in intervals(advice, remedy, roles).items():
         assert measured.low is not None and measured.high is not None
         assert measured.low < remedy.leaves[role] < measured.high, (role, measured, remedy.leaves[role])
 
@@ -181,6 +185,50 @@ def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds()
     assert any("su-adam is derived for adamw" in remark for remark in advice.remarks)
 
 
+def test_what_is_held_stands_first_and_of_that_what_changes_least() -> None:
+    remedies = asked("adamw", **GPT).remedies
+    is_held = [remedy.worst <= HELD for remedy in remedies]
+    assert is_held == sorted(is_held, reverse=True)
+    held = [(remedy.keeps_tuned, remedy.keeps_forward, remedy.name) for remedy in remedies if remedy.worst <= HELD]
+    assert held == sorted(held, key=lambda one: one[:2], reverse=True) and held[0][2] == "learning-rates"
+    assert {one[:2] for one in held} >= {(True, True), (True, False)}
+    left = [round(math.log(remedy.worst), 2) for remedy in remedies if remedy.worst > HELD]
+    assert left == sorted(left)
+
+
+def test_small_roles_count_together() -> None:
+    """Biases and norms, each below what matters, are in the update of everything: as full predictions have it."""
+    advice = advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, d_model=1024, num_tokens=4)
+    nothing = named(advice, "nothing")
+    before, after = (
+        sum(
+            value * advice.deep.d_model ** -unit_power("adamw", role)
+            for role, value in network.theory("adamw").roles.items()
+        )
+        for network in (advice.shallow, advice.deep)
+    )
+    assert nothing.leaves[ALL] == pytest.approx(after / before, rel=0.01)
+    assert nothing.leaves[ALL] > advice.factors["update"]
+    many = replace(nothing, leaves={"v": 1.0, "bias": 9.0, ALL: 1.4}, matters=["v"])
+    assert (many.worst_role, many.worst) == (ALL, 1.4)
+
+
+def test_a_role_that_vanishes_gets_no_rate_beyond_bounds() -> None:
+    """Queries of a cross-attention, whose keys become alike in a deep Post-LN encoder."""
+    advice = advise(
+        scheme="post-ln",
+        optimizer="adamw",
+        from_layers=(2, 2),
+        layers=(8, 8),
+        d_model=512,
+        arch="encoder-decoder",
+        num_tokens=4,
+    )
+    assert advice.factors["cross_q"] < 0.5
+    rates = named(advice, "learning-rates").rates
+    assert rates["cross_q"] == 1 and rates["v"] < 1
+
+
 def test_nothing_is_needed_where_nothing_moves() -> None:
     advice = advise(scheme="completep", optimizer="adam", from_layers=24, layers=48, d_model=1024, num_tokens=4)
     assert advice.remedies[0].name == "nothing"
@@ -203,6 +251,41 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
         assert names["RESIDUAL_WEIGHT"][side] == pytest.approx(sublayers[0].residual_weight, rel=1e-4)
         assert names["STD"][side]["fc2"] == pytest.approx(remedy.config.std(sublayers[-1], "fc2"), rel=1e-3)
     assert names["residual"](1.0, 0.0, "decoder") == names["RESIDUAL_WEIGHT"]["decoder"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> None:
+    """With the numbers of ``rule`` at both depths, and DeepNet's own member by its name."""
+    question = {"arch": "encoder-decoder", "num_tokens": 4, "d_model": 512, "optimizer": optimizer}
+    advice = advise(scheme="post-ln", from_layers=(4, 4), layers=(8, 6), **question)
+    name = "residual-weight" if optimizer == "adamw" else "deepnorm"
+    rule = solve_rule("post", optimizer, "encoder-decoder", None if optimizer == "adamw" else "deepnet")
+    remedy = named(advice, f"{name} at both depths")
+    for config, (n, m) in ((remedy.tuned, (4, 4)), (remedy.config, (8, 6))):
+        numbers = evaluate(rule, N=n, M=m)
+        for side, sublayers in config.sides:
+            gains = numbers[side].init_gain
+            assert gains is not None
+            for sublayer in sublayers:
+                assert sublayer.residual_weight == pytest.approx(numbers[side].residual_weight)
+                assert sublayer.gains == pytest.approx({role: gains[role] for role in sublayer.gains})
+    if optimizer == "adamw":
+        assert remedy.worst < named(advice, "deepnorm").worst
+        assert any("residual-weight is derived for adamw" in remark for remark in advice.remarks)
+    assert any("no source prints" in remark and "su-adam" in remark for remark in advice.remarks)
+    lines = [line for remedy in advice.remedies for line in remedy.changes]
+    assert not [line for line in lines if "cross" in line and "of the encoder" in line]
+
+
+def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
+    """Which lowering gives T-Fixup's decoder by its name."""
+    question = {"arch": "encoder-decoder", "num_tokens": 3, "d_model": 64, "optimizer": "adamw"}
+    advice = advise(scheme="t-fixup", from_layers=(2, 2), layers=(4, 6), **question)
+    remedy = named(advice, "branch-weight at both depths")
+    for config in (remedy.tuned, remedy.config):
+        assert {gain for _, side in config.sides for sublayer in side for gain in sublayer.gains.values()} == {1.0}
+    for each in advice.remedies:
+        compile("\n".join(advice.code(each)), "pasted", "exec")
 
 
 def test_measured_leaves_are_those_that_are_promised() -> None:
@@ -290,6 +373,26 @@ def test_the_command_says_and_writes_what_the_function_does() -> None:
     assert found["remedies"][0]["name"] in text and len(text.splitlines()) < 50
 
 
+def test_vectors_do_not_decay_and_matrices_decay_as_before() -> None:
+    advice = asked("adamw", **GPT)
+    code = pasted(advice.code(named(advice, "depth-mup")))
+    model = Model(2, nn.LayerNorm, is_gated=False, is_post=False)
+    for group in code["param_groups"](model, lr=1.0, weight_decay=0.1):
+        for parameter in group["params"]:
+            decay = group["lr"] * group["weight_decay"]
+            assert decay == pytest.approx(0.1 if parameter.ndim > 1 else 0.0)
+
+
+def test_the_code_says_what_the_tuned_model_is_where_it_changes_too() -> None:
+    advice = asked("adamw", **GPT)
+    remedy = named(advice, "depth-mup at both depths")
+    title, says, *lines = advice.code(remedy)
+    first = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+    names = pasted([line.removeprefix("# ") for line in lines[:first]])
+    assert "2 layers" in title and "changes the tuned model" in says
+    assert names["BRANCH_WEIGHT"] == remedy.tuned.encoder[0].branch_weight == 2 * pasted(lines)["BRANCH_WEIGHT"]
+
+
 # ---------------------------------------------------------------- other people's names
 
 
@@ -348,6 +451,10 @@ def test_a_branch_that_starts_at_zero_has_advice() -> None:
         (
             "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --tokens 4 --code it",
             "no remedy here",
+        ),
+        (
+            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --code best --json",
+            "do not go together",
         ),
     ],
 )

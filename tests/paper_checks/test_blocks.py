@@ -12,10 +12,11 @@ import torch
 from paper_checks.lowering.block import Block
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
 from paper_checks.lowering.lower import lower_transformer
+from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.recipes.recipe import LETTERS, evaluate
 from sims.measure import Question, run
-from sims.model import ModelConfig, SublayerConfig, alternating, side_by_side
+from sims.model import ModelConfig, SublayerConfig, Transformer, alternating, by_role, gradients, side_by_side
 from sims.stats import estimate
 from sims.update import Task
 from theory.kernel.predict import predict_kernel, unit_power
@@ -54,6 +55,9 @@ BLOCKS: dict[str, ModelConfig] = {
     "rotary behind norms": config(rotary_base=100.0, has_qk_norm=True),
     "capped and scaled logits": config(logit_softcap=1.0, attention_scale=0.25),
     "side by side": config(encoder=side_by_side(alternating(2 * LAYERS)), has_bias=True),
+    "side by side between norms": config(
+        encoder=side_by_side(alternating(2 * LAYERS, norms=frozenset({"pre", "branch", "post"}))), has_bias=True
+    ),
     "norms behind branches": config((frozenset({"branch", "q", "k"}), frozenset({"branch"})), has_final=True),
     "two norms": config((frozenset({"pre", "post"}), frozenset({"pre", "post"})), placement="none"),
     "by kind of sublayer": config((frozenset({"q", "k", "v"}), frozenset({"post"})), has_final=True),
@@ -63,6 +67,9 @@ BLOCKS: dict[str, ModelConfig] = {
     "x_0 again": config(encoder=alternating(2 * LAYERS, residual_weight=0.8, input_weight=0.6), has_bias=True),
     "x_0 again behind post-norms": config(encoder=alternating(2 * LAYERS, input_weight=1.0), placement="post"),
     "values of the first attention": config(encoder=mixing(), num_kv_heads=4, has_bias=True),
+    "eps of norms": config(
+        (frozenset({"pre", "q", "k", "branch"}), frozenset({"inner", "post"})), has_final=True, norm_eps=0.5
+    ),
     "input and head": config(embedding_std=0.3, embedding_multiplier=2.0, head_gain=0.5),
 }
 SLOW = {
@@ -128,6 +135,8 @@ def test_a_block_is_the_papers_until_an_option_says_otherwise() -> None:
         block = Block(**cast("Any", option))
         assert block.on(network) != network
         assert block.options == option
+    published = recipe("llama-2").config(2, 64, 4)
+    assert Block(norm_eps=1e-5).on(published) == replace(published, norm_eps=1e-5)
 
 
 def test_gpt_2_as_it_is_initialised() -> None:
@@ -146,6 +155,9 @@ def test_what_does_not_go_together_is_refused() -> None:
         side_by_side(alternating(3))
     with pytest.raises(ValueError, match="one residual weight"):
         side_by_side((SublayerConfig(kind="attention"), SublayerConfig(kind="ffn", residual_weight=2.0)))
+    within = side_by_side(alternating(2, norms=frozenset({"inner"})))
+    with pytest.raises(ValueError, match="no norm within the branch"):
+        config(encoder=within)
     with pytest.raises(ValueError, match="init_std is a number above 0"):
         Block(init_std=-1.0)
 
@@ -159,6 +171,85 @@ def test_a_recipe_has_a_prediction_at_every_size(name: str) -> None:
     told = predict_kernel(as_transformer(network, head_size=None), inputs, ("adamw",), effort=0.02)["adamw"]
     assert math.isfinite(told.update) and told.update > 0
     assert any(character.isdigit() for character in found.source) and found.says
+
+
+class WithTalkingHeads(Transformer):
+    """CaiT's: scores, and behind the softmax weights, are mixed over heads by matrices that start at 0.02."""
+
+    def attend(self, scores_BHTS: torch.Tensor) -> torch.Tensor:
+        mixing = [0.02 * self._normal(*scores_BHTS.shape[-3:-2] * 2) for _ in range(2)]
+        scores_BHTS = torch.einsum("gh,...hts->...gts", mixing[0], scores_BHTS)
+        return torch.einsum("gh,...hts->...gts", mixing[1], scores_BHTS.softmax(-1))
+
+
+def test_what_cait_s_talking_heads_make_of_attention() -> None:
+    """The recipe leaves them out and says what they are: v and out move 0.02 sqrt(H) as far, q and k its square; and
+    the FFNs as far as without."""
+    num_heads = 8
+    network = replace(recipe("cait").config(2, 128, num_heads), num_outputs=1)
+    size = 0.02**2 * num_heads
+    expected = {"q": size**2, "k": size**2, "v": size, "out": size, "fc1": 1.0, "fc2": 1.0}
+    sums: dict[type[Transformer], list[dict[str, float]]] = {Transformer: [], WithTalkingHeads: []}
+    for seed in range(64):
+        inputs = torch.randn(1, 8, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        for kind, several in sums.items():
+            model = kind(network, seed)
+            logit = model.logits(model(inputs))[0, -1, 0]
+            several.append(by_role(model, gradients(model, logit), lambda grad: grad.square().sum()))
+    for role, share in expected.items():
+        without = sum(one[role] for one in sums[Transformer]) / len(sums[Transformer])
+        over = estimate([one[role] / (share * without) for one in sums[WithTalkingHeads]], level=0.9999)
+        assert over.low is not None and over.high is not None
+        assert over.low < 1 < over.high and over.high - over.low < 1.2, role
+
+
+class WithScales(Transformer):
+    """DyT as it is published: the scale of each is a parameter of its own, which our block holds at its first value."""
+
+    def _norm(self, place: str, name: str, x_BTD: torch.Tensor) -> torch.Tensor:
+        if place not in self._places[name]:
+            return x_BTD
+        scale = torch.tensor(self.config.norm_scale, dtype=x_BTD.dtype, requires_grad=True)
+        self.scales.append(scale)
+        return torch.tanh(scale * x_BTD)
+
+    scales: list[torch.Tensor]
+
+
+def test_dyt_s_scale_is_a_small_part_of_its_update() -> None:
+    """One number of each norm, which no role has: under 5 % of the matrices' update under sgd at this width, and under
+    0.1 % under sign-type optimizers. It falls as 1/d and as d^(-3/2)."""
+    network = config(norm_kind="dyt", has_affine=False, num_outputs=1)
+    shares: dict[str, list[float]] = {"sgd": [], "adam": []}
+    for seed in range(32):
+        model = WithScales(network, seed)
+        model.scales = []
+        inputs = torch.randn(1, 8, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        logit = model.logits(model(inputs))[0, -1, 0]
+        assert len(model.scales) == 2 * LAYERS + 1
+        own = torch.stack(torch.autograd.grad(logit, model.scales, retain_graph=True))
+        grads = gradients(model, logit)
+        matrices = torch.cat([grads[name].flatten() for name, _, role in model.tagged() if role != "head"])
+        shares["sgd"].append(float(own.square().sum() / matrices.square().sum()))
+        shares["adam"].append(float(own.abs().sum() / matrices.abs().sum()))
+    for optimizer, most in {"sgd": 0.05, "adam": 0.001}.items():
+        share = estimate(shares[optimizer], level=0.9999)
+        assert share.high is not None and 0 < share.high < most
+
+
+LARGEST_EPS = 1e-5
+"""Of the norms of a published model."""
+
+
+@pytest.mark.parametrize("name", [n if n == "mitchell" else pytest.param(n, marks=pytest.mark.slow) for n in RECIPES])
+def test_no_recipe_depends_on_the_eps_of_its_norms_by_one_percent(name: str) -> None:
+    """At its own width, where RECIPES.md leaves it out; 4 layers, as deeper ones depend on it less."""
+    model, told = recipe(name), []
+    for eps in (0.0, LARGEST_EPS):
+        asked = Network.of_recipe(model, 4, model.size["d_model"], block=Block(norm_eps=eps))
+        told.append(asked.kernel_update("adamw", effort=0.1).update)
+    assert told[1] != told[0]
+    assert told[1] == pytest.approx(told[0], rel=0.01)
 
 
 def test_a_recipe_s_laws_follow_the_layer_and_the_depth() -> None:

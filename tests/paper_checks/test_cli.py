@@ -11,6 +11,7 @@ import pytest
 import sympy as sp
 
 from paper_checks.cli.tables import SHOWN_OPTIMIZERS
+from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.files import as_text, write_atomically
 from tests import command
 from tests.command import options, told
@@ -86,7 +87,8 @@ def test_schemes_are_those_of_theory() -> None:
 
 def test_schemes_for_people_fit_a_terminal() -> None:
     shown = told("schemes", COLUMNS="80")
-    assert max(map(len, shown.splitlines())) <= 80 and all(f" {name} " in shown for name in SCHEMES)
+    assert max(map(len, shown.splitlines())) <= 80 and all(f" {name} " in shown for name in (*SCHEMES, *RECIPES))
+    assert "the classic post-norm encoder" in shown
     for name, kind in (("normformer", "scheme"), ("llama-3", "recipe")):
         *lines, last = told("schemes", name, COLUMNS="80").splitlines()
         assert max(map(len, lines)) <= 80 and f"predict --{kind} {name} " in last

@@ -198,12 +198,12 @@ def encoder_decoder_updates(decoder: Sequence[float], encoder: Sequence[float], 
 def test_S2_18_networks_exceed_the_bound_as_the_exact_update_says() -> None:
     """The bound is exceeded whether the first or the second of each three is the cross-attention; 1.1255 as 1/d -> 0
     is the exact update that the claim's counterexample states."""
-    from paper_checks.routes import second_meanfield
+    from paper_checks.papers.magneto.encoder_decoder import exact_update
 
     decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
     couplings = [printed_coupling_sub(decoder, residue) for residue in (1, 2)]
     bound = printed_sub(decoder, decoder) + max(couplings) * printed_sub(encoder, encoder)
-    exact = float(second_meanfield.coupled((decoder, decoder), (encoder, encoder), norm_kind="rmsnorm").total)
+    exact = float(exact_update((decoder, decoder), (encoder, encoder), "rmsnorm"))
     widths = (128, 256, 512)
     samples = [encoder_decoder_updates(decoder, encoder, width, num_seeds=4000) for width in widths]
     assert all(interval(sample)[0] > bound for sample in samples)

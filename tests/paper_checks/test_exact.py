@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from fractions import Fraction
 from itertools import product
 
 import mpmath
@@ -47,6 +48,13 @@ def test_normal_form_of_sums_agrees_with_adding_up(printed: S, factorised: S) ->
         assert algebra.value_at(printed, LETTERS, (*gains, length)) == algebra.value_at(
             algebra.normal_form(printed), LETTERS, (*gains, length)
         )
+
+
+def test_bounds_of_pre_ln_and_sub_ln_are_one_at_equal_gains() -> None:
+    for length, gain in product(range(1, 7), ("1", "1/2", "3")):
+        gains = [Fraction(gain)] * length
+        pre, sub = (algebra.value_at(bound, LETTERS, (gains, gains, length)) for bound in (PRE_BOUND, SUB_BOUND))
+        assert pre == sub
 
 
 def test_normal_form_tells_different_sums_apart() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-import pytest
-
 from paper_checks.lowering import kernel_network
 from paper_checks.lowering.lower import KINDS, lower_encoder_decoder, lower_transformer
 from sims.model import ModelConfig, SublayerConfig
@@ -22,10 +20,9 @@ CONFIGS: dict[str, ModelConfig] = {
     "uneven": lower_transformer("gpt2", "sgd", 3, 8, w=[1.0, 2.0, 3.0], ffn_width=12),
 }
 PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
-REFUSED: dict[str, ModelConfig] = {"norm_eps": replace(PLAIN, norm_eps=1e-5)}
 HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
 HEARD |= {"has_qk_norm", "has_wide_norms", "num_kv_heads", "head_size", "rotary_base", "rotary_share"}
-HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "has_final", "has_second_stream"}
+HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "norm_eps", "has_final", "has_second_stream"}
 HEARD |= {"embedding_std", "embedding_multiplier", "head_gain"}
 NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
@@ -34,7 +31,7 @@ NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_d
 def test_every_number_of_a_network_is_translated_by_its_name() -> None:
     for config in CONFIGS.values():
         network = kernel_network.as_transformer(config, head_size=4)
-        names = "placement norm_kind norm_scale has_final has_second_stream activation is_causal"
+        names = "placement norm_kind norm_scale norm_eps has_final has_second_stream activation is_causal"
         for name in names.split():
             assert vars(network)[name] == vars(config)[name]
         assert network.ffn_ratio * config.d_model == config.hidden
@@ -68,11 +65,7 @@ def test_heads() -> None:
     assert network.places(network.encoder[0]) == {"post", "q", "k"}
 
 
-def test_a_field_that_is_new_to_sims_is_heard_of_refused_or_known_not_to_matter() -> None:
+def test_a_field_that_is_new_to_sims_is_heard_of_or_known_not_to_matter() -> None:
     assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(predict.Sublayer)}
-    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *REFUSED, *NO_MATTER}
-    for config in REFUSED.values():
-        with pytest.raises(ValueError) as refused:
-            kernel_network.as_transformer(config, head_size=None)
-        assert "\n" not in str(refused.value)
+    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *NO_MATTER}
     kernel_network.as_transformer(replace(PLAIN, activation="swiglu"), head_size=None)

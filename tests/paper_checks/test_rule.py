@@ -259,6 +259,37 @@ def test_the_command_for_advise_can_be_asked() -> None:
     assert {"completep", "depth-mup"} <= {remedy["name"] for remedy in advice["remedies"]}
 
 
+@pytest.mark.usefixtures("quickly")
+def test_what_is_held_is_said_and_what_is_not() -> None:
+    """The relative update under Adam goes as 2N before the branch, as sqrt(2N) behind the sum, and stays under LAMB."""
+    for norm, optimizer, growth in (("pre", "adam", 4.0), ("post", "adam", 2.0), ("post", "lamb", 1.0)):
+        asked = options(norm=norm, optimizer=optimizer, arch="encoder", layers=8, from_layers=2)
+        assert document("rule", *asked)["relative_update_growth"] == pytest.approx(growth)
+        text = " ".join(told("rule", *asked).split())
+        assert f"relative to its matrix a step goes x {growth:g}. `advise` keeps a tuned model" in text
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(("optimizer", "says"), [("adam", "grows as sqrt(4*N)"), ("sgd", "alike")])
+def test_why_says_which_member_deepnet_s_is(optimizer: str, says: str) -> None:
+    text = " ".join(printed("post", optimizer, "encoder", 8, why=True).split())
+    assert "DeepNet's member as published (alpha (2*N)**(1/4), lambda (8*N)**(-1/4))" in text and says in text
+
+
+@pytest.mark.usefixtures("quickly")
+def test_no_depth_is_left_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too deep to be computed: the tuned depth stays where it can, and the command is one that has an answer."""
+    monkeypatch.setattr(rule_roles, "MOST_LAYERS", 12)
+    for tuned, computed, left in ((4, [4, 12], "20000"), (10, [2, 12], "10 and 20000")):
+        asked = options(norm="pre", optimizer="adam", arch="decoder", layers=20000, from_layers=tuned, width=64)
+        text = told("rule", *asked, COLUMNS="400")
+        assert f"{left} layers were not computed, but {computed[0]} to {computed[1]}" in text
+        (line,) = [line for line in text.splitlines() if "depthlaw advise" in line]
+        assert document("rule", *asked)["other_roles"]["layers"] == computed
+        assert document(*line.split()[1:], "--tokens", "4")["to"] == {"num_sublayers": 24}
+    assert "depthlaw advise" not in told("rule", *options(norm="pre", optimizer="adam", arch="decoder", layers=1))
+
+
 # --- how to set it
 
 

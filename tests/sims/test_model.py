@@ -74,7 +74,11 @@ def test_gains_scale_xavier_and_seeds_are_kept() -> None:
         ({"num_heads": 5}, "not a multiple of num_heads"),
         ({"encoder": ()}, "at least one sublayer"),
         ({"encoder": decoder_layers(1)}, "nothing to cross-attend"),
-        ({"num_kv_heads": 2}, "3 heads of queries do not divide into 2 of keys"),
+        ({"num_kv_heads": 2}, "3 heads of queries cannot share 2 heads of keys evenly"),
+        (
+            {"encoder": alternating(2, gains={"fc2": 0.0}), "placement": "peri", "norm_eps": 0.0},
+            r"a norm \(branch\) behind fc2",
+        ),
         ({"head_size": 5, "rotary_base": 100.0}, "a head of 5 cannot be halved"),
     ],
 )

@@ -55,6 +55,20 @@ def test_a_gap_keeps_its_own_digits_however_small(gap: float, level: float) -> N
     assert worst_error(gram) < 8
 
 
+@pytest.mark.parametrize("eps", [1e-6, 0.5, 1e3])
+def test_a_norm_with_eps_divides_by_more_than_the_length(eps: float) -> None:
+    x, gram = vectors(4, 6) / math.sqrt(6), parallel(1e-12, 3e-3)
+    unit = x / np.sqrt((x**2).sum(-1, keepdims=True) + eps)
+    assert np.allclose(Gram(2.0, 2.0 - x @ x.T).normalised(eps).full, unit @ unit.T, rtol=1e-13, atol=1e-15)
+    squares = gram.diagonal + eps  # and small gaps keep their digits: K_ij / r, of which the level is subtracted
+    with mpmath.workdps(60):
+        own, other, both = (mpmath.mpf(gram.level) - mpmath.mpf(gram.gap[at]) for at in ((0, 0), (1, 1), (0, 1)))
+        near = both / mpmath.sqrt((own + eps) * (other + eps))
+        level = mpmath.mpf(gram.level) / (mpmath.mpf(gram.level) + eps)
+        assert gram.normalised(eps).gap[0, 1] == pytest.approx(float(level - near), rel=1e-9)
+    assert np.allclose(gram.lengths(eps) ** 2, squares, rtol=1e-14)
+
+
 def test_sums_and_multiples_are_of_the_whole_matrix() -> None:
     x, y = vectors(2, 5, 5)
     of_x, of_y = (Gram(2.0, 2.0 - z @ z.T) for z in (x, y))

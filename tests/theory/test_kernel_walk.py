@@ -187,6 +187,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "norm_kind": (lambda: Transformer(encoder=ONE, norm_kind="batchnorm"), "norm_kind .* not 'batchnorm'"),
     "no sublayer": (lambda: Transformer(encoder=()), "at least one sublayer"),
     "cross": (lambda: Transformer(encoder=(Sublayer(kind=SublayerKind.CROSS),)), "cross stands in the decoder"),
+    "a zero branch": (
+        lambda: Transformer(encoder=(replace(ONE[0], gains={"fc1": 0.0}),), placement="sub"),
+        r"a norm \(inner\) behind fc1, which starts at 0",
+    ),
     "num_tokens": (lambda: Inputs(num_tokens=0), "num_tokens is at least 1, not 0"),
     "batch_size": (lambda: Inputs(batch_size=-2), "batch_size is at least 1, not -2"),
     "too many": (lambda: Inputs(num_tokens=129, batch_size=2), "at most 256 tokens in all, not 2 x 129"),

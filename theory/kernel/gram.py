@@ -42,18 +42,24 @@ class Gram:
         gap = self.level * other.gap + other.level * self.gap - self.gap * other.gap
         return Gram(self.level * other.level, gap)
 
-    def normalised(self) -> Gram:
-        """The Gram matrix of the same vectors, each scaled to length 1.
+    def lengths(self, eps: float = 0.0) -> Array:
+        """(n,), what a norm with this eps divides each vector by."""
+        return np.sqrt(self.diagonal + eps)
 
-        With K_ij = c - g_ij the new gap 1 - K_ij / r, r = sqrt(K_ii K_jj), is (g_ij - (c - r)) / r, and
-        c - r = (c^2 - K_ii K_jj) / (c + r) has no difference of near numbers in it. 0/0 for a vector of length 0.
+    def normalised(self, eps: float = 0.0) -> Gram:
+        """The Gram matrix of the same vectors, each over its length; a norm's eps is added to the square of that.
+
+        With K_ij = c - g_ij, e = c + eps and r = sqrt((K_ii + eps) (K_jj + eps)), the new level is c / e and the new
+        gap (g_ij - c (e - r) / e) / r, where e - r = (e^2 - r^2) / (e + r) has no difference of near numbers in it.
+        0/0 for a vector of length 0 without eps.
         """
-        own = np.diagonal(self.gap)
-        root = np.sqrt(np.outer(self.diagonal, self.diagonal))
-        short = (self.level * np.add.outer(own, own) - np.outer(own, own)) / (self.level + root)
+        own, top, lengths = np.diagonal(self.gap), self.level + eps, self.lengths(eps)
+        root, share = np.outer(lengths, lengths), self.level / top
+        short = share * (top * np.add.outer(own, own) - np.outer(own, own)) / (top + root)
         gap = (self.gap - short) / root
-        np.fill_diagonal(gap, 0.0)
-        return Gram(1.0, (gap + gap.T) / 2)
+        if not eps:
+            np.fill_diagonal(gap, 0.0)
+        return Gram(share, (gap + gap.T) / 2)
 
     def centred(self, groups: Array) -> Array:
         """The Gram matrix of the vectors less the mean of their group. groups: (n,), the group of each vector."""

@@ -28,6 +28,14 @@ NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 matrix; behind the branch; behind the sum."""
 NORM_KINDS = ("layernorm", "rmsnorm", "dyt", "derf")
 """dyt and derf are no norms, but functions of each entry in their place: tanh(s x) and erf(s x)."""
+BEFORE: Mapping[str, tuple[str, ...]] = {
+    "q": ("q",),
+    "k": ("k",),
+    "v": ("v",),
+    "inner": ("v", "fc1", "fc3"),
+    "branch": ("v", "out", "fc1", "fc3", "fc2"),
+}
+"""The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
 GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 """An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
 
@@ -69,8 +77,6 @@ class Sublayer:
     def __post_init__(self) -> None:
         if self.norms is not None and (unknown := self.norms - set(NORM_PLACES)):
             raise ValueError(f"norms stand at {', '.join(NORM_PLACES)}, not at {', '.join(sorted(unknown))}")
-        if self.norms and "branch" in self.norms and any(self.gains.get(role) == 0 for role in ("out", "fc2")):
-            raise ValueError("a branch that starts at zero has nothing for a norm behind it to divide by")
         if self.mixes_values and self.kind not in (SublayerKind.SELF, SublayerKind.PARALLEL):
             raise ValueError(f"values are mixed in self-attentions, not in {self.kind.value}")
 
@@ -137,7 +143,8 @@ class Transformer:
 
     encoder: the sublayers of the encoder or, with is_causal, of a decoder-only model. ffn_ratio: hidden width over
     d_model. activation: a name of ``theory.moments.ACTIVATIONS`` or ``GATED``. head_size: K; None is infinite, where
-    logits are Gaussian. norm_scale: s of dyt and derf. has_final: whether a norm stands behind the last sublayer of
+    logits are Gaussian. norm_scale: s of dyt and derf. norm_eps: what a norm adds to the mean square whose root it
+    divides by. has_final: whether a norm stands behind the last sublayer of
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
     stream x that branches F read; a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
@@ -154,6 +161,7 @@ class Transformer:
     placement: str = "post"
     norm_kind: str = "layernorm"
     norm_scale: float = 0.5
+    norm_eps: float = 0.0
     has_final: bool | None = None
     has_second_stream: bool = False
     activation: str = "relu"
@@ -183,9 +191,16 @@ class Transformer:
             raise ValueError("a network has at least one sublayer")
         if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
-        for sublayer in (*self.encoder, *self.decoder):
-            if sublayer.kind is SublayerKind.PARALLEL and (inside := self.places(sublayer) - {"pre", "q", "k", "v"}):
-                raise ValueError(f"attention and FFN side by side share the norm before them, not {', '.join(inside)}")
+        for sublayer in every:
+            zeros = {role.removeprefix("cross_") for role, gain in sublayer.gains.items() if gain == 0}
+            is_divided = self.norm_kind not in ("dyt", "derf") and not self.norm_eps
+            for place in sorted(self.places(sublayer) & set(BEFORE)) if is_divided else ():
+                if nothing := zeros & set(BEFORE[place]):
+                    raise ValueError(f"a norm ({place}) behind {', '.join(sorted(nothing))}, which starts at 0: 0/0")
+            if sublayer.kind is SublayerKind.PARALLEL and "inner" in self.places(sublayer):
+                raise ValueError(
+                    "attention and FFN side by side have no norm within the branch: each would want its own"
+                )
 
     @property
     def sides(self) -> tuple[tuple[Sublayer, ...], ...]:

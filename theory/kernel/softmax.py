@@ -89,7 +89,7 @@ class Attention:
     groups: (m,), the sequence of each source; no token sees two. first_values: the Gram matrix of the values of the
     side's first attention, where they are mixed into these; value_weights: of own values and of those. head_size: None
     for infinite. norms: which of q, k and v have a norm. positions: (n,) and (m,), the places of the tokens, of which
-    rotary positions need to know. which: the quasi-random points.
+    rotary positions need to know. norm_eps: of the norms. which: the quasi-random points.
     """
 
     def __init__(
@@ -106,10 +106,12 @@ class Attention:
         heads: Heads | None = None,
         norms: frozenset[str] = frozenset(),
         positions: tuple[Array, Array] | None = None,
+        norm_eps: float = 0.0,
         num_points: int,
         which: tuple[int, ...],
     ) -> None:
         self.gains, self.queries, self.sources, self.which, self.norms = gains, queries, sources, which, norms
+        self.norm_eps = norm_eps
         self.heads = Heads() if heads is None else heads
         self.groups = groups
         self.positions = positions or (None, None)
@@ -124,11 +126,11 @@ class Attention:
         if first_values is not None:
             v_gram = v_gram.plus(first_values.times(first**2))
         self.q_gram, self.k_gram, self.v_gram = (
-            gram.normalised() if role in self.normed_first else gram
+            gram.normalised(norm_eps) if role in self.normed_first else gram
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
         )
         self.lengths = {
-            role: np.sqrt(gram.diagonal) if role in self.normed_first else np.ones(len(gram.gap))
+            role: gram.lengths(norm_eps) if role in self.normed_first else np.ones(len(gram.gap))
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
         }
         self.query_factor = factor(self.q_gram.full)
@@ -166,7 +168,7 @@ class Attention:
         """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
         vectors, norm = side @ points / np.sqrt(self.size), None
         if role in self.norms - self.normed_first:
-            norm = DrawnNorm(vectors)
+            norm = DrawnNorm(vectors, self.norm_eps)
             vectors = norm.unit
         return self._turned(vectors, positions, 1), norm
 
@@ -348,10 +350,10 @@ class Attention:
 
 
 class DrawnNorm:
-    """The norm of drawn vectors over sqrt(K), (points, tokens, K): each divided by its own length."""
+    """The norm of drawn vectors over sqrt(K), (points, tokens, K): each divided by its own length, with eps in it."""
 
-    def __init__(self, vectors: Array) -> None:
-        self.length = np.sqrt((vectors**2).sum(-1, keepdims=True))
+    def __init__(self, vectors: Array, eps: float = 0.0) -> None:
+        self.length = np.sqrt((vectors**2).sum(-1, keepdims=True) + eps)
         self.unit = vectors / self.length
 
     def back(self, gradients: Array, chunk: slice) -> Array:

@@ -136,8 +136,8 @@ class Asked:
         return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
 
     def norm(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Iterator[Part]:
-        """The parts of a norm: its gain and, where there is one, its bias; the scale of dyt and derf is left out,
-        one number whose share falls with the width."""
+        """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
+        number, whose share falls as 1/width or faster (tests/paper_checks/test_blocks.py: under 5 % at width 256)."""
         yield self.gain(gradient, unit, root, width=width)
         if self.network.norm_kind != "rmsnorm":
             yield self.bias(gradient, role="norm_bias", width=width)
@@ -153,15 +153,23 @@ class Asked:
     def normed(self, x: Gram) -> Gram:
         """The Gram matrix behind a norm, or behind the function in its place."""
         function = self._function
-        return x.normalised() if function is None else function.second(x.times(self.network.norm_scale**2))
+        return (
+            x.normalised(self.network.norm_eps)
+            if function is None
+            else function.second(x.times(self.network.norm_scale**2))
+        )
+
+    def lengths(self, before: Gram) -> Array:
+        """(n,), what a norm divides its input by."""
+        return before.lengths(self.network.norm_eps)
 
     def behind(self, gradient: Array, before: Gram) -> Array:
         """The gradient at a norm's input ``before``, given that at its output: over the lengths of the vectors, or by
         the slopes of the function."""
         function = self._function
         if function is None:
-            root = np.sqrt(before.diagonal)
-            return gradient / np.outer(root, root)
+            lengths = self.lengths(before)
+            return gradient / np.outer(lengths, lengths)
         square = self.network.norm_scale**2
         return square * gradient * function.slope_second(before.times(square))
 
@@ -236,7 +244,7 @@ class FeedForward:
         if self.centres:
             hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
         if self.has_inner:
-            hidden = hidden / np.sqrt(self.raw.diagonal)
+            hidden = hidden / self.asked.lengths(self.raw)
         units = {"fc1": above * slopes, "fc2": hidden}
         biases = {"fc1": slopes}
         if activated is not None:
@@ -305,6 +313,7 @@ class Attending:
             heads=self.asked.network.heads,
             norms=self.norms,
             positions=self._positions,
+            norm_eps=self.asked.network.norm_eps,
             num_points=self.asked.num_points[0],
             which=self.which,
         )
@@ -317,7 +326,7 @@ class Attending:
         asked, gains, heads = self.asked, self.gains, self.asked.network.heads
         scale = np.ones(len(gradient))
         if self.has_inner:  # real norms only: see ``Passage``
-            scale = np.sqrt(self.raw.diagonal)
+            scale = asked.lengths(self.raw)
         attention = self._attention()
         at = attention.backward(gradient, scale, with_roots=asked.has_roots, at_values_too=at_values)
         roots = at.roots
@@ -364,7 +373,9 @@ class Attending:
         share = 1.0 if heads.has_wide_norm else math.sqrt(heads.width_ratio / heads.number) if heads.number else 0.0
         grams = {"q": attention.q_gram, "k": attention.k_gram, "v": attention.v_gram}
         for role, gradient in (("q", at.unit_q), ("k", at.unit_k), ("v", at.unit_v)):
-            for part in () if gradient is None else self.asked.norm(gradient, grams[role].normalised()):
+            is_normed = role in attention.normed_first
+            unit = grams[role] if is_normed else self.asked.normed(grams[role])
+            for part in () if gradient is None else self.asked.norm(gradient, unit):
                 yield replace(part, root=None if part.root is None else share * part.root, size=share)
 
 
@@ -424,7 +435,7 @@ class Passage:
     @property
     def _lengths(self) -> Array:
         """(n, 1), what a norm behind the sum divides each token by."""
-        return np.sqrt(self.sum.diagonal)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
+        return self.asked.lengths(self.sum)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
 
     def carry(self, beside: Beside) -> Beside:
         """The second stream, or x_0, behind this sublayer."""
@@ -548,7 +559,7 @@ class Walk:
             x = self.streams[-1][-1]
             last = self.asked.normed(x) if self.has_final else x
             if self.besides:
-                last = _sum_of_streams(x, self.besides[-1])
+                last = _sum_of_streams(self.asked, x, self.besides[-1])
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.replicate, has_factored=self.asked.has_factored)
         self.parts.append(Counted(reading.head, 0.0))
@@ -615,7 +626,7 @@ class Walk:
             y = self.besides[side].gram
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
-            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / np.sqrt(y.diagonal)))
+            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)))
         if self.has_final:
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
@@ -661,10 +672,10 @@ class Walk:
         return totals
 
 
-def _sum_of_streams(x: Gram, beside: Beside) -> Gram:
+def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
     """The Gram matrix of x + norm(y)."""
-    cross = beside.cross / np.sqrt(beside.gram.diagonal)
-    return _of_matrix(x.plus(beside.gram.normalised()).full + cross + cross.T)
+    cross = beside.cross / asked.lengths(beside.gram)
+    return _of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.T)
 
 
 def _of_matrix(whole: Array) -> Gram:

@@ -5,8 +5,6 @@ The results stand here at second hand: they were not read off the paper's own ta
 
 from __future__ import annotations
 
-from itertools import permutations
-
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Claim, Kind, Part, Route
 from paper_checks.claims.statements import Values
@@ -30,19 +28,11 @@ M2M = {
 """BLEU of M2M-100 (48 layers, 12B) and of DeepNet (200 layers, 3.2B)."""
 
 
-@check(Route.ARITHMETIC, "2N + 3M sublayers, N + M layers", is_direct=True)
-def _counted(s: Values) -> list[bool | None]:
+@check(Route.ARITHMETIC, "2N + 3M sublayers, N + M layers")
+def layers_counted(s: Values) -> list[bool | None]:
     return [s["encoder"] + s["decoder"] == s["layers"], 2 * s["encoder"] + 3 * s["decoder"] == s["sublayers"]]
 
 
-@check(Route.NUMERIC, "every sublayer listed by name, and counted", is_direct=True)
-def _listed(s: Values) -> list[bool | None]:
-    kinds = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
-    names = [(side, i, kind) for side, inside in kinds.items() for i in range(s[side]) for kind in inside]
-    return [len({(side, i) for side, i, _ in names}) == s["layers"], len(set(names)) == s["sublayers"]]
-
-
-LAYER_CHECKS = (_counted, _listed)
 THOUSAND = Values.of(
     "{encoder} encoder and {decoder} decoder layers: {layers} layers, {sublayers} sublayers",
     encoder=500,
@@ -53,14 +43,9 @@ THOUSAND = Values.of(
 THOUSAND_MUTANTS = broken(THOUSAND)
 
 
-@check(Route.ARITHMETIC, "n (n - 1): 87 * 86", is_direct=True)
+@check(Route.ARITHMETIC, "n (n - 1): 87 * 86")
 def _multiplied(s: Values) -> list[bool | None]:
     return [s["languages"] * (s["languages"] - 1) == s["directions"]]
-
-
-@check(Route.NUMERIC, "ordered pairs of two languages, listed", is_direct=True)
-def _paired(s: Values) -> list[bool | None]:
-    return [sum(1 for _ in permutations(range(s["languages"]), 2)) == s["directions"]]
 
 
 _PAIRS = Values.of("{languages} languages, {directions} directions", languages=87, directions=7482)
@@ -71,8 +56,8 @@ _DN_12 = Claim(
     quote="1,000 layers = 2,500 attention and FFN sublayers; 7,482 directions on Flores-101",
     summary="1,000 layers are 2,500 sublayers; 87 languages have 7,482 directions",
     parts=(
-        Part(name="2,500 sublayers", statement=THOUSAND, checks=LAYER_CHECKS, mutants=THOUSAND_MUTANTS),
-        Part(name="7,482 directions", statement=_PAIRS, checks=(_multiplied, _paired), mutants=broken(_PAIRS)),
+        Part(name="2,500 sublayers", statement=THOUSAND, checks=(layers_counted,), mutants=THOUSAND_MUTANTS),
+        Part(name="7,482 directions", statement=_PAIRS, checks=(_multiplied,)),
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sympy import S
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
+from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.models import matrix_shares
 from paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
@@ -45,7 +45,6 @@ def _one_token_update(scheme: str, num_layers: int) -> float:
     Route.MEANFIELD,
     "the update at N = M = 10, 100, 1000, infinite width, one token on either side, relu: what explodes in Post-LN "
     "grows as N at initialisation, and no faster",
-    is_direct=True,
 )
 def _by_closed_form(s: Values) -> Answers:
     answers, numbers = [], {}
@@ -57,9 +56,7 @@ def _by_closed_form(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers)
 
 
-@check(
-    Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8", is_direct=True
-)
+@check(Route.MEASURED, f"recorded encoder-decoders of {DEPTHS} layers: the power of N, below or above 1/8")
 def _by_record(s: Values) -> Answers:
     answers: list[bool | None] = []
     numbers: dict[str, Any] = {}
@@ -121,24 +118,20 @@ _DN_13 = Claim(
         ),
     ),
 )
-_DN_14 = Claim(
-    id="DN-14",
+_DN_14 = claim(
+    "DN-14",
     kind=Kind.RESULT,
     locator="Section 4, Figure 5",
     quote="update of 64-128-2 encoder-decoders, 6L-6L to 100L-100L: Post-LN's explodes with depth, DeepNet's is nearly "
     "constant",
     summary="the update of Post-LN explodes with depth, DeepNet's is nearly constant, 6L-6L to 100L-100L",
     uses=("DN-07",),
-    parts=(
-        Part(
-            name="the update by depth, at initialisation",
-            statement=_depths(post_ln="grows", deepnet="stays"),
-            checks=(*_CHECKS, _by_kernel),
-            mutants=(
-                Mutant(name="Post-LN stays", statement=_depths(post_ln="stays", deepnet="stays")),
-                Mutant(name="DeepNet grows", statement=_depths(post_ln="grows", deepnet="grows")),
-            ),
-        ),
+    name="the update by depth, at initialisation",
+    statement=_depths(post_ln="grows", deepnet="stays"),
+    checks=(*_CHECKS, _by_kernel),
+    mutants=(
+        Mutant(name="Post-LN stays", statement=_depths(post_ln="stays", deepnet="stays")),
+        Mutant(name="DeepNet grows", statement=_depths(post_ln="grows", deepnet="grows")),
     ),
 )
 

@@ -155,7 +155,7 @@ def power_between(order: Expr) -> float:
     return (high - low) / math.log(LENGTHS[1] / LENGTHS[0])
 
 
-@check(Route.MEASURED, f"recorded Transformers, d = {WIDTH}, L = {LENGTHS}: the power of L, to 1/8", is_direct=True)
+@check(Route.MEASURED, f"recorded Transformers, d = {WIDTH}, L = {LENGTHS}: the power of L, to 1/8")
 def growth_on_record(s: Growth) -> Answers:
     low, high = (encoders(s.scheme, s.activation, length)["matrices"] for length in LENGTHS)
     measured, power = exponent(low, high, LENGTHS[1] / LENGTHS[0]), power_between(s.order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import mpmath
@@ -15,11 +15,11 @@ from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route,
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers import cited
 from paper_checks.papers.magneto import theorems
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, check, growth_part, order_key, order_of
+from paper_checks.routes import algebra, recorded_stacks, second_meanfield
+from paper_checks.routes.checks import GROWTH, Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
-from paper_checks.routes.intervals import Interval, quotient
-from paper_checks.routes.recorded_stacks import at_most, recorded_too
+from paper_checks.routes.intervals import Interval, ends, quotient
+from paper_checks.routes.recorded_stacks import recorded_too
 from paper_checks.routes.update_bounds import Inequality, below, inequality, measured_update, v, w
 from theory.symbols import L, l
 
@@ -33,17 +33,22 @@ def _gelu_order(name: str, statement: Growth, condition: str | Sentence) -> Part
     return replace(part, mutants=(Mutant(name="O(1)", statement=statement.with_(order=S.One)),))
 
 
-def _most(statement: Inequality) -> tuple[str, str, Callable[[int], float]]:
-    """The bound at gains 1, by length."""
+@check(
+    Route.MEASURED,
+    f"recorded FFN stacks at gains 1, {recorded_stacks.WIDE} wide, the line in 1/d through both: the interval of the "
+    "mean update at infinite width",
+)
+def _stacks_below(statement: Inequality) -> Answers:
+    """The bound at gains 1, at every recorded length."""
     if (statement.activation, statement.norm_kind, statement.has_head) != ("relu", "layernorm", False):
         raise LookupError(f"not in the record: {statement.text}")
-
     at_ones = statement.bound.replace(lambda e: isinstance(e, Indexed), lambda _: S.One)
-    return statement.scheme, "sgd", lambdify(L, at_ones, modules="math")
-
-
-_STACKS_BELOW = at_most(_most)
-"""The bounds at gains 1 by the record."""
+    bound, answers, numbers = lambdify(L, at_ones, modules="math"), [], {}
+    for length, mean in recorded_stacks.at_infinite_width(statement.scheme, "sgd").items():
+        value = float(bound(length))
+        answers.append(ends(mean).is_below(value))
+        numbers[f"L = {length}"] = f"{recorded_stacks.interval_text(mean)} against {recorded_stacks.short(value)}"
+    return Answers(holds=answers, num_effective=len(answers), numbers=numbers)
 
 
 def _late(statement: Inequality) -> tuple[Mutant, ...]:
@@ -119,7 +124,7 @@ _S2_08 = Claim(
                 _PRE.with_(is_equal=True),
                 more=lambda s: (*_late(s), Mutant(name="gelu", statement=s.with_(activation="gelu"))),
             ),
-            _STACKS_BELOW,
+            _stacks_below,
         ),
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
@@ -152,7 +157,7 @@ _S2_13 = Claim(
     summary="the update of Sub-LN, x + W2 LN(phi(W1 LN(x))), is at most (12), for any gains",
     uses=("S2-06", "S2-07", "S2-14"),
     parts=(
-        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), _STACKS_BELOW),
+        recorded_too(_sub_ln("equal", "relu", "LayerNorm", "ReLU behind LayerNorm"), _stacks_below),
         growth_part(
             "equal gains 1, relu, LayerNorm, where (12) is O(log L)",
             Growth(scheme="sub-ln", order=log(L), is_upper=True),
@@ -199,7 +204,7 @@ def _ratio_derived(s: Values) -> list[bool | None]:
     return [all(a - b == c for a, b, c in zip(pre, post, printed, strict=True))]
 
 
-@check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "the two updates added up, at 10^2, 10^4, 10^6")
 def _ratio_summed(s: Values) -> list[bool | None]:
     logs = [
         second_meanfield.log_update("pre-ln", length) - second_meanfield.log_update("post-ln", length)
@@ -209,7 +214,7 @@ def _ratio_summed(s: Values) -> list[bool | None]:
     return [algebra.settles([a - b for a, b in zip(logs, printed, strict=True)])]
 
 
-@check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40", is_direct=True)
+@check(Route.PROPERTY, "exactly 2 H_{L+2} - 3 over 2L/3 at gains 1, L from 1 to 40")
 def _never_more(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for length in range(1, 41):
@@ -250,7 +255,7 @@ _S2_11 = Claim(
                     Mutant(name="gelu", statement=s.with_(activation="gelu")),
                 ),
             ),
-            _STACKS_BELOW,
+            _stacks_below,
         ),
         growth_part(
             "Post-LN, gelu, at gains 1, where the sum is O(L)",
@@ -296,20 +301,11 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
     Route.CITATION,
     "Admin's Corollary 1, as LI-01 states it, and S2-10, which is what it is to verify: one order. "
     "Admin's is Var[F(x_0, W) - F(x_0, W*)] over a given change of the weights, not a step of SGD",
-    is_direct=True,
 )
 def _as_admin(s: Growth) -> list[bool | None]:
     (corollary,) = (claim for claim in cited.CLAIMS if claim.id == "LI-01")
     said = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
     return [algebra.equal(s.order, order) for order in (*said, theorems.PRE_UNIFORM["order"])]
-
-
-@check(Route.NUMERIC, "Admin's sum, H_{L+1} - 1, over the order and over S2-10's 2 + 2 H_{L-1}", is_direct=True)
-def _as_bracket(s: Growth) -> list[bool | None]:
-    """Admin's sum over branches is of the share of a branch in its own sublayer's variance, 1/(l + 1)."""
-    share = harmonic(L + 1) - 1
-    ratios = (lambdify(L, share / other, modules="mpmath") for other in (s.order, theorems.PRE_UNIFORM["bracket"]))
-    return [algebra.settles([mpmath.log(ratio(x)) for x in second_meanfield.LENGTHS]) for ratio in ratios]
 
 
 _S2_12 = claim(
@@ -320,7 +316,7 @@ _S2_12 = claim(
     summary="Admin (Corollary 1) has O(log L) for Pre-LN, too",
     uses=("LI-01", "S2-10"),
     statement=_VERIFIED,
-    checks=(_as_admin, _as_bracket, GROWTH[0]),
+    checks=(_as_admin, GROWTH[0]),
     mutants=changed(_VERIFIED, order=S.One),
 )
 

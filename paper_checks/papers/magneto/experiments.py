@@ -5,16 +5,22 @@ The pinned copy of the paper lacks its tables; they stand here as the slides pri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
+from paper_checks.claims.claim import Claim, Kind, Route, claim
 from paper_checks.claims.statements import Values
 from paper_checks.routes import questions
 from paper_checks.routes.checks import check
-from paper_checks.routes.contests import LARGEST_CHECKS, OURS, RUN_CHECKS, Largest, Run, Runs, swapped, wins, wins_of
-from paper_checks.routes.result_tables import AVERAGE, Column, Table, read_table
+from paper_checks.routes.result_tables import (
+    AVERAGE,
+    DIVERGED,
+    OURS,
+    TRAINED,
+    Table,
+    largest_rates,
+    ran,
+    read_table,
+    won,
+)
 from paper_checks.routes.training import open_in_small
 
 # ---------------------------------------------------------------- the tables
@@ -139,7 +145,7 @@ _BASELINES: dict[str, tuple[Table, ...]] = {
 }
 
 
-@check(Route.CITATION, "the abstract, Section 1 and the slides' Introduction say the same", is_direct=True)
+@check(Route.CITATION, "the abstract, Section 1 and the slides' Introduction say the same")
 def _said_elsewhere(s: Values) -> list[bool | None]:
     return [s[model] == norm for place in _ELSEWHERE.values() for model, norm in place.items()]
 
@@ -147,13 +153,12 @@ def _said_elsewhere(s: Values) -> list[bool | None]:
 @check(
     Route.CITATION,
     "the layers of released checkpoints; GPT from GPT-2 on: the first GPT normalises after the residual sum",
-    is_direct=True,
 )
 def _as_released(s: Values) -> list[bool | None]:
     return [s[model] == norm for model, norm in _RELEASED.items()]
 
 
-@check(Route.CITATION, "the norm of each is a baseline in the slides' own table of that model", is_direct=True)
+@check(Route.CITATION, "the norm of each is a baseline in the slides' own table of that model")
 def _among_baselines(s: Values) -> list[bool | None]:
     return [s[model] in {row.model for row in table.rows} for model, tables in _BASELINES.items() for table in tables]
 
@@ -184,35 +189,6 @@ _BETTER = [
 """Against the de facto variants of Figure 1; NormFormer is none of them (S3-43)."""
 
 
-def won(id_: str, name: str, columns: Iterable[Column], **rest: Any) -> Part:
-    """That Magneto is the best of these columns; mutants swap it with another model in the first and the last."""
-    statement = wins_of(tuple(columns))
-    mutants = swapped(statement, *{0, len(statement.columns) - 1})
-    return Part(name=name, statement=statement, checks=wins(id_), mutants=mutants, **rest)
-
-
-def ran(name: str, runs: Iterable[tuple[Table, str, str, str, bool]]) -> Part:
-    """Table, model, layers, rate, and whether it trained; each mutant says the opposite of one run."""
-    statement = Runs(
-        tuple(
-            Run(table=table, model=model, layers=layers, rate=rate, has_trained=has_trained)
-            for table, model, layers, rate, has_trained in runs
-        )
-    )
-    mutants = statement.mutants(*range(len(statement.runs)))
-    return Part(name=name, statement=statement, checks=RUN_CHECKS, mutants=mutants)
-
-
-def largest_rates(name: str, table: Table, layers: str, rates: Mapping[str, str]) -> Part:
-    """The largest printed rate at which each model trained, Magneto's the largest of all."""
-    statement = Largest(table=table, layers=layers, rates=tuple(rates.items()))
-    mutants = (
-        Mutant(name=f"{OURS} at the least of them", statement=statement.with_(OURS, min(rates.values(), key=float))),
-        Mutant(name="the order turned round", statement=statement.with_reversed()),
-    )
-    return Part(name=name, statement=statement, checks=LARGEST_CHECKS, mutants=mutants)
-
-
 BERT_RATES = {"Post-LN": "5e-4", "Pre-LN": "1e-3", OURS: "3e-3"}
 _S2_23 = Claim(
     id="S2-23",
@@ -231,13 +207,13 @@ _S2_23 = Claim(
         ran(
             "the tables: it trained where Post-LN or Pre-LN diverged",
             (
-                (ZERO_SHOT, "Pre-LN", "24L", "1e-3", False),
-                (ZERO_SHOT, OURS, "24L", "1e-3", True),
-                (GLUE, "Post-LN", "", "1e-3", False),
-                (GLUE, "Pre-LN", "", "2e-3", False),
-                (GLUE, OURS, "", "3e-3", True),
-                (OPUS, "Post-LN", "", "", False),
-                (OPUS, OURS, "", "", True),
+                (ZERO_SHOT, "Pre-LN", "24L", "1e-3", DIVERGED),
+                (ZERO_SHOT, OURS, "24L", "1e-3", TRAINED),
+                (GLUE, "Post-LN", "", "1e-3", DIVERGED),
+                (GLUE, "Pre-LN", "", "2e-3", DIVERGED),
+                (GLUE, OURS, "", "3e-3", TRAINED),
+                (OPUS, "Post-LN", "", "", DIVERGED),
+                (OPUS, OURS, "", "", TRAINED),
             ),
         ),
         *(

@@ -22,11 +22,10 @@ from paper_checks.claims.broken import broken, changed
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
 from paper_checks.claims.statements import Values
 from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
-from paper_checks.routes import algebra, one_liners, second_meanfield
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, quotient
+from paper_checks.routes import algebra, second_meanfield
+from paper_checks.routes.checks import Answers, check, python_command
 from paper_checks.routes.search import prove
-from paper_checks.routes.update_bounds import LETTERS, below, measured_update, n, v, w
+from paper_checks.routes.update_bounds import LETTERS, n, v, w
 from theory.symbols import L, k, l, scratch
 
 # ---------------------------------------------------------------- S2-16: one term
@@ -39,14 +38,14 @@ _AT = (v, w, L, l)
 _EQUALITY = Values.of(left=(1 + v[l] ** 2 / w[l] ** 2) / _V, right=_WEIGHT / (w[l] ** 2 * _V))
 
 
-@check(Route.PROOF, "the ratio cancels to 1", is_direct=True)
+@check(Route.PROOF, "the ratio cancels to 1")
 def _same_term(s: Values) -> list[bool | None]:
     ratio = s["left"] / s["right"]
     letters = {total: scratch(f"total_{i}", positive=True) for i, total in enumerate(sorted(ratio.atoms(Sum), key=str))}
     return [bool(cancel(together(ratio.xreplace(letters))) == 1)]
 
 
-@check(Route.PROPERTY, "exactly at rational gains, L to 6", is_direct=True)
+@check(Route.PROPERTY, "exactly at rational gains, L to 6")
 def _same_term_exactly(s: Values) -> list[bool | None]:
     places = [(length, index) for length in (1, 2, 4, 6) for index in range(1, length + 1)]
     gains = [(*algebra.rational_gains(length, index), length, index) for length, index in places]
@@ -61,7 +60,7 @@ _INEQUALITY = Values.of(
 )
 
 
-@check(Route.PROOF, "z3, L = 2 and 3, l = 1 and L, over all positive reals", is_direct=True)
+@check(Route.PROOF, "z3, L = 2 and 3, l = 1 and L, over all positive reals")
 def _by_z3(s: Values) -> Answers:
     import z3
 
@@ -90,7 +89,7 @@ def _by_z3(s: Values) -> Answers:
     )
 
 
-@check(Route.PROPERTY, "for every L, summand by summand; then at rational gains", is_direct=True)
+@check(Route.PROPERTY, "for every L, summand by summand; then at rational gains")
 def _by_summands(s: Values) -> list[bool | None]:
     """The denominators' summands compared, w_l^2 being w_n^2 and something more; gains that meet the hypothesis."""
     summands = []
@@ -202,11 +201,21 @@ def _by_limit(s: Values) -> Answers:
     )
 
 
+def _both_bounds(v: Sequence[str], w: Sequence[str]) -> str:
+    """A command that shows bound (10) of Pre-LN beside (12) of Magneto, without eta d, at these gains."""
+    return python_command(
+        f"v, w = [{', '.join(v)}], [{', '.join(w)}]; "
+        "c = lambda a: (1 + sum(a[k] / sum(a[:k]) for k in range(1, len(a)))) / sum(a); z = list(zip(v, w));"
+        " print('Pre-LN', sum(x * x + y * y for x, y in z) * c([(x * y) ** 2 for x, y in z]),"
+        " 'Magneto', sum(1 + (x / y) ** 2 for x, y in z) * c([x * x for x in v]))"
+    )
+
+
 def _shown(s: Values, length: int, place: int) -> dict[str, Any]:
     of_sub, of_pre = (float(value) for value in _values(s, length, place, Fraction(100)))
     gains = ["100" if i == place else "1" for i in range(length)]
     if s["of"] == "bound":
-        commands = {"command": one_liners.printed_bounds(["1"] * length, gains)}
+        commands = {"command": _both_bounds(["1"] * length, gains)}
     else:
         options = (
             f"--optimizer sgd --activation {s['activation']} --sublayers {length} --norm-kind {s['norm_kind']} "
@@ -354,26 +363,6 @@ def _bound_signs() -> Iterable[tuple[str, str, int, bool]]:
     )
 
 
-# ---------------------------------------------------------------- real networks
-
-
-def _ratios(s: Values) -> Iterable[tuple[str, Interval, float]]:
-    """One update over the other, to be at most 1; L = 4, w_l = 100, the first and the last l that are meant."""
-    places = _places(s, 4)
-    for place in sorted({places[0], places[-1]}):
-        w = tuple(100.0 if i == place else 1.0 for i in range(4))
-        of_sub, of_pre = (
-            measured_update(name, (1.0,) * 4, w, s["activation"], s["norm_kind"]) for name in ("sub-ln", "pre-ln")
-        )
-        where = "all gains 1" if place == 4 else f"w_{place + 1} = 100"
-        if s["word"] == "smaller":
-            yield f"Magneto's over Pre-LN's, {where}", quotient(of_sub, of_pre), 1.0
-        else:
-            yield f"Pre-LN's over Magneto's, {where}", quotient(of_pre, of_sub), 1.0
-
-
-_MEASURED = below("real networks of 4 sublayers, the other gains 1", _ratios)
-
 # ---------------------------------------------------------------- the claims
 
 
@@ -382,12 +371,10 @@ def comparison(name: str, s: Values, condition: str, holds: Values, text: str | 
     is_number = _is_number(s)
     how = "at w_l = 10^4" if is_number else "as w_l -> infinity, a rational function of it"
     route, detail = Route.NUMERIC if is_number else Route.PROOF, f"sign of the difference {how}, N = 1 and 2, every l"
-    checks = [check(route, detail, _by_limit, is_direct=True), _by_theory]
+    checks = [check(route, detail, _by_limit), _by_theory]
     if s["activation"] != "gelu":
         detail = f"every L = 2N, N >= 1, w_l -> infinity, other gains 1: the sign of Pre-LN's {s['of']} less Magneto's"
-        checks.append(check(Route.PROOF, detail, _for_every_length, is_direct=True))
-    if is_number:
-        checks.append(_MEASURED)
+        checks.append(check(Route.PROOF, detail, _for_every_length))
     return Part(
         name=name,
         statement=s,

@@ -41,7 +41,7 @@ def _theta_one_derived(s: Values) -> list[bool | None]:
     return [bracket_is_bounded(sqrt(s["gamma_squared"]))]
 
 
-@check(Route.NUMERIC, "its value at 10^2, 10^4, 10^6", is_direct=True)
+@check(Route.NUMERIC, "its value at 10^2, 10^4, 10^6")
 def _theta_one_summed(s: Values) -> list[bool | None]:
     square = lambdify(L, s["gamma_squared"], modules="mpmath")
     return [algebra.settles([math.log(bracket_value(x, square(x))) for x in second_meanfield.LENGTHS])]
@@ -145,7 +145,7 @@ def _alternating_update(length: int) -> float:
     return math.exp(second_meanfield.log_sum(logs, squares))
 
 
-@check(Route.NUMERIC, "the update summed, over the order", is_direct=True)
+@check(Route.NUMERIC, "the update summed, over the order")
 def _alternating_summed(s: Values) -> Answers:
     updates = {length: _alternating_update(length) for length in second_meanfield.LENGTHS}
     ratios = [math.log(value / float(s["order"].subs(L, length))) for length, value in updates.items()]

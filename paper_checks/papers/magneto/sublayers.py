@@ -168,7 +168,6 @@ def _in_real_stack(placement: str) -> tuple[Check, Check]:
         Route.MEASURED,
         f"the equation evaluated in numpy, against a sublayer of a real Transformer of placement {placement}: its "
         "output where the residual is printed, else its branch; 1 and 3 heads, relu and gelu, to nine digits",
-        is_direct=True,
     )
     def by_network(s: Sublayer) -> list[bool | None]:
         return [agrees(s, case) for case in cases(s.kind, placement)]
@@ -247,7 +246,6 @@ def _role_gains(s: Values) -> dict[str, Expr]:
     Route.PROPERTY,
     "the branch without norms, equal tokens, one matrix times 3: gamma where that is of degree 1, 1 where of 0 "
     "('w is [...]' read as 'w in [...]', else the code would set nothing)",
-    is_direct=True,
 )
 def _by_degree(s: Values) -> list[bool | None]:
     return [algebra.equal(gain, gamma ** _degree(role)) for role, gain in _role_gains(s).items()]
@@ -292,14 +290,12 @@ _S2_02 = Claim(
                     Route.CITATION,
                     f"with fin and fout put in: the steps of (1)-(5), and those of {_RECORDED}",
                     lambda s: [_bound(s, e.kind).steps == x for e in (_MSA, _FFN) for x in (e.steps, STEPS[e.kind])],
-                    is_direct=True,
                 ),
                 check(
                     Route.MEASURED,
                     "the same evaluated in numpy, against x_l of a real Transformer of placement sub, both kinds of "
                     "sublayer",
                     lambda s: [agrees(_bound(s, kind), case) for kind in _BINDINGS for case in cases(kind, "sub")],
-                    is_direct=True,
                 ),
             ),
             mutants=(
@@ -318,7 +314,6 @@ _S2_02 = Claim(
                     f"{_RECORDED}: gamma on fc1, fc2, v and out (their biases too), on top of torch's default for "
                     "linear layers",
                     lambda s: [algebra.equal(g, gamma if r in SCALED else S.One) for r, g in _role_gains(s).items()],
-                    is_direct=True,
                 ),
             ),
             mutants=(*changed(_GAINS, q_proj=gamma), *broken(_GAINS)),
@@ -360,13 +355,11 @@ _S2_04 = Claim(
                     "norms of a real decoder's branches by what they make them blind to, the scale of the input and "
                     "that of v: a cross-attention one, a self-attention one more",
                     lambda s: [s["norms"] == _norms_that_act("cross"), s["norms"] + 1 == _norms_that_act("attention")],
-                    is_direct=True,
                 ),
                 check(
                     Route.CITATION,
                     f"the boxes of Figure 2 (b); {_RECORDED}; where it stands, at the input, is from the code",
                     lambda s: [s["norms"] == boxes.count("LN") for boxes in (_FIGURE, STEPS["cross"])],
-                    is_direct=True,
                 ),
             ),
             mutants=changed(Values.of(norms=1), norms=[0, 2]),
@@ -380,7 +373,6 @@ _S2_04 = Claim(
                     f"{_RECORDED}: gamma on none of the four. (14) and the table's third take all v_d as equal; with "
                     "v = 1 here the share of the cross-attentions is 1/(1 + 2 gamma_d^2)",
                     lambda s: [(gain == 1) is (name in UNSCALED) for name, gain in s],
-                    is_direct=True,
                 ),
             ),
             mutants=changed(_CROSS_GAINS, cross_q=gamma, cross_v=gamma),
@@ -412,7 +404,6 @@ def _chain(s: Values, length: int, apply: Callable[[int, Any], Any], start: Any)
     Route.PROOF,
     "x^l and x^e of (7) are those of (8) for G the branch, or for G the whole sublayer; symbolic, L up "
     "to 4. As printed neither: with the branch x^l lacks x^(l-1), with the whole x^e adds it again",
-    is_direct=True,
 )
 def _by_readings(s: Values) -> list[bool | None]:
     start = scratch("X")
@@ -434,7 +425,7 @@ def _by_readings(s: Values) -> list[bool | None]:
     return [agrees_with_eight(branch) or agrees_with_eight(whole)]
 
 
-@check(Route.MEASURED, "(7) with G the branch, in numpy, against a real Pre-LN stack, L up to 4", is_direct=True)
+@check(Route.MEASURED, "(7) with G the branch, in numpy, against a real Pre-LN stack, L up to 4")
 def _by_network(s: Values) -> list[bool | None]:
     branch, out = replace(_EIGHT, has_residual=False), []
     for length in range(1, 5):

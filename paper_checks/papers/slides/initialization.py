@@ -21,7 +21,6 @@ from paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
 from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
-from paper_checks.routes.search import search
 from paper_checks.routes.update_bounds import n, stack_config, v, w
 from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
@@ -49,25 +48,9 @@ def _one_hot(place: int) -> dict[Expr, Expr]:
     Route.PROOF,
     "at every one-hot gamma it is |f_y(theta*) - f_y(theta)|, four classes; that gamma, 'the label of "
     "x', is one-hot stands in the paper alone, and is another gamma than the gain",
-    is_direct=True,
 )
 def _is_label_logit(s: Values) -> list[bool | None]:
     return [s["update"].subs(_one_hot(place)) - Abs(_MOVED[place]) == S.Zero for place in range(_CLASSES)]
-
-
-@check(Route.PROPERTY, "the same at rational logits, exactly", is_direct=True)
-def _is_label_logit_at_rationals(s: Values) -> list[bool | None]:
-    from hypothesis import strategies as st
-
-    def holds(case: tuple[int, list[Fraction]]) -> bool:
-        place, logits = case
-        exact = [Rational(logit.numerator, logit.denominator) for logit in logits]
-        at = _one_hot(place) | dict(zip((*_BEFORE, *_AFTER), exact, strict=True))
-        return s["update"].xreplace(at) == abs(exact[_CLASSES + place] - exact[place])
-
-    logits = st.lists(st.fractions(-9, 9, max_denominator=7), min_size=2 * _CLASSES, max_size=2 * _CLASSES)
-    searched = search(st.tuples(st.integers(0, _CLASSES - 1), logits), holds, max_examples=60)
-    return [searched.found is None] * searched.num_effective
 
 
 _S3_04 = Claim(
@@ -80,7 +63,7 @@ _S3_04 = Claim(
         Part(
             name="the definition is the paper's: the change of the label's logit",
             statement=_UPDATE,
-            checks=(_is_label_logit, _is_label_logit_at_rationals),
+            checks=(_is_label_logit,),
             mutants=(
                 Mutant(name="the change of all logits", statement=Values.of(update=sqrt(Add(*(x**2 for x in _MOVED))))),
                 Mutant(name="with its sign", statement=Values.of(update=_READ)),
@@ -154,7 +137,6 @@ _S3_06 = Claim(
                     Route.CITATION,
                     "step by step against the paper's (11), x + W2 LN(phi(W1 LN(x)))",
                     lambda s: [s.steps == _PAPER.steps],
-                    is_direct=True,
                 ),
                 _same_law,
             ),
@@ -180,13 +162,13 @@ _VARIANCES = Values.of(W2=gain_out**2 / d, W1=gain_in**2 / d)
 _INDEXED = Values.of(W2=v[l] ** 2 / d, W1=w[l] ** 2 / d)
 
 
-@check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l", is_direct=True)
+@check(Route.CITATION, "against the paper's (9), v_l^2/d, and the same of w_l")
 def _as_in_paper(s: Values) -> list[bool | None]:
     same, printed = initialization.same, initialization.NINE["variance"]
     return [same(s["W2"], printed), same(s["W1"], printed.xreplace({v: w}))]
 
 
-@check(Route.PROOF, "the letters they define against those that Theorems 1 and 2 sum over, L = 4", is_direct=True)
+@check(Route.PROOF, "the letters they define against those that Theorems 1 and 2 sum over, L = 4")
 def _letters_of_theorems(s: Values) -> list[bool | None]:
     given = {(d * s[name]).subs(l, index) for name in ("W1", "W2") for index in range(1, 5)}
     letters = [bound.subs(L, 4).doit().atoms(Indexed) for bound in (theorems.PRE_BOUND, theorems.SUB_BOUND)]
@@ -248,7 +230,7 @@ def _orders_derived(s: Values) -> list[bool | None]:
     return [order_key(derive_bound(_SCHEMES[name]).order) == order_key(order_of(printed, N)) for name, printed in s]
 
 
-@check(Route.NUMERIC, "2L and 2 + 2 H_{L-1} over them", is_direct=True)
+@check(Route.NUMERIC, "2L and 2 + 2 H_{L-1} over them")
 def _orders_summed(s: Values) -> list[bool | None]:
     """The bounds of A5/A10, (10) and (12) at equal gains 1."""
 
@@ -378,7 +360,7 @@ def _degree(scheme: str, exploding: str) -> float:
     return math.log10(seconds[1] / seconds[0]) / 3
 
 
-@check(Route.NUMERIC, "sublayer 3 of 6, w_3 from 10^3 to 10^6, exactly; w_l alone grows", is_direct=True)
+@check(Route.NUMERIC, "sublayer 3 of 6, w_3 from 10^3 to 10^6, exactly; w_l alone grows")
 def _power_by_sums(s: Values) -> Answers:
     of_sub, of_pre = (round(_degree(name, "v")) for name in ("sub-ln", "pre-ln"))
     at_one = [second_meanfield.streams(name, _ONES, _ONES, norm_kind="rmsnorm")[6] for name in ("sub-ln", "pre-ln")]
@@ -405,7 +387,7 @@ def _measured_powers(scheme: str) -> tuple[float, ...]:
     return tuple(math.log10(late / early) / 3 for early, late in zip(*moments, strict=True))
 
 
-@check(Route.MEASURED, "eight networks with ReLU and LayerNorm, width 64", is_direct=True)
+@check(Route.MEASURED, "eight networks with ReLU and LayerNorm, width 64")
 def _power_measured(s: Values) -> list[bool | None]:
     return [round(power, 1) == int(printed) for name, printed in s for power in _measured_powers(_SCHEMES[name])]
 
@@ -490,7 +472,7 @@ def _bounded_derived(s: Values) -> list[bool | None]:
     return [goal.bracket_is_bounded(s["gamma"])]
 
 
-@check(Route.NUMERIC, "(2/gamma^2)(1 + H_{L-1}) settles; from 5.77 at L = 2 it only falls, to L = 300", is_direct=True)
+@check(Route.NUMERIC, "(2/gamma^2)(1 + H_{L-1}) settles; from 5.77 at L = 2 it only falls, to L = 300")
 def _bounded_summed(s: Values) -> list[bool | None]:
     square = lambdify(L, s["gamma"] ** 2, modules="mpmath")
     deep = [mpmath.log(theorems.bracket_value(length, square(length))) for length in second_meanfield.LENGTHS]

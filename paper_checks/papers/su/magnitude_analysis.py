@@ -6,9 +6,8 @@ n rows and m columns; A = W W^T; g Xavier's gain: W_ij has mean 0 and variance 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from sympy import Expr, S, exp, factor, integrate, itermonomials, lambdify, limi
 from paper_checks.claims.broken import broken
 from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number
 from paper_checks.claims.statements import Values
-from paper_checks.papers.su.sublayers import ROUNDING, contains, gaussian, layer_norm, normal, shown
-from paper_checks.routes import algebra, one_liners
-from paper_checks.routes.checks import Answers, all_of, check
-from paper_checks.routes.intervals import interval
+from paper_checks.papers.su.sublayers import ROUNDING, contains, normal, shown
+from paper_checks.routes import algebra
+from paper_checks.routes.checks import Answers, all_of, check, python_command
 from paper_checks.routes.search import search
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -43,7 +41,6 @@ g = scratch("g", positive=True)
 @check(
     Route.PROOF,
     "a parabola in 1/kappa^2 (by the spectral norm it would be half of the largest and least eigenvalue's sum)",
-    is_direct=True,
     steps=lambda: (
         "||A/kappa^2 - I||_F^2 = tr(A^2) x^2 - 2 tr(A) x + n, x = 1/kappa^2",
         "least at x = tr(A)/tr(A^2), where it is n - tr(A)^2/tr(A^2)",
@@ -56,7 +53,7 @@ def _minimiser(s: Values) -> list[bool | None]:
     return [bool(square.diff(x, 2).is_positive), algebra.equal(s["square"], 1 / least)]
 
 
-@check(Route.NUMERIC, "the distance itself around the printed kappa, nine shapes and spectra", is_direct=True)
+@check(Route.NUMERIC, "the distance itself around the printed kappa, nine shapes and spectra")
 def _is_least(s: Values) -> list[bool | None]:
     """Gaussian matrices of several shapes, one with a geometric spectrum, and one of rank one."""
     square, generator = lambdify((t1, t2, n), s["square"], modules="math"), default_rng(6)
@@ -82,7 +79,6 @@ _S1_06 = claim(
     summary="by the Frobenius norm the least is at lambda^2 = tr(A^2)/tr(A), A = W W^T, and it is the only one",
     statement=_SQUARE,
     checks=(_minimiser, _is_least),
-    mutants=broken(_SQUARE),
 )
 
 
@@ -105,6 +101,9 @@ def _expected_traces() -> tuple[Expr, Expr]:
         total += n ** (1 if frozenset("ik") in equal else 2) * m ** (1 if frozenset("jl") in equal else 2)
     variance = 2 * g**2 / (n + m)
     return n * m * variance, factor(total) * variance**2
+
+
+_XAVIER = "import torch; W = torch.nn.init.xavier_normal_(torch.empty(512, 512)); A = W @ W.T; "
 
 
 @cache
@@ -162,7 +161,7 @@ def _as_sampled(samples: Mapping[str, np.ndarray], printed: Mapping[str, Expr]) 
     )
 
 
-@check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m", is_direct=True)
+@check(Route.PROOF, "E tr A^2/E tr A by Wick's pairings is 2 g^2 (1 + 1/(n + m)) for every n and m")
 def _derived_gain(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
     exact, printed = _squares(s, trace_square / trace), _squares(s, s["lam"] ** 2)
@@ -171,14 +170,16 @@ def _derived_gain(s: Values) -> Answers:
         "printed": f"lambda = {s['lam']}",
         "found": "lambda = sqrt(2) g for every shape, normal or uniform",
         "lambda_squared_over_gain_squared": {name: shown(pairs[:, 0].mean()) for name, pairs in _samples().items()},
-        "command": one_liners.XAVIER_GAIN,
+        "command": python_command(
+            _XAVIER + "print('lambda', (A.square().sum() / A.trace()).sqrt().item(), 'at gain 1')"
+        ),
     }
     numbers = {name: str(value) for name, value in exact.items()}
     is_shown = not s["lam"].has(c) and not all_of(holds)
     return Answers(holds=holds, numbers=numbers, counterexample=example if is_shown else None)
 
 
-@check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit", is_direct=True)
+@check(Route.MEASURED, "torch's Xavier matrices, gains 1, 1/2, 3, widths 32, 64 taken to the limit")
 def _sampled_gain(s: Values) -> Answers:
     samples, printed = {name: pairs[:, 0] for name, pairs in _samples().items()}, _squares(s, s["lam"] ** 2)
     if s["lam"].has(c):
@@ -202,7 +203,6 @@ _S1_07 = Claim(
             name="as an equation",
             statement=_GAIN,
             checks=(_derived_gain, _sampled_gain),
-            mutants=broken(_GAIN),
             instead=Amendment(
                 statement=_GAIN.with_(lam=sqrt(2) * g),
                 text="lambda = sqrt(2) g at large width, for every shape: W W^T has eigenvalues between 0 and 4 g^2 "
@@ -229,7 +229,7 @@ _S1_07 = Claim(
 # ---------------------------------------------------------------- S1-08: how close to orthogonal
 
 
-@check(Route.PROOF, "sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows", is_direct=True)
+@check(Route.PROOF, "sqrt(1 - (tr A)^2/(n tr A^2)) at the expected traces, as d grows")
 def _exact_distance(s: Values) -> Answers:
     trace, trace_square = _expected_traces()
     exact = {name: sqrt(value) for name, value in _limits(1 - trace**2 / (n * trace_square)).items()}
@@ -241,46 +241,45 @@ def _exact_distance(s: Values) -> Answers:
         "printed": "W W^T/lambda^2 is close to I",
         "found": f"its relative distance is {by_shape} at every width; the zero matrix is at 1",
         "distances": numbers,
-        "command": one_liners.XAVIER_DISTANCE,
+        "command": python_command(
+            _XAVIER
+            + "k = A.square().sum() / A.trace(); I = torch.eye(512); print('distance', ((A / k - I).norm() / I.norm())"
+            ".item())"
+        ),
     }
     steps = ("(E tr A)^2/(n E tr A^2) = m/(n + m + 1)",)
     return Answers(holds=holds, numbers=numbers, steps=steps, counterexample=None if all_of(holds) else example)
 
 
-@check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit", is_direct=True)
+@check(Route.MEASURED, "its square in torch's Xavier matrices, widths 32 and 64 taken to the limit")
 def _sampled_distance(s: Values) -> Answers:
     printed = {name: distance**2 for name, distance in _limits(s["distance"]).items()}
     return _as_sampled({name: pairs[:, 1] for name, pairs in _samples().items()}, printed)
 
 
 _DISTANCE = Values.of(distance=0)
-_S1_08 = Claim(
-    id="S1-08",
+_S1_08 = claim(
+    "S1-08",
     kind=Kind.STEP,
     locator=f"{_SECTION}, after the first equation",
     quote="This is because the result of Xavier initialization is already close to an orthogonal matrix",
     summary="a Xavier matrix is close to an orthogonal one, in the distance that defines lambda",
     uses=("S1-06", "S1-07"),
-    parts=(
-        Part(
-            name="as printed",
-            statement=_DISTANCE,
-            checks=(_exact_distance, _sampled_distance),
-            mutants=(
-                Mutant(name="no closer than zero", statement=_DISTANCE.with_(distance=1)),
-                Mutant(name="rows for columns", statement=_DISTANCE.with_(distance=sqrt(m / (n + m)))),
-            ),
-            instead=Amendment(
-                statement=_DISTANCE.with_(distance=sqrt(n / (n + m))),
-                text="the relative Frobenius distance of W W^T/lambda^2 from I is sqrt(n/(n + m)), whatever the width "
-                "(at lambda = g it would be 1 for a square matrix, as for the zero matrix)",
-            ),
-            condition="n/m -> 0, far fewer rows than columns (for W^T W far fewer columns); or each entry by itself: "
-            "off the diagonal W W^T is O(g^2/sqrt(n + m)), but in a square matrix these many entries weigh as much "
-            "together as the diagonal. An orthogonal initialisation is at distance 0",
-            expected=Verdict.REFUTED,
-        ),
+    statement=_DISTANCE,
+    checks=(_exact_distance, _sampled_distance),
+    mutants=(
+        Mutant(name="no closer than zero", statement=_DISTANCE.with_(distance=1)),
+        Mutant(name="rows for columns", statement=_DISTANCE.with_(distance=sqrt(m / (n + m)))),
     ),
+    instead=Amendment(
+        statement=_DISTANCE.with_(distance=sqrt(n / (n + m))),
+        text="the relative Frobenius distance of W W^T/lambda^2 from I is sqrt(n/(n + m)), whatever the width "
+        "(at lambda = g it would be 1 for a square matrix, as for the zero matrix)",
+    ),
+    condition="n/m -> 0, far fewer rows than columns (for W^T W far fewer columns); or each entry by itself: "
+    "off the diagonal W W^T is O(g^2/sqrt(n + m)), but in a square matrix these many entries weigh as much "
+    "together as the diagonal. An orthogonal initialisation is at distance 0",
+    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: a Xavier matrix is not close to orthogonal: a square one is at relative distance {square:.2g} "
         "at every width, where the zero matrix is at 1",
@@ -296,7 +295,7 @@ inner = scratch("inner_G_U", real=True)
 """<dL/dW, U>."""
 
 
-@check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3", is_direct=True)
+@check(Route.PROOF, "a loss with free Taylor coefficients up to degree 3")
 def _chain_rule(s: Values) -> list[bool | None]:
     w, u = ([scratch(f"{name}_{i}", real=True) for i in range(4)] for name in "wu")
     terms = (scratch(f"c_{i}", real=True) * term for i, term in enumerate(itermonomials(w, 3)))
@@ -324,7 +323,7 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, A
     return by_lambda, by_matrix, unit, size.detach()
 
 
-@check(Route.MEASURED, "autograd: every matrix of a real Transformer", is_direct=True)
+@check(Route.MEASURED, "autograd: every matrix of a real Transformer")
 def _by_autograd(s: Values) -> list[bool | None]:
     from sims.model import MATRICES, ModelConfig, alternating
 
@@ -366,7 +365,7 @@ _PRINTED = Values.of(
 )
 
 
-@check(Route.PROPERTY, "relu stacks, gains 1/4 to 4, skips 1 to 3: is dL/dlambda 0 where dL/dW is not", is_direct=True)
+@check(Route.PROPERTY, "relu stacks, gains 1/4 to 4, skips 1 to 3: is dL/dlambda 0 where dL/dW is not")
 def _is_blind_where_said(s: Values) -> Answers:
     from hypothesis import strategies as st
 
@@ -401,7 +400,12 @@ def _is_blind_where_said(s: Values) -> Answers:
             "printed": "dL/dlambda is in proportion to dL/dW",
             "found": f"dL/dlambda = 0 where ||dL/dW|| = {shown(probe(case)[1], 2)}: {matrix} of "
             f"{placement.capitalize()}-LN, relu, {num_sublayers} sublayer of width {width}",
-            "command": one_liners.HIDDEN_PROBE,
+            "command": python_command(
+                "import torch; x, W = torch.randn(64), torch.randn(64, 64).requires_grad_(); "
+                "s = torch.ones(1, requires_grad=True);"
+                " y = torch.layer_norm((s * W @ x).relu(), (64,), eps=0); g = torch.autograd.grad(y[0], (s, W));"
+                " print('dL/dlambda', g[0].item(), 'norm of dL/dW', g[1].norm().item())"
+            ),
         }
     steps = (
         "L(lambda U) with a norm straight behind lambda U, or behind a homogeneous phi of it, is the same for every "
@@ -413,72 +417,9 @@ def _is_blind_where_said(s: Values) -> Answers:
     )
 
 
-_SETTINGS = ((0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
-"""(gain, residual weight); the second is the reference where the printed multiple is any number."""
-_NUM_DRAWS = 3000
-
-
-def _at_width(placement: str, gain: float, weight: float, width: int) -> list[Any]:
-    """Of W1 and W2, the ratio of two means, as linear in each draw's share; heads of length 1.
-
-    Over those, d E(dL/dlambda)^2 is |d output/d lambda|^2, which the forward-mode derivative along U gives.
-    """
-    import torch
-
-    generator = default_rng(width)
-    x, head = layer_norm(normal(generator, _NUM_DRAWS, 1, width)), normal(generator, _NUM_DRAWS, 1, width)
-    units = [gaussian(generator, _NUM_DRAWS, width) for _ in range(2)]
-
-    def output(first: Any, second: Any) -> Any:
-        hidden = torch.relu(x @ first)
-        return layer_norm(weight * x + (hidden if placement == "post" else layer_norm(hidden)) @ second)
-
-    matrices = tuple((gain * unit).requires_grad_() for unit in units)
-    loss = (head / head.norm(dim=-1, keepdim=True) * output(*matrices)).sum()
-    ratios = []
-    for place, grad in enumerate(torch.autograd.grad(loss, matrices)):
-        along = tuple(unit if i == place else torch.zeros_like(unit) for i, unit in enumerate(units))
-        _, moved, *_ = torch.func.jvp(output, tuple(matrix.detach() for matrix in matrices), along)
-        above, below = moved.square().sum((1, 2)), grad.square().sum((1, 2))
-        mean = above.mean() / below.mean()
-        ratios.append(mean + (above - mean * below) / below.mean())
-    return ratios
-
-
-@cache
-def _multiples() -> Mapping[str, Sequence[Sequence[float]]]:
-    """By matrix, at each setting: the multiple of each draw, one relu sublayer, one token, free of 1/d (two widths)."""
-    samples: dict[str, list[list[float]]] = {name: [] for name in _PROBES}
-    for placement, setting in product(("post", "sub"), _SETTINGS):
-        both = zip(*(_at_width(placement, *setting, width) for width in (16, 32)), strict=True)
-        for i, (few, many) in enumerate(both, start=1):
-            samples[f"{placement} W{i}"].append((2 * many - few).tolist())
-    return samples
-
-
-@check(Route.MEASURED, f"one relu sublayer, {_NUM_DRAWS} draws, widths 16 and 32 taken to the limit", is_direct=True)
-def _is_measured(s: Values) -> Answers:
-    holds: list[bool | None] = []
-    numbers: dict[str, Any] = {}
-    for name, samples in _multiples().items():
-        means = [sum(values) / len(values) for values in samples]
-        printed = lambdify((lam, alpha, c), s[name], modules="math")
-        expected = [float(printed(*setting, 1.0)) for setting in _SETTINGS]
-        if s[name].has(c):  # any number, but one number, and not 0
-            expected = [means[1] * value / expected[1] for value in expected]
-            holds.append(means[1] > ROUNDING)
-        numbers[name] = {}
-        for (gain, weight), values, mean, value in zip(_SETTINGS, samples, means, expected, strict=True):
-            ends = [shown(end, 2) if mean > ROUNDING else 0.0 for end in interval(values)]
-            numbers[name][f"lambda {gain:g}, alpha {weight:g}"] = ends
-            holds.append(contains(values, value) if value > 0 else max(values) < ROUNDING)
-    return Answers(holds=holds, numbers=numbers)
-
-
 @check(
     Route.PROOF,
     "one relu sublayer at infinite width: what the norm leaves of the branch",
-    is_direct=True,
     steps=lambda: (
         "with relu the branch b is of degree 1 in lambda_1 and in lambda_2 (of degree 0 in lambda_1 behind an inner "
         "norm), so lambda dz/dlambda = b (or 0), z = alpha x + b",
@@ -515,8 +456,8 @@ def _by_degree(s: Values) -> list[bool | None]:
 _POST = alpha**2 / (alpha**2 + lam**4 / 2)
 _SUB = alpha**2 / (alpha**2 + lam**2)
 _HOLDS = _PRINTED.with_(**{"post W1": _POST, "post W2": _POST, "sub W1": 0, "sub W2": _SUB})
-_S1_10 = Claim(
-    id="S1-10",
+_S1_10 = claim(
+    "S1-10",
     kind=Kind.STEP,
     locator="Magnitude Analysis, last paragraph",
     quote=r"This means that $\frac{\partial \mathcal{L}}{\partial \lambda}$ is proportionally related in magnitude to "
@@ -525,29 +466,25 @@ _S1_10 = Claim(
     r"$\frac{\partial \mathcal{L}}{\partial \boldsymbol{W}}$.",
     summary="dL/dlambda is in proportion to dL/dW in magnitude, and so a probe of it",
     uses=("S1-08", "S1-09"),
-    parts=(
-        Part(
-            name="of any matrix",
-            statement=_PRINTED,
-            checks=(_is_blind_where_said, _is_measured, _is_what_the_norm_leaves, _by_degree),
-            mutants=(
-                Mutant(name="W2 for W1", statement=_HOLDS.with_(**{"sub W1": _SUB, "sub W2": 0})),
-                *broken(_HOLDS, "post W1", "sub W2"),
-            ),
-            instead=Amendment(
-                statement=_HOLDS,
-                text="the multiple in one relu FFN sublayer is 1 less the branch's share of the variance that the next "
-                "norm divides: alpha^2/(alpha^2 + lambda^4/2) for W1 and W2 of Post-LN, alpha^2/(alpha^2 + lambda^2) "
-                "for W2 of Sub-LN, and 0 for W1 of Sub-LN",
-            ),
-            condition="no norm makes the loss invariant to the scale of the matrix (behind it, or behind a homogeneous "
-            "phi of it, before the skip is added), and the branch's share of the variance under the next norm stays "
-            "away from 1. Of W1 and W2 in one relu FFN sublayer of the article's own kind, Post-LN with lambda^2/alpha "
-            "<= 1, both hold: the multiple lies between 2/3 and 1. In deeper stacks, with attention, "
-            "notebooks/02_magnitude_and_probe.ipynb measures it; no formula is given there",
-            expected=Verdict.REFUTED,
-        ),
+    name="of any matrix",
+    statement=_PRINTED,
+    checks=(_is_blind_where_said, _is_what_the_norm_leaves, _by_degree),
+    mutants=(
+        Mutant(name="W2 for W1", statement=_HOLDS.with_(**{"sub W1": _SUB, "sub W2": 0})),
+        *broken(_HOLDS, "post W1", "sub W2"),
     ),
+    instead=Amendment(
+        statement=_HOLDS,
+        text="the multiple in one relu FFN sublayer is 1 less the branch's share of the variance that the next "
+        "norm divides: alpha^2/(alpha^2 + lambda^4/2) for W1 and W2 of Post-LN, alpha^2/(alpha^2 + lambda^2) "
+        "for W2 of Sub-LN, and 0 for W1 of Sub-LN",
+    ),
+    condition="no norm makes the loss invariant to the scale of the matrix (behind it, or behind a homogeneous "
+    "phi of it, before the skip is added), and the branch's share of the variance under the next norm stays "
+    "away from 1. Of W1 and W2 in one relu FFN sublayer of the article's own kind, Post-LN with lambda^2/alpha "
+    "<= 1, both hold: the multiple lies between 2/3 and 1. In deeper stacks, with attention, "
+    "notebooks/02_magnitude_and_probe.ipynb measures it; no formula is given there",
+    expected=Verdict.REFUTED,
     finding=Finding(
         "Su: dL/dlambda is no probe of dL/dW where a norm makes the loss invariant to the scale of W, as "
         "Sub-LN's W1: it is 0 there",

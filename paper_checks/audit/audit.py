@@ -1,0 +1,546 @@
+"""The audit: a builder of modules at several depths, what it builds, how it moves, and what is wrong with it.
+
+    import depthlaw
+    audit = depthlaw.audit(build, layers=(4, 8, 16), recipe="gpt2", optimizer="adamw")
+
+Modules are built and run, which is code of whoever wrote them; nothing else of theirs is executed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from paper_checks.audit.compare import Depth, Fault, Findings, compare
+from paper_checks.audit.expected import Claimed
+from paper_checks.audit.inputs import Inputs, given, guess
+from paper_checks.audit.laws import shape_of_draws
+from paper_checks.audit.look import Built, look
+from paper_checks.audit.updates import as_config, measured, predicted, task_of
+from paper_checks.recipes.catalogue import RECIPES
+from sims.ensemble import available_bytes
+from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
+from sims.stats import ExponentFit, estimate, fit_exponent
+from theory.schemes import SCHEMES
+
+Build = Callable[..., nn.Module]
+_MOST_DRAWS = 50_000
+"""Entries of a role whose distribution is looked at."""
+FAR = (100, 1000)
+"""Layers at which a prediction says what a fault comes to."""
+_INITS = ("init_weights", "reset_parameters", "initialize_weights")
+_WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
+"""Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit tells.
+
+    depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
+    one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
+    the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
+    the shallowest depth.
+    """
+
+    optimizer: str
+    depths: Sequence[Depth]
+    findings: Findings
+    claimed: Claimed | None = None
+    nearest: tuple[str, Sequence[Fault]] | None = None
+    predicted: Sequence[Mapping[str, float]] = ()
+    far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        return self.findings.faults
+
+    @property
+    def layers(self) -> list[int]:
+        return [depth.asked for depth in self.depths]
+
+    @cached_property
+    def roles(self) -> list[str]:
+        """Of branch matrices by the order of the block, then the others."""
+        there = {role for depth in self.depths for update in depth.updates for role in update}
+        sides = [f"{side}/{role}" for side in ("encoder", "decoder") for role in ("update", *BRANCH_ROLES)]
+        order = ["update", *sides, *BRANCH_ROLES]
+        return [role for role in order if role in there] + sorted(there - set(order))
+
+    def exponent(self, role: str) -> ExponentFit | None:
+        """Of the measured update in the number of layers, beside that of the predicted one."""
+        samples = [[update.get(role) for update in depth.updates] for depth in self.depths]
+        values = [row.get(role, math.nan) for row in self.predicted]
+        known = values if len(values) == len(samples) and all(v > 0 for v in values) else None
+        if len(self.depths) < 2 or not all(samples):
+            return None
+        try:
+            return fit_exponent(self.layers, samples, known)
+        except (ValueError, ArithmeticError):
+            return None
+
+    def draws(self, role: str, side: str = "") -> str | None:
+        """The distribution that the entries of a role's matrices look drawn from, at the greatest depth."""
+        weights = [w for w in self.depths[-1].built.weights if w.role == role and side in ("", w.side) and w.std > 0]
+        if not weights:
+            return None
+        each = max(1, _MOST_DRAWS // len(weights))
+        parts = [w.of(w.parameter).flatten()[:each].double() / w.std for w in weights]
+        return shape_of_draws(torch.cat(parts).numpy())
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
+        rows = []
+        for place, depth in enumerate(self.depths):
+            predicted = self.predicted[place] if self.predicted else {}
+            by_role = {}
+            for role in self.roles:
+                values = [update[role] for update in depth.updates if role in update]
+                if values:
+                    mean = estimate(values)
+                    by_role[role] = {"measured": mean.mean, "low": mean.low, "high": mean.high}
+            rows.append(
+                {"num_sublayers": 2 * depth.asked, "update": predicted.get("update"), **by_role.get("update", {})}
+                | {"roles": {role: predicted.get(role) for role in by_role}, "by_role": by_role}
+            )
+        return rows
+
+    def document(self) -> dict[str, Any]:
+        last = self.depths[-1]
+        return {
+            "module": type(last.built.module).__name__,
+            "input": last.built.inputs.kind,
+            "optimizer": self.optimizer,
+            "scheme": None if self.claimed is None or self.claimed.is_absolute else self.claimed.name,
+            "recipe": None if self.claimed is None or not self.claimed.is_absolute else self.claimed.name,
+            "nearest": None
+            if self.nearest is None
+            else {"name": self.nearest[0], "differs": [fault.what for fault in self.nearest[1]]},
+            "layers": self.layers,
+            "built_layers": [dict(depth.counts) for depth in self.depths],
+            "d_model": last.built.d_model,
+            "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
+            "final_norm": dict(last.built.final),
+            "roles": [self.role_row(role) for role in self.roles],
+            "faults": [fault.document() for fault in self.faults],
+            "remarks": [*self.findings.remarks, *self.remarks],
+        }
+
+    def role_row(self, role: str) -> dict[str, Any]:
+        side, _, name = role.rpartition("/")
+        keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
+        fitted = self.exponent(role)
+        slope = None if fitted is None else fitted.measured
+        means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
+        own = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
+        asked = [pair.asked for pair in self.findings.pairs if pair.built in own]
+        return {
+            "role": name,
+            "side": side or None,
+            "draws": self.draws(name, side),
+            "residual_weight": own[0].residual_weight if own else None,
+            "expected_residual_weight": asked[0].residual_weight if asked else None,
+            "norms": sorted(own[0].norms) if own else None,
+            "init_std": {key[0]: self.findings.laws[key].text for key in keys},
+            "expected_init": {
+                key[0]: self.findings.asked_laws[key].text for key in keys if key in self.findings.asked_laws
+            },
+            "update": [
+                {"num_layers": layers, "measured": estimate(values).mean if values else None}
+                | {"standard_error": estimate(values).standard_error if values else None}
+                | {"predicted": row.get(role) if row else None}
+                for layers, values, row in zip(
+                    self.layers, means, self.predicted or [{}] * len(self.depths), strict=True
+                )
+            ],
+            "exponent": None if slope is None else slope.mean,
+            "exponent_low": None if slope is None else slope.low,
+            "exponent_high": None if slope is None else slope.high,
+            "predicted_exponent": None if fitted is None else fitted.predicted,
+            "far": {
+                str(layers): {which: values[role] for which, values in both.items() if role in values}
+                for layers, both in self.far.items()
+            },
+            "faults": [fault.what for fault in self.faults if fault.role == name and side in ("", fault.side or "")],
+        }
+
+
+def _sublayer_row(sub: Any) -> dict[str, Any]:
+    return {
+        "side": sub.side,
+        "index": sub.index,
+        "kind": sub.kind,
+        "residual_weight": sub.residual_weight,
+        "branch_weight": sub.branch_weight,
+        "trained_branch_weight": sub.trained,
+        "norms": sorted(sub.norms),
+        "second_moment": sub.second_moment,
+        "input_rms": sub.input_rms,
+        "weights": [
+            {"role": w.role, "name": w.name, "std": w.std, "is_part": w.features is not None} for w in sub.weights
+        ],
+    }
+
+
+def audit(
+    build: Build,
+    layers: Sequence[int],
+    *,
+    scheme: str | None = None,
+    recipe: str | None = None,
+    optimizer: str = "adamw",
+    inputs: Callable[[nn.Module], Any] | None = None,
+    num_seeds: int = 4,
+    seed: int = 0,
+    measures: bool = True,
+    far: Sequence[int] | None = None,
+    advance: Callable[[str, float, float | None], None] = lambda *_: None,
+) -> Audit:
+    """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
+
+    build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
+    module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
+    are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
+    measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
+    predicted, ``FAR`` if left out. advance: told what is being done, how much of it, and
+    of how much. ValueError, in one line, for what cannot be audited.
+    """
+    if scheme is not None and recipe is not None:
+        raise ValueError("a scheme or a recipe, not both")
+    if len(set(layers)) != len(layers) or not layers or min(layers) < 1:
+        raise ValueError(f"layers are numbers above 0, each once: {', '.join(map(str, layers))}")
+    layers, far = sorted(layers), FAR if far is None else far
+    name = scheme or recipe
+    claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
+    _check_memory(build, layers[-1], len(layers))
+    depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
+    findings = compare(depths, claimed)
+    lost = list(_lost(build, layers[0], depths[0], seed))
+    findings = replace(findings, faults=(*findings.faults, *lost))
+    remarks: list[str] = []
+    rows: list[Mapping[str, float]] = []
+    beyond: dict[int, dict[str, Mapping[str, float]]] = {}
+    if measures:
+        try:
+            for depth in depths:
+                rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
+                advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
+            if findings.faults and claimed is not None:
+                beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
+        except ValueError as error:
+            rows = []
+            remarks.append(f"the kernel rung has no prediction of this block: {error}")
+    findings = replace(findings, faults=tuple(_with_why(fault, depths, rows, beyond) for fault in findings.faults))
+    return Audit(
+        optimizer=optimizer,
+        depths=depths,
+        findings=findings,
+        claimed=claimed,
+        nearest=None if claimed is not None else _nearest(depths, optimizer),
+        predicted=rows,
+        far=beyond,
+        remarks=remarks,
+    )
+
+
+def _depths(
+    build: Build,
+    layers: Sequence[int],
+    optimizer: str,
+    inputs: Callable[[nn.Module], Any] | None,
+    num_seeds: int,
+    seed: int,
+    measures: bool,
+    advance: Callable[[str, float, float | None], None],
+) -> Iterator[Depth]:
+    done, total = 0, len(layers) * num_seeds
+    for number in layers:
+        first: Built | None = None
+        updates: list[Mapping[str, float]] = []
+        for own in range(seed, seed + num_seeds):
+            module = _built(build, number, own)
+            called = guess(module, own) if inputs is None else given(inputs(module), module)
+            built = look(module, called)
+            first = first or built
+            if measures and built.flow.output.isfinite().all():
+                updates.append(measured(built, optimizer))
+            done += 1
+            advance("building and measuring", done, total)
+        assert first is not None
+        counts = {side: first.num_layers(side) for side in first.sides}
+        yield Depth(number, first, counts, updates)
+
+
+def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
+    """ValueError, in one line, where the builder raises or returns something else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = build(*(num_layers for _ in range(_num_counts(build))))
+        except Exception as error:  # whatever a builder of somebody else raises
+            text = str(error).splitlines()[0] if str(error) else "no message"
+            raise ValueError(f"the builder failed at {num_layers} layers: {type(error).__name__}: {text}") from error
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
+    return module
+
+
+def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
+    """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
+    device is let pass."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = build(*(num_layers for _ in range(_num_counts(build))))
+        needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
+    except Exception:
+        return
+    if needed > (free := available_bytes("cpu")):
+        raise ValueError(
+            f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
+            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
+        )
+
+
+def _num_counts(build: Build) -> int:
+    """2 for a builder that must be told the encoder's and the decoder's layers, else 1."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return 2 if sum(p.default is p.empty for p in positional) == 2 else 1
+
+
+# ---------------------------------------------------------------- built without memory first
+
+
+def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fault]:
+    """What the module's own initialisation leaves out after construction on the meta device, as large models are built.
+
+    Tried where the module has such an initialisation, a method of its own that takes nothing. It is called behind
+    every part's ``reset_parameters``, so that only what neither of them sets is told.
+    """
+    name = next((name for name in _INITS if callable(getattr(type(depth.built.module), name, None))), None)
+    if name is None or hasattr(depth.built.module, "config"):
+        return  # Hugging Face's models materialise by a way of their own
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = build(*(num_layers for _ in range(_num_counts(build))))
+        module.to_empty(device="cpu")
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                torch.nn.init.constant_(tensor, math.nan)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for part in module.modules():
+                reset = getattr(part, "reset_parameters", None)
+                if part is not module and callable(reset):
+                    reset()
+            getattr(module, name)()
+    except Exception:  # the module does not support it
+        return
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    missing = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]
+    fix = f"# set them in {name}(), too, not in __init__ alone"
+    if missing:
+        yield Fault(
+            "lost-on-meta",
+            f"Built on the meta device, {name}() and reset_parameters() of its parts leave tensors without values.",
+            tuple(missing),
+            "memory as it was",
+            "values",
+            fix,
+        )
+        return
+    before = dict([*depth.built.module.named_parameters(), *depth.built.module.named_buffers()])
+    changed = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and name in before and _differs(tensor, before[name])
+    ]
+    if changed:
+        yield Fault(
+            "lost-on-meta",
+            f"Built on the meta device, the module starts otherwise: {name}() does not do what __init__ does.",
+            tuple(changed),
+            "another scale",
+            "that of the module as it is built",
+            fix,
+        )
+
+
+def _differs(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two draws are of another scale."""
+    sizes = [tensor.detach().double().square().mean().sqrt().item() for tensor in (first, second)]
+    error = 6 / math.sqrt(first.numel())
+    return abs(sizes[0] - sizes[1]) > max(error, 0.02) * max(*sizes, 1e-12)
+
+
+# ---------------------------------------------------------------- beyond the depths that were built
+
+
+def _far(
+    depths: Sequence[Depth],
+    findings: Findings,
+    claimed: Claimed,
+    optimizer: str,
+    rows: Sequence[Mapping[str, float]],
+    numbers: Sequence[int],
+    advance: Callable[[str, float, float | None], None],
+) -> dict[int, dict[str, Mapping[str, float]]]:
+    """The update beside that at the shallowest depth, as it is and as it should be."""
+    task = task_of(depths[-1].built)
+    wrong = {fault.role for fault in findings.faults}
+    first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
+    found: dict[int, dict[str, Mapping[str, float]]] = {}
+    done = len(depths)
+    for number in numbers:
+        if number <= depths[-1].asked:
+            continue
+        config = extrapolated(depths, findings, number)
+        asked = _asked_config(depths, claimed, findings, wrong, number)
+        found[number] = {}
+        for which, network, beside in (("as_it_is", config, rows[0]), ("as_it_should_be", asked, first)):
+            answer = predicted(network, task, optimizer)
+            found[number][which] = {role: answer[role] / beside[role] for role in answer if beside.get(role)}
+            done += 1
+            advance("predicting", done, len(depths) + 2 * len(numbers))
+    return found
+
+
+def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -> ModelConfig:
+    """The module's numbers at a depth that was not built, by the laws that were read at those that were."""
+    first, last = depths[0], depths[-1]
+    config = as_config(last.built)
+    sides = []
+    for side, sublayers, shallow in zip(
+        last.built.sides,
+        (config.encoder, config.decoder),
+        (as_config(first.built).encoder, as_config(first.built).decoder),
+        strict=False,
+    ):
+        count = last.counts[side]
+        each = len(sublayers) // count
+        growth = math.log(num_layers / count)
+        span = math.log(count / first.counts[side]) if count != first.counts[side] else math.inf
+
+        def grown(value: float, before: float, growth: float = growth, span: float = span) -> float:
+            return value * math.exp(growth * math.log(value / before) / span) if value > 0 and before > 0 else value
+
+        new: list[SublayerConfig] = []
+        for layer in range(1, num_layers + 1):
+            share = (layer - 0.5) / num_layers
+            place = min(int(share * count), count - 1)
+            earlier = min(int(share * first.counts[side]), first.counts[side] - 1)
+            for part in range(each):
+                own = sublayers[place * each + part]
+                before = shallow[min(earlier * each + part, len(shallow) - 1)]
+                gains = {}
+                for role, gain in own.gains.items():
+                    law = findings.laws.get((side, role))
+                    gains[role] = config.gain(role, law.at(num_layers, layer)) if law is not None and gain else gain
+                new.append(
+                    replace(
+                        own,
+                        gains=gains,
+                        residual_weight=grown(own.residual_weight, before.residual_weight),
+                        branch_weight=grown(own.branch_weight, before.branch_weight),
+                    )
+                )
+        sides.append(tuple(new))
+    return replace(config, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+
+
+def _asked_config(
+    depths: Sequence[Depth], claimed: Claimed, findings: Findings, wrong: set[str | None], num_layers: int
+) -> ModelConfig:
+    """What is asked for at a depth; of a scheme, on the constants of the module's own initialisation."""
+    built = depths[-1].built
+    asked = claimed.config(built, dict.fromkeys(built.sides, num_layers))
+    shape = as_config(built)
+    own = replace(asked, embedding_std=shape.embedding_std, head_gain=shape.head_gain, is_causal=shape.is_causal)
+    if claimed.is_absolute:
+        return own
+    sides = []
+    for side, sublayers in zip(built.sides, (own.encoder, own.decoder), strict=False):
+        bases = {
+            role: shape.gain(role, law.constant / findings.asked_laws[key].constant)
+            for key, law in findings.laws.items()
+            if key[0] == side and (role := key[1]) not in wrong and key in findings.asked_laws
+            and findings.asked_laws[key].constant
+        }  # fmt: skip
+        sides.append(
+            tuple(
+                replace(
+                    sub, gains={role: sub.gains.get(role, 1.0) * bases.get(role, 1.0) for role in own.roles(sub.kind)}
+                )
+                for sub in sublayers
+            )
+        )
+    return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+
+
+def _times(factor: float) -> str:
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
+
+
+_NOT_INDEPENDENT = ("identical-layers", "shared-layers")
+"""Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
+
+
+def _with_why(
+    fault: Fault,
+    depths: Sequence[Depth],
+    rows: Sequence[Mapping[str, float]],
+    far: Mapping[int, Mapping[str, Mapping[str, float]]],
+) -> Fault:
+    """The fault with its effect: the growth of the update, measured and predicted."""
+    parts = []
+    role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
+    first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
+    if first and last and len(depths) > 1 and sum(first) > 0:
+        factor = (sum(last) / len(last)) / (sum(first) / len(first))
+        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
+    if fault.kind in _NOT_INDEPENDENT:
+        if parts and rows and rows[0].get(role):
+            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
+    else:
+        for number, both in far.items():
+            is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
+            if is_ is not None and mended is not None:
+                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
+    if not parts:
+        return fault
+    of = "all branch matrices" if role == "update" else role
+    return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
+
+
+# ---------------------------------------------------------------- the nearest
+
+
+def _nearest(depths: Sequence[Depth], optimizer: str) -> tuple[str, Sequence[Fault]] | None:
+    """The scheme or recipe that the module differs least from, and the differences."""
+    best: tuple[float, str, Sequence[Fault]] | None = None
+    names = [*((name, False) for name in SCHEMES), *((name, True) for name in RECIPES)]
+    for name, is_recipe in names:
+        try:
+            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=is_recipe)).faults
+        except ValueError:
+            continue
+        differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
+        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
+        if best is None or score < best[0]:
+            best = score, name, differences
+    return None if best is None else best[1:]
+
+
+__all__ = ["Audit", "Fault", "Inputs", "audit", "extrapolated"]

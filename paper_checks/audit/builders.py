@@ -1,0 +1,124 @@
+"""Where a module comes from: a factory of the user's own, by MODULE:NAME, or a configuration of Hugging Face's."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from paper_checks.recipes.catalogue import RECIPES
+
+HF_WIDTH = 256
+"""A Hugging Face model is built that narrow: laws of depth do not hang on the width."""
+_LEAST_HEAD = 4
+"""The size of a head at least; rotary positions want it even."""
+_VOCABULARY = 512
+_LAYERS = (
+    *("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"),
+    *("n_layer", "n_layers"),
+)
+_WIDTHS = (
+    *("hidden_size", "d_model", "n_embd", "intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim"),
+    *("decoder_ffn_dim", "n_inner", "word_embed_proj_dim", "embedding_size", "moe_intermediate_size"),
+)
+_HEADS = (
+    *("num_attention_heads", "num_heads", "n_head", "encoder_attention_heads", "decoder_attention_heads"),
+    *("num_key_value_heads", "decoder_num_heads"),
+)
+
+
+def named(text: str, option: str) -> Callable[..., Any]:
+    """The function MODULE:NAME, its module imported from the working directory or from where Python looks.
+
+    ValueError, in one line, where there is no such module or function, or the module fails.
+    """
+    module_name, colon, name = text.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
+        raise ValueError(f"{option} is MODULE:NAME, such as mymodel:build, not {text!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        target: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{option}: there is no module {error.name} (in {here} or installed)") from None
+    except Exception as error:  # whatever a module of somebody else raises
+        text = str(error).splitlines()[0] if str(error) else "no message"
+        raise ValueError(f"{option}: importing {module_name} failed: {type(error).__name__}: {text}") from error
+    for part in name.split("."):
+        if not hasattr(target, part):
+            near = ", ".join(sorted(key for key in vars(target) if not key.startswith("_"))[:8])
+            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no names'})")
+        target = getattr(target, part)
+    if not callable(target):
+        raise ValueError(f"{option}: {text} is no function")
+    return target
+
+
+def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
+    """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code.
+
+    Weights are random, nothing is downloaded. width: of the model, ``HF_WIDTH`` or less where nothing is said, with
+    FFN and heads in proportion. ValueError, in one line, where transformers is not installed or knows no such model.
+    """
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError:
+        raise ValueError("--hf wants Hugging Face's transformers: pip install transformers") from None
+    path = Path(name)
+    try:
+        if path.suffix == ".json":
+            import json
+
+            values = json.loads(path.read_text(encoding="utf-8"))
+            config = AutoConfig.for_model(values.pop("model_type"), **values)
+        else:
+            config = AutoConfig.for_model(name)
+    except OSError as error:
+        raise ValueError(f"--hf: cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        text = str(error).splitlines()[0][:160] if str(error) else "it is no configuration"
+        raise ValueError(f"--hf: {name} is no model type or configuration of transformers: {text}") from None
+    own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
+    if own is None:
+        raise ValueError(f"--hf: the configuration of {name} has no width")
+    others = set(config.attribute_map)  # second names of what stands under another one
+    heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
+    fewest = min(getattr(config, key) for key in heads) if heads else 1
+    shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
+    unit = _LEAST_HEAD * math.lcm(*shares.values())
+    wanted = max(1, round((width or min(own, HF_WIDTH)) / unit)) * unit
+    factor = wanted / own
+    for key in (key for key in _WIDTHS if key not in others):
+        if isinstance(size := getattr(config, key, None), int):
+            setattr(config, key, max(1, round(size * factor)))
+    most = max(1, round(fewest * factor))
+    number = next(
+        n for n in range(most, 0, -1) if all(wanted % (_LEAST_HEAD * share * n) == 0 for share in shares.values())
+    )
+    for key, share in shares.items():
+        setattr(config, key, share * number)
+    if isinstance(getattr(config, "vocab_size", None), int):
+        config.vocab_size = min(config.vocab_size, _VOCABULARY)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        if isinstance(token := getattr(config, key, None), int) and token >= config.vocab_size:
+            setattr(config, key, 0)
+
+    def build(num_layers: int) -> nn.Module:
+        for key in _LAYERS:
+            if isinstance(getattr(config, key, None), int):
+                setattr(config, key, num_layers)
+        if kinds := vars(config).get("layer_types"):
+            config.layer_types = [kinds[index % len(kinds)] for index in range(num_layers)]
+        return AutoModel.from_config(config).float()
+
+    kind = config.model_type
+    recipe = next(
+        (r.name for r in RECIPES.values() if f"models/{kind}/" in r.source and "transformers" in r.source), None
+    )
+    return build, recipe

@@ -1,0 +1,883 @@
+"""Faults: what a module is beside what it should be, each with where, what is there, what is asked for and the fix.
+
+Some faults need no scheme: layers that are copies of one another, a branch that can never learn, a sublayer without a
+way round, numbers that are not finite, a builder that builds another depth than was asked for. The others are
+differences from the scheme or recipe that the module claims to be. What is unusual but not wrong is a remark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from paper_checks.audit.expected import Claimed, Pair, pairs
+from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
+from paper_checks.audit.look import Built, Weight
+from sims.model import BRANCH_ROLES, ModelConfig
+from theory.stack import NORM_FUNCTIONS
+
+PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
+_NEAR = 1e-2
+"""Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
+_SCALE = 0.03
+"""Relative: scales are read from one network's second moments."""
+_CUTS = (1.0, 0.8796, 0.9866)
+"""Of a normal's standard deviation, where it is not cut, and cut at two and three of them."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong.
+
+    kind: a word for programs. role: of the matrices, or the place, that it is about. what: one sentence. where: names
+    of parameters. why: what it does to the update. fix: lines of Python.
+    """
+
+    kind: str
+    what: str
+    where: tuple[str, ...]
+    found: str
+    expected: str
+    fix: str
+    role: str | None = None
+    side: str | None = None
+    why: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {**vars(self), "where": list(self.where)}
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A module at one depth. asked: the number of layers that its builder was given. stds: of further seeds, by role,
+    parameter and first output feature. updates: by seed and role."""
+
+    asked: int
+    built: Built
+    counts: Mapping[str, int]
+    updates: Sequence[Mapping[str, float]] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """laws, asked_laws: of initialisations, by side and role. pairs: at the greatest depth, what is there beside what
+    is asked for; none where nothing is claimed."""
+
+    faults: tuple[Fault, ...]
+    remarks: tuple[str, ...]
+    laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
+    asked_laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
+    pairs: Sequence[Pair] = ()
+
+
+def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
+    """All faults and remarks of a module at several depths."""
+    comparison = _Comparison(depths, claimed)
+    faults = [*comparison.own_faults()]
+    if claimed is not None:
+        faults += comparison.claimed_faults()
+    last = comparison.pairs[-1][1] if claimed is not None else ()
+    return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, last)
+
+
+class _Comparison:
+    def __init__(self, depths: Sequence[Depth], claimed: Claimed | None) -> None:
+        self.depths, self.claimed = depths, claimed
+        self.remarks: list[str] = []
+        self.cut: dict[str, list[str]] = {}
+        self.asked: list[ModelConfig] = [
+            claimed.config(depth.built, depth.counts) for depth in depths if claimed is not None
+        ]
+        self.laws: dict[tuple[str, str], Law] = {}
+        self.asked_laws: dict[tuple[str, str], Law] = {}
+
+    @cached_property
+    def pairs(self) -> list[tuple[Depth, list[Pair]]]:
+        return [(depth, list(pairs(depth.built, asked))) for depth, asked in zip(self.depths, self.asked, strict=True)]
+
+    # ------------------------------------------------------------ with no scheme
+
+    def own_faults(self) -> Iterator[Fault]:
+        yield from self._depth()
+        last = self.depths[-1].built
+        for line in dict.fromkeys(line for depth in self.depths for line in depth.built.unread):
+            if "no residual" in line:
+                yield Fault(
+                    "no-residual",
+                    f"There is {line.partition(': ')[2]}.",
+                    (),
+                    "x' = F(x)",
+                    "x' = x + F(x)",
+                    "x = x + branch(x)",
+                    side=line.partition(":")[0],
+                )
+            else:
+                self.remarks.append(line)
+        self.remarks += last.long_skips
+        yield from self._copies(last)
+        yield from self._dead(last)
+        yield from self._not_finite()
+        yield from self._lonely_laws()
+
+    def _depth(self) -> Iterator[Fault]:
+        wrong = [depth for depth in self.depths if any(count != depth.asked for count in depth.counts.values())]
+        if not wrong:
+            return
+        text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in self.depths)
+        halves = all(all(2 * count == depth.asked for count in depth.counts.values()) for depth in self.depths)
+        doubles = all(all(count == 2 * depth.asked for count in depth.counts.values()) for depth in self.depths)
+        if halves or doubles:
+            what = "sublayers" if halves else "pairs of blocks"
+            self.remarks.append(f"the builder counts {what}: of the layers asked for it builds {text}")
+            return
+        yield Fault(
+            "depth-ignored",
+            "The module has another number of layers than its builder was asked for.",
+            (),
+            f"layers by the number asked for: {text}",
+            "as many as are asked for",
+            "for index in range(num_layers): layers.append(Block(...))",
+        )
+
+    def _copies(self, built: Built) -> Iterator[Fault]:
+        for side, sublayers in built.sides.items():
+            groups: dict[str, list[Weight]] = {}
+            for sublayer in sublayers:
+                for weight in sublayer.weights:
+                    groups.setdefault(weight.role, []).append(weight)
+            shared, copied = [], []
+            for weights in groups.values():
+                for first, second in pairwise(weights):
+                    if first.name == second.name and first.expert == second.expert:
+                        shared.append(second.name)
+                    elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
+                        copied.append(second.name)
+            if shared:
+                text = "Layers share their matrices"
+                if self.claimed is None:
+                    self.remarks.append(f"{text.lower()} ({side})")
+                else:
+                    yield Fault(
+                        "shared-layers",
+                        f"{text}: they are one and the same parameter.",
+                        _distinct(shared),
+                        "one matrix in several layers",
+                        "a matrix of its own in each layer",
+                        "layers = nn.ModuleList(Block() for _ in range(num_layers))  # not [block] * num_layers",
+                        side=side,
+                    )
+            if copied:
+                yield Fault(
+                    "identical-layers",
+                    "Layers start as copies of one another, so all their branches add up in one direction.",
+                    _distinct(copied),
+                    "equal entries in different layers",
+                    "independent draws",
+                    "for parameter in model.parameters():\n    if parameter.ndim > 1:\n"
+                    "        torch.nn.init.xavier_uniform_(parameter)  # draws anew, in each layer",
+                    side=side,
+                )
+
+    def _dead(self, built: Built) -> Iterator[Fault]:
+        dead, still = [], []
+        for sublayer in built.sublayers:
+            outs = [w for w in sublayer.weights if w.role in ("out", "cross_out", "fc2")]
+            has_zero = bool(outs) and all(not w.parameter.any() for w in outs)
+            inner = [w for w in sublayer.weights if w.role in ("v", "cross_v", "fc1")]
+            has_zero_inside = bool(inner) and all(not w.of(w.parameter).any() for w in inner)
+            is_off = sublayer.branch_weight == 0
+            if (is_off and (sublayer.trained is None or has_zero)) or (has_zero and has_zero_inside):
+                dead += [w.name for w in sublayer.weights]
+            elif is_off or has_zero:
+                still.append(sublayer)
+        if dead:
+            yield Fault(
+                "dead-branch",
+                "A branch starts at zero in two factors at once, so that neither ever gets a gradient.",
+                _distinct(dead),
+                "0 in two of branch weight, output matrix and the one before it, or in a fixed branch weight",
+                "at most one of them 0",
+                "nn.init.xavier_uniform_(branch.output.weight)  # or a branch weight other than 0",
+            )
+        if still:
+            self.remarks.append(f"{len(still)} of {len(built.sublayers)} sublayers are the identity at the start")
+
+    def _not_finite(self) -> Iterator[Fault]:
+        for depth in self.depths:
+            built = depth.built
+            if built.flow.output.isfinite().all():
+                continue
+            where = next((sub for sub in built.sublayers if not math.isfinite(sub.second_moment)), None)
+            kind = str(built.flow.output.dtype).removeprefix("torch.")
+            yield Fault(
+                "not-finite",
+                f"At {depth.asked} layers the output is not finite in {kind}.",
+                _distinct([w.name for w in where.weights] if where else []),
+                "inf or nan",
+                "numbers",
+                "model = model.bfloat16()  # or a smaller stream: normalise it, or scale branches down",
+            )
+            return
+
+    def _lonely_laws(self) -> Iterator[Fault]:
+        """Depth laws on what does not write to the stream, and not on what does."""
+        if self.claimed is not None:
+            return
+        laws = {key: law for key, law in self._all_laws().items()}
+        for side in self.depths[-1].built.sides:
+            own = {role: law for (of, role), law in laws.items() if of == side}
+            gated, output = own.get("fc3"), own.get("fc2")
+            if gated is None or output is None or gated.is_flat or "fc1" not in own:
+                continue
+            if own["fc1"].is_flat:
+                name = self.depths[-1].built
+                yield Fault(
+                    "init-law",
+                    "The up matrix of the gated FFN follows a law of depth, "
+                    + ("and the output matrix none." if output.is_flat else "beside the output matrix."),
+                    _distinct([w.name for w in name.weights if w.role == "fc3"]),
+                    f"std {gated.text}",
+                    "the law on the matrices that write to the stream, out and fc2, alone",
+                    "# scale down_proj (w2), not up_proj (w3)",
+                    role="fc3",
+                    side=side,
+                )
+
+    def _all_laws(self) -> dict[tuple[str, str], Law]:
+        found: dict[tuple[str, str], Law] = {}
+        for key, points in self._points().items():
+            if any(point.std > 0 for point in points):
+                found[key] = fit(points, lambda point: point.std)
+        self.laws = found
+        return found
+
+    # ------------------------------------------------------------ beside a scheme
+
+    def claimed_faults(self) -> Iterator[Fault]:
+        yield from self._structure()
+        yield from self._norms()
+        yield from self._stream_weights()
+        yield from self._branch_weights()
+        yield from self._input_scales()
+        yield from self._attention_scales()
+        yield from self._inits()
+        for factor, roles in self.cut.items():
+            text = ", ".join(dict.fromkeys(roles))
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale: one of the two cuts its draws")
+        yield from self._ends()
+        yield from self._biases()
+
+    @property
+    def name(self) -> str:
+        assert self.claimed is not None
+        return self.claimed.name
+
+    def _structure(self) -> Iterator[Fault]:
+        built, asked = self.depths[-1].built, self.asked[-1]
+        for side, wanted in zip(built.sides, (asked.encoder, asked.decoder), strict=False):
+            there, kinds = ({sub.kind for sub in sublayers} for sublayers in (built.sides[side], wanted))
+            if there != kinds:
+                found, expected = (", ".join(sorted(names)) for names in (there, kinds))
+                what = f"The sublayers are of other kinds than those of {self.name}."
+                fix = "# parallel: x = x + attention(norm(x)) + ffn(norm(x))"
+                yield Fault("structure", what, (), found, expected, fix, side=side)
+
+    def _norms(self) -> Iterator[Fault]:
+        missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
+        extra: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
+        total: dict[str, int] = {}
+        for depth, own in self.pairs:
+            for pair in own:
+                total[pair.built.kind] = total.get(pair.built.kind, 0) + 1
+                for place in PLACES:
+                    there, asked = place in pair.built.norms, place in pair.places
+                    if asked and not there:
+                        missing.setdefault((pair.built.kind, place), []).append((depth, pair))
+                    elif there and not asked:
+                        extra.setdefault((pair.built.kind, place), []).append((depth, pair))
+        for word, groups in (("missing", missing), ("too many", extra)):
+            for place in PLACES:
+                lines = {kind: group for (kind, at), group in groups.items() if at == place}
+                if not lines:
+                    continue
+                every = all(len(group) == total[kind] for kind, group in lines.items())
+                depth, pair = next(iter(lines.values()))[-1]
+                which = "every" if every else "some"
+                kinds = " and ".join(sorted(lines))
+                yield Fault(
+                    "norms",
+                    f"A norm {_place_text(place)} is {word} in {which} {kinds} sublayer"
+                    + ("." if every else f": {_layers_text(p for group in lines.values() for _, p in group)}."),
+                    _distinct([w.name for group in lines.values() for _, p in group for w in p.built.weights]),
+                    f"norms {_set_text(pair.built.norms)}",
+                    f"norms {_set_text(pair.places)}",
+                    _norm_fix(place, is_missing=word == "missing"),
+                    role=place,
+                )
+        for depth, asked in zip(self.depths, self.asked, strict=True):
+            ends = asked.ends_in_norm
+            wrong = [side for side, final in depth.built.final.items() if final != ends and side in depth.built.sides]
+            if wrong and ends:
+                yield Fault(
+                    "norms",
+                    "No norm stands behind the last sublayer, before the head.",
+                    (),
+                    "no final norm",
+                    "a final norm",
+                    "x = self.final_norm(x)  # before the head",
+                    role="final",
+                    side=wrong[0],
+                )
+                break
+            if wrong:
+                self.remarks.append(f"a norm stands behind the last sublayer; {self.name} has none there")
+                break
+        kind = self.depths[-1].built.norm_kind
+        wanted = self.asked[-1].norm_kind
+        if kind is not None and kind != wanted and any(pair.places for _, own in self.pairs for pair in own):
+            class_ = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}.get(wanted, wanted)
+            what = f"The norms are {kind}, and {self.name} has {wanted}."
+            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", role="kind")
+
+    def _stream_weights(self) -> Iterator[Fault]:
+        for side, own in self._by_side():
+            wrong = [(depth, pair) for depth, pair in own if not _is_near(*_ratio_where_post(pair), _NEAR)]
+            if not wrong:
+                continue
+            depth, pair = wrong[-1]
+            found = _by_depth((d, p.built.residual_weight) for d, p in own)
+            asked = _by_depth((d, p.asked.residual_weight) for d, p in own)
+            yield Fault(
+                "residual-weight",
+                self._weight_text("residual weight", own, wrong, "residual_weight"),
+                _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
+                found,
+                asked,
+                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay",
+                side=side,
+            )
+
+    def _branch_weights(self) -> Iterator[Fault]:
+        for side, own in self._by_side():
+            wrong = []
+            for depth, pair in own:
+                if "post" in pair.built.norms and "post" in pair.places:
+                    continue  # the residual weight over the branch weight is all that counts, and it has been compared
+                if not _is_near(pair.built.branch_weight, pair.asked.branch_weight, _NEAR):
+                    wrong.append((depth, pair))
+            kinds = [
+                (depth, pair)
+                for depth, pair in own
+                if pair.asked.has_layer_scale != (pair.built.trained == "vector")
+                or pair.asked.trains_branch_weight != (pair.built.trained == "scalar")
+            ]
+            if wrong:
+                depth, pair = wrong[-1]
+                yield Fault(
+                    "branch-weight",
+                    self._weight_text("branch weight", own, wrong, "branch_weight"),
+                    _distinct(_branch_names(wrong)),
+                    _by_depth((d, p.built.branch_weight) for d, p in own),
+                    _by_depth((d, p.asked.branch_weight) for d, p in own),
+                    f"nn.init.constant_(layer_scale, {pair.asked.branch_weight:.6g})"
+                    if pair.built.trained
+                    else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # at {depth.asked} layers",
+                    side=side,
+                )
+            elif kinds:
+                depth, pair = kinds[-1]
+                asked_kind = (
+                    "a trained vector" if pair.asked.has_layer_scale
+                    else "a trained scalar" if pair.asked.trains_branch_weight
+                    else "fixed"
+                )  # fmt: skip
+                is_kind = {"vector": "a trained vector", "scalar": "a trained scalar", None: "fixed"}[
+                    pair.built.trained
+                ]
+                yield Fault(
+                    "branch-weight",
+                    f"The branch weight is {is_kind}; {self.name} has it {asked_kind}.",
+                    _distinct(_branch_names(kinds)),
+                    is_kind,
+                    asked_kind,
+                    f"self.scale = nn.Parameter(torch.full((d_model,), {pair.asked.branch_weight:.6g}))"
+                    if pair.asked.has_layer_scale
+                    else "self.scale = nn.Parameter(torch.zeros(()))"
+                    if pair.asked.trains_branch_weight
+                    else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)",
+                    side=side,
+                )
+
+    def _weight_text(self, word: str, own: Sequence, wrong: Sequence, name: str) -> str:
+        """What is wrong with a weight, in the words of its likeliest cause."""
+        found = {(d.asked, p.layer, p.built.kind): getattr(p.built, name) for d, p in own}
+        asked = {(d.asked, p.layer, p.built.kind): getattr(p.asked, name) for d, p in own}
+        other = "branch_weight" if name == "residual_weight" else "residual_weight"
+        others = {(d.asked, p.layer, p.built.kind): getattr(p.built, other) for d, p in own}
+        which = "" if len(wrong) == len(own) else f" in {len(wrong)} of {len(own)} sublayers"
+        is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
+        if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
+            return f"The {word} stands on the branch, not on the stream."
+        if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
+            return f"The {word} is not applied."
+        if len({round(value, 6) for value in found.values()}) == 1 and len({round(v, 6) for v in asked.values()}) > 1:
+            value = next(iter(found.values()))
+            at = next((key[0] for key, number in asked.items() if _is_near(value, number, _NEAR)), None)
+            of = f", that of {at} layers" if at is not None else ""
+            return f"The {word} is the same at every depth{of}."
+        if all(_is_near(found[key] * asked[key], 1.0, _NEAR) for key in asked):
+            return f"The {word} is one over what it should be."
+        if all(_is_near(found[key], asked[key] ** 2, _NEAR) for key in asked):
+            return f"The {word} is applied twice."
+        return f"The {word} is another than {self.name}'s{which}."
+
+    def _input_scales(self) -> Iterator[Fault]:
+        for side, own in self._by_side():
+            both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places]
+            both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
+            wrong = [(d, p) for d, p in both if not _is_near(p.built.input_rms, p.asked.input_scale, _SCALE)]
+            if not wrong or self.asked[-1].norm_kind in NORM_FUNCTIONS:
+                continue  # what is behind a function in a norm's place hangs on the stream
+            depth, pair = wrong[-1]
+            kind, what, fix = "input-scale", f"What branches are given has another scale than {self.name}'s.", ""
+            fix = f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.asked}"
+            if all(_is_near(p.asked.input_scale, 1.0, _NEAR) for _, p in both):
+                names = self._norm_gains(depth.built)
+                if names:
+                    kind, what = "norm-gain", "Gains of norms do not start at 1."
+                    fix = "nn.init.ones_(norm.weight)"
+                elif all(p.built.input_rms < 1 for _, p in wrong):
+                    moment = pair.built.second_moment
+                    eps = moment * (1 / pair.built.input_rms**2 - 1)
+                    kind = "epsilon"
+                    what = (
+                        f"The norms' epsilon, about {eps:.1g}, is not small beside the stream's second moment, "
+                        f"{moment:.1g}."
+                    )
+                    fix = f"norm = nn.LayerNorm(d_model, eps={moment / 1e4:.0e})  # or a larger embedding"
+            yield Fault(
+                kind,
+                what,
+                _distinct([name for _, p in wrong[-2:] for name in (w.name for w in p.built.weights)]),
+                _by_depth((d, p.built.input_rms) for d, p in both),
+                _by_depth((d, p.asked.input_scale) for d, p in both),
+                fix,
+                role="pre",
+                side=side,
+            )
+
+    def _attention_scales(self) -> Iterator[Fault]:
+        """What multiplies the logits: a recipe says it, and of a scheme 1/sqrt(head size) is what its source has."""
+        assert self.claimed is not None
+        depth, asked = self.depths[-1], self.asked[-1]
+        wrong = [
+            (sub, wanted)
+            for sub in depth.built.sublayers
+            if sub.attention_scale is not None and sub.head_size
+            for wanted in [sub.head_size**-0.5 if asked.attention_scale is None else asked.attention_scale]
+            if not _is_near(sub.attention_scale, wanted, _NEAR)
+        ]
+        if not wrong:
+            return
+        sub, wanted = wrong[-1]
+        found, expected = f"{sub.attention_scale:.4g}", f"{wanted:.4g}"
+        if self.claimed.is_absolute:
+            what = f"The logits of attention are multiplied by another number than {self.name}'s."
+            names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
+            fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
+            yield Fault("attention-scale", what, names, found, expected, fix, role="q", side=sub.side)
+        else:
+            self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
+
+    def _norm_gains(self, built: Built) -> list[str]:
+        """Names of norms' gains that are neither 1 nor 0 on the average (those that are stored as 1 + w are 0)."""
+        found = []
+        for name, role in built.others.items():
+            if role == "norm_gain":
+                gain = built.flow.parameters[name].detach().double()
+                if abs(gain.mean().item() - 1) > _SCALE and gain.any():
+                    found.append(name)
+        return found
+
+    # ------------------------------------------------------------ initialisation
+
+    def _points(self) -> dict[tuple[str, str], list[Point]]:
+        """By side and role, over all depths. Without a scheme, 1 is asked for."""
+        found: dict[tuple[str, str], list[Point]] = {}
+        for place, depth in enumerate(self.depths):
+            built = depth.built
+            if self.claimed is None:
+                own = [(sub, None, None) for sub in built.sublayers]
+            else:
+                own = [(pair.built, pair.asked, self.asked[place]) for pair in self.pairs[place][1]]
+            seen: dict[tuple[str, str], int] = {}
+            for sub, asked, config in own:
+                for role, weights in sub.roles.items():
+                    key = sub.side, role
+                    seen[key] = layer = seen.get(key, 0) + 1
+                    for weight in weights:
+                        wanted = 1.0
+                        if asked is not None and config is not None and self.claimed is not None:
+                            if role not in config.roles(asked.kind):
+                                continue
+                            gain = asked.gains.get(role, 1.0)
+                            wanted = config.std(asked, role) if self.claimed.is_absolute else gain
+                        number = weight.of(weight.parameter).numel()
+                        found.setdefault(key, []).append(
+                            Point(
+                                depth.counts[sub.side], layer, weight.std, number, wanted, weight.name, _bases(weight)
+                            )
+                        )
+        return found
+
+    def _inits(self) -> Iterator[Fault]:
+        assert self.claimed is not None
+        every = self._points()
+        for key, points in every.items():
+            if any(point.std > 0 for point in points):
+                self.laws[key] = fit(points, lambda point: point.std)
+            if any(point.asked > 0 for point in points):
+                self.asked_laws[key] = fit(points, lambda point: point.asked)
+        plain = {
+            key: law.constant
+            for key, law in self.laws.items()
+            if law.is_flat and key in self.asked_laws and self.asked_laws[key].is_flat
+        }
+        factors = {side: self._common_factor(every, side) for side in self.depths[-1].built.sides}
+        for key in every:
+            yield from self._init(key, every, plain, factors[key[0]])
+
+    def _common_factor(self, every: Mapping[tuple[str, str], Sequence[Point]], side: str) -> float | None:
+        """What all matrices that the scheme scales have too much, where those that it leaves alone start by Xavier or
+        all alike; None where the two cannot be compared, or there is no one factor."""
+        flat = {key: self.asked_laws[key].is_flat for key in every if key[0] == side and key in self.asked_laws}
+        plain = [point for key, is_flat in flat.items() if is_flat for point in every[key]]
+        scaled = [point for key, is_flat in flat.items() if not is_flat for point in every[key]]
+        if (
+            not plain
+            or len({point.bases for point in scaled}) < 2
+            or not all(point.std > 0 for point in (*plain, *scaled))
+        ):
+            return None
+        alike = math.exp(_mean([(math.log(point.std), point) for point in plain]))
+        for base in (lambda point: point.bases[1], lambda _: alike):
+            off, factors = ([(math.log(p.std / p.asked / base(p)), p) for p in own] for own in (plain, scaled))
+            factor = _mean(factors)
+            around = [*off, *((value - factor, point) for value, point in factors)]
+            if all(abs(value) < max(SURE * point.error, SMALL) for value, point in around):
+                return math.exp(factor)
+        return None
+
+    def _usual(self, every: Mapping[tuple[str, str], Sequence[Point]]) -> int:
+        """Which of the usual initialisations most roles start by, where their gain is taken out; Xavier's of none."""
+
+        def num_near(number: int) -> int:
+            means = [
+                math.log(_mean_ratio(points) / points[-1].bases[number])
+                for points in every.values()
+                if all(point.std > 0 and point.asked > 0 for point in points)
+            ]
+            return sum(abs(mean) < SMALL for mean in means)
+
+        return max(range(len(next(iter(every.values()))[-1].bases)), key=num_near)
+
+    def _init(
+        self,
+        key: tuple[str, str],
+        every: Mapping[tuple[str, str], Sequence[Point]],
+        plain: Mapping[tuple[str, str], float],
+        factor: float | None,
+    ) -> Iterator[Fault]:
+        role, points = key[1], every[key]
+        zero = [point for point in points if point.std == 0]
+        wants_zero = [point for point in points if point.asked == 0]
+        if zero and wants_zero and len(zero) == len(wants_zero) == len(points):
+            return
+        if zero or wants_zero:
+            if not wants_zero and len(zero) == len(points) and not self.asked_laws[key].is_flat:
+                yield self._init_fault(key, points, "init-law", f"The {role} matrices start at 0.")
+            elif wants_zero and not zero:
+                yield self._init_fault(key, points, "init-law", f"The {role} matrices do not start at 0.")
+            elif zero and not wants_zero:
+                yield self._init_fault(key, zero, "init-law", f"Some {role} matrices start at 0.")
+            return
+        ratio = fit(points, lambda point: point.std / point.asked)
+        law, asked = self.laws[key], self.asked_laws[key]
+        if not ratio.is_flat:
+            yield self._init_fault(key, points, "init-law", self._law_text(role, law, asked, ratio))
+            return
+        if ratio.misfit < 1e-9:
+            middle = sorted(points, key=lambda point: point.std / point.asked)[len(points) // 2]
+            centre = middle.std / middle.asked
+            odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
+            if odd:
+                yield self._init_fault(
+                    key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
+                )
+                return
+        error = max(_scatter(sum(point.entries for point in points)), SMALL)
+        assert self.claimed is not None
+        if self.claimed.is_absolute:
+            factor = _mean_ratio(points)
+            is_cut = any(abs(abs(math.log(factor)) + math.log(cut)) < error for cut in _CUTS[1:])
+            if abs(math.log(factor)) > error and is_cut:
+                self.cut.setdefault(f"{factor:.2g}", []).append(role)
+            elif abs(math.log(factor)) > error:
+                what = f"The {role} matrices start at {factor:.3g} times the scale of {self.name}."
+                yield self._init_fault(key, points, "init-constant", what)
+            return
+        if asked.is_flat and _is_near(asked.constant, 1.0, 1e-6):
+            return  # a scheme leaves the constant of what it does not scale to the initialisation
+        base = _mean_ratio(points)
+        if factor is not None:
+            if abs(math.log(factor)) > error:
+                yield self._init_fault(
+                    key,
+                    points,
+                    "init-constant",
+                    f"The {role} matrices follow the law of {self.name} with another constant: x {factor:.3g} beside "
+                    "the matrices that it leaves alone.",
+                )
+            return
+        usual = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS]
+        if not any(abs(math.log(base / value)) < max(error, 0.015) for value in usual if value > 0):
+            usual_base = points[-1].bases[self._usual(every)]
+            what = (
+                f"The {role} matrices follow the law of {self.name} with another constant: x {base / usual_base:.3g} "
+                "beside the initialisation of the others."
+            )
+            yield self._init_fault(key, points, "init-constant", what)
+
+    def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:
+        of_number = law.power, asked.power, law.has_power, asked.has_power
+        of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
+        for word, differs, (power, wanted, has, wants) in (
+            ("number of layers", ratio.has_power, of_number),
+            ("layer's index", ratio.has_layer_power, of_index),
+        ):
+            if not differs:
+                continue
+            if wants and not has:
+                return f"The {role} matrices do not hang on the {word}: the depth rule of {self.name} is not applied."
+            if has and not wants:
+                return f"The {role} matrices are scaled by the {word}, and {self.name} leaves them alone."
+            if power is not None and wanted is not None and abs(power + wanted) < 0.1 * abs(wanted):
+                return f"The {role} matrices' exponent in the {word} has the wrong sign."
+            return f"The {role} matrices have another exponent in the {word} than {self.name}'s."
+        return f"The {role} matrices follow another law than {self.name}'s."
+
+    def _init_fault(self, key: tuple[str, str], points: Sequence[Point], kind: str, what: str) -> Fault:
+        side, role = key
+        law, asked = self.laws.get(key), self.asked_laws.get(key)
+        last = points[-1]
+        assert self.claimed is not None
+        scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
+        word = "recipe" if self.claimed.is_absolute else "scheme"
+        fix = (
+            f'torch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # layer '
+            f'{last.layer} of {last.num_layers}\ndepthlaw.initialise(model, {word}="{self.claimed.name}", '
+            f'optimizer="{self.claimed.optimizer}")  # all of them'
+        )
+        return Fault(
+            kind,
+            what,
+            _distinct([point.name for point in points]),
+            f"std {law.text if law else 0}",
+            f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
+            fix,
+            role=role,
+            side=side,
+        )
+
+    # ------------------------------------------------------------ ends and biases
+
+    def _ends(self) -> Iterator[Fault]:
+        """Of a recipe: the embedding's scale, and the head's."""
+        assert self.claimed is not None
+        if not self.claimed.is_absolute:
+            return
+        for depth, asked in zip(self.depths, self.asked, strict=True):
+            built = depth.built
+            start = built.sublayers[0]
+            wanted = asked.embedding_std * asked.embedding_multiplier
+            value = math.sqrt(start.second_moment)
+            entries = 1 if built.start_value is None else built.start_value.numel()
+            if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
+                names = [name for name, role in built.others.items() if role == "embedding"]
+                yield Fault(
+                    "embedding",
+                    f"The stream begins at another scale than {self.name}'s.",
+                    _distinct(names),
+                    f"{value:.3g}",
+                    f"{wanted:.3g}",
+                    f"nn.init.normal_(embedding.weight, std={asked.embedding_std:.4g})",
+                    role="embedding",
+                )
+                break
+        for depth, asked in zip(self.depths, self.asked, strict=True):
+            built = depth.built
+            wanted = asked.head_gain / math.sqrt(asked.d_model)
+            names = [name for name, role in built.others.items() if role == "head"]
+            heads = [head for name in names if (head := built.flow.parameters[name].detach().double()).ndim > 1]
+            stds = [head.std().item() for head in heads]
+            if (
+                stds
+                and not _is_near(stds[0], wanted, max(0.05, _scatter(heads[0].numel())))
+                and heads[0].shape[-1] == asked.d_model
+            ):
+                yield Fault(
+                    "head",
+                    f"The head starts at another scale than {self.name}'s.",
+                    _distinct(names),
+                    f"std {stds[0]:.3g}",
+                    f"std {wanted:.3g}",
+                    f"nn.init.normal_(head.weight, std={wanted:.4g})",
+                    role="head",
+                )
+                break
+
+    def _biases(self) -> Iterator[Fault]:
+        assert self.claimed is not None
+        by_depth: dict[int, list[float]] = {}
+        names: list[str] = []
+        for depth in self.depths:
+            for name, roles in depth.built.biases.items():
+                if set(roles) & set(BRANCH_ROLES):  # of an embedding or a head, recipes say nothing
+                    value = depth.built.flow.parameters[name].detach().double()
+                    size = value.square().mean().sqrt().item()
+                    by_depth.setdefault(depth.asked, []).append(size)
+                    names += [name] if size > 0 else []
+        if not names:
+            return
+        sizes = {asked: sum(values) / len(values) for asked, values in by_depth.items()}
+        text = ", ".join(f"{size:.2g} at {asked} layers" for asked, size in sizes.items())
+        if self.claimed.is_absolute:
+            yield Fault(
+                "bias",
+                "Biases do not start at 0.",
+                _distinct(names),
+                f"root mean square {text}",
+                "0",
+                "nn.init.zeros_(linear.bias)",
+                role="bias",
+            )
+        else:
+            self.remarks.append(f"biases do not start at 0: their root mean square is {text}")
+
+    def _by_side(self) -> list[tuple[str, list[tuple[Depth, Pair]]]]:
+        found: dict[str, list[tuple[Depth, Pair]]] = {}
+        for depth, own in self.pairs:
+            for pair in own:
+                found.setdefault(pair.built.side, []).append((depth, pair))
+        return list(found.items())
+
+
+# ---------------------------------------------------------------- small things
+
+
+def _are_equal(first: Weight, second: Weight) -> bool:
+    return torch.equal(first.of(first.parameter), second.of(second.parameter))
+
+
+def _bases(weight: Weight) -> tuple[float, ...]:
+    """Standard deviations that usual initialisations give a matrix of that shape: Xavier's first, that of the whole of
+    a fused matrix among them."""
+    rows, columns = weight.shape[-2:]
+    whole = weight.parameter.shape[weight.output_dim] if weight.features is not None else rows
+    return tuple(
+        math.sqrt(variance)
+        for variance in (2 / (rows + columns), 2 / (whole + columns), 1 / columns, 2 / columns, 1 / (3 * columns))
+    )
+
+
+def _mean_ratio(points: Sequence[Point]) -> float:
+    return math.exp(_mean([(math.log(point.std / point.asked), point) for point in points]))
+
+
+def _mean(values: Sequence[tuple[float, Point]]) -> float:
+    """Of numbers that were read from matrices of other sizes."""
+    return sum(value * point.entries for value, point in values) / sum(point.entries for _, point in values)
+
+
+def _ratio_where_post(pair: Pair) -> tuple[float, float]:
+    """The residual weight that is there and the one that is asked for. Before a norm that stands on the stream, only
+    its ratio to the branch weight counts."""
+    found, asked = pair.built.residual_weight, pair.asked.residual_weight
+    if "post" in pair.built.norms and "post" in pair.places and pair.built.branch_weight and pair.asked.branch_weight:
+        return found / pair.built.branch_weight, asked / pair.asked.branch_weight
+    return found, asked
+
+
+def _scatter(entries: int) -> float:
+    """The relative difference of a standard deviation of so many entries that no draw makes."""
+    return SURE / math.sqrt(2 * entries)
+
+
+def _is_near(value: float, wanted: float, share: float) -> bool:
+    return abs(value - wanted) <= share * max(abs(wanted), 1e-12)
+
+
+def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
+    """Numbers by the number of layers: one where they are equal, else from the first layer to the last."""
+    by_depth: dict[int, list[float]] = {}
+    for depth, value in values:
+        by_depth.setdefault(depth.asked, []).append(value)
+    parts = []
+    for asked, numbers in by_depth.items():
+        first, last = numbers[0], numbers[-1]
+        text = f"{first:.4g}" if max(numbers) - min(numbers) < 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
+        parts.append(f"{asked} layers: {text}")
+    return ", ".join(parts)
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once."""
+    return tuple(dict.fromkeys(names))
+
+
+def _branch_names(wrong: Sequence[tuple[Depth, Pair]]) -> list[str]:
+    named = [p.built.branch_parameter for _, p in wrong if p.built.branch_parameter]
+    return named or [w.name for _, p in wrong[-2:] for w in p.built.weights]
+
+
+_PLACE_TEXTS = {
+    "pre": "on what the branch is given",
+    "q": "of the queries",
+    "k": "of the keys",
+    "v": "of the values",
+    "inner": "before the output matrix",
+    "branch": "on what the branch gives out",
+    "post": "on the stream behind the sum",
+}
+
+
+def _place_text(place: str) -> str:
+    return _PLACE_TEXTS[place]
+
+
+def _set_text(norms: Collection[str]) -> str:
+    return ", ".join(place for place in PLACES if place in norms) or "nowhere"
+
+
+def _layers_text(pairs_: Iterable[Pair]) -> str:
+    layers = sorted({pair.layer for pair in pairs_})
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''}"
+
+
+def _norm_fix(place: str, *, is_missing: bool) -> str:
+    lines = {
+        "pre": "x = x + branch(norm(x))",
+        "post": "x = norm(x + branch(x))",
+        "branch": "x = x + norm(branch(x))",
+        "inner": "return output(norm(inner))",
+        "q": "q = q_norm(q)",
+        "k": "k = k_norm(k)",
+        "v": "v = v_norm(v)",
+    }
+    return lines[place] if is_missing else f"# leave out: {lines[place]}"

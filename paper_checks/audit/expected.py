@@ -1,0 +1,101 @@
+"""What a scheme or a recipe asks for, as plain numbers for the block that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paper_checks.audit.look import Built, Sublayer
+from paper_checks.audit.updates import as_config
+from paper_checks.lowering.networks import Network, sublayers_of
+from paper_checks.recipes.catalogue import recipe
+from paper_checks.recipes.recipe import Recipe
+from sims.model import ModelConfig, SublayerConfig, side_by_side
+from theory.schemes import Scheme, scheme
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A scheme or a recipe that a module claims to be.
+
+    A recipe says standard deviations as they are. A scheme says gains: what multiplies an initialisation that depends
+    on no depth, whichever that is.
+    """
+
+    of: Scheme | Recipe
+    optimizer: str
+
+    @classmethod
+    def named(cls, name: str, optimizer: str, *, is_recipe: bool) -> Claimed:
+        """ValueError, in one line with near names, for a name that is not there."""
+        return cls(recipe(name) if is_recipe else scheme(name), optimizer)
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def is_absolute(self) -> bool:
+        return isinstance(self.of, Recipe)
+
+    def config(self, built: Built, counts: Mapping[str, int]) -> ModelConfig:
+        """The claimed network of so many layers on each side, with the found block's sizes. ValueError where it has
+        none of that kind."""
+        shape = as_config(built)
+        first, *others = counts.values()
+        two = others or (self.of.arch == "encoder-decoder" if isinstance(self.of, Recipe) else False)
+        layers: int | tuple[int, int] = (first, others[0]) if others else first
+        if isinstance(self.of, Recipe):
+            own = replace(
+                self.of,
+                hidden=shape.hidden,
+                head_size=shape.size_of_head,
+                queries_per_key=shape.num_heads // shape.key_heads,
+            )
+            if two and not others:
+                raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
+            asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
+        elif any(sub.kind != "ffn" for sub in built.sublayers):
+            arch = "encoder-decoder" if others else "decoder" if shape.is_causal else "encoder"
+            network = Network(
+                scheme=self.of,
+                arch=arch,
+                d_model=shape.d_model,
+                num_heads=shape.num_heads if shape.d_model % shape.num_heads == 0 else 1,
+                activation=shape.activation,
+                norm_kind=shape.norm_kind if shape.norm_kind in ("layernorm", "rmsnorm") else "layernorm",
+                **sublayers_of(layers),
+            )
+            asked = network.config(self.optimizer)
+        else:
+            asked = Network(scheme=self.of, num_sublayers=first, d_model=shape.d_model).config(self.optimizer)
+        if any(sub.kind == "parallel" for sub in built.sublayers) and not any(
+            sub.kind == "parallel" for sub in asked.encoder
+        ):
+            asked = replace(asked, encoder=side_by_side(asked.encoder))
+        return asked
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sublayer and what is asked of it. layer: the block's index on its side, from 1."""
+
+    built: Sublayer
+    asked: SublayerConfig
+    places: frozenset[str]
+    layer: int
+
+
+def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
+    """Each sublayer beside the one of its kind and place that is asked for, where there is one."""
+    for side, sublayers in zip(built.sides.values(), (asked.encoder, asked.decoder), strict=False):
+        by_kind: dict[str, list[SublayerConfig]] = {}
+        for sublayer in sublayers:
+            by_kind.setdefault(sublayer.kind, []).append(sublayer)
+        seen: dict[str, int] = {}
+        for sub in side:
+            seen[sub.kind] = layer = seen.get(sub.kind, 0) + 1
+            wanted = by_kind.get(sub.kind, [])
+            if wanted:
+                own = wanted[min(layer, len(wanted)) - 1]
+                yield Pair(sub, own, asked.places(own), layer)

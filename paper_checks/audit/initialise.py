@@ -1,0 +1,116 @@
+"""A module initialised in place, as a scheme or a recipe asks for: the roles of its matrices are found, not named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from paper_checks.audit.expected import Claimed, pairs
+from paper_checks.audit.inputs import given, guess
+from paper_checks.audit.look import Built, look
+
+
+@dataclass(frozen=True)
+class Initialised:
+    """What a forward pass and an optimizer are to be given besides.
+
+    residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
+    learning rate of each parameter is multiplied by, by name. must_change: sublayers whose forward pass has another
+    weight today, in words.
+    """
+
+    residual_weights: Mapping[str, Sequence[float]]
+    branch_weights: Mapping[str, Sequence[float]]
+    rates: Mapping[str, float]
+    must_change: Sequence[str]
+    parameters: Mapping[str, nn.Parameter]
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Groups for torch.optim, one for each learning rate."""
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            groups.setdefault(self.rates.get(name, 1.0), []).append(parameter)
+        return [{"params": group, "lr": lr * rate} for rate, group in sorted(groups.items())]
+
+
+def initialise(
+    module: nn.Module,
+    *,
+    scheme: str | None = None,
+    recipe: str | None = None,
+    optimizer: str = "adamw",
+    inputs: Callable[[nn.Module], Any] | None = None,
+    seed: int | None = None,
+) -> Initialised:
+    """Draw the matrices of a module's branches anew, as a scheme or a recipe asks for, and say what else it takes.
+
+    A scheme's matrices are Xavier's normal ones times its gains, a recipe's have its standard deviations, and its
+    embedding and head too. Biases become 0, trained branch weights what they start as; norms are left alone. The
+    residual weight is part of the forward pass, which this cannot change. seed: of the draws; left out, torch's own
+    generator goes on. ValueError, in one line, for what is not known.
+
+    >>> import torch, depthlaw
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 4)
+    >>> told = depthlaw.initialise(model, scheme="deepnorm", optimizer="adamw")
+    >>> [round(weight, 4) for weight in told.residual_weights["encoder"][:2]], len(told.must_change)
+    ([1.6818, 1.6818], 8)
+    """
+    if (scheme is None) == (recipe is None):
+        raise ValueError("a scheme or a recipe is wanted, and not both")
+    claimed = Claimed.named(scheme or recipe or "", optimizer, is_recipe=recipe is not None)
+    built = look(module, guess(module) if inputs is None else given(inputs(module), module))
+    asked = claimed.config(built, {side: built.num_layers(side) for side in built.sides})
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    parameters = dict(module.named_parameters())
+    rates: dict[str, float] = {}
+    weights: dict[str, dict[str, list[float]]] = {"residual": {}, "branch": {}}
+    must_change = []
+    with torch.no_grad():
+        for pair in pairs(built, asked):
+            sub, own = pair.built, pair.asked
+            weights["residual"].setdefault(sub.side, []).append(own.residual_weight)
+            weights["branch"].setdefault(sub.side, []).append(own.branch_weight)
+            for weight in sub.weights:
+                rows, columns = weight.shape[-2:]
+                xavier = (2 / (rows + columns)) ** 0.5
+                std = asked.std(own, weight.role) if claimed.is_absolute else xavier * own.gains.get(weight.role, 1.0)
+                drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std
+                _write(weight.parameter, drawn, weight.features, weight.output_dim)
+                rates[weight.name] = own.lr_multipliers.get(weight.role, 1.0)
+            name = sub.branch_parameter
+            if name is not None:
+                parameters[name].fill_(own.branch_weight)
+            differs = abs(sub.residual_weight - own.residual_weight) > 1e-3 * abs(own.residual_weight)
+            differs |= name is None and abs(sub.branch_weight - own.branch_weight) > 1e-3 * abs(own.branch_weight)
+            if differs:
+                must_change.append(
+                    f"{sub.side}, sublayer {sub.index}: x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
+                )
+        _ends(built, claimed, asked, generator)
+    return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
+
+
+def _write(parameter: nn.Parameter, drawn: torch.Tensor, features: torch.Tensor | None, output_dim: int) -> None:
+    """Set a matrix, or the rows of a fused one that have a role."""
+    if output_dim not in (0, parameter.ndim - 2):
+        drawn = drawn.transpose(-1, -2)
+    if features is None:
+        parameter.copy_(drawn)
+    else:
+        parameter.index_copy_(output_dim, features, drawn.to(parameter))
+
+
+def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator | None) -> None:
+    """Biases, and of a recipe the embedding and the head."""
+    for name, role in built.others.items():
+        parameter = built.flow.parameters[name]
+        if role == "bias":
+            parameter.zero_()
+        elif claimed.is_absolute and parameter.ndim == 2 and role in ("embedding", "head"):
+            std = asked.embedding_std if role == "embedding" else asked.head_gain / asked.d_model**0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)

@@ -1,0 +1,227 @@
+"""What a module is given to look at it: token ids, vectors, images or sound, as its forward pass takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NUM_TOKENS = 8
+_SEED = 7_000_003
+"""Inputs are drawn from other seeds than weights are."""
+_IDS = ("input_ids", "ids", "idx", "tokens", "input_tokens", "token_ids", "src_tokens", "indices", "inputs", "input")
+_VECTORS = ("x", "hidden_states", "src", "inputs_embeds", "embeddings", "token_embeddings", "inputs", "input")
+_IMAGES = ("pixel_values", "image", "images", "img", "x", "input", "inputs")
+_SOUNDS = ("input_features", "input_values", "features", "audio", "wav")
+_DECODER = ("decoder_input_ids", "prev_output_tokens", "tgt", "decoder_input", "y", "trg", "target", "context")
+_IMAGE_SIZES = (224, 32, 64, 28)
+_SOUND_LENGTHS = (16, 400, 3000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """One call of a module. kind: what it is given, in words. data: the tensors that differ from call to call, by the
+    name of the parameter of ``forward``; rest: what else it is called with."""
+
+    kind: str
+    data: Mapping[str, Tensor]
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    def call(self, module: nn.Module) -> Any:
+        """What the module answers."""
+        return module(**self.data, **self.rest)
+
+
+def guess(module: nn.Module, seed: int = 0) -> Inputs:
+    """Inputs that the module's forward pass takes, by the names of its parameters, by its config and by trying.
+
+    One sequence of eight tokens, or one image or sound; an encoder-decoder is given one for each side. The module is
+    left as it is, and so are the states of the random generators. ValueError, in one line, where none of the usual
+    kinds goes through.
+    """
+    parameters = [
+        parameter
+        for parameter in inspect.signature(module.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    errors = []
+    with _in_evaluation(module), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        for inputs in _Kinds(module, parameters, seed).all():
+            try:
+                first_output(inputs.call(module))
+            except Exception as error:  # whatever a module raises of an input that it does not take
+                errors.append(f"{inputs.kind}: {_line(error)}")
+                continue
+            return inputs
+    names = ", ".join(parameter.name for parameter in parameters)
+    reason = f"; tried {errors[0]}" if errors else ""
+    raise ValueError(
+        f"no input could be guessed for {type(module).__name__}.forward({names}): give --input MODULE:FUNCTION, a "
+        f"function of the module that returns what it is called with{reason}"
+    )
+
+
+def given(answer: Any, module: nn.Module) -> Inputs:
+    """What a user's own function answered, as inputs: a tensor, several, or a dict of them by name.
+
+    ValueError, in one line, where it has no tensor or does not fit the module.
+    """
+    signature = inspect.signature(module.forward)
+    try:
+        if isinstance(answer, Mapping):
+            bound = signature.bind(**answer)
+        else:
+            bound = signature.bind(*(answer if isinstance(answer, (tuple, list)) else (answer,)))
+    except TypeError as error:
+        raise ValueError(f"--input does not fit {type(module).__name__}.forward{signature}: {error}") from error
+    by_name: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            by_name |= value
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise ValueError(f"{type(module).__name__}.forward takes {name} by place only: wrap it in a module")
+        else:
+            by_name[name] = value
+    data = {name: value for name, value in by_name.items() if isinstance(value, Tensor)}
+    if not data:
+        raise ValueError("--input answered no tensor: return a tensor, a tuple of them, or a dict by parameter name")
+    return Inputs(kind="yours", data=data, rest={name: by_name[name] for name in by_name if name not in data})
+
+
+def first_output(answer: Any) -> Tensor:
+    """The tensor of real numbers that a module's answer begins with. ValueError where it has none."""
+    if isinstance(answer, Tensor):
+        if not answer.is_floating_point():
+            raise ValueError("the module's output is no tensor of real numbers")
+        return answer
+    values = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, (tuple, list)) else ()
+    for value in values:
+        if isinstance(value, (Tensor, tuple, list, Mapping)):
+            try:
+                return first_output(value)
+            except ValueError:
+                continue
+    raise ValueError("the module's output has no tensor of real numbers")
+
+
+class _Kinds:
+    """The inputs that a module may take, the likeliest first."""
+
+    def __init__(self, module: nn.Module, parameters: Sequence[inspect.Parameter], seed: int) -> None:
+        self.module = module
+        self.names = [parameter.name for parameter in parameters]
+        self.required = [p.name for p in parameters if p.default is p.empty]
+        self.generator = torch.Generator().manual_seed(_SEED + seed)
+        self.is_batch_first = all(getattr(part, "batch_first", True) for part in module.modules())
+        self.tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
+        parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
+        self.dtype = None if parameter is None else parameter.dtype
+        self.device = None if parameter is None else parameter.device
+        has_cache = "use_cache" in self.names and hasattr(module, "config")
+        self.rest = {"use_cache": False} if has_cache else {}
+
+    def all(self) -> Iterator[Inputs]:
+        is_of_images = any(name in self.names for name in _IMAGES[:4])
+        if (is_of_images or self._convolves(nn.Conv2d)) and (name := self._name(_IMAGES)):
+            for size in self._image_sizes():
+                yield Inputs(kind="an image", data={name: self._image(size)}, rest=self.rest)
+        if name := next((name for name in _SOUNDS if name in self.names), None):
+            for make in self._sounds():
+                yield from self._with_second(name, make, self._ids, "sound")
+        if self.tables and (name := self._name(_IDS)):
+            yield from self._with_second(name, self._ids, self._ids, "token ids")
+        for width in self._widths():
+            if name := self._name(_VECTORS):
+                tokens = (1, NUM_TOKENS) if self.is_batch_first else (NUM_TOKENS, 1)
+                make = partial(self._normal, *tokens, width)
+                if self.tables and (ids := self._name(_IDS)):
+                    yield from self._with_second(ids, self._ids, make, "token ids", "token ids and vectors")
+                yield from self._with_second(name, make, make, "vectors")
+        if not self.tables and (name := self._name(_IDS)):
+            yield from self._with_second(name, self._ids, self._ids, "token ids")
+
+    def _name(self, wanted: Sequence[str]) -> str | None:
+        """Of the parameter that takes such a thing: by its name, or the first of all."""
+        return next((name for name in wanted if name in self.names), self.names[0] if self.names else None)
+
+    def _with_second(
+        self, first: str, make: Callable[[], Tensor], second: Callable[[], Tensor], kind: str, both: str = ""
+    ) -> Iterator[Inputs]:
+        """With something for a decoder, where the forward pass has a parameter for that, and without."""
+        others = [name for name in (*_DECODER, *self.names[1:2]) if name in self.names and name != first]
+        kinds = [Inputs(kind=kind, data={first: make()}, rest=self.rest)] if not both else []
+        if others:
+            data = {first: make(), others[0]: second()}
+            two = Inputs(kind=both or f"{kind} for encoder and decoder", data=data, rest=self.rest)
+            kinds.insert(0 if others[0] in (*_DECODER, *self.required[1:2]) else len(kinds), two)
+        yield from kinds
+
+    def _ids(self) -> Tensor:
+        """Eight ids that every table (or matrix) of the module has, but 0 and 1, which often mask or end."""
+        sizes = [table.num_embeddings for table in self.tables]
+        sizes = sizes or [len(parameter) for parameter in self.module.parameters() if parameter.ndim == 2]
+        most = min((size for size in sizes if size > NUM_TOKENS), default=NUM_TOKENS)
+        least = 2 if most > 2 * NUM_TOKENS else 0
+        return torch.randint(least, most, (1, NUM_TOKENS), generator=self.generator).to(self.device or "cpu")
+
+    def _normal(self, *shape: int) -> Tensor:
+        value = torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        return value.to(self.dtype).to(self.device or "cpu")
+
+    def _convolves(self, kind: type[nn.Module]) -> nn.Module | None:
+        return next((part for part in self.module.modules() if isinstance(part, kind)), None)
+
+    def _image_sizes(self) -> Iterator[tuple[int, int]]:
+        """Sizes that the module's config or its patch embedding names, then the usual ones."""
+        config = getattr(self.module, "config", None)
+        named = [getattr(part, "img_size", None) for part in self.module.modules()]
+        for size in [getattr(config, "image_size", None), *named, *_IMAGE_SIZES]:
+            if isinstance(size, int):
+                yield size, size
+            elif isinstance(size, (tuple, list)) and len(size) == 2:
+                yield int(size[0]), int(size[1])
+
+    def _image(self, size: tuple[int, int]) -> Tensor:
+        first = self._convolves(nn.Conv2d)
+        return self._normal(1, first.in_channels if isinstance(first, nn.Conv2d) else 3, *size)
+
+    def _sounds(self) -> Iterator[Callable[[], Tensor]]:
+        config, first = getattr(self.module, "config", None), self._convolves(nn.Conv1d)
+        channels = first.in_channels if isinstance(first, nn.Conv1d) else 1
+        longest = getattr(config, "max_source_positions", None)
+        lengths = [2 * longest] if isinstance(longest, int) else []
+        for length in (*lengths, *_SOUND_LENGTHS):
+            yield partial(self._normal, 1, channels, length)
+            if channels == 1:
+                yield partial(self._normal, 1, length)
+
+    def _widths(self) -> list[int]:
+        """Widths that the module's vectors may have, the likeliest first: of its vectors and of its matrices' sides."""
+        counts: dict[int, int] = {}
+        for parameter in self.module.parameters():
+            for size in parameter.shape[-2:]:
+                counts[size] = counts.get(size, 0) + 1
+        return sorted(counts, key=lambda size: -counts[size])[:6]
+
+
+@contextmanager
+def _in_evaluation(module: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) < 160 else f"{text[:157]}..."

@@ -1,0 +1,120 @@
+"""Models of other packages, in the environment of one of them: what the audit says of each.
+
+python -m tests.peers.models PACKAGE prints a document: by model, the kind, role and side of each fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from torch import library, nn
+
+from paper_checks.audit.audit import audit
+from paper_checks.audit.builders import hugging_face
+
+WIDTH, HEADS, LAYERS = 64, 2, (2, 4, 8)
+HUGGING_FACE = ("gpt2", "bert", "bart", "llama", "olmo2", "t5", "gpt_neox", "qwen3", "gemma2", "vit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A builder, what it claims to be, and the depths to look at."""
+
+    build: Callable[[int], nn.Module]
+    scheme: str | None = None
+    recipe: str | None = None
+    layers: tuple[int, ...] = LAYERS
+
+    def faults(self) -> list[str]:
+        try:
+            found = audit(self.build, self.layers, scheme=self.scheme, recipe=self.recipe, measures=False).faults
+        except ValueError as error:
+            return [f"refused: {error}"]
+        return sorted({" ".join(filter(None, (fault.kind, fault.role, fault.side))) for fault in found})
+
+
+def timm() -> Iterator[tuple[str, Model]]:
+    """Its models call nothing of torchvision's compiled part, which is made for one build of torch alone."""
+    own = library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        own.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    cait = import_module("timm.models.cait").Cait
+    vit = import_module("timm.models.vision_transformer").VisionTransformer
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": WIDTH, "num_heads": HEADS, "num_classes": 10}
+    yield "vit", Model(build=lambda layers: vit(depth=layers, **sizes), recipe="vit")
+    scaled = Model(build=lambda layers: vit(depth=layers, init_values=1e-5, **sizes), recipe="cait")
+    yield "vit, init_values=1e-5", scaled
+    yield "cait", Model(build=lambda layers: cait(depth=layers, init_values=1e-5, **sizes), recipe="cait")
+    deep = Model(build=lambda layers: cait(depth=layers, init_values=1e-5, **sizes), recipe="cait", layers=(6, 36))
+    yield "cait, XXS36", deep
+
+
+def transformers() -> Iterator[tuple[str, Model]]:
+    for name in HUGGING_FACE:
+        build, recipe = hugging_face(name, WIDTH)
+        yield name, Model(build=build, recipe=recipe)
+
+
+def litgpt() -> Iterator[tuple[str, Model]]:
+    package, pretrain = import_module("litgpt"), import_module("litgpt.pretrain")
+    fabric = import_module("lightning").Fabric(accelerator="cpu", devices=1)
+
+    def build(name: str, layers: int, *, is_pretrained_from_scratch: bool) -> nn.Module:
+        own = {"n_embd": WIDTH, "n_head": HEADS, "n_query_groups": HEADS, "intermediate_size": 4 * WIDTH}
+        config = package.Config.from_name(
+            name, n_layer=layers, block_size=64, padded_vocab_size=96, vocab_size=96, **own
+        )
+        model = package.GPT(config)
+        if is_pretrained_from_scratch:
+            pretrain.initialize_weights(fabric, model, layers, WIDTH)
+        else:
+            model.apply(model._init_weights)
+        return model
+
+    for name, recipe in (("Llama-2-7b-hf", "llama-2"), ("OLMo-2-1124-7B", "olmo-2")):
+        yield (
+            name,
+            Model(build=lambda layers, name=name: build(name, layers, is_pretrained_from_scratch=False), recipe=recipe),
+        )
+    from_scratch = Model(
+        build=lambda layers: build("pythia-14m", layers, is_pretrained_from_scratch=True), recipe="gpt-neox"
+    )
+    yield "pythia-14m, pretrained from scratch", from_scratch
+
+
+def x_transformers() -> Iterator[tuple[str, Model]]:
+    package = import_module("x_transformers")
+
+    def build(layers: int, **options: Any) -> nn.Module:
+        stack = package.Decoder(dim=WIDTH, depth=layers, heads=HEADS, attn_dim_head=WIDTH // HEADS, **options)
+        return package.TransformerWrapper(num_tokens=96, max_seq_len=64, attn_layers=stack)
+
+    yield "pre-norm", Model(build=build, scheme="pre-ln")
+    yield "post-norm", Model(build=lambda layers: build(layers, pre_norm=False), scheme="post-ln")
+    yield "sandwich", Model(build=lambda layers: build(layers, sandwich_norm=True), scheme="peri-ln")
+    yield "pre-norm by the name of deepnorm", Model(build=build, scheme="deepnorm")
+    yield (
+        "one set of weights for all layers",
+        Model(build=lambda layers: build(1, weight_tie_layers=True), scheme="pre-ln"),
+    )
+
+
+PACKAGES = {"timm": timm, "transformers": transformers, "litgpt": litgpt, "x-transformers": x_transformers}
+
+
+def main(package: str) -> None:
+    warnings.simplefilter("ignore")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    found = {name: model.faults() for name, model in PACKAGES[package]()}
+    json.dump(found, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
