@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from paper_checks.cli import options
 from paper_checks.cli.options import MORE, BadInputError, argument, option, refusing
-from paper_checks.cli.output import Page, grid, print_json, progress
+from paper_checks.cli.output import print_json, progress
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from paper_checks.audit.audit import Audit

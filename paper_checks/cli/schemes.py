@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, refusing
-from paper_checks.cli.output import Page, grid, print_json
+from paper_checks.cli.output import print_json
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
