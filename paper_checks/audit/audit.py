@@ -9,13 +9,15 @@ Modules are built and run, which is code of whoever wrote them; nothing else of 
 from __future__ import annotations
 
 import inspect
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from paper_checks.audit.compare import Depth, Fault, Findings, compare
@@ -23,8 +25,10 @@ from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess
 from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
+from paper_checks.audit.text import show, title
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
+from paper_checks.system.page import Page
 from sims.ensemble import available_bytes
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import ExponentFit, estimate, fit_exponent
@@ -40,9 +44,17 @@ _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weig
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
 
-@dataclass(frozen=True, kw_only=True)
+class Nearest(NamedTuple):
+    """The scheme or recipe that a module is nearest to. kind: scheme or recipe."""
+
+    name: str
+    differences: Sequence[Fault]
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Audit:
-    """What an audit tells.
+    """What an audit tells. ``print`` of it prints what the command prints.
 
     depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
     one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
@@ -54,10 +66,19 @@ class Audit:
     depths: Sequence[Depth]
     findings: Findings
     claimed: Claimed | None = None
-    nearest: tuple[str, Sequence[Fault]] | None = None
+    nearest: Nearest | None = None
     predicted: Sequence[Mapping[str, float]] = ()
     far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return f"<Audit: {title(self)}>"
+
+    def __str__(self) -> str:
+        """The page that the command prints."""
+        with (page := Page(Console(file=io.StringIO()))).console.capture() as printed:
+            show(page, self)
+        return printed.get()
 
     @property
     def faults(self) -> Sequence[Fault]:
@@ -124,7 +145,11 @@ class Audit:
             "recipe": None if self.claimed is None or not self.claimed.is_absolute else self.claimed.name,
             "nearest": None
             if self.nearest is None
-            else {"name": self.nearest[0], "differs": [fault.what for fault in self.nearest[1]]},
+            else {
+                "name": self.nearest.name,
+                "kind": self.nearest.kind,
+                "differs": [fault.what for fault in self.nearest.differences],
+            },
             "layers": self.layers,
             "built_layers": [dict(depth.counts) for depth in self.depths],
             "d_model": last.built.d_model,
@@ -239,7 +264,8 @@ def audit(
         except ValueError as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {error}")
-    findings = replace(findings, faults=tuple(_with_why(fault, depths, rows, beyond) for fault in findings.faults))
+    told = (_with_why(fault, depths, rows, beyond, name, optimizer) for fault in findings.faults)
+    findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,
         depths=depths,
@@ -306,7 +332,7 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
     if needed > (free := available_bytes("cpu")):
         raise ValueError(
             f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
-            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
+            "audit fewer layers or a narrower model; laws of depth do not depend on the width"
         )
 
 
@@ -502,45 +528,61 @@ def _with_why(
     depths: Sequence[Depth],
     rows: Sequence[Mapping[str, float]],
     far: Mapping[int, Mapping[str, Mapping[str, float]]],
+    name: str | None,
+    optimizer: str,
 ) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
-    parts = []
     role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
+    start, end = depths[0].asked, depths[-1].asked
+    parts: list[str] = []
+    factors: list[float] = []
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
-        factor = (sum(last) / len(last)) / (sum(first) / len(first))
-        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
+        factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
+        parts.append(f"{_times(factors[-1])} from {start} to {end} layers, measured")
+    both = {
+        number: (ways["as_it_is"][role], ways["as_it_should_be"][role])
+        for number, ways in far.items()
+        if fault.kind not in _NOT_INDEPENDENT and role in ways["as_it_is"] and role in ways["as_it_should_be"]
+    }
     if fault.kind in _NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
-            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
-    else:
-        for number, both in far.items():
-            is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
-            if is_ is not None and mended is not None:
-                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
+            factors.append(rows[-1][role] / rows[0][role])
+            parts.append(f"of independent layers {_times(factors[-1])}, predicted")
+    elif both:
+        is_, mended = (list(ways) for ways in zip(*both.values(), strict=True))
+        factors += [*is_, *mended]
+        reached = ", ".join(f"to {number:,} {_times(factor)}" for number, factor in zip(both, is_, strict=True))
+        parts.append(f"predicted from {start} layers {reached}")
+        parts.append(f"with every fault mended {' and '.join(map(_times, mended))}")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role
-    return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
+    if all(abs(factor - 1) < 0.1 for factor in factors):
+        return replace(fault, why=f"The update of {of} hardly changes with depth.")
+    why = f"The update of {of} grows: {'; '.join(parts)}."
+    if both and all(mended > 1.1 * is_ for is_, mended in both.values()):
+        why += f" So {name} itself lets it grow faster under {optimizer} than the model does as it is."
+    return replace(fault, why=why)
 
 
 # ---------------------------------------------------------------- the nearest
 
 
-def _nearest(depths: Sequence[Depth], optimizer: str) -> tuple[str, Sequence[Fault]] | None:
-    """The scheme or recipe that the module differs least from, and the differences."""
-    best: tuple[float, str, Sequence[Fault]] | None = None
-    names = [*((name, False) for name in SCHEMES), *((name, True) for name in RECIPES)]
-    for name, is_recipe in names:
+def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
+    """The scheme or recipe that the module differs least from; of equals a recipe, which says more."""
+    best: tuple[float, Nearest] | None = None
+    names = [*((name, "recipe") for name in RECIPES), *((name, "scheme") for name in SCHEMES)]
+    for name, kind in names:
         try:
-            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=is_recipe)).faults
+            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=kind == "recipe")).faults
         except ValueError:
             continue
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
         score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, name, differences
-    return None if best is None else best[1:]
+            best = score, Nearest(name, differences, kind)
+    return None if best is None else best[1]
 
 
 __all__ = ["Audit", "Fault", "Inputs", "audit", "extrapolated"]

@@ -14,7 +14,7 @@ from torch import nn
 from paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
-"""A Hugging Face model is built that narrow: laws of depth do not hang on the width."""
+"""A Hugging Face model is built that narrow: laws of depth do not depend on the width."""
 _LEAST_HEAD = 4
 """The size of a head at least; rotary positions want it even."""
 _VOCABULARY = 512

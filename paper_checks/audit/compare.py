@@ -356,7 +356,7 @@ class _Comparison:
                 _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
                 found,
                 asked,
-                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay",
+                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay in place",
                 side=side,
             )
 
@@ -638,7 +638,7 @@ class _Comparison:
             if not differs:
                 continue
             if wants and not has:
-                return f"The {role} matrices do not hang on the {word}: the depth rule of {self.name} is not applied."
+                return f"The {role} matrices do not depend on the {word}: the depth rule of {self.name} is not applied."
             if has and not wants:
                 return f"The {role} matrices are scaled by the {word}, and {self.name} leaves them alone."
             if power is not None and wanted is not None and abs(power + wanted) < 0.1 * abs(wanted):
@@ -654,16 +654,22 @@ class _Comparison:
         scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
         word = "recipe" if self.claimed.is_absolute else "scheme"
         fix = (
-            f'torch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # layer '
-            f'{last.layer} of {last.num_layers}\ndepthlaw.initialise(model, {word}="{self.claimed.name}", '
-            f'optimizer="{self.claimed.optimizer}")  # all of them'
+            f'depthlaw.initialise(model, {word}="{self.claimed.name}", optimizer="{self.claimed.optimizer}")  # draws '
+            "all matrices of branches anew"
         )
+        is_part = any(w.name == last.name and w.features is not None for w in self.depths[-1].built.weights)
+        if not is_part:  # of a fused matrix, this would draw the other roles anew, too
+            fix += (
+                f'\ntorch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # or by '
+                f"hand: layer {last.layer} of {last.num_layers}"
+            )
+        text = asked.text if asked else "0"
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
-            f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
+            f"std {text}" if self.claimed.is_absolute else f"std of the initialisation times the gain {text}",
             fix,
             role=role,
             side=side,

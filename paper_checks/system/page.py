@@ -78,3 +78,15 @@ def grid(
         else:
             table.add_row(*row)
     return table
+
+
+def columns(rows: Iterable[tuple[str, str]], indent: int = 0) -> Any:
+    """Texts beside their labels, broken at the width of their own column."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
+    for label, text in rows:
+        table.add_row(Text(label), Text(text, overflow="fold"))
+    return Padding(table, (0, 0, 0, indent))
