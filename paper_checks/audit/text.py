@@ -257,8 +257,8 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:
         yield (
-            f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be may "
-            "still need another learning rate at another depth."
+            f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
+            "may still need another learning rate at another depth."
         ), None  # fmt: skip
     if _advise(audit) is not None:
         yield "What to change when the model gets deeper:", None
@@ -272,6 +272,6 @@ def _advise(audit: Audit) -> str | None:
     if name is None or len(audit.layers) < 2:
         return None
     return (
-        f"depthlaw advise --{_kind(audit)} {name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} "
+        f"depthlaw advise --{_kind(audit)} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} "
         f"--layers {audit.layers[-1]} --width {audit.depths[-1].built.d_model}"
     )
