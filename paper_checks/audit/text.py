@@ -266,10 +266,8 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
 
 def _advise(audit: Audit) -> str | None:
     """The command that says what to change between the depths of the audit."""
-    name = (
-        audit.claimed.name if audit.claimed is not None else audit.nearest.name if audit.nearest is not None else None
-    )
-    if name is None or len(audit.layers) < 2:
+    meant = audit.claimed or audit.nearest
+    if meant is None or len(audit.layers) < 2:
         return None
     return (
         f"depthlaw advise --{_kind(audit)} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} "
