@@ -264,7 +264,7 @@ def audit(
         except ValueError as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {error}")
-    told = (_with_why(fault, depths, rows, beyond, name, optimizer) for fault in findings.faults)
+    told = (_with_why(fault, depths, rows, beyond, name) for fault in findings.faults)
     findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,
@@ -529,7 +529,6 @@ def _with_why(
     rows: Sequence[Mapping[str, float]],
     far: Mapping[int, Mapping[str, Mapping[str, float]]],
     name: str | None,
-    optimizer: str,
 ) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
     role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
@@ -554,16 +553,13 @@ def _with_why(
         factors += [*is_, *mended]
         reached = ", ".join(f"to {number:,} {_times(factor)}" for number, factor in zip(both, is_, strict=True))
         parts.append(f"predicted from {start} layers {reached}")
-        parts.append(f"with every fault mended {' and '.join(map(_times, mended))}")
+        parts.append(f"with every fault mended, as {name} grows, {' and '.join(map(_times, mended))}")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role
     if all(abs(factor - 1) < 0.1 for factor in factors):
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
-    why = f"The update of {of} grows: {'; '.join(parts)}."
-    if both and all(mended > 1.1 * is_ for is_, mended in both.values()):
-        why += f" So {name} itself lets it grow faster under {optimizer} than the model does as it is."
-    return replace(fault, why=why)
+    return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
 
 
 # ---------------------------------------------------------------- the nearest

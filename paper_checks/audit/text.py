@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page, columns, grid
 from sims.model import BRANCH_ROLES
 
@@ -248,12 +250,14 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
             ), None  # fmt: skip
     fitted = audit.exponent("update")
     exponent = fitted.measured.mean if fitted is not None and fitted.measured is not None else None
-    mended = audit.far.get(max(audit.far, default=0), {}).get("as_it_should_be", {}).get("update")
-    if mended is not None:
+    number = max(audit.far, default=0)
+    if audit.claimed is not None and number:
+        is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
         if mended > 1 + _GROWS:
+            text = "more than as it is" if mended > is_ else "and as it is"
             yield (
-                f"With every fault mended, the update under {audit.optimizer} still grows, by x {mended:.3g} from "
-                f"{audit.layers[0]} to {max(audit.far):,} layers."
+                f"With every fault mended the model is a {audit.claimed.name}, and its update under {audit.optimizer} "
+                f"still grows: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, {text}, x {is_:.3g}."
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:
         yield (
@@ -265,11 +269,19 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
 
 
 def _advise(audit: Audit) -> str | None:
-    """The command that says what to change between the depths of the audit."""
+    """The command that says what to change between the depths of the audit; None where it would have no answer."""
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2:
         return None
+    last = audit.depths[-1].built
+    kind, arch = _kind(audit), ""
+    if kind == "recipe":
+        if not RECIPES[meant.name].is_made_for(audit.optimizer):
+            return None
+    else:
+        is_causal = last.sublayers[0].is_causal
+        arch = f" --arch {'encoder-decoder' if len(last.sides) > 1 else 'decoder' if is_causal else 'encoder'}"
     return (
-        f"depthlaw advise --{_kind(audit)} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} "
-        f"--layers {audit.layers[-1]} --width {audit.depths[-1].built.d_model}"
+        f"depthlaw advise --{kind} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers "
+        f"{audit.layers[-1]} --width {last.d_model}{arch}"
     )
