@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class Initialised:
     branch_weights: Mapping[str, Sequence[float]]
     rates: Mapping[str, float]
     must_change: Sequence[str]
-    parameters: Mapping[str, nn.Parameter]
+    parameters: Mapping[str, nn.Parameter] = field(repr=False)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Groups for torch.optim, one for each learning rate."""
