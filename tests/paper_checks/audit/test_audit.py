@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,40 @@ def _fresh(num_layers: int) -> nn.Module:
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     return model
+
+
+def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose last line, a command, has an answer."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run(
+        "audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "1", COLUMNS="80"
+    )
+    import audited_models  # type: ignore[import-not-found]
+
+    answer = audit(audited_models.build, (2, 4), scheme="post-ln", num_seeds=1)
+    assert str(answer) == result.stdout
+    assert repr(answer) == f"<Audit: {result.stdout.splitlines()[0]}>"
+    program, *arguments = result.stdout.splitlines()[-1].split()
+    assert program == "depthlaw" and arguments[0] == "advise"
+    told = run(*arguments)
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_title_counts_the_faults_that_are_numbered_below() -> None:
+    """Roles of which the same is said stand together, and count once."""
+    answer = audit(_fresh, (2, 4), recipe="gpt2", measures=False)
+    first, *rest = str(answer).splitlines()
+    assert len(numbers := [line for line in rest if re.match(r"[0-9]+\. ", line)]) < len(answer.faults)
+    assert f"compared with gpt2: {len(numbers)} faults" in first
+
+
+def test_without_a_claim_the_page_says_what_to_name() -> None:
+    answer = audit(_fresh, (2, 4), measures=False)
+    assert answer.nearest is not None and answer.nearest.kind == "scheme"
+    assert "--scheme post-ln" in str(answer)
+    told = audit(_fresh, (2, 4), scheme="post-ln", measures=False)
+    assert "No faults: the model is built as post-ln says." in str(told)
 
 
 REFUSED = {
