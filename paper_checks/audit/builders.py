@@ -6,6 +6,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,16 @@ def named(text: str, option: str) -> Callable[..., Any]:
     try:
         target: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{option}: there is no module {error.name} (in {here} or installed)") from None
+        hint = f"; write {module_name.removesuffix('.py')}:{name}" if module_name.endswith(".py") else ""
+        raise ValueError(f"{option}: there is no module {error.name} (in {here} or installed){hint}") from None
     except Exception as error:  # whatever a module of somebody else raises
         text = str(error).splitlines()[0] if str(error) else "no message"
         raise ValueError(f"{option}: importing {module_name} failed: {type(error).__name__}: {text}") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            near = ", ".join(sorted(key for key in vars(target) if not key.startswith("_"))[:8])
-            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no names'})")
+            there = [key for key, own in vars(target).items() if not key.startswith("_") and callable(own)]
+            near = ", ".join((get_close_matches(part, there) or sorted(there))[:8])
+            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})")
         target = getattr(target, part)
     if not callable(target):
         raise ValueError(f"{option}: {text} is no function")
@@ -82,7 +85,9 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     except OSError as error:
         raise ValueError(f"--hf: cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        text = str(error).splitlines()[0][:160] if str(error) else "it is no configuration"
+        text, _, known = (str(error) or "it is no configuration").partition(" Should contain one of ")
+        near = get_close_matches(name, known.replace("\n", " ").split(", "))
+        text = text.splitlines()[0][:160] + (f" Did you mean {' or '.join(near)}?" if near else "")
         raise ValueError(f"--hf: {name} is no model type or configuration of transformers: {text}") from None
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:

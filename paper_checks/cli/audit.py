@@ -66,9 +66,15 @@ def run(
     predicted, role by role. Exit 1: there are faults.
     """
     if (factory is None) == (hf is None):
-        raise BadInputError("give MODULE:FACTORY, or --hf NAME, and not both")
+        raise BadInputError("give MODULE:FACTORY, or --hf NAME, and not both; such as: depthlaw audit --hf gpt2")
     if width is not None and hf is None:
         raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
+
+    if recipe is not None:  # before what takes seconds to import
+        from paper_checks.recipes.catalogue import recipe as recipe_named
+
+        with refusing("--recipe"):
+            recipe_named(recipe)
 
     from paper_checks.audit.audit import audit
     from paper_checks.audit.builders import hugging_face, named

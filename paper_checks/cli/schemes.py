@@ -259,7 +259,8 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
     )
     lines = ((recipe["name"], recipe["says"]) for recipe in recipes)
     page.show(grid(["recipe", "what it is"], lines, ["recipe", "what it is"], box=None, padding=(0, 1)))
-    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
+    commands = "advise, audit, predict, measure and train"
+    page.say(f"`depthlaw schemes NAME` tells of one; --recipe NAME of {commands} asks about it.")
 
 
 def _differing(scheme: dict[str, Any]) -> str:
