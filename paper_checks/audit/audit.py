@@ -261,6 +261,7 @@ def audit(
             for depth in depths:
                 rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
+            remarks += _uneven(depths[-1].built)
             if findings.faults and claimed is not None:
                 beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
         except ValueError as error:
@@ -515,6 +516,22 @@ def _asked_config(
             )
         )
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+
+
+_UNEVEN = 3.0
+"""Between the scales at which tokens start: beyond it, the prediction, which gives all of them one, is not relied on."""
+
+
+def _uneven(built: Built) -> Iterator[str]:
+    if built.start_value is None or built.start_value.ndim < 2:
+        return
+    scales = built.start_value.detach().double().square().mean(-1).sqrt()
+    least, most = scales.min().item(), scales.max().item()
+    if most > _UNEVEN * least:
+        yield (
+            f"tokens start at different scales, from {least:.2g} to {most:.2g}, as a class token does beside patches; "
+            "what is predicted gives all of them the same, so trust what is measured"
+        )
 
 
 def _times(factor: float) -> str:

@@ -266,7 +266,8 @@ class _Comparison:
         yield from self._inits()
         for factor, roles in self.cut.items():
             text = ", ".join(dict.fromkeys(roles))
-            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale: one of the two cuts its draws")
+            cut = "where one of the two cuts its draws at two or three standard deviations"
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale, as they do {cut}")
         yield from self._ends()
         yield from self._biases()
 

@@ -117,7 +117,7 @@ class Transformer:
 
     attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
     arch: str | None = option(
-        "The kind: encoder (if left out), decoder (causal) or encoder-decoder.",
+        "The kind: encoder, decoder (causal) or encoder-decoder. If left out, a decoder in advise, else an encoder.",
         None,
         ATTENTION,
         known=options.ARCHITECTURES,

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,16 @@ def test_without_a_claim_the_page_says_what_to_name() -> None:
     assert "--scheme post-ln" in str(answer)
     told = audit(_fresh, (2, 4), scheme="post-ln", measures=False)
     assert "No faults: the model is built as post-ln says." in str(told)
+
+
+def test_tokens_that_start_at_another_scale_are_told() -> None:
+    """Of which the kernel rung knows nothing: a class token beside patches."""
+
+    def starting(*scales: float) -> Callable[[nn.Module], torch.Tensor]:
+        return lambda model: torch.randn(1, 4, 32) * torch.tensor([*scales, 1.0, 1.0, 1.0])[None, :, None]
+
+    uneven, even = (audit(_fresh, (1, 2), num_seeds=1, inputs=starting(scale)) for scale in (0.02, 1.0))
+    assert any("tokens start at different scales" in remark for remark in uneven.remarks) and not even.remarks
 
 
 REFUSED = {
