@@ -519,7 +519,7 @@ def _asked_config(
 
 
 _UNEVEN = 3.0
-"""Between the scales at which tokens start: beyond it, the prediction, which gives all of them one, is not relied on."""
+"""Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
 
 
 def _uneven(built: Built) -> Iterator[str]:
