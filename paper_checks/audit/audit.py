@@ -22,7 +22,7 @@ from torch import nn
 
 from paper_checks.audit.compare import Depth, Fault, Findings, compare
 from paper_checks.audit.expected import Claimed
-from paper_checks.audit.inputs import Inputs, given, guess
+from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
 from paper_checks.audit.text import show, title
@@ -297,7 +297,7 @@ def _depths(
         updates: list[Mapping[str, float]] = []
         for own in range(seed, seed + num_seeds):
             module = _built(build, number, own)
-            called = guess(module, own) if inputs is None else given(inputs(module), module)
+            called = guess(module, own) if inputs is None else _given(inputs, module)
             built = look(module, called)
             first = first or built
             if measures and built.flow.output.isfinite().all():
@@ -309,6 +309,20 @@ def _depths(
         yield Depth(number, first, counts, updates)
 
 
+def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
+    """What a user's own function answers, tried once. ValueError, in one line, where it raises or the module does."""
+    try:
+        answer = inputs(module)
+    except Exception as error:  # whatever a function of somebody else raises
+        raise ValueError(f"--input failed: {line_of(error)}") from error
+    called = given(answer, module)
+    try:
+        called.call(module)
+    except Exception as error:  # whatever a module raises of an input that it does not take
+        raise ValueError(f"{type(module).__name__} does not take what --input gives: {line_of(error)}") from error
+    return called
+
+
 def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     """ValueError, in one line, where the builder raises or returns something else."""
     with torch.random.fork_rng(devices=[]):
@@ -316,8 +330,7 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
         try:
             module = build(*(num_layers for _ in range(_num_counts(build))))
         except Exception as error:  # whatever a builder of somebody else raises
-            text = str(error).splitlines()[0] if str(error) else "no message"
-            raise ValueError(f"the builder failed at {num_layers} layers: {type(error).__name__}: {text}") from error
+            raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
     return module

@@ -188,7 +188,7 @@ class Branch:
         self.within = flow.active - {start}
         self.facts: dict[str, Any] = {}
         self.unread: list[str] = []
-        self.outs = [node for node in self._sources(head) if node in flow.matrices]
+        self.outs = self._matrices_of(head)
 
     def read(self) -> Part:
         attention = self._attention()
@@ -253,7 +253,28 @@ class Branch:
         return self.flow.sorted(sources)
 
     def _matrices_of(self, edge: Edge) -> list[Node]:
-        return [node for node in self._sources(edge) if node in self.flow.matrices]
+        """Matrices that a value is made of, next to it; not those of side paths of low rank."""
+        nodes = [node for node in self._sources(edge) if node in self.flow.matrices]
+        return [node for node in nodes if not self.is_side_path(node, nodes)]
+
+    def is_side_path(self, matrix: Node, others: Sequence[Node]) -> bool:
+        """Whether a matrix is the second of a side path of low rank, as LoRA adds one: it is given a few numbers, which
+        another matrix made of what one of the others is given."""
+        origins = [self._origin(other) for other in others if other is not matrix]
+        first = self._origin(matrix, (*MULTIPLES, "NativeDropoutBackward")) if origins else None
+        if first not in self.flow.matrices or 2 * shape_of(first)[-1] > shape_of(matrix)[-1]:
+            return False
+        return self._origin(first) in origins
+
+    def _origin(self, matrix: Node, also: Sequence[str] = ()) -> Node:
+        """What a matrix is given, before it was seen in another shape."""
+        node = self._data(matrix)[0][0]
+        while node not in self.flow.matrices and (passes_on(node) or is_a(node, also)):
+            data = self._data(node)
+            if len(data) != 1:
+                break
+            node = data[0][0]
+        return node
 
     def _random(self, node: Node, index: int = 0) -> Tensor:
         like = node._input_metadata[index]
@@ -334,7 +355,10 @@ class Branch:
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
-        return any(is_a(node, ("SoftmaxBackward",)) for node in self.flow.between(logits, probabilities[0]))
+        return any(
+            is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward"))
+            for node in self.flow.between(logits, probabilities[0])
+        )
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -26,6 +26,8 @@ _NEAR = 1e-2
 """Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
 _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
+_UNLIKELY = 1e-9
+"""The probability of a misfit that no draw makes."""
 _CUTS = (1.0, 0.8796, 0.9866)
 """Of a normal's standard deviation, where it is not cut, and cut at two and three of them."""
 
@@ -145,14 +147,16 @@ class _Comparison:
 
     def _copies(self, built: Built) -> Iterator[Fault]:
         for side, sublayers in built.sides.items():
-            groups: dict[str, list[Weight]] = {}
+            groups: dict[str, list[tuple[int, Weight]]] = {}
             for sublayer in sublayers:
                 for weight in sublayer.weights:
-                    groups.setdefault(weight.role, []).append(weight)
+                    groups.setdefault(weight.role, []).append((sublayer.index, weight))
             shared, copied = [], []
             for weights in groups.values():
-                for first, second in pairwise(weights):
-                    if first.name == second.name and first.expert == second.expert:
+                for (place, first), (behind, second) in pairwise(weights):
+                    if place == behind and first.name == second.name:
+                        continue
+                    if _are_one(first, second):
                         shared.append(second.name)
                     elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
                         copied.append(second.name)
@@ -209,6 +213,17 @@ class _Comparison:
     def _not_finite(self) -> Iterator[Fault]:
         for depth in self.depths:
             built = depth.built
+            wrong = [name for name, p in built.module.named_parameters() if not p.isfinite().all()]
+            if wrong:
+                yield Fault(
+                    "not-finite",
+                    f"At {depth.asked} layers parameters start at numbers that are not finite.",
+                    _distinct(wrong),
+                    "inf or nan",
+                    "numbers",
+                    "torch.nn.init.normal_(parameter, std=0.02)  # whatever its initialisation is to be",
+                )
+                return
             if built.flow.output.isfinite().all():
                 continue
             where = next((sub for sub in built.sublayers if not math.isfinite(sub.second_moment)), None)
@@ -276,6 +291,15 @@ class _Comparison:
         assert self.claimed is not None
         return self.claimed.name
 
+    @property
+    def claimed_is_absolute(self) -> bool:
+        return self.claimed is not None and self.claimed.is_absolute
+
+    def _remark(self, line: str) -> None:
+        """Once."""
+        if line not in self.remarks:
+            self.remarks.append(line)
+
     def _structure(self) -> Iterator[Fault]:
         built, asked = self.depths[-1].built, self.asked[-1]
         for side, wanted in zip(built.sides, (asked.encoder, asked.decoder), strict=False):
@@ -297,6 +321,8 @@ class _Comparison:
                     there, asked = place in pair.built.norms, place in pair.places
                     if asked and not there:
                         missing.setdefault((pair.built.kind, place), []).append((depth, pair))
+                    elif there and not asked and place in ("q", "k") and not self.claimed_is_absolute:
+                        self._remark(f"queries and keys are normalised, of which {self.name} says nothing")
                     elif there and not asked:
                         extra.setdefault((pair.built.kind, place), []).append((depth, pair))
         for word, groups in (("missing", missing), ("too many", extra)):
@@ -422,6 +448,8 @@ class _Comparison:
         is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
         if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
+        if name == "branch_weight" and all(p.built.trained for _, p in own):
+            return f"The {word} starts at another value than {self.name}'s."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
             return f"The {word} is not applied."
         if len({round(value, 6) for value in found.values()}) == 1 and len({round(v, 6) for v in asked.values()}) > 1:
@@ -506,7 +534,14 @@ class _Comparison:
                         number = weight.of(weight.parameter).numel()
                         found.setdefault(key, []).append(
                             Point(
-                                depth.counts[sub.side], layer, weight.std, number, wanted, weight.name, _bases(weight)
+                                depth.counts[sub.side],
+                                layer,
+                                weight.std,
+                                number,
+                                wanted,
+                                weight.name,
+                                _bases(weight),
+                                _rows_text(weight),
                             )
                         )
         return found
@@ -584,18 +619,12 @@ class _Comparison:
             return
         ratio = fit(points, lambda point: point.std / point.asked)
         law, asked = self.laws[key], self.asked_laws[key]
-        if not ratio.is_flat:
-            yield self._init_fault(key, points, "init-law", self._law_text(role, law, asked, ratio))
+        if ratio.misfit < _UNLIKELY and (odd := _odd(points, is_few=not ratio.is_flat)):
+            yield self._odd_fault(key, points, odd)
             return
-        if ratio.misfit < 1e-9:
-            middle = sorted(points, key=lambda point: point.std / point.asked)[len(points) // 2]
-            centre = middle.std / middle.asked
-            odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
-            if odd:
-                yield self._init_fault(
-                    key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
-                )
-                return
+        if not ratio.is_flat:
+            yield self._init_fault(key, points, "init-law", self._law_text(role, points, law, asked, ratio))
+            return
         error = max(_scatter(sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
@@ -629,7 +658,9 @@ class _Comparison:
             )
             yield self._init_fault(key, points, "init-constant", what)
 
-    def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:
+    def _law_text(self, role: str, points: Sequence[Point], law: Law, asked: Law, ratio: Law) -> str:
+        if asked.has_layer_power and (counted := _counted_otherwise(points)):
+            return f"The {role} matrices follow {self.name}'s law, but the layer's index is counted {counted}."
         of_number = law.power, asked.power, law.has_power, asked.has_power
         of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
         for word, differs, (power, wanted, has, wants) in (
@@ -640,12 +671,27 @@ class _Comparison:
                 continue
             if wants and not has:
                 return f"The {role} matrices do not depend on the {word}: the depth rule of {self.name} is not applied."
-            if has and not wants:
+            if has and not wants and asked.is_flat:
                 return f"The {role} matrices are scaled by the {word}, and {self.name} leaves them alone."
+            if has and not wants and ratio.misfit > _UNLIKELY:
+                return f"The {role} matrices are scaled by the {word}, and {self.name}'s are not."
+            if has and not wants:
+                continue
             if power is not None and wanted is not None and abs(power + wanted) < 0.1 * abs(wanted):
                 return f"The {role} matrices' exponent in the {word} has the wrong sign."
             return f"The {role} matrices have another exponent in the {word} than {self.name}'s."
         return f"The {role} matrices follow another law than {self.name}'s."
+
+    def _odd_fault(self, key: tuple[str, str], points: Sequence[Point], odd: Sequence[Point]) -> Fault:
+        """Of some layers whose matrices start at another scale than the rest's."""
+        centre = _middle(points)
+        layers = dict.fromkeys(f"layer {p.layer} of {p.num_layers}" for p in odd)
+        what = f"Some {key[1]} matrices start at another scale than the rest: {_few(list(layers))}."
+        fault = self._init_fault(key, odd, "init-law", what)
+        factors = dict.fromkeys(
+            f"{p.std / p.asked / centre:.3g} times the rest's at layer {p.layer} of {p.num_layers}" for p in odd
+        )
+        return replace(fault, found=_few(list(factors)))
 
     def _init_fault(self, key: tuple[str, str], points: Sequence[Point], kind: str, what: str) -> Fault:
         side, role = key
@@ -658,11 +704,10 @@ class _Comparison:
             f'depthlaw.initialise(model, {word}="{self.claimed.name}", optimizer="{self.claimed.optimizer}")  # draws '
             "all matrices of branches anew"
         )
-        is_part = any(w.name == last.name and w.features is not None for w in self.depths[-1].built.weights)
-        if not is_part:  # of a fused matrix, this would draw the other roles anew, too
+        if last.rows is not None:
             fix += (
-                f'\ntorch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # or by '
-                f"hand: layer {last.layer} of {last.num_layers}"
+                f'\ntorch.nn.init.normal_(model.get_parameter("{last.name}"){last.rows}, std={last.asked * scale:.4g})'
+                f"  # or by hand: layer {last.layer} of {last.num_layers}"
             )
         text = asked.text if asked else "0"
         return Fault(
@@ -762,6 +807,15 @@ class _Comparison:
 # ---------------------------------------------------------------- small things
 
 
+def _are_one(first: Weight, second: Weight) -> bool:
+    """Whether two are the same entries of one parameter; a parameter may hold the matrices of all layers."""
+    if first.name != second.name or first.expert != second.expert:
+        return False
+    if first.features is None or second.features is None:
+        return first.features is second.features
+    return torch.equal(first.features, second.features)
+
+
 def _are_equal(first: Weight, second: Weight) -> bool:
     return torch.equal(first.of(first.parameter), second.of(second.parameter))
 
@@ -775,6 +829,58 @@ def _bases(weight: Weight) -> tuple[float, ...]:
         math.sqrt(variance)
         for variance in (2 / (rows + columns), 2 / (whole + columns), 1 / columns, 2 / columns, 1 / (3 * columns))
     )
+
+
+def _rows_text(weight: Weight) -> str | None:
+    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice."""
+    if weight.features is None:
+        return ""
+    first, last = int(weight.features[0]), int(weight.features[-1])
+    step = int(weight.features[1]) - first if len(weight.features) > 1 else 1
+    is_even = weight.features.tolist() == list(range(first, last + 1, max(step, 1)))
+    if not is_even or weight.parameter.ndim != 2:
+        return None
+    text = f"{first}:{last + 1}" + (f":{step}" if step > 1 else "")
+    return f".data[{text}]" if weight.output_dim == 0 else f".data[:, {text}]"
+
+
+def _middle(points: Sequence[Point]) -> float:
+    """The median of what is there over what is asked for."""
+    ratios = sorted(point.std / point.asked for point in points)
+    return ratios[len(ratios) // 2]
+
+
+def _odd(points: Sequence[Point], *, is_few: bool) -> list[Point]:
+    """Those at another scale than the rest. is_few: only where the rest is at least half of every depth and all as is
+    asked for, as where the last layer is left out."""
+    centre = _middle(points)
+    odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
+    if is_few and any(
+        2 * sum(p.num_layers == number for p in odd) > sum(p.num_layers == number for p in points)
+        for number in {p.num_layers for p in points}
+    ):
+        return []
+    return odd
+
+
+def _counted_otherwise(points: Sequence[Point]) -> str | None:
+    """How the layer's index is counted, where that alone differs from what is asked for."""
+    asked = {(p.num_layers, p.layer): p.asked for p in points}
+    for text, index in (
+        ("from 0", lambda p: max(p.layer - 1, 1)),
+        ("from 2", lambda p: p.layer + 1),
+        ("from the last layer", lambda p: p.num_layers + 1 - p.layer),
+    ):
+        moved = [replace(p, asked=own) for p in points if (own := asked.get((p.num_layers, index(p))))]
+        if len({p.layer for p in moved}) > 1:
+            ratio = fit(moved, lambda point: point.std / point.asked)
+            if ratio.is_flat and ratio.misfit > _UNLIKELY:
+                return text
+    return None
+
+
+def _few(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
 
 
 def _mean_ratio(points: Sequence[Point]) -> float:
@@ -812,7 +918,7 @@ def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
     parts = []
     for asked, numbers in by_depth.items():
         first, last = numbers[0], numbers[-1]
-        text = f"{first:.4g}" if max(numbers) - min(numbers) < 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
+        text = f"{first:.4g}" if max(numbers) - min(numbers) <= 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
         parts.append(f"{asked} layers: {text}")
     return ", ".join(parts)
 
