@@ -254,10 +254,11 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
     if audit.claimed is not None and number:
         is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
         if mended > 1 + _GROWS:
-            text = "more than as it is" if mended > is_ else "and as it is"
+            beside = "more than" if mended > is_ else "beside"
             yield (
-                f"With every fault mended the model is a {audit.claimed.name}, and its update under {audit.optimizer} "
-                f"still grows: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, {text}, x {is_:.3g}."
+                f"With every fault mended, the update under {audit.optimizer} still grows as that of "
+                f"{audit.claimed.name}: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, {beside} the "
+                f"x {is_:.3g} of the model as it is."
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:
         yield (
