@@ -21,6 +21,12 @@ class Initialised:
     residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
     learning rate of each parameter is multiplied by, by name. must_change: sublayers whose forward pass has another
     weight today, in words.
+
+    >>> import torch, depthlaw
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+    >>> told = depthlaw.initialise(torch.nn.TransformerEncoder(layer, 2), scheme="post-ln")
+    >>> [group["lr"] for group in told.param_groups(lr=0.1)]
+    [0.1]
     """
 
     residual_weights: Mapping[str, Sequence[float]]
