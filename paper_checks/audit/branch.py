@@ -75,6 +75,16 @@ class Weight:
         rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
         return rows if self.features is None else rows.index_select(0, self.features)
 
+    def write(self, rows: Tensor) -> None:
+        """Set its part of the parameter: output features x inputs."""
+        dims = self.output_dims or (self.output_dim,)
+        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
+        whole = _rows(self.parameter.detach(), dims).clone()
+        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
+        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
+        with torch.no_grad():
+            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
+
     @property
     def std(self) -> float:
         return self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
@@ -355,7 +365,10 @@ class Branch:
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
-        return any(is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward")) for node in self.flow.between(logits, probabilities[0]))
+        return any(
+            is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward"))
+            for node in self.flow.between(logits, probabilities[0])
+        )
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""

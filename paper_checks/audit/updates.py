@@ -35,7 +35,9 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
     if not trained:
         raise ValueError(f"no parameter of {type(module).__name__} is trained: all have requires_grad=False")
     try:
-        gradients = dict(zip(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True), strict=True))
+        gradients = dict(
+            zip(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True), strict=True)
+        )
     except RuntimeError as error:
         raise ValueError(f"the backward pass of {type(module).__name__} fails: {str(error).splitlines()[0]}") from error
     sums: dict[str, float] = {}

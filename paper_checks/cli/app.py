@@ -18,7 +18,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from paper_checks.cli import advise, audit, experiment, explain, measure, predict, report, rule, schemes, tables, train, verify
+from paper_checks.cli import (
+    advise,
+    audit,
+    experiment,
+    explain,
+    measure,
+    predict,
+    report,
+    rule,
+    schemes,
+    tables,
+    train,
+    verify,
+)
 from paper_checks.cli.options import BadInputError, unfolded
 from paper_checks.cli.output import say
 

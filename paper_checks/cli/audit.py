@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +76,7 @@ def run(
     from paper_checks.audit.audit import audit
     from paper_checks.audit.builders import hugging_face, named
 
-    with refusing():
+    with refusing(), redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
         if hf is not None:
             build, own = hugging_face(hf, width)
             recipe = recipe or (own if scheme is None else None)
@@ -121,15 +123,17 @@ def _show(page: Page, audit: Audit) -> None:
         )
     page.show(grid(*_updates(audit)))
     page.say(
-        "init std: of the entries at the start, by the number of layers N and the layer l. N = ...: the update of one "
-        "step, measured, in units in which it does not hang on the width. exponent: of the update in N, measured with "
-        "its 95 % interval, and predicted at infinite width for the block as it is.",
+        "role: v and out are the value and output matrices of attention, fc1 and fc2 those of the FFN (beside a gate, "
+        "fc1, fc3 is its up matrix). init std: of the entries at the start, by the number of layers N and the layer l. "
+        "N = ...: the update of one step, measured, in units in which it does not hang on the width. exponent: of the "
+        "update in N, measured with its 95 % interval, and predicted at infinite width for the block as it is.",
         "dim",
     )
     for number, faults in enumerate(_alike(audit.faults), start=1):
         fault, others = faults[0], [other for other in faults[1:] if other.role]
         also = f" So do {', '.join(str(other.role) for other in others)}." if others else ""
-        page.say(f"{number}. {fault.what}{also}", "bold red")
+        of = f" ({fault.side})" if fault.side and len(last.sides) > 1 else ""
+        page.say(f"{number}. {fault.what}{also}{of}", "bold red")
         where = [name for one in faults for name in one.where]
         if where:
             page.say(f"   where: {', '.join(_patterns(where))}")
@@ -138,7 +142,8 @@ def _show(page: Page, audit: Audit) -> None:
         if fault.why:
             page.say(f"   why: {fault.why}")
         page.say("   fix:")
-        for line in dict.fromkeys(line for one in faults for line in one.fix.splitlines()):
+        lines = dict.fromkeys(line for one in faults for line in one.fix.splitlines())
+        for line in sorted(lines, key=lambda line: line.startswith("depthlaw.")):  # what does all at once comes last
             page.say_where(f"     {line}")
     for remark in (*audit.findings.remarks, *audit.remarks):
         page.say(f"Remark: {remark}.", "dim")
