@@ -136,8 +136,9 @@ class Audit:
         return rows
 
     def document(self) -> dict[str, Any]:
+        """As JSON has it: what is not finite is null."""
         last = self.depths[-1]
-        return {
+        answer = {
             "module": type(last.built.module).__name__,
             "input": last.built.inputs.kind,
             "optimizer": self.optimizer,
@@ -159,6 +160,7 @@ class Audit:
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }
+        return _finite(answer)
 
     def role_row(self, role: str) -> dict[str, Any]:
         side, _, name = role.rpartition("/")
@@ -197,6 +199,14 @@ class Audit:
             },
             "faults": [fault.what for fault in self.faults if fault.role == name and side in ("", fault.side or "")],
         }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sublayer_row(sub: Any) -> dict[str, Any]:
@@ -251,6 +261,9 @@ def audit(
     _check_memory(build, layers[-1], len(layers))
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
     findings = compare(depths, claimed)
+    if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
+        depths = [replace(depth, updates=()) for depth in depths]
+        return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
     lost = list(_lost(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks: list[str] = []
@@ -267,6 +280,8 @@ def audit(
         except ValueError as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {error}")
+    if beyond and claimed is not None:
+        remarks += _worse(claimed.name, optimizer, beyond)
     told = (_with_why(fault, depths, rows, beyond, name) for fault in findings.faults)
     findings = replace(findings, faults=tuple(told))
     return Audit(
@@ -592,6 +607,18 @@ def _with_why(
     if all(abs(factor - 1) < 0.1 for factor in factors):
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
+
+
+def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """A line where the update grows more, at the greatest depth, when all is mended."""
+    number = max(far)
+    is_, mended = (far[number][which].get("update", 0.0) for which in ("as_it_is", "as_it_should_be"))
+    if mended <= 1.1 * is_:
+        return []
+    return [
+        f"by {name} itself the update grows more under {optimizer} than in the module as it is, {_times(mended)} "
+        f"beside {_times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
+    ]
 
 
 # ---------------------------------------------------------------- the nearest

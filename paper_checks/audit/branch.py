@@ -75,6 +75,16 @@ class Weight:
         rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
         return rows if self.features is None else rows.index_select(0, self.features)
 
+    def write(self, rows: Tensor) -> None:
+        """Set its part of the parameter: output features x inputs."""
+        dims = self.output_dims or (self.output_dim,)
+        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
+        whole = _rows(self.parameter.detach(), dims).clone()
+        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
+        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
+        with torch.no_grad():
+            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
+
     @property
     def std(self) -> float:
         return self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0

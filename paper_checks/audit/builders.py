@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from paper_checks.audit.inputs import line_of
 from paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
@@ -63,12 +65,21 @@ def named(text: str, option: str) -> Callable[..., Any]:
     return target
 
 
+def _without_code(value: Any) -> Any:
+    """A configuration without the names of code to fetch and run: of classes, and of kernels."""
+    if isinstance(value, dict):
+        left = {key: part for key, part in value.items() if key != "auto_map" and not key.endswith("_implementation")}
+        return {key: _without_code(part) for key, part in left.items()}
+    return [_without_code(part) for part in value] if isinstance(value, list) else value
+
+
 def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
     """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code.
 
     Weights are random, nothing is downloaded. width: of the model, ``HF_WIDTH`` or less where nothing is said, with
     FFN and heads in proportion. ValueError, in one line, where transformers is not installed or knows no such model.
     """
+    os.environ["HF_HUB_OFFLINE"] = "1"  # some configurations name weights or kernels to fetch
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError:
@@ -78,16 +89,18 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         if path.suffix == ".json":
             import json
 
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = _without_code(json.loads(path.read_text(encoding="utf-8")))
+            if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+                raise ValueError("it has no model_type")
             config = AutoConfig.for_model(values.pop("model_type"), **values)
         else:
             config = AutoConfig.for_model(name)
     except OSError as error:
-        raise ValueError(f"--hf: cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--hf: cannot read {path}: {error.strerror or line_of(error)}") from None
+    except Exception as error:  # of many kinds, by what transformers checks
         text, _, known = (str(error) or "it is no configuration").partition(" Should contain one of ")
         near = get_close_matches(name, known.replace("\n", " ").split(", "))
-        text = text.splitlines()[0][:160] + (f" Did you mean {' or '.join(near)}?" if near else "")
+        text = " ".join(text.split())[:160] + (f" Did you mean {' or '.join(near)}?" if near else "")
         raise ValueError(f"--hf: {name} is no model type or configuration of transformers: {text}") from None
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:

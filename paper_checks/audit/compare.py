@@ -78,13 +78,30 @@ class Findings:
 
 
 def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
-    """All faults and remarks of a module at several depths."""
+    """All faults and remarks of a module at several depths; where parameters are no numbers, that alone."""
+    if faults := tuple(_not_numbers(depths)):
+        return Findings(faults, ())
     comparison = _Comparison(depths, claimed)
     faults = [*comparison.own_faults()]
     if claimed is not None:
         faults += comparison.claimed_faults()
     last = comparison.pairs[-1][1] if claimed is not None else ()
     return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, last)
+
+
+def _not_numbers(depths: Sequence[Depth]) -> Iterator[Fault]:
+    for depth in depths:
+        wrong = [name for name, p in depth.built.module.named_parameters() if not p.isfinite().all()]
+        if wrong:
+            yield Fault(
+                "not-finite",
+                f"At {depth.asked} layers parameters start at numbers that are not finite.",
+                tuple(wrong),
+                "inf or nan",
+                "numbers",
+                "torch.nn.init.normal_(parameter, std=0.02)  # whatever its initialisation is to be",
+            )
+            return
 
 
 class _Comparison:
@@ -213,17 +230,6 @@ class _Comparison:
     def _not_finite(self) -> Iterator[Fault]:
         for depth in self.depths:
             built = depth.built
-            wrong = [name for name, p in built.module.named_parameters() if not p.isfinite().all()]
-            if wrong:
-                yield Fault(
-                    "not-finite",
-                    f"At {depth.asked} layers parameters start at numbers that are not finite.",
-                    _distinct(wrong),
-                    "inf or nan",
-                    "numbers",
-                    "torch.nn.init.normal_(parameter, std=0.02)  # whatever its initialisation is to be",
-                )
-                return
             if built.flow.output.isfinite().all():
                 continue
             where = next((sub for sub in built.sublayers if not math.isfinite(sub.second_moment)), None)
@@ -448,6 +454,8 @@ class _Comparison:
         is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
         if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
+        if name == "residual_weight" and len(self.depths[-1].built.sides) > 1 and self._is_alone(own):
+            return f"The {word} is that of an encoder alone, and this is an encoder-decoder."
         if name == "branch_weight" and all(p.built.trained for _, p in own):
             return f"The {word} starts at another value than {self.name}'s."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
@@ -462,6 +470,16 @@ class _Comparison:
         if all(_is_near(found[key], asked[key] ** 2, _NEAR) for key in asked):
             return f"The {word} is applied twice."
         return f"The {word} is another than {self.name}'s{which}."
+
+    def _is_alone(self, own: Sequence[tuple[Depth, Pair]]) -> bool:
+        """Whether the residual weights are those of the scheme in a model of one side."""
+        assert self.claimed is not None
+        alone = {depth.asked: self.claimed.weight_alone(depth.counts[pair.built.side]) for depth, pair in own}
+        return all(
+            (weight := alone[depth.asked]) is not None and weight != 1
+            and _is_near(_ratio_where_post(pair)[0], weight, _NEAR)
+            for depth, pair in own
+        )  # fmt: skip
 
     def _input_scales(self) -> Iterator[Fault]:
         for side, own in self._by_side():
@@ -700,22 +718,22 @@ class _Comparison:
         assert self.claimed is not None
         scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
         word = "recipe" if self.claimed.is_absolute else "scheme"
-        fix = (
-            f'depthlaw.initialise(model, {word}="{self.claimed.name}", optimizer="{self.claimed.optimizer}")  # draws '
-            "all matrices of branches anew"
-        )
+        fix = ""
         if last.rows is not None:
-            fix += (
-                f'\ntorch.nn.init.normal_(model.get_parameter("{last.name}"){last.rows}, std={last.asked * scale:.4g})'
-                f"  # or by hand: layer {last.layer} of {last.num_layers}"
-            )
+            matrix = f'model.get_parameter("{last.name}"){last.rows}'
+            of = f"layer {last.layer} of {last.num_layers}"
+            fix = f"torch.nn.init.normal_({matrix}, std={last.asked * scale:.4g})  # {of}\n"
+        fix += (
+            f'depthlaw.initialise(model, {word}="{self.claimed.name}", '
+            f'optimizer="{self.claimed.optimizer}")  # all of them'
+        )
         text = asked.text if asked else "0"
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
-            f"std {text}" if self.claimed.is_absolute else f"std of the initialisation times the gain {text}",
+            f"std {text}" if self.claimed.is_absolute else f"gain {text} on the initialisation's own std",
             fix,
             role=role,
             side=side,
@@ -735,14 +753,15 @@ class _Comparison:
             value = math.sqrt(start.second_moment)
             entries = 1 if built.start_value is None else built.start_value.numel()
             if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
-                names = [name for name, role in built.others.items() if role == "embedding"]
+                names = [name for name, role in built.others.items() if role in ("embedding", "positions")]
+                stds = self.claimed.start_stds(asked, has_positions="positions" in built.others.values())
                 yield Fault(
                     "embedding",
                     f"The stream begins at another scale than {self.name}'s.",
                     _distinct(names),
                     f"{value:.3g}",
                     f"{wanted:.3g}",
-                    f"nn.init.normal_(embedding.weight, std={asked.embedding_std:.4g})",
+                    "\n".join(f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std),
                     role="embedding",
                 )
                 break

@@ -184,7 +184,8 @@ def _show_fault(page: Page, number: int, faults: Sequence[Fault], whys: Sequence
         rows.append(("why:", f"As in {whys.index(why) + 1}." if why in whys else why))
     page.show(columns(rows, indent=3))
     page.say("   fix:")
-    for line in dict.fromkeys(line for fault in faults for line in fault.fix.splitlines()):
+    lines = dict.fromkeys(line for fault in faults for line in fault.fix.splitlines())
+    for line in sorted(lines, key=lambda line: line.startswith("depthlaw.")):  # what does all at once comes last
         page.say_where(f"     {line}")
 
 
@@ -253,11 +254,10 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
     number = max(audit.far, default=0)
     if audit.claimed is not None and number:
         is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
-        if mended > 1 + _GROWS:
-            beside = "more than" if mended > is_ else "beside"
+        if 1 + _GROWS < mended <= is_:  # where it grows faster, a remark says so
             yield (
                 f"With every fault mended, the update under {audit.optimizer} still grows as that of "
-                f"{audit.claimed.name}: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, {beside} the "
+                f"{audit.claimed.name}: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, beside the "
                 f"x {is_:.3g} of the model as it is."
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +82,7 @@ def run(
     from paper_checks.audit.builders import hugging_face, named
     from paper_checks.audit.text import show
 
-    with refusing():
+    with refusing(), redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
         if hf is not None:
             build, own = hugging_face(hf, width)
             recipe = recipe or (own if scheme is None else None)
