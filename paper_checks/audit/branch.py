@@ -79,6 +79,16 @@ class Weight:
         rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
         return rows if self.features is None else rows.index_select(0, self.features)
 
+    def write(self, rows: Tensor) -> None:
+        """Set its part of the parameter: output features x inputs."""
+        dims = self.output_dims or (self.output_dim,)
+        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
+        whole = _rows(self.parameter.detach(), dims).clone()
+        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
+        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
+        with torch.no_grad():
+            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
+
     @property
     def std(self) -> float:
         return self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
@@ -194,7 +204,7 @@ class Branch:
         self.unread: list[str] = []
         self.mixing: list[Node] = []
         """The product of probabilities and values, where the branch is an attention."""
-        self.outs = [node for node in self._sources(head) if node in flow.matrices]
+        self.outs = self._matrices_of(head)
 
     def read(self) -> Part:
         attention = self._attention()
@@ -259,7 +269,28 @@ class Branch:
         return self.flow.sorted(sources)
 
     def _matrices_of(self, edge: Edge) -> list[Node]:
-        return [node for node in self._sources(edge) if node in self.flow.matrices]
+        """Matrices that a value is made of, next to it; not those of side paths of low rank."""
+        nodes = [node for node in self._sources(edge) if node in self.flow.matrices]
+        return [node for node in nodes if not self.is_side_path(node, nodes)]
+
+    def is_side_path(self, matrix: Node, others: Sequence[Node]) -> bool:
+        """Whether a matrix is the second of a side path of low rank, as LoRA adds one: it is given a few numbers, which
+        another matrix made of what one of the others is given."""
+        origins = [self._origin(other) for other in others if other is not matrix]
+        first = self._origin(matrix, (*MULTIPLES, "NativeDropoutBackward")) if origins else None
+        if first not in self.flow.matrices or 2 * shape_of(first)[-1] > shape_of(matrix)[-1]:
+            return False
+        return self._origin(first) in origins
+
+    def _origin(self, matrix: Node, also: Sequence[str] = ()) -> Node:
+        """What a matrix is given, before it was seen in another shape."""
+        node = self._data(matrix)[0][0]
+        while node not in self.flow.matrices and (passes_on(node) or is_a(node, also)):
+            data = self._data(node)
+            if len(data) != 1:
+                break
+            node = data[0][0]
+        return node
 
     def _random(self, node: Node, index: int = 0) -> Tensor:
         like = node._input_metadata[index]

@@ -34,8 +34,15 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
     """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two."""
     module = built.module.float() if _is_half(built.module) else built.module
     value = _logit(module, built.inputs, built.d_model)
-    names, parameters = zip(*((n, p) for n, p in module.named_parameters() if p.requires_grad), strict=True)
-    gradients = dict(zip(names, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise ValueError(f"no parameter of {type(module).__name__} is trained: all have requires_grad=False")
+    try:
+        gradients = dict(
+            zip(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True), strict=True)
+        )
+    except RuntimeError as error:
+        raise ValueError(f"the backward pass of {type(module).__name__} fails: {str(error).splitlines()[0]}") from error
     sums: dict[str, float] = {}
 
     def add(role: str, gradient: Tensor, weight: Tensor, keys: Sequence[str]) -> None:

@@ -756,3 +756,73 @@ def test_many_layers_take_time_in_proportion() -> None:
     """Nodes visited, not seconds: each way through the graph is looked for in its own stretch."""
     few, many = (read(hugging_face("GPT2Model", "GPT2", **{**GPT2, "n_layer": layers})) for layers in (2, 24))
     assert len(many.sublayers) == 48 and block(many) == block(few) == PRE
+
+
+# ---------------------------------------------------------------- styles that are easily misread
+
+
+class Styled(nn.Module):
+    """GPT-2-like blocks on stacked parameters, whose sums are in place where ``in_place``; with LoRA where it has a
+    rank; branch weights, one number of a vector for each sublayer, where it has ``scales``."""
+
+    def __init__(self, num_layers: int, *, in_place: bool = False, rank: int = 0, scales: bool = False) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.token = nn.Embedding(V, D)
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(num_layers, D, D) * 0.1) for _ in range(4))
+        self.u = nn.Parameter(torch.randn(num_layers, F, D) * 0.1)
+        self.d = nn.Parameter(torch.randn(num_layers, D, F) * 0.1)
+        self.a = nn.Parameter(torch.randn(num_layers, rank, F)) if rank else None
+        self.b = nn.Parameter(torch.zeros(num_layers, D, rank)) if rank else None
+        self.bias = nn.Parameter(torch.zeros(num_layers, D))
+        self.s = nn.Parameter(torch.full((num_layers, 2), 0.5)) if scales else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token(ids)
+        for place in range(len(self.q)):
+            y = functional.layer_norm(x, (D,))
+            q, k, v = (
+                functional.linear(y, weight[place]).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+                for weight in (self.q, self.k, self.v)
+            )
+            y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            x = self.summed(x, functional.linear(y, self.o[place], self.bias[place]), place, 0)
+            y = functional.gelu(functional.linear(functional.layer_norm(x, (D,)), self.u[place]))
+            z = functional.linear(y, self.d[place], self.bias[place])
+            if self.a is not None and self.b is not None:
+                z = z + 2.0 * functional.linear(functional.linear(y, self.a[place]), self.b[place])
+            x = self.summed(x, z, place, 1)
+        return functional.layer_norm(x, (D,)) @ self.token.weight.T
+
+    def summed(self, x: Tensor, y: Tensor, place: int, which: int) -> Tensor:
+        if self.s is not None:
+            return x + self.s[place, which] * y
+        if self.in_place:
+            y += x
+            return y
+        return x + y
+
+
+@pytest.mark.parametrize("style", [{}, {"in_place": True}, {"rank": 2}, {"in_place": True, "rank": 2}])
+def test_stacked_parameters_sums_in_place_and_side_paths(style: dict[str, Any]) -> None:
+    built = read(Styled(3, **style))
+    assert block(built) == "attention pre, ffn pre"
+    assert [shapes(sublayer) for sublayer in built.sublayers[:2]] == [
+        [("q", "q", (D, D)), ("k", "k", (D, D)), ("v", "v", (D, D)), ("out", "o", (D, D))],
+        [("fc1", "u", (F, D)), ("fc2", "d", (D, F))],
+    ]
+
+
+def test_one_number_of_a_vector_is_a_scalar() -> None:
+    built = read(Styled(2, scales=True))
+    assert [(sub.trained, sub.branch_parameter, sub.branch_weight) for sub in built.sublayers] == [
+        ("scalar", "s", 0.5)
+    ] * 4
+
+
+def test_the_scale_of_a_weight_norm_is_no_bias() -> None:
+    layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, batch_first=True, bias=False)
+    nn.utils.parametrizations.weight_norm(layer.linear2)
+    built = read(nn.Sequential(layer))
+    assert block(built) == "attention post, ffn post"
+    assert not built.biases
