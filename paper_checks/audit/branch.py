@@ -174,7 +174,18 @@ class Norms:
         inner = ("TanhBackward", "ErfBackward")
         nearby = self.flow.users(user)
         nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
-        return self.ends_at(active, self.flow.active) or any(is_a(node, inner) for node in nearby)
+        is_in_function = any(is_a(node, inner) for node in nearby)
+        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
+
+    def _is_before_root(self, gained: Node) -> bool:
+        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
+        flow = self.flow
+        return any(
+            is_a(user, ("MulBackward", "DivBackward"))
+            and self.ends_at(user, flow.active)
+            and flow.between(gained, user) == {gained, user}
+            for user in flow.users(gained)
+        )
 
     def is_gained(self, node: Node) -> bool:
         """Whether a node is the result of a norm, behind its gain."""
