@@ -387,6 +387,9 @@ class Branch:
         for name, role in (("num_heads", "q"), ("num_kv_heads", "k")):
             features = sum(weight.shape[0] for weight in weights if weight.role == role)
             self.facts[name] = features // size if features and features % size == 0 else None
+        heads, shared = self.facts["num_heads"], self.facts["num_kv_heads"]
+        if heads and shared and heads % shared:
+            self.facts["num_kv_heads"] = None  # of latent keys only a part is read
 
     # ------------------------------------------------------------ feed-forward
 
