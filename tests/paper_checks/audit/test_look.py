@@ -17,7 +17,7 @@ import x_transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paper_checks.audit.builders import hugging_face
+from paper_checks.audit import builders
 from paper_checks.audit.inputs import given, guess
 from paper_checks.audit.look import Built, Sublayer, Weight, look
 from sims.model import (
@@ -834,5 +834,5 @@ def test_a_gain_before_the_root_is_a_gain() -> None:
 
 def test_latent_keys_are_no_heads_that_do_not_divide() -> None:
     """Of keys made through a latent vector a part alone is read; no number of heads is made of it."""
-    first = read(hugging_face("minicpm3")[0](1)).sublayers[0]
+    first = read(builders.hugging_face("minicpm3")[0](1)).sublayers[0]
     assert first.num_heads == 4 and (first.num_kv_heads is None or 4 % first.num_kv_heads == 0)
