@@ -178,7 +178,18 @@ class Norms:
         inner = ("TanhBackward", "ErfBackward")
         nearby = self.flow.users(user)
         nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
-        return self.ends_at(active, self.flow.active) or any(is_a(node, inner) for node in nearby)
+        is_in_function = any(is_a(node, inner) for node in nearby)
+        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
+
+    def _is_before_root(self, gained: Node) -> bool:
+        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
+        flow = self.flow
+        return any(
+            is_a(user, ("MulBackward", "DivBackward"))
+            and self.ends_at(user, flow.active)
+            and flow.between(gained, user) == {gained, user}
+            for user in flow.users(gained)
+        )
 
     def is_gained(self, node: Node) -> bool:
         """Whether a node is the result of a norm, behind its gain."""
@@ -407,6 +418,9 @@ class Branch:
         for name, role in (("num_heads", "q"), ("num_kv_heads", "k")):
             features = sum(weight.shape[0] for weight in weights if weight.role == role)
             self.facts[name] = features // size if features and features % size == 0 else None
+        heads, shared = self.facts["num_heads"], self.facts["num_kv_heads"]
+        if heads and shared and heads % shared:
+            self.facts["num_kv_heads"] = None  # of latent keys only a part is read
 
     # ------------------------------------------------------------ feed-forward
 

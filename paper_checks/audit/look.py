@@ -651,7 +651,7 @@ class _Rest:
             for sub in side:
                 for weight in sub.weights:
                     self.branch_roles.setdefault(weight.name, []).append(weight.role)
-        self.branch_parameters = {sub.branch_parameter for side in sides.values() for sub in side}
+        self.branch_parameters = {sub.branch_parameter: sub.trained for side in sides.values() for sub in side}
         self.behind = flow.reached([side[-1].end for side in sides.values()][-1:])
         self.before = [(side[0].start, flow.reached([side[0].start])) for side in sides.values()]
         for name in flow.leaves:
@@ -667,7 +667,7 @@ class _Rest:
     def _role(self, name: str) -> str:
         flow = self.flow
         if name in self.branch_parameters:
-            return "branch_weight" if flow.parameters[name].numel() == 1 else "layer_scale"
+            return "branch_weight" if self.branch_parameters[name] == "scalar" else "layer_scale"
         waiting, seen, look_up = [flow.leaves[name]], set(), None
         uses: list[tuple[Node, Node]] = []
         while waiting:

@@ -17,6 +17,7 @@ import x_transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paper_checks.audit import builders
 from paper_checks.audit.inputs import given, guess
 from paper_checks.audit.look import Built, Sublayer, Weight, look
 from sims.model import (
@@ -813,11 +814,24 @@ def test_stacked_parameters_sums_in_place_and_side_paths(style: dict[str, Any]) 
     ]
 
 
+@pytest.mark.parametrize("is_stacked", [False, True])
+def test_what_is_read_of_a_parameter_is_written_to_its_place(is_stacked: bool) -> None:
+    config = transformers.GPT2Config(n_embd=D, n_head=HEADS, n_layer=2, vocab_size=V, bos_token_id=0, eos_token_id=0)
+    for weight in read(Styled(3) if is_stacked else transformers.GPT2Model(config)).weights:
+        before = weight.parameter.detach().clone()
+        weight.write(weight.of(weight.parameter))
+        assert torch.equal(weight.parameter, before)
+        weight.write(weight.of(weight.parameter) + 1)
+        changed = (weight.parameter != before).sum()
+        assert changed == math.prod(weight.shape) and torch.equal(weight.of(weight.parameter), weight.of(before + 1))
+
+
 def test_one_number_of_a_vector_is_a_scalar() -> None:
     built = read(Styled(2, scales=True))
     assert [(sub.trained, sub.branch_parameter, sub.branch_weight) for sub in built.sublayers] == [
         ("scalar", "s", 0.5)
     ] * 4
+    assert built.others["s"] == "branch_weight"
 
 
 def test_the_scale_of_a_weight_norm_is_no_bias() -> None:
@@ -826,3 +840,24 @@ def test_the_scale_of_a_weight_norm_is_no_bias() -> None:
     built = read(nn.Sequential(layer))
     assert block(built) == "attention post, ffn post"
     assert not built.biases
+
+
+def test_a_gain_before_the_root_is_a_gain() -> None:
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+            self.up, self.down = nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.gain * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+            return x + self.down(torch.relu(self.up(y)))
+
+    built = read(Root())
+    assert (block(built), built.norm_kind, built.others) == ("ffn pre", "rmsnorm", {"gain": "norm_gain"})
+
+
+def test_latent_keys_are_no_heads_that_do_not_divide() -> None:
+    """Of keys made through a latent vector a part alone is read; no number of heads is made of it."""
+    first = read(builders.hugging_face("minicpm3")[0](1)).sublayers[0]
+    assert first.num_heads == 4 and (first.num_kv_heads is None or 4 % first.num_kv_heads == 0)
