@@ -392,7 +392,7 @@ class _Comparison:
                 _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
                 found,
                 asked,
-                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay in place",
+                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # {self._at(depth, 'residual_weight')}",
                 side=side,
             )
 
@@ -420,7 +420,7 @@ class _Comparison:
                     _by_depth((d, p.asked.branch_weight) for d, p in own),
                     f"nn.init.constant_(layer_scale, {pair.asked.branch_weight:.6g})"
                     if pair.built.trained
-                    else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # at {depth.asked} layers",
+                    else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # {self._at(depth, 'branch_weight')}",
                     side=side,
                 )
             elif kinds:
@@ -446,6 +446,12 @@ class _Comparison:
                     else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)",
                     side=side,
                 )
+
+    def _at(self, depth: Depth, weight: str) -> str:
+        """Where a number of a fix belongs, with the law that it is a value of."""
+        assert self.claimed is not None
+        law = self.claimed.formula(weight, depth.built)
+        return f"{law} at N = {depth.asked} layers" if law else f"at {depth.asked} layers"
 
     def _weight_text(self, word: str, own: Sequence, wrong: Sequence, name: str) -> str:
         """What is wrong with a weight, in the words of its likeliest cause."""

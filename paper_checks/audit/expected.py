@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from sympy import Expr, sympify
+
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.audit.updates import as_config
 from paper_checks.lowering.networks import Network, sublayers_of
@@ -13,7 +15,7 @@ from paper_checks.recipes.catalogue import recipe
 from paper_checks.recipes.recipe import LETTERS, Recipe, evaluate
 from sims.model import ModelConfig, SublayerConfig, side_by_side
 from theory.schemes import Scheme, scheme
-from theory.symbols import N, d
+from theory.symbols import L, N, d
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,13 @@ class Claimed:
         ):
             asked = replace(asked, encoder=side_by_side(asked.encoder))
         return asked
+
+    def formula(self, weight: str, built: Built) -> str:
+        """How a weight of the stream or the branch depends on the N layers, as text; empty where it does not, and for
+        two sides, whose sources have a law for each."""
+        law = sympify(getattr(self.of if isinstance(self.of, Recipe) else self.of.stack, weight))
+        law = law.subs(L, 2 * N) if isinstance(law, Expr) else None
+        return str(law) if len(built.sides) == 1 and law is not None and law.free_symbols == {N} else ""
 
 
 @dataclass(frozen=True)
