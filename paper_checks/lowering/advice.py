@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, S
 
@@ -34,6 +34,9 @@ from theory.schemes import SCHEMES, Scheme
 from theory.schemes import scheme as scheme_named
 from theory.stack import SCALED_ROLES, SublayerKind
 from theory.symbols import L, M, N, l
+
+if TYPE_CHECKING:
+    from sims.stats import Estimate
 
 MATTERS = 0.05
 """The least share of the update at which a role matters, as in TRANSFORMERS.md. Below it a role counts in ``ALL``."""
