@@ -81,7 +81,7 @@ def _show(found: Found, *, is_full: bool) -> None:
         _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
         _print([(f"{command} --full", _COMMAND)])
     if found["kept"]:
-        _print([("Kept: judged when this version's claims.json was written, which its tests repeat. Now:", "dim")])
+        _print([("Kept with this version, whose tests judge every claim again and compare. To judge it now:", "dim")])
         _print([(f"{command} --anew", _COMMAND)])
 
 
