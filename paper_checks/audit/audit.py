@@ -9,22 +9,26 @@ Modules are built and run, which is code of whoever wrote them; nothing else of 
 from __future__ import annotations
 
 import inspect
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from paper_checks.audit.compare import Depth, Fault, Findings, compare
 from paper_checks.audit.expected import Claimed
-from paper_checks.audit.inputs import Inputs, given, guess
+from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
+from paper_checks.audit.text import show, title
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
+from paper_checks.system.page import Page
 from sims.ensemble import available_bytes
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import ExponentFit, estimate, fit_exponent
@@ -40,9 +44,17 @@ _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weig
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
 
-@dataclass(frozen=True, kw_only=True)
+class Nearest(NamedTuple):
+    """The scheme or recipe that a module is nearest to. kind: scheme or recipe."""
+
+    name: str
+    differences: Sequence[Fault]
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Audit:
-    """What an audit tells.
+    """What an audit tells. ``print`` of it prints what the command prints.
 
     depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
     one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
@@ -54,10 +66,19 @@ class Audit:
     depths: Sequence[Depth]
     findings: Findings
     claimed: Claimed | None = None
-    nearest: tuple[str, Sequence[Fault]] | None = None
+    nearest: Nearest | None = None
     predicted: Sequence[Mapping[str, float]] = ()
     far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return f"<Audit: {title(self)}>"
+
+    def __str__(self) -> str:
+        """The page that the command prints."""
+        with (page := Page(Console(file=io.StringIO()))).console.capture() as printed:
+            show(page, self)
+        return printed.get()
 
     @property
     def faults(self) -> Sequence[Fault]:
@@ -115,8 +136,9 @@ class Audit:
         return rows
 
     def document(self) -> dict[str, Any]:
+        """As JSON has it: what is not finite is null."""
         last = self.depths[-1]
-        return {
+        answer = {
             "module": type(last.built.module).__name__,
             "input": last.built.inputs.kind,
             "optimizer": self.optimizer,
@@ -124,7 +146,11 @@ class Audit:
             "recipe": None if self.claimed is None or not self.claimed.is_absolute else self.claimed.name,
             "nearest": None
             if self.nearest is None
-            else {"name": self.nearest[0], "differs": [fault.what for fault in self.nearest[1]]},
+            else {
+                "name": self.nearest.name,
+                "kind": self.nearest.kind,
+                "differs": [fault.what for fault in self.nearest.differences],
+            },
             "layers": self.layers,
             "built_layers": [dict(depth.counts) for depth in self.depths],
             "d_model": last.built.d_model,
@@ -134,6 +160,7 @@ class Audit:
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }
+        return _finite(answer)
 
     def role_row(self, role: str) -> dict[str, Any]:
         side, _, name = role.rpartition("/")
@@ -174,6 +201,14 @@ class Audit:
         }
 
 
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _sublayer_row(sub: Any) -> dict[str, Any]:
     return {
         "side": sub.side,
@@ -207,12 +242,14 @@ def audit(
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
 
+    Print the answer to read it as ``depthlaw audit`` prints it; its ``faults`` and ``document()`` are for programs.
+
     build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
     module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
     are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
-    measures: whether the update is measured and predicted, too. far: numbers of layers at which the effect of faults is
-    predicted, ``FAR`` if left out. advance: told what is being done, how much of it, and
-    of how much. ValueError, in one line, for what cannot be audited.
+    num_seeds: models of each depth. measures: whether the update is measured and predicted, too. far: numbers of layers
+    at which the effect of faults is predicted, ``FAR`` if left out. advance: told what is being done, how much of it,
+    and of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
@@ -224,6 +261,9 @@ def audit(
     _check_memory(build, layers[-1], len(layers))
     depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
     findings = compare(depths, claimed)
+    if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
+        depths = [replace(depth, updates=()) for depth in depths]
+        return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
     lost = list(_lost(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks: list[str] = []
@@ -234,12 +274,16 @@ def audit(
             for depth in depths:
                 rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
+            remarks += _uneven(depths[-1].built)
             if findings.faults and claimed is not None:
                 beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
         except ValueError as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {error}")
-    findings = replace(findings, faults=tuple(_with_why(fault, depths, rows, beyond) for fault in findings.faults))
+    if beyond and claimed is not None:
+        remarks += _worse(claimed.name, optimizer, beyond)
+    told = (_with_why(fault, depths, rows, beyond, name) for fault in findings.faults)
+    findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,
         depths=depths,
@@ -268,7 +312,7 @@ def _depths(
         updates: list[Mapping[str, float]] = []
         for own in range(seed, seed + num_seeds):
             module = _built(build, number, own)
-            called = guess(module, own) if inputs is None else given(inputs(module), module)
+            called = guess(module, own) if inputs is None else _given(inputs, module)
             built = look(module, called)
             first = first or built
             if measures and built.flow.output.isfinite().all():
@@ -280,6 +324,20 @@ def _depths(
         yield Depth(number, first, counts, updates)
 
 
+def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
+    """What a user's own function answers, tried once. ValueError, in one line, where it raises or the module does."""
+    try:
+        answer = inputs(module)
+    except Exception as error:  # whatever a function of somebody else raises
+        raise ValueError(f"--input failed: {line_of(error)}") from error
+    called = given(answer, module)
+    try:
+        called.call(module)
+    except Exception as error:  # whatever a module raises of an input that it does not take
+        raise ValueError(f"{type(module).__name__} does not take what --input gives: {line_of(error)}") from error
+    return called
+
+
 def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     """ValueError, in one line, where the builder raises or returns something else."""
     with torch.random.fork_rng(devices=[]):
@@ -287,8 +345,7 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
         try:
             module = build(*(num_layers for _ in range(_num_counts(build))))
         except Exception as error:  # whatever a builder of somebody else raises
-            text = str(error).splitlines()[0] if str(error) else "no message"
-            raise ValueError(f"the builder failed at {num_layers} layers: {type(error).__name__}: {text}") from error
+            raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
     return module
@@ -306,7 +363,7 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
     if needed > (free := available_bytes("cpu")):
         raise ValueError(
             f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
-            "audit fewer layers or a narrower model; laws of depth do not hang on the width"
+            "audit fewer layers or a narrower model; laws of depth do not depend on the width"
         )
 
 
@@ -489,6 +546,22 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+_UNEVEN = 3.0
+"""Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
+
+
+def _uneven(built: Built) -> Iterator[str]:
+    if built.start_value is None or built.start_value.ndim < 2:
+        return
+    scales = built.start_value.detach().double().square().mean(-1).sqrt()
+    least, most = scales.min().item(), scales.max().item()
+    if most > _UNEVEN * least:
+        yield (
+            f"tokens start at different scales, from {least:.2g} to {most:.2g}, as a class token does beside patches; "
+            "what is predicted gives all of them the same, so trust what is measured"
+        )
+
+
 def _times(factor: float) -> str:
     return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
 
@@ -502,45 +575,69 @@ def _with_why(
     depths: Sequence[Depth],
     rows: Sequence[Mapping[str, float]],
     far: Mapping[int, Mapping[str, Mapping[str, float]]],
+    name: str | None,
 ) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
-    parts = []
     role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
+    start, end = depths[0].asked, depths[-1].asked
+    parts: list[str] = []
+    factors: list[float] = []
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
-        factor = (sum(last) / len(last)) / (sum(first) / len(first))
-        parts.append(f"measured from {depths[0].asked} to {depths[-1].asked} layers {_times(factor)}")
+        factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
+        parts.append(f"{_times(factors[-1])} from {start} to {end} layers, measured")
+    both = {
+        number: (ways["as_it_is"][role], ways["as_it_should_be"][role])
+        for number, ways in far.items()
+        if fault.kind not in _NOT_INDEPENDENT and role in ways["as_it_is"] and role in ways["as_it_should_be"]
+    }
     if fault.kind in _NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
-            parts.append(f"predicted of independent layers {_times(rows[-1][role] / rows[0][role])}")
-    else:
-        for number, both in far.items():
-            is_, mended = (both[which].get(role) for which in ("as_it_is", "as_it_should_be"))
-            if is_ is not None and mended is not None:
-                parts.append(f"predicted at {number} layers {_times(is_)}, {_times(mended)} if all is mended")
+            factors.append(rows[-1][role] / rows[0][role])
+            parts.append(f"of independent layers {_times(factors[-1])}, predicted")
+    elif both:
+        is_, mended = (list(ways) for ways in zip(*both.values(), strict=True))
+        factors += [*is_, *mended]
+        reached = ", ".join(f"to {number:,} {_times(factor)}" for number, factor in zip(both, is_, strict=True))
+        parts.append(f"predicted from {start} layers {reached}")
+        parts.append(f"with every fault mended, as {name} grows, {' and '.join(map(_times, mended))}")
     if not parts:
         return fault
     of = "all branch matrices" if role == "update" else role
+    if all(abs(factor - 1) < 0.1 for factor in factors):
+        return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
+
+
+def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """A line where the update grows more, at the greatest depth, when all is mended."""
+    number = max(far)
+    is_, mended = (far[number][which].get("update", 0.0) for which in ("as_it_is", "as_it_should_be"))
+    if mended <= 1.1 * is_:
+        return []
+    return [
+        f"by {name} itself the update grows more under {optimizer} than in the module as it is, {_times(mended)} "
+        f"beside {_times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
+    ]
 
 
 # ---------------------------------------------------------------- the nearest
 
 
-def _nearest(depths: Sequence[Depth], optimizer: str) -> tuple[str, Sequence[Fault]] | None:
-    """The scheme or recipe that the module differs least from, and the differences."""
-    best: tuple[float, str, Sequence[Fault]] | None = None
-    names = [*((name, False) for name in SCHEMES), *((name, True) for name in RECIPES)]
-    for name, is_recipe in names:
+def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
+    """The scheme or recipe that the module differs least from; of equals a recipe, which says more."""
+    best: tuple[float, Nearest] | None = None
+    names = [*((name, "recipe") for name in RECIPES), *((name, "scheme") for name in SCHEMES)]
+    for name, kind in names:
         try:
-            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=is_recipe)).faults
+            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=kind == "recipe")).faults
         except ValueError:
             continue
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
         score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, name, differences
-    return None if best is None else best[1:]
+            best = score, Nearest(name, differences, kind)
+    return None if best is None else best[1]
 
 
 __all__ = ["Audit", "Fault", "Inputs", "audit", "extrapolated"]

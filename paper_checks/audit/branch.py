@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -50,6 +51,9 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
+_ROOTS_OF_SOFTMAX = ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")
+
+
 @dataclass(frozen=True)
 class Weight:
     """A matrix of a branch, or those rows of a fused one that have one role.
@@ -74,6 +78,16 @@ class Weight:
         """Its part of the parameter, or of the parameter's gradient: output features x inputs."""
         rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
         return rows if self.features is None else rows.index_select(0, self.features)
+
+    def write(self, rows: Tensor) -> None:
+        """Set its part of the parameter: output features x inputs."""
+        dims = self.output_dims or (self.output_dim,)
+        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
+        whole = _rows(self.parameter.detach(), dims).clone()
+        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
+        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
+        with torch.no_grad():
+            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
 
     @property
     def std(self) -> float:
@@ -164,7 +178,18 @@ class Norms:
         inner = ("TanhBackward", "ErfBackward")
         nearby = self.flow.users(user)
         nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
-        return self.ends_at(active, self.flow.active) or any(is_a(node, inner) for node in nearby)
+        is_in_function = any(is_a(node, inner) for node in nearby)
+        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
+
+    def _is_before_root(self, gained: Node) -> bool:
+        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
+        flow = self.flow
+        return any(
+            is_a(user, ("MulBackward", "DivBackward"))
+            and self.ends_at(user, flow.active)
+            and flow.between(gained, user) == {gained, user}
+            for user in flow.users(gained)
+        )
 
     def is_gained(self, node: Node) -> bool:
         """Whether a node is the result of a norm, behind its gain."""
@@ -190,7 +215,7 @@ class Branch:
         self.unread: list[str] = []
         self.mixing: list[Node] = []
         """The product of probabilities and values, where the branch is an attention."""
-        self.outs = [node for node in self._sources(head) if node in flow.matrices]
+        self.outs = self._matrices_of(head)
 
     def read(self) -> Part:
         attention = self._attention()
@@ -255,7 +280,28 @@ class Branch:
         return self.flow.sorted(sources)
 
     def _matrices_of(self, edge: Edge) -> list[Node]:
-        return [node for node in self._sources(edge) if node in self.flow.matrices]
+        """Matrices that a value is made of, next to it; not those of side paths of low rank."""
+        nodes = [node for node in self._sources(edge) if node in self.flow.matrices]
+        return [node for node in nodes if not self.is_side_path(node, nodes)]
+
+    def is_side_path(self, matrix: Node, others: Sequence[Node]) -> bool:
+        """Whether a matrix is the second of a side path of low rank, as LoRA adds one: it is given a few numbers, which
+        another matrix made of what one of the others is given."""
+        origins = [self._origin(other) for other in others if other is not matrix]
+        first = self._origin(matrix, (*MULTIPLES, "NativeDropoutBackward")) if origins else None
+        if first not in self.flow.matrices or 2 * shape_of(first)[-1] > shape_of(matrix)[-1]:
+            return False
+        return self._origin(first) in origins
+
+    def _origin(self, matrix: Node, also: Sequence[str] = ()) -> Node:
+        """What a matrix is given, before it was seen in another shape."""
+        node = self._data(matrix)[0][0]
+        while node not in self.flow.matrices and (passes_on(node) or is_a(node, also)):
+            data = self._data(node)
+            if len(data) != 1:
+                break
+            node = data[0][0]
+        return node
 
     def _random(self, node: Node, index: int = 0) -> Tensor:
         like = node._input_metadata[index]
@@ -302,7 +348,29 @@ class Branch:
             values = self.flow.parts(attention, _one_entry(shape, place, self._random(attention)))[2]
             seen.append(0 if values is None else int(values.count_nonzero()))
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
-        return dict(zip("qkv", self.flow.edges(attention), strict=False))
+        operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
+        scale = getattr(attention, "_saved_scale", None) or shape_of(*operands["q"])[-1] ** -0.5
+        self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
+        return operands
+
+    def _scale_before(self, *edges: Edge) -> float:
+        """What single numbers multiply values by, between the matrices that they come from and here."""
+        scale = 1.0
+        for edge in edges:
+            for matrix in self._matrices_of(edge):
+                scale *= self._scale(self.flow.between(matrix, edge[0]) - {matrix})
+        return scale
+
+    def _scale(self, nodes: Iterable[Node]) -> float:
+        """What single numbers among these operations multiply a value by."""
+        scale = 1.0
+        for node in nodes:
+            active = [place for place, operand in enumerate(self.flow.operands(node)) if operand in self.flow.active]
+            if is_a(node, MULTIPLES) and len(active) == 1:
+                factors = self.flow.factors(node)[active[0]]
+                if factors is not None and factors.numel() and (factors == factors.flatten()[0]).all():
+                    scale *= factors.flatten()[0].item()
+        return scale
 
     def _plain(self, last: Node) -> dict[str, Edge] | None:
         """Queries, keys and values of an attention that is written out: its last product is probabilities times values.
@@ -333,11 +401,16 @@ class Branch:
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
         spread = [len(places.unique()) for places in patterns[1].nonzero(as_tuple=True)[-2:]]
         queries, keys = factors if spread[1] >= spread[0] else factors[::-1]
+        ahead = flow.sorted(flow.between(logits, probabilities[0]))
+        ahead = takewhile(lambda node: not is_a(node, _ROOTS_OF_SOFTMAX), ahead)
+        alpha = getattr(logits, "_saved_alpha", 1)
+        scale = float(alpha) * self._scale(ahead) * self._scale_before(queries, keys)
+        self.facts["attention_scale"] = scale
         return {"q": queries, "k": keys, "v": values}
 
     def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
         way = self.flow.between(logits, probabilities[0])
-        return any(is_a(node, ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")) for node in way)
+        return any(is_a(node, _ROOTS_OF_SOFTMAX) for node in way)
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
         """Heads of queries and of keys, from the features of their matrices and of one head."""
@@ -345,6 +418,9 @@ class Branch:
         for name, role in (("num_heads", "q"), ("num_kv_heads", "k")):
             features = sum(weight.shape[0] for weight in weights if weight.role == role)
             self.facts[name] = features // size if features and features % size == 0 else None
+        heads, shared = self.facts["num_heads"], self.facts["num_kv_heads"]
+        if heads and shared and heads % shared:
+            self.facts["num_kv_heads"] = None  # of latent keys only a part is read
 
     # ------------------------------------------------------------ feed-forward
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from paper_checks.audit.inputs import line_of
 from paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
-"""A Hugging Face model is built that narrow: laws of depth do not hang on the width."""
+"""A Hugging Face model is built that narrow: laws of depth do not depend on the width."""
 _LEAST_HEAD = 4
 """The size of a head at least; rotary positions want it even."""
 _VOCABULARY = 512
@@ -46,18 +49,28 @@ def named(text: str, option: str) -> Callable[..., Any]:
     try:
         target: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{option}: there is no module {error.name} (in {here} or installed)") from None
+        hint = f"; write {module_name.removesuffix('.py')}:{name}" if module_name.endswith(".py") else ""
+        raise ValueError(f"{option}: there is no module {error.name} (in {here} or installed){hint}") from None
     except Exception as error:  # whatever a module of somebody else raises
         text = str(error).splitlines()[0] if str(error) else "no message"
         raise ValueError(f"{option}: importing {module_name} failed: {type(error).__name__}: {text}") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            near = ", ".join(sorted(key for key in vars(target) if not key.startswith("_"))[:8])
-            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no names'})")
+            there = [key for key, own in vars(target).items() if not key.startswith("_") and callable(own)]
+            near = ", ".join((get_close_matches(part, there) or sorted(there))[:8])
+            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})")
         target = getattr(target, part)
     if not callable(target):
         raise ValueError(f"{option}: {text} is no function")
     return target
+
+
+def _without_code(value: Any) -> Any:
+    """A configuration without the names of code to fetch and run: of classes, and of kernels."""
+    if isinstance(value, dict):
+        left = {key: part for key, part in value.items() if key != "auto_map" and not key.endswith("_implementation")}
+        return {key: _without_code(part) for key, part in left.items()}
+    return [_without_code(part) for part in value] if isinstance(value, list) else value
 
 
 def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
@@ -66,6 +79,7 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     Weights are random, nothing is downloaded. width: of the model, ``HF_WIDTH`` or less where nothing is said, with
     FFN and heads in proportion. ValueError, in one line, where transformers is not installed or knows no such model.
     """
+    os.environ["HF_HUB_OFFLINE"] = "1"  # some configurations name weights or kernels to fetch
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError:
@@ -75,14 +89,18 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         if path.suffix == ".json":
             import json
 
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = _without_code(json.loads(path.read_text(encoding="utf-8")))
+            if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+                raise ValueError("it has no model_type")
             config = AutoConfig.for_model(values.pop("model_type"), **values)
         else:
             config = AutoConfig.for_model(name)
     except OSError as error:
-        raise ValueError(f"--hf: cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        text = str(error).splitlines()[0][:160] if str(error) else "it is no configuration"
+        raise ValueError(f"--hf: cannot read {path}: {error.strerror or line_of(error)}") from None
+    except Exception as error:  # of many kinds, by what transformers checks
+        text, _, known = (str(error) or "it is no configuration").partition(" Should contain one of ")
+        near = get_close_matches(name, known.replace("\n", " ").split(", "))
+        text = " ".join(text.split())[:160] + (f" Did you mean {' or '.join(near)}?" if near else "")
         raise ValueError(f"--hf: {name} is no model type or configuration of transformers: {text}") from None
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,12 +20,15 @@ from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
 from paper_checks.audit.look import Built, Weight
 from sims.model import BRANCH_ROLES, ModelConfig
+from theory.stack import NORM_FUNCTIONS
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 _NEAR = 1e-2
 """Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
 _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
+_UNLIKELY = 1e-9
+"""The probability of a misfit that no draw makes."""
 _CUTS = (1.0, 0.8796, 0.9866)
 """Of a normal's standard deviation, where it is not cut, and cut at two and three of them."""
 
@@ -76,13 +79,30 @@ class Findings:
 
 
 def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
-    """All faults and remarks of a module at several depths."""
+    """All faults and remarks of a module at several depths; where parameters are no numbers, that alone."""
+    if faults := tuple(_not_numbers(depths)):
+        return Findings(faults, ())
     comparison = _Comparison(depths, claimed)
     faults = [*comparison.own_faults()]
     if claimed is not None:
         faults += comparison.claimed_faults()
     last = comparison.pairs[-1][1] if claimed is not None else ()
     return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, last)
+
+
+def _not_numbers(depths: Sequence[Depth]) -> Iterator[Fault]:
+    for depth in depths:
+        wrong = [name for name, p in depth.built.module.named_parameters() if not p.isfinite().all()]
+        if wrong:
+            yield Fault(
+                "not-finite",
+                f"At {depth.asked} layers parameters start at numbers that are not finite.",
+                tuple(wrong),
+                "inf or nan",
+                "numbers",
+                "torch.nn.init.normal_(parameter, std=0.02)  # whatever its initialisation is to be",
+            )
+            return
 
 
 class _Comparison:
@@ -118,6 +138,7 @@ class _Comparison:
                 )
             else:
                 self.remarks.append(line)
+        self.remarks += last.long_skips
         yield from self._copies(last)
         yield from self._dead(last)
         yield from self._not_finite()
@@ -145,14 +166,16 @@ class _Comparison:
 
     def _copies(self, built: Built) -> Iterator[Fault]:
         for side, sublayers in built.sides.items():
-            groups: dict[str, list[Weight]] = {}
+            groups: dict[str, list[tuple[int, Weight]]] = {}
             for sublayer in sublayers:
                 for weight in sublayer.weights:
-                    groups.setdefault(weight.role, []).append(weight)
+                    groups.setdefault(weight.role, []).append((sublayer.index, weight))
             shared, copied = [], []
             for weights in groups.values():
-                for first, second in pairwise(weights):
-                    if first.name == second.name and first.expert == second.expert:
+                for (place, first), (behind, second) in pairwise(weights):
+                    if place == behind and first.name == second.name:
+                        continue
+                    if _are_one(first, second):
                         shared.append(second.name)
                     elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
                         copied.append(second.name)
@@ -263,10 +286,12 @@ class _Comparison:
         yield from self._stream_weights()
         yield from self._branch_weights()
         yield from self._input_scales()
+        yield from self._attention_scales()
         yield from self._inits()
         for factor, roles in self.cut.items():
             text = ", ".join(dict.fromkeys(roles))
-            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale: one of the two cuts its draws")
+            cut = "where one of the two cuts its draws at two or three standard deviations"
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale, as they do {cut}")
         yield from self._ends()
         yield from self._biases()
 
@@ -274,6 +299,15 @@ class _Comparison:
     def name(self) -> str:
         assert self.claimed is not None
         return self.claimed.name
+
+    @property
+    def claimed_is_absolute(self) -> bool:
+        return self.claimed is not None and self.claimed.is_absolute
+
+    def _remark(self, line: str) -> None:
+        """Once."""
+        if line not in self.remarks:
+            self.remarks.append(line)
 
     def _structure(self) -> Iterator[Fault]:
         built, asked = self.depths[-1].built, self.asked[-1]
@@ -296,6 +330,8 @@ class _Comparison:
                     there, asked = place in pair.built.norms, place in pair.places
                     if asked and not there:
                         missing.setdefault((pair.built.kind, place), []).append((depth, pair))
+                    elif there and not asked and place in ("q", "k") and not self.claimed_is_absolute:
+                        self._remark(f"queries and keys are normalised, of which {self.name} says nothing")
                     elif there and not asked:
                         extra.setdefault((pair.built.kind, place), []).append((depth, pair))
         for word, groups in (("missing", missing), ("too many", extra)):
@@ -356,7 +392,7 @@ class _Comparison:
                 _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
                 found,
                 asked,
-                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay",
+                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # at {depth.asked} layers; norms stay in place",
                 side=side,
             )
 
@@ -421,6 +457,10 @@ class _Comparison:
         is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
         if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
+        if name == "residual_weight" and len(self.depths[-1].built.sides) > 1 and self._is_alone(own):
+            return f"The {word} is that of an encoder alone, and this is an encoder-decoder."
+        if name == "branch_weight" and all(p.built.trained for _, p in own):
+            return f"The {word} starts at another value than {self.name}'s."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
             return f"The {word} is not applied."
         if len({round(value, 6) for value in found.values()}) == 1 and len({round(v, 6) for v in asked.values()}) > 1:
@@ -434,13 +474,23 @@ class _Comparison:
             return f"The {word} is applied twice."
         return f"The {word} is another than {self.name}'s{which}."
 
+    def _is_alone(self, own: Sequence[tuple[Depth, Pair]]) -> bool:
+        """Whether the residual weights are those of the scheme in a model of one side."""
+        assert self.claimed is not None
+        alone = {depth.asked: self.claimed.weight_alone(depth.counts[pair.built.side]) for depth, pair in own}
+        return all(
+            (weight := alone[depth.asked]) is not None and weight != 1
+            and _is_near(_ratio_where_post(pair)[0], weight, _NEAR)
+            for depth, pair in own
+        )  # fmt: skip
+
     def _input_scales(self) -> Iterator[Fault]:
         for side, own in self._by_side():
             both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places]
             both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
             wrong = [(d, p) for d, p in both if not _is_near(p.built.input_rms, p.asked.input_scale, _SCALE)]
-            if not wrong:
-                continue
+            if not wrong or self.asked[-1].norm_kind in NORM_FUNCTIONS:
+                continue  # what is behind a function in a norm's place hangs on the stream
             depth, pair = wrong[-1]
             kind, what, fix = "input-scale", f"What branches are given has another scale than {self.name}'s.", ""
             fix = f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.asked}"
@@ -468,6 +518,29 @@ class _Comparison:
                 role="pre",
                 side=side,
             )
+
+    def _attention_scales(self) -> Iterator[Fault]:
+        """What multiplies the logits: a recipe says it, and of a scheme 1/sqrt(head size) is what its source has."""
+        assert self.claimed is not None
+        depth, asked = self.depths[-1], self.asked[-1]
+        wrong = [
+            (sub, wanted)
+            for sub in depth.built.sublayers
+            if sub.attention_scale is not None and sub.head_size
+            for wanted in [sub.head_size**-0.5 if asked.attention_scale is None else asked.attention_scale]
+            if not _is_near(sub.attention_scale, wanted, _NEAR)
+        ]
+        if not wrong:
+            return
+        sub, wanted = wrong[-1]
+        found, expected = f"{sub.attention_scale:.4g}", f"{wanted:.4g}"
+        if self.claimed.is_absolute:
+            what = f"The logits of attention are multiplied by another number than {self.name}'s."
+            names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
+            fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
+            yield Fault("attention-scale", what, names, found, expected, fix, role="q", side=sub.side)
+        else:
+            self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
 
     def _norm_gains(self, built: Built) -> list[str]:
         """Names of norms' gains that are neither 1 nor 0 on the average (those that are stored as 1 + w are 0)."""
@@ -505,7 +578,14 @@ class _Comparison:
                         number = weight.of(weight.parameter).numel()
                         found.setdefault(key, []).append(
                             Point(
-                                depth.counts[sub.side], layer, weight.std, number, wanted, weight.name, _bases(weight)
+                                depth.counts[sub.side],
+                                layer,
+                                weight.std,
+                                number,
+                                wanted,
+                                weight.name,
+                                _bases(weight),
+                                _rows_text(weight),
                             )
                         )
         return found
@@ -583,18 +663,12 @@ class _Comparison:
             return
         ratio = fit(points, lambda point: point.std / point.asked)
         law, asked = self.laws[key], self.asked_laws[key]
-        if not ratio.is_flat:
-            yield self._init_fault(key, points, "init-law", self._law_text(role, law, asked, ratio))
+        if ratio.misfit < _UNLIKELY and (odd := _odd(points, is_few=not ratio.is_flat)):
+            yield self._odd_fault(key, points, odd)
             return
-        if ratio.misfit < 1e-9:
-            middle = sorted(points, key=lambda point: point.std / point.asked)[len(points) // 2]
-            centre = middle.std / middle.asked
-            odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
-            if odd:
-                yield self._init_fault(
-                    key, odd, "init-law", f"Some {role} matrices start at another scale than the rest."
-                )
-                return
+        if not ratio.is_flat:
+            yield self._init_fault(key, points, "init-law", self._law_text(role, points, law, asked, ratio))
+            return
         error = max(_scatter(sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
         if self.claimed.is_absolute:
@@ -628,7 +702,9 @@ class _Comparison:
             )
             yield self._init_fault(key, points, "init-constant", what)
 
-    def _law_text(self, role: str, law: Law, asked: Law, ratio: Law) -> str:
+    def _law_text(self, role: str, points: Sequence[Point], law: Law, asked: Law, ratio: Law) -> str:
+        if asked.has_layer_power and (counted := _counted_otherwise(points)):
+            return f"The {role} matrices follow {self.name}'s law, but the layer's index is counted {counted}."
         of_number = law.power, asked.power, law.has_power, asked.has_power
         of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
         for word, differs, (power, wanted, has, wants) in (
@@ -638,13 +714,28 @@ class _Comparison:
             if not differs:
                 continue
             if wants and not has:
-                return f"The {role} matrices do not hang on the {word}: the depth rule of {self.name} is not applied."
-            if has and not wants:
+                return f"The {role} matrices do not depend on the {word}: the depth rule of {self.name} is not applied."
+            if has and not wants and asked.is_flat:
                 return f"The {role} matrices are scaled by the {word}, and {self.name} leaves them alone."
+            if has and not wants and ratio.misfit > _UNLIKELY:
+                return f"The {role} matrices are scaled by the {word}, and {self.name}'s are not."
+            if has and not wants:
+                continue
             if power is not None and wanted is not None and abs(power + wanted) < 0.1 * abs(wanted):
                 return f"The {role} matrices' exponent in the {word} has the wrong sign."
             return f"The {role} matrices have another exponent in the {word} than {self.name}'s."
         return f"The {role} matrices follow another law than {self.name}'s."
+
+    def _odd_fault(self, key: tuple[str, str], points: Sequence[Point], odd: Sequence[Point]) -> Fault:
+        """Of some layers whose matrices start at another scale than the rest's."""
+        centre = _middle(points)
+        layers = dict.fromkeys(f"layer {p.layer} of {p.num_layers}" for p in odd)
+        what = f"Some {key[1]} matrices start at another scale than the rest: {_few(list(layers))}."
+        fault = self._init_fault(key, odd, "init-law", what)
+        factors = dict.fromkeys(
+            f"{p.std / p.asked / centre:.3g} times the rest's at layer {p.layer} of {p.num_layers}" for p in odd
+        )
+        return replace(fault, found=_few(list(factors)))
 
     def _init_fault(self, key: tuple[str, str], points: Sequence[Point], kind: str, what: str) -> Fault:
         side, role = key
@@ -653,17 +744,22 @@ class _Comparison:
         assert self.claimed is not None
         scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
         word = "recipe" if self.claimed.is_absolute else "scheme"
-        fix = (
-            f'torch.nn.init.normal_(model.get_parameter("{last.name}"), std={last.asked * scale:.4g})  # layer '
-            f'{last.layer} of {last.num_layers}\ndepthlaw.initialise(model, {word}="{self.claimed.name}", '
+        fix = ""
+        if last.rows is not None:
+            matrix = f'model.get_parameter("{last.name}"){last.rows}'
+            of = f"layer {last.layer} of {last.num_layers}"
+            fix = f"torch.nn.init.normal_({matrix}, std={last.asked * scale:.4g})  # {of}\n"
+        fix += (
+            f'depthlaw.initialise(model, {word}="{self.claimed.name}", '
             f'optimizer="{self.claimed.optimizer}")  # all of them'
         )
+        text = asked.text if asked else "0"
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
-            f"std {asked.text if asked else 0}" if self.claimed.is_absolute else f"gain {asked.text if asked else 0}",
+            f"std {text}" if self.claimed.is_absolute else f"gain {text} on the initialisation's own std",
             fix,
             role=role,
             side=side,
@@ -683,14 +779,15 @@ class _Comparison:
             value = math.sqrt(start.second_moment)
             entries = 1 if built.start_value is None else built.start_value.numel()
             if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
-                names = [name for name, role in built.others.items() if role == "embedding"]
+                names = [name for name, role in built.others.items() if role in ("embedding", "positions")]
+                stds = self.claimed.start_stds(asked, has_positions="positions" in built.others.values())
                 yield Fault(
                     "embedding",
                     f"The stream begins at another scale than {self.name}'s.",
                     _distinct(names),
                     f"{value:.3g}",
                     f"{wanted:.3g}",
-                    f"nn.init.normal_(embedding.weight, std={asked.embedding_std:.4g})",
+                    "\n".join(f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std),
                     role="embedding",
                 )
                 break
@@ -755,6 +852,15 @@ class _Comparison:
 # ---------------------------------------------------------------- small things
 
 
+def _are_one(first: Weight, second: Weight) -> bool:
+    """Whether two are the same entries of one parameter; a parameter may hold the matrices of all layers."""
+    if first.name != second.name or first.expert != second.expert:
+        return False
+    if first.features is None or second.features is None:
+        return first.features is second.features
+    return torch.equal(first.features, second.features)
+
+
 def _are_equal(first: Weight, second: Weight) -> bool:
     return torch.equal(first.of(first.parameter), second.of(second.parameter))
 
@@ -768,6 +874,58 @@ def _bases(weight: Weight) -> tuple[float, ...]:
         math.sqrt(variance)
         for variance in (2 / (rows + columns), 2 / (whole + columns), 1 / columns, 2 / columns, 1 / (3 * columns))
     )
+
+
+def _rows_text(weight: Weight) -> str | None:
+    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice."""
+    if weight.features is None:
+        return ""
+    first, last = int(weight.features[0]), int(weight.features[-1])
+    step = int(weight.features[1]) - first if len(weight.features) > 1 else 1
+    is_even = weight.features.tolist() == list(range(first, last + 1, max(step, 1)))
+    if not is_even or weight.parameter.ndim != 2:
+        return None
+    text = f"{first}:{last + 1}" + (f":{step}" if step > 1 else "")
+    return f".data[{text}]" if weight.output_dim == 0 else f".data[:, {text}]"
+
+
+def _middle(points: Sequence[Point]) -> float:
+    """The median of what is there over what is asked for."""
+    ratios = sorted(point.std / point.asked for point in points)
+    return ratios[len(ratios) // 2]
+
+
+def _odd(points: Sequence[Point], *, is_few: bool) -> list[Point]:
+    """Those at another scale than the rest. is_few: only where the rest is at least half of every depth and all as is
+    asked for, as where the last layer is left out."""
+    centre = _middle(points)
+    odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
+    if is_few and any(
+        2 * sum(p.num_layers == number for p in odd) > sum(p.num_layers == number for p in points)
+        for number in {p.num_layers for p in points}
+    ):
+        return []
+    return odd
+
+
+def _counted_otherwise(points: Sequence[Point]) -> str | None:
+    """How the layer's index is counted, where that alone differs from what is asked for."""
+    asked = {(p.num_layers, p.layer): p.asked for p in points}
+    for text, index in (
+        ("from 0", lambda p: max(p.layer - 1, 1)),
+        ("from 2", lambda p: p.layer + 1),
+        ("from the last layer", lambda p: p.num_layers + 1 - p.layer),
+    ):
+        moved = [replace(p, asked=own) for p in points if (own := asked.get((p.num_layers, index(p))))]
+        if len({p.layer for p in moved}) > 1:
+            ratio = fit(moved, lambda point: point.std / point.asked)
+            if ratio.is_flat and ratio.misfit > _UNLIKELY:
+                return text
+    return None
+
+
+def _few(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
 
 
 def _mean_ratio(points: Sequence[Point]) -> float:
@@ -805,7 +963,7 @@ def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
     parts = []
     for asked, numbers in by_depth.items():
         first, last = numbers[0], numbers[-1]
-        text = f"{first:.4g}" if max(numbers) - min(numbers) < 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
+        text = f"{first:.4g}" if max(numbers) - min(numbers) <= 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
         parts.append(f"{asked} layers: {text}")
     return ", ".join(parts)
 

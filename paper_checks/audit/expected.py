@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,10 @@ from paper_checks.audit.look import Built, Sublayer
 from paper_checks.audit.updates import as_config
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import recipe
-from paper_checks.recipes.recipe import Recipe
+from paper_checks.recipes.recipe import LETTERS, Recipe, evaluate
 from sims.model import ModelConfig, SublayerConfig, side_by_side
 from theory.schemes import Scheme, scheme
+from theory.symbols import N, d
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,24 @@ class Claimed:
     @property
     def is_absolute(self) -> bool:
         return isinstance(self.of, Recipe)
+
+    def weight_alone(self, num_layers: int) -> float | None:
+        """A scheme's residual weight in an encoder without a decoder; None of a recipe, or where layers differ."""
+        if isinstance(self.of, Recipe):
+            return None
+        network = Network(scheme=self.of, arch="encoder", d_model=64, num_heads=1, **sublayers_of(num_layers))
+        weights = {sublayer.residual_weight for sublayer in network.config(self.optimizer).encoder}
+        return weights.pop() if len(weights) == 1 else None
+
+    def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
+        """A recipe's standard deviations of the embedding and of learned positions, of whose sum it says the scale."""
+        assert isinstance(self.of, Recipe)
+        if not has_positions:
+            return {"embedding": asked.embedding_std}
+        positions = evaluate(
+            self.of.position_std, {**dict.fromkeys(LETTERS, 1), N: len(asked.encoder) // 2, d: asked.d_model}
+        )
+        return {"embedding": math.sqrt(max(asked.embedding_std**2 - positions**2, 0.0)), "positions": positions}
 
     def config(self, built: Built, counts: Mapping[str, int]) -> ModelConfig:
         """The claimed network of so many layers on each side, with the found block's sizes. ValueError where it has

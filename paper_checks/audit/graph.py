@@ -46,9 +46,32 @@ _SAME = (
 _PARAMETER = "AccumulateGrad"
 
 
+_ON_VIEW = "CopySlices"
+
+
 def kind_of(node: Node) -> str:
-    """The operation's name, without the class and number that torch adds."""
-    return node.name().rpartition("::")[2]
+    """The operation's name, without the class and number that torch adds.
+
+    One in place on a view, such as ``y += x`` on what a linear layer gave, has no name of its own: it is a sum or a
+    multiple where its backward pass is that of one.
+    """
+    name = node.name().rpartition("::")[2]
+    if name != _ON_VIEW:
+        return name
+    if _ON_VIEW not in node.metadata:
+        node.metadata[_ON_VIEW] = _kind_on_view(node)
+    return node.metadata[_ON_VIEW]
+
+
+def _kind_on_view(node: Node) -> str:
+    like = node._input_metadata[0]
+    with torch.no_grad():
+        answer = node(torch.ones(tuple(like.shape), dtype=like.dtype, device=like.device))
+    parts = [part for part in (answer if isinstance(answer, tuple) else (answer,)) if part is not None]
+    size = math.prod(like.shape)
+    if not all(part.numel() == size and bool((part == part.flatten()[0]).all()) and part.any() for part in parts):
+        return _ON_VIEW
+    return {1: "MulBackward", 2: "AddBackward"}.get(len(parts), _ON_VIEW)
 
 
 def is_a(node: Node, names: Iterable[str]) -> bool:
@@ -365,6 +388,8 @@ class Flow:
         powers = torch.randint(-2, 3, tuple(like.shape), generator=generator)
         vector = torch.exp2(powers.double()).to(like.dtype).to(like.device)
         parts = self.parts(node, vector)
+        if node.name().endswith(_ON_VIEW):
+            parts = [part if part is None else part.reshape(vector.shape) for part in parts]
         return [part / vector if part is not None and part.shape == vector.shape else None for part in parts]
 
     def on_parameter(self, matrix: Node, vector: Tensor) -> Tensor | None:

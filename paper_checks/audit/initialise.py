@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,13 +21,19 @@ class Initialised:
     residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
     learning rate of each parameter is multiplied by, by name. must_change: sublayers whose forward pass has another
     weight today, in words.
+
+    >>> import torch, depthlaw
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+    >>> told = depthlaw.initialise(torch.nn.TransformerEncoder(layer, 2), scheme="post-ln")
+    >>> [group["lr"] for group in told.param_groups(lr=0.1)]
+    [0.1]
     """
 
     residual_weights: Mapping[str, Sequence[float]]
     branch_weights: Mapping[str, Sequence[float]]
     rates: Mapping[str, float]
     must_change: Sequence[str]
-    parameters: Mapping[str, nn.Parameter]
+    parameters: Mapping[str, nn.Parameter] = field(repr=False)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Groups for torch.optim, one for each learning rate."""
@@ -79,8 +85,7 @@ def initialise(
                 rows, columns = weight.shape[-2:]
                 xavier = (2 / (rows + columns)) ** 0.5
                 std = asked.std(own, weight.role) if claimed.is_absolute else xavier * own.gains.get(weight.role, 1.0)
-                drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std
-                _write(weight.parameter, drawn, weight.features, weight.output_dim)
+                weight.write(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std)
                 rates[weight.name] = own.lr_multipliers.get(weight.role, 1.0)
             name = sub.branch_parameter
             if name is not None:
@@ -95,22 +100,19 @@ def initialise(
     return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
 
 
-def _write(parameter: nn.Parameter, drawn: torch.Tensor, features: torch.Tensor | None, output_dim: int) -> None:
-    """Set a matrix, or the rows of a fused one that have a role."""
-    if output_dim not in (0, parameter.ndim - 2):
-        drawn = drawn.transpose(-1, -2)
-    if features is None:
-        parameter.copy_(drawn)
-    else:
-        parameter.index_copy_(output_dim, features, drawn.to(parameter))
-
-
 def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator | None) -> None:
-    """Biases, and of a recipe the embedding and the head."""
+    """Biases, and of a recipe the embedding, learned positions and the head."""
+    has_positions = "positions" in built.others.values()
+    stds = claimed.start_stds(asked, has_positions=has_positions) if claimed.is_absolute else {}
+    stds["head"] = asked.head_gain / asked.d_model**0.5
     for name, role in built.others.items():
         parameter = built.flow.parameters[name]
         if role == "bias":
             parameter.zero_()
-        elif claimed.is_absolute and parameter.ndim == 2 and role in ("embedding", "head"):
-            std = asked.embedding_std if role == "embedding" else asked.head_gain / asked.d_model**0.5
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)
+        elif (
+            claimed.is_absolute
+            and stds.get(role)
+            and parameter.shape[-1] == asked.d_model
+            and (parameter.ndim == 2 or role == "positions")
+        ):
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * stds[role])

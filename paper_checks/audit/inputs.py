@@ -222,6 +222,11 @@ def _in_evaluation(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+def line_of(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {_line(error)}" if str(error) else f"{type(error).__name__}: no message"
+
+
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) < 160 else f"{text[:157]}..."

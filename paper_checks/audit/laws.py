@@ -24,8 +24,8 @@ class Point:
     """The standard deviation of one matrix at its start.
 
     num_layers: N of its side. layer: from 1. std: of its n entries. asked: what is asked for: a standard deviation, or
-    a gain where only gains are. name: of the parameter. base: what the standard deviation would be at gain 1 by usual
-    initialisations of a matrix of that shape.
+    a gain where only gains are. name: of the parameter. bases: what the standard deviation would be at gain 1 by usual
+    initialisations of a matrix of that shape. rows: how its entries are picked from the parameter, as Python.
     """
 
     num_layers: int
@@ -35,6 +35,7 @@ class Point:
     asked: float
     name: str
     bases: tuple[float, ...] = ()
+    rows: str | None = ""
 
     @property
     def error(self) -> float:

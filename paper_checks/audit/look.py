@@ -50,7 +50,8 @@ class Sublayer:
     kind: attention, cross, ffn, parallel (attention and FFN of one input) or other. index: from 1, on its side. layer:
     the block that it belongs to, from 1. residual_weight: a; branch_weight: b, or the mean of a trained one at its
     start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter. norms: places, of pre,
-    q, k, v, inner, branch and post. head_size: features of one head of queries. is_causal: whether the first token
+    q, k, v, inner, branch and post. head_size: features of one head of queries.
+    attention_scale: what multiplies their products with keys. is_causal: whether the first token
     attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. second_moment:
     E x^2 of the stream before it. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
     """
@@ -68,6 +69,7 @@ class Sublayer:
     num_heads: int | None = None
     num_kv_heads: int | None = None
     head_size: int | None = None
+    attention_scale: float | None = None
     is_causal: bool | None = None
     input_rms: float = math.nan
     second_moment: float = math.nan
@@ -143,11 +145,14 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 
 @dataclass
 class _Term:
-    """One summand of a stream: factor times what an edge gives, or times the stream itself where edge is None."""
+    """One summand of a stream: factor times what an edge gives, or times the stream itself where edge is None.
+
+    trained: the name of the parameter that is in the factor, of which it takes so many entries."""
 
     edge: Edge | None
     factor: float
     trained: str | None = None
+    entries: int = 1
 
 
 @dataclass
@@ -468,19 +473,21 @@ class _Look:
             elif passes_on(current) and len(active) == 1:
                 waiting.append(replace(term, edge=active[0]))
             elif is_a(current, MULTIPLES) and len(active) == 1:
-                factor, trained = self._factor(current, active[0])
+                factor, trained, entries = self._factor(current, active[0])
                 of_stream = active[0][0] is start and current is not node
                 is_gain = trained is not None and not of_stream and self.norms.ends_at(active[0][0], nodes)
                 if factor is None or is_gain:
                     terms.append(term)
                 else:
-                    waiting.append(_Term(active[0], term.factor * factor, trained or term.trained))
+                    entries = max(term.entries, entries)
+                    waiting.append(_Term(active[0], term.factor * factor, trained or term.trained, entries))
             else:
                 terms.append(term)
         return terms
 
-    def _factor(self, node: Node, active: Edge) -> tuple[float | None, str | None]:
-        """What a multiple multiplies its active operand by, the mean where it is trained, and that parameter's name.
+    def _factor(self, node: Node, active: Edge) -> tuple[float | None, str | None, int]:
+        """What a multiple multiplies its active operand by, the mean where it is trained, that parameter's name, and
+        how many of its entries are taken.
 
         None where it is neither trained nor one number.
         """
@@ -488,17 +495,19 @@ class _Look:
         place = flow.edges(node).index(active)
         factors = flow.factors(node)[place]
         if factors is None:
-            return None, None
-        by = [operand for operand in flow.operands(node) if operand is not None and operand is not active[0]]
-        names = [name for operand in by for name in flow.inactive_parameters(operand)]
+            return None, None, 1
+        by = [edge for edge in flow.edges(node) if edge[0] is not None and edge[0] is not active[0]]
+        names = [name for operand, _ in by for name in flow.inactive_parameters(operand)]
         if names:
-            return factors.double().mean().item(), names[0]
-        return _one_number(factors), None
+            entries = max(math.prod(shape_of(*edge)) for edge in by)
+            return factors.double().mean().item(), names[0], entries
+        return _one_number(factors), None, 1
 
     def _sublayer(self, side: str, index: int, stretch: _Stretch) -> Sublayer:
         flow = self.flow
         parts: list[Part] = []
         branches: list[_Term] = []
+        read: list[tuple[_Term, Branch]] = []
         for term in stretch.terms:
             if term.edge is None:
                 continue
@@ -506,13 +515,17 @@ class _Look:
             if not any(node in flow.matrices for node in inside):
                 self.unread.append(f"{side}, sublayer {index}: a way from the stream without a matrix is left out")
                 continue
+            read.append((term, Branch(flow, self.norms, side, stretch.start, term.edge, inside)))
+        outs = [out for _, branch in read for out in branch.outs]
+        for term, branch in read:
+            if branch.outs and all(branch.is_side_path(out, outs) for out in branch.outs):
+                continue
             branches.append(term)
-            parts.append(Branch(flow, self.norms, side, stretch.start, term.edge, inside).read())
+            parts.append(branch.read())
             self.unread += [f"{side}, sublayer {index}: {line}" for line in parts[-1].unread]
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
-        trained = next((term.trained for term in branches if term.trained is not None), None)
-        size = flow.parameters[trained].numel() if trained else 0
+        trained, entries = next(((term.trained, term.entries) for term in branches if term.trained), (None, 1))
         value = [flow.value(term.edge) for term in branches[:1] if term.edge is not None]
         factor = branches[0].factor if branches else 0.0
         facts: dict[str, Any] = {}
@@ -524,7 +537,7 @@ class _Look:
             kind=kind,
             residual_weight=sum(term.factor for term in stretch.terms if term.edge is None),
             branch_weight=factor,
-            trained=None if trained is None else "scalar" if size == 1 else "vector",
+            trained=None if trained is None else "scalar" if entries == 1 else "vector",
             branch_parameter=trained,
             norms=frozenset().union(*(part.norms for part in parts)),
             weights=tuple(_numbered([weight for part in parts for weight in part.weights])),
@@ -597,8 +610,8 @@ def _in_layer(sublayer: Sublayer, layer: int) -> Sublayer:
 def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -> tuple[list[Sublayer], bool]:
     """With the norms between sublayers as post norms, and whether the last norm is the side's final one.
 
-    A norm behind the last sublayer is its post norm where earlier sublayers of its kind and with its other norms have
-    post norms, and the final norm otherwise.
+    A norm behind the last sublayer is its post norm where earlier sublayers with its other norms, of its kind if there
+    are any, have post norms, and the final norm otherwise.
     """
     placed = [
         replace(sub, norms=sub.norms | {"post"}) if has else sub
@@ -607,8 +620,10 @@ def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -
     if not sublayers:
         return [], False
     last = sublayers[-1]
-    alike = [sub for sub in placed if sub.kind == last.kind and sub.norms - {"post"} == last.norms] or placed
-    is_post = any("post" in sub.norms for sub in alike) if alike else not last.norms & {"pre", "branch"}
+    alike = [sub for sub in placed if sub.norms - {"post"} == last.norms]
+    alike = [sub for sub in alike if sub.kind == last.kind] or alike
+    others = alike or placed
+    is_post = any("post" in sub.norms for sub in others) if others else not last.norms & {"pre", "branch"}
     has = has_norm_behind[-1]
     return [*placed, replace(last, norms=last.norms | {"post"}) if has and is_post else last], has and not is_post
 
@@ -636,7 +651,7 @@ class _Rest:
             for sub in side:
                 for weight in sub.weights:
                     self.branch_roles.setdefault(weight.name, []).append(weight.role)
-        self.branch_parameters = {sub.branch_parameter for side in sides.values() for sub in side}
+        self.branch_parameters = {sub.branch_parameter: sub.trained for side in sides.values() for sub in side}
         self.behind = flow.reached([side[-1].end for side in sides.values()][-1:])
         self.before = [(side[0].start, flow.reached([side[0].start])) for side in sides.values()]
         for name in flow.leaves:
@@ -652,7 +667,7 @@ class _Rest:
     def _role(self, name: str) -> str:
         flow = self.flow
         if name in self.branch_parameters:
-            return "branch_weight" if flow.parameters[name].numel() == 1 else "layer_scale"
+            return "branch_weight" if self.branch_parameters[name] == "scalar" else "layer_scale"
         waiting, seen, look_up = [flow.leaves[name]], set(), None
         uses: list[tuple[Node, Node]] = []
         while waiting:
@@ -677,7 +692,7 @@ class _Rest:
         if is_norm(user):
             return "norm_gain" if flow.operands(user).index(node) == 1 else "norm_bias"
         if is_a(user, (*PRODUCTS, CONVOLUTION)):
-            return self._bias(name, user)
+            return "other" if self._is_in_factor(node, user) else self._bias(name, user)
         active = next((operand for operand in flow.operands(user) if operand in flow.active), None)
         if is_a(user, MULTIPLES) and active is not None:
             return "norm_gain" if self.norms.is_part_at(active, user) else None
@@ -692,6 +707,11 @@ class _Rest:
             return "positions" if parameter.ndim > 1 else None
         is_in_branch = any(user in reached for _, reached in self.before)
         return "embedding" if is_a(user, ("CatBackward", "StackBackward")) and not is_in_branch else None
+
+    def _is_in_factor(self, node: Node, product: Node) -> bool:
+        """Whether what was made of a parameter is a factor of a product whose matrix is made of another one, too."""
+        matrix = self.flow.matrices.get(product)
+        return matrix is not None and matrix in self.flow.inactive_parameters(node)
 
     def _bias(self, name: str, node: Node) -> str:
         """A bias, of the matrix whose product it is added to."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from paper_checks.audit.graph import Flow, is_a
 from paper_checks.audit.inputs import Inputs, first_output
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
@@ -23,6 +24,8 @@ from sims.update import Norms, Task
 from theory.kernel.predict import predict_kernel, unit_power
 
 _HEAD_SEED = 5_000_011
+_ROUNDING = 1e-5
+"""Of a mean square in single precision: what is smaller beside it is no eps."""
 _ONE = 0.02
 """What is so near to 1 is 1: the scatter of one network's mean squares."""
 
@@ -31,8 +34,15 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
     """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two."""
     module = built.module.float() if _is_half(built.module) else built.module
     value = _logit(module, built.inputs, built.d_model)
-    names, parameters = zip(*((n, p) for n, p in module.named_parameters() if p.requires_grad), strict=True)
-    gradients = dict(zip(names, torch.autograd.grad(value, parameters, allow_unused=True), strict=True))
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise ValueError(f"no parameter of {type(module).__name__} is trained: all have requires_grad=False")
+    try:
+        gradients = dict(
+            zip(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True), strict=True)
+        )
+    except RuntimeError as error:
+        raise ValueError(f"the backward pass of {type(module).__name__} fails: {str(error).splitlines()[0]}") from error
     sums: dict[str, float] = {}
 
     def add(role: str, gradient: Tensor, weight: Tensor, keys: Sequence[str]) -> None:
@@ -51,7 +61,8 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
             add(weight.role, weight.of(gradient), weight.of(weight.parameter), keys)
     for name, role in built.others.items():
         gradient = gradients.get(name)
-        if gradient is not None and role != "other":
+        is_apart = role == "other" or (role == "bias" and name not in built.biases)  # of a head, say
+        if gradient is not None and not is_apart:
             add(role, gradient, built.flow.parameters[name].detach(), [role])
     return sums
 
@@ -79,7 +90,7 @@ def _logit(module: nn.Module, inputs: Inputs, d_model: int) -> Tensor:
 def as_config(built: Built) -> ModelConfig:
     """The module as the plain numbers of ``sims.model``: what the kernel rung is asked about.
 
-    What is not read is as in the papers' block: no rotary positions, logits by 1/sqrt(K). ValueError, in one line, for
+    What is not read is as in the papers' block: no rotary positions. ValueError, in one line, for
     a sublayer that is neither attention nor FFN.
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
@@ -99,6 +110,7 @@ def as_config(built: Built) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=first.num_kv_heads if first is not None else None,
         head_size=max(size, 1),
+        attention_scale=first.attention_scale if first is not None else None,
         ffn_width=inner.shape[-2] if inner is not None else None,
         activation=activation or ("swiglu" if is_gated else "gelu"),
         norm_kind=built.norm_kind or "layernorm",
@@ -106,12 +118,36 @@ def as_config(built: Built) -> ModelConfig:
         has_bias="bias" in built.others.values(),
         is_causal=bool(first is not None and first.is_causal),
         has_final=built.final[start.side],
+        norm_eps=_norm_eps(built.flow),
         embedding_std=math.sqrt(start.second_moment) if math.isfinite(start.second_moment) else 1.0,
         head_gain=_head_gain(built),
         has_short_draws=True,
     )
     sides = [tuple(_sublayer(shape, sub) for sub in side) for side in built.sides.values()]
     return replace(shape, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+
+
+def _norm_eps(flow: Flow) -> float:
+    """What norms add to the mean square whose root they divide by, as the one tells it that has the smallest before it;
+    0 where none does, or where it is lost in rounding."""
+    told: list[tuple[float, float]] = []
+    for node in flow.order:
+        if is_a(node, ("NativeLayerNormBackward",)):
+            value, root = node._saved_input.double(), node._saved_result2.double()
+            square = value.var(-1, correction=0, keepdim=True)
+        elif is_a(node, ("RsqrtBackward",)):
+            power = node
+            while power is not None and not is_a(power, ("PowBackward", "MulBackward", "AccumulateGrad")):
+                power = next((operand for operand in flow.operands(power) if operand is not None), None)
+            if power is None or not isinstance(value := getattr(power, "_saved_self", None), Tensor):
+                continue
+            root, square = node._saved_result.double(), value.double().square().mean(-1, keepdim=True)
+        else:
+            continue
+        if root.shape == square.shape and (least := square.min()).isfinite():
+            told.append((least.item(), (root**-2 - square).flatten()[square.argmin()].item()))
+    square, eps = min(told, default=(0.0, 0.0))
+    return eps if eps > _ROUNDING * square and eps > 0 else 0.0
 
 
 def _head_gain(built: Built) -> float:
@@ -132,7 +168,8 @@ def _sublayer(shape: ModelConfig, sub: Sublayer) -> SublayerConfig:
     roles = [role for role in shape.roles(sub.kind) if role != "fc3" or shape.activation in GATED]
     by_role = sub.roles
     gains = {role: shape.gain(role, _rms([w.std for w in by_role[role]])) for role in roles if role in by_role}
-    scale = sub.input_rms if "pre" in sub.norms and abs(sub.input_rms - 1) > _ONE else 1.0
+    is_scaled = "pre" in sub.norms and shape.norm_kind in ("layernorm", "rmsnorm") and abs(sub.input_rms - 1) > _ONE
+    scale = sub.input_rms if is_scaled else 1.0
     return SublayerConfig(
         kind=sub.kind,
         norms=sub.norms,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, print_json
+from paper_checks.cli.output import counted, print_json
 from paper_checks.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from paper_checks.lowering.advice import Advice, Remedy

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
-from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
+from paper_checks.cli.output import counted, number_of, print_json, say
 from paper_checks.cli.train import Place, kept_runs, say_of_others
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from paper_checks.claims.claim import Evidence

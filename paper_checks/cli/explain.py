@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import Page, print_json, progress, wide_console
+from paper_checks.cli.output import print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
+from paper_checks.system.page import Page
 
 if TYPE_CHECKING:
     from paper_checks.verify.findings import Told

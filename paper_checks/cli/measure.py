@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options, predict
 from paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
+from paper_checks.cli.output import counted, number_of, print_json, say
 from paper_checks.cli.predict import Stack, Transformer
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paper_checks.system.files import as_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
-    from rich.table import Table
 
-_ENDLESS = 10_000
-"""Columns, more than any table has."""
 _PIPED_WIDTH = 120
 Tell = Callable[[str, float, float | None], None]
 """Told what is being done, how much of it is done, and of how much."""
@@ -37,71 +32,6 @@ def say(text: str) -> None:
 
 
 # ---------------------------------------------------------------- for people
-
-
-def escape(text: str) -> str:
-    """Text whose brackets are no markup of rich."""
-    from rich.markup import escape
-
-    return escape(text)
-
-
-class Page:
-    """Standard output for people: lines and tables, as wide as the terminal."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self.console = console or Console()
-
-    def say(self, text: str, style: str | None = None) -> None:
-        """A line of text, broken at the width between words."""
-        self.console.print(text, markup=False, highlight=False, style=style)
-
-    def say_where(self, text: str, style: str | None = None) -> None:
-        """A line with a path or a command, which is to be copied: never broken."""
-        self.console.print(text, markup=False, highlight=False, style=style, soft_wrap=True)
-
-    def wrote(self, target: Path | None) -> None:
-        if target is not None:
-            self.say_where(f"Wrote {target}.")
-
-    def show(self, table: Any) -> None:
-        self.console.print(table)
-
-    def show_whole(self, *ways: Sequence[Table]) -> None:
-        """Tables in the first of these ways that fits, or the last one. No number and no name is cut: where that does
-        not fit either, the terminal breaks its lines."""
-        endless, width = self.console.options.update(max_width=_ENDLESS), self.console.width
-        widths = [max(self.console.measure(table, options=endless).maximum for table in way) for way in ways]
-        chosen = next((index for index, needed in enumerate(widths) if needed <= width), len(ways) - 1)
-        self.console.width = max(width, widths[chosen])
-        for table in ways[chosen]:
-            self.show(table)
-        self.console.width = width
-
-
-def grid(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str] | None],
-    texts: Collection[str] = (),
-    title: str | None = None,
-    unbroken: Collection[str] = (),
-    **style: Any,
-) -> Table:
-    """A table. Where a row is None stands a line; numbers, which every column has that is not of ``texts``, stand to
-    the right; cells of ``unbroken`` columns are never broken. style: what else rich knows of a table."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", **style)
-    for head in heads:
-        table.add_column(head, justify="left" if head in texts else "right", overflow="fold", no_wrap=head in unbroken)
-    for row in rows:
-        if row is None:
-            table.add_section()
-        else:
-            table.add_row(*row)
-    return table
 
 
 def wide_console() -> Console:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, print_json
+from paper_checks.cli.output import counted, print_json
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from paper_checks.lowering.networks import Network
@@ -116,7 +117,7 @@ class Transformer:
 
     attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
     arch: str | None = option(
-        "The kind: encoder (if left out), decoder (causal) or encoder-decoder.",
+        "The kind: encoder, decoder (causal) or encoder-decoder. If left out, a decoder in advise, else an encoder.",
         None,
         ATTENTION,
         known=options.ARCHITECTURES,

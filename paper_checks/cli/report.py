@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option
-from paper_checks.cli.output import Page, Tell, print_json, progress, say
+from paper_checks.cli.output import Tell, print_json, progress, say
 from paper_checks.system.files import document
+from paper_checks.system.page import Page
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:

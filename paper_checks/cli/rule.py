@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import Page, grid, print_json
+from paper_checks.cli.output import print_json
 from paper_checks.cli.predict import MOST_WALKED
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from rich.table import Table

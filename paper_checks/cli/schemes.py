@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, refusing
-from paper_checks.cli.output import Page, grid, print_json
+from paper_checks.cli.output import print_json
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -258,7 +259,8 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
     )
     lines = ((recipe["name"], recipe["says"]) for recipe in recipes)
     page.show(grid(["recipe", "what it is"], lines, ["recipe", "what it is"], box=None, padding=(0, 1)))
-    page.say("`depthlaw schemes NAME` tells of one; --recipe NAME of predict, measure and train asks about it.")
+    commands = "advise, audit, predict, measure and train"
+    page.say(f"`depthlaw schemes NAME` tells of one; --recipe NAME of {commands} asks about it.")
 
 
 def _differing(scheme: dict[str, Any]) -> str:

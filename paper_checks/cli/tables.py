@@ -9,8 +9,9 @@ from typing import Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, option
-from paper_checks.cli.output import Page, grid, print_json, progress, say
+from paper_checks.cli.output import print_json, progress, say
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 from paper_checks.system.stopping import telling
 
 EXAMPLES = (

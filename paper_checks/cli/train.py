@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import Page, counted, grid, number_of, print_json, say
+from paper_checks.cli.output import counted, number_of, print_json, say
 from paper_checks.system.files import document
+from paper_checks.system.page import Page, grid
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:

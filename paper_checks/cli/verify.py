@@ -11,8 +11,9 @@ from typing import Any
 
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import escape, grid, print_json, progress, say, wide_console
+from paper_checks.cli.output import print_json, progress, say, wide_console
 from paper_checks.system.files import as_text, write_atomically
+from paper_checks.system.page import escape, grid
 from paper_checks.system.places import RESULTS, ROOT
 from paper_checks.system.stopping import telling
 

@@ -64,12 +64,14 @@ class Question:
 
 
 def about(network: Network) -> dict[str, Any]:
-    """What tells it from the others, for people. A prediction knows no width."""
+    """What tells it from the others, for people. A prediction knows no width, and the number of heads only where their
+    queries, keys and values have norms."""
     sizes = network.num_layers or network.num_sublayers // 2
     first = {"scheme": network.scheme.name, "arch": network.arch, "num_layers": sizes}
     names = ("activation", "norm_kind", "is_causal", "predicted_head_size", "num_tokens", "batch_size", "correlation")
     rest = {name.removeprefix("predicted_"): getattr(network, name) for name in (*names, "readout", "loss")}
-    return first | rest | network.block.options
+    heads = {"num_heads": network.num_heads} if network.scheme.stack.placement.heads else {}
+    return first | rest | heads | network.block.options
 
 
 def _name(about: Mapping[str, Any]) -> str:

@@ -348,11 +348,7 @@ def check(shallow: Network, deep: Network, optimizer: str) -> None:
     """ValueError, in one line, for two depths that are one and for an optimizer that a recipe was not made for."""
     if shallow.lengths == deep.lengths:
         raise ValueError(f"both models have {layers_text(deep)} layers: nothing changes between equal depths")
-    if (recipe := deep.recipe) is None:
-        return
-    asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in recipe.optimizers]
-    degrees = ["parameter_degree", *(["gradient_degree"] if recipe.lr_multipliers else [])]
-    if any(all(getattr(asked, name) != getattr(other, name) for other in own) for name in degrees):
+    if (recipe := deep.recipe) is not None and not recipe.is_made_for(optimizer):
         raise ValueError(
             f"the recipe {recipe.name} is made for {' or '.join(recipe.optimizers)}, whose steps scale with other "
             f"things than those of {optimizer}: ask about {recipe.optimizers[0]}, or give the block without a recipe"

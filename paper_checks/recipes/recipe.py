@@ -17,6 +17,7 @@ from typing import Any
 from sympy import Expr, Rational, lambdify, sympify
 
 from sims.config import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
+from theory.optimizers import optimizer as optimizer_named
 from theory.schemes import Scheme
 from theory.stack import NO_NORM, Stack
 from theory.symbols import N, d, l, scratch
@@ -93,6 +94,12 @@ class Recipe:
     lr_multipliers: Mapping[str, Law] = field(default_factory=dict)
     optimizers: tuple[str, ...] = ("adamw",)
     size: Mapping[str, int] = field(default_factory=dict)
+
+    def is_made_for(self, optimizer: str) -> bool:
+        """Whether the steps of this optimizer scale as those of one that the recipe was made for."""
+        asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in self.optimizers]
+        degrees = ["parameter_degree", *(["gradient_degree"] if self.lr_multipliers else [])]
+        return all(any(getattr(asked, name) == getattr(other, name) for other in own) for name in degrees)
 
     def config(self, num_layers: int, d_model: int, num_heads: int, *, optimizer: str = "adamw") -> ModelConfig:
         """The network of that many layers (of either side of an encoder-decoder), that width and so many heads.

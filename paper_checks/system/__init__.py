@@ -1,1 +1,1 @@
-"""Files, processes and Ctrl-C: what every room may use."""
+"""Files, processes, Ctrl-C and printed pages: what every room may use."""

@@ -25,7 +25,9 @@ from tests.paper_checks.audit.transformer import (
     Law,
     Matrix,
     Shape,
+    Stack,
     Sublayer,
+    Translator,
     everywhere,
     matrices,
     one,
@@ -173,6 +175,12 @@ def shared_ffn(model: Any) -> None:
         block.ffn.branch.down_proj.weight = model.stack.blocks[0].ffn.branch.down_proj.weight
 
 
+def reset_layer_2(model: Any) -> None:
+    for module in model.stack.blocks[1].modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_uniform_(module.weight, a=5**0.5)
+
+
 def zero_layers(model: Any) -> None:
     for block in model.stack.blocks:
         nn.init.zeros_(block.ffn.branch.down_proj.weight)
@@ -204,6 +212,20 @@ _GPT2_FAULTS = (
         "init-law",
         OUTPUTS,
         build=transformer(GPT_2, gpt_2, reset),
+    ),
+    _gpt2(
+        "logits-not-divided",
+        "The products of queries and keys are not divided by the square root of the head size.",
+        "attention-scale",
+        ("q",),
+        build=transformer(replace(GPT_2, attention_scale=1.0), gpt_2),
+    ),
+    _gpt2(
+        "logits-divided-twice",
+        "They are divided by the head size, and not by its square root.",
+        "attention-scale",
+        ("q",),
+        build=transformer(replace(GPT_2, attention_scale=NUM_HEADS / GPT_2.d_model), gpt_2),
     ),
     _gpt2(
         "n-for-2n",
@@ -1206,6 +1228,177 @@ def replace_query(matrix: Matrix) -> float:
     return own * (32 // NUM_HEADS) ** 0.5 if matrix.role in ("q", "cross_q") else own
 
 
+# ---------------------------------------------------------------- arithmetic of standard deviations, and other blocks
+
+SUB_LN_GAMMA = ("v", "out", "fc1", "fc2")
+
+
+class DynamicTanh(nn.Module):
+    """tanh(alpha x) in the place of a norm."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((1,), 0.5))
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * torch.tanh(self.alpha * x) + self.bias
+
+
+def fixup(matrix: Matrix) -> float:
+    if matrix.role in OUTPUTS:
+        return 0.0
+    return xavier(matrix) * ((2 * matrix.place.num_layers) ** -0.5 if matrix.role in ("v", "fc1") else 1)
+
+
+def bounds_for_stds(model: Any) -> None:
+    """uniform_(-std, std) has a standard deviation of std / sqrt(3)."""
+    for matrix in matrices(model):
+        if matrix.at is not None:
+            nn.init.uniform_(matrix.weight, -0.02, 0.02)
+
+
+def scaled_bert(model: Any) -> None:
+    nn.init.normal_(model.stack.embedding.weight, std=0.02)
+
+
+class FixedEncoder(Translator):
+    """The option is the decoder's: the encoder has its default of 6 layers."""
+
+    def __init__(self, shape: Shape, num_layers: int) -> None:
+        super().__init__(shape, num_layers)
+        self.encoder = Stack(shape, "encoder", 6)
+
+
+def _fixed_encoder(num_layers: int) -> nn.Module:
+    model = FixedEncoder(T5, num_layers)
+    start(model, t5)
+    return model
+
+
+FIXUP = replace(T_FIXUP, trained="scalar")
+fixup_twin = Twin(name="fixup", build=transformer(FIXUP, fixup), scheme="fixup")
+dyt = Twin(name="dyt", build=transformer(Shape(norm=DynamicTanh), xavier), scheme="dyt")
+sub_ln_gamma = Twin(
+    name="sub-ln-gamma",
+    build=transformer(SUB_LN, xavier_scaled(lambda at: math.log(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA)),
+    scheme="sub-ln-gamma",
+)
+
+_ARITHMETIC = (
+    Planted(
+        name="log-to-base-2",
+        says="Sub-LN's gain takes the logarithm to base 2.",
+        twin=sub_ln_gamma,
+        build=transformer(SUB_LN, xavier_scaled(lambda at: math.log2(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA)),
+        kind="init-constant",
+        roles=SUB_LN_GAMMA,
+    ),
+    Planted(
+        name="log-without-root",
+        says="Sub-LN's gain is log 2N, not its square root.",
+        twin=sub_ln_gamma,
+        build=transformer(SUB_LN, xavier_scaled(lambda at: math.log(2 * at.num_layers), *SUB_LN_GAMMA)),
+        kind="init-law",
+        roles=SUB_LN_GAMMA,
+    ),
+    Planted(
+        name="bounds-for-deviations",
+        says="Weights are drawn between -0.02 and 0.02, where 0.02 is to be their standard deviation.",
+        twin=llama,
+        build=transformer(LLAMA, flat, bounds_for_stds),
+        kind="init-constant",
+        roles=("q", "k", "v", "out", "fc1", "fc2", "fc3"),
+    ),
+    Planted(
+        name="variance-for-deviation",
+        says="The variance 1/fan-in is passed as the standard deviation.",
+        twin=olmo_1,
+        build=transformer(MITCHELL, lambda m: fan_in(m) if m.at is None else mitchell(m) * fan_in(m), cut=3),
+        kind="init-constant",
+        roles=("q", "k", "v", "out", "fc1", "fc2", "fc3"),
+    ),
+    Planted(
+        name="fixup-outputs-not-zero",
+        says="Fixup's output matrices are not set to zero.",
+        twin=fixup_twin,
+        build=transformer(FIXUP, lambda matrix: xavier(matrix) if matrix.role in OUTPUTS else fixup(matrix)),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="fixup-with-one-more-zero",
+        says="Fixup's scalars start at zero like its output matrices.",
+        twin=fixup_twin,
+        build=transformer(replace(FIXUP, branch_weight=lambda at: 0.0), fixup),
+        kind="dead-branch",
+    ),
+    Planted(
+        name="layernorm-for-dyt",
+        says="LayerNorm is left in the place of DyT.",
+        twin=dyt,
+        build=transformer(Shape(), xavier),
+        kind="norms",
+    ),
+    Planted(
+        name="embedding-norm-forgotten",
+        says="BERT's norm behind the embedding is missing: the stream starts at 0.02.",
+        twin=bert_twin,
+        build=transformer(replace(BERT, has_embedding_norm=False), bert, scaled_bert, cut=2),
+        kind="embedding",
+    ),
+    Planted(
+        name="alpha-from-the-second-layer",
+        says="The first layer has no residual weight.",
+        twin=deepnorm_twin,
+        build=transformer(
+            replace(DEEPNORM, residual_weight=lambda at: 1.0 if at.layer == 1 else (2 * at.num_layers) ** 0.25),
+            deepnorm,
+        ),
+        kind="residual-weight",
+    ),
+    Planted(
+        name="cross-attention-without-a-norm",
+        says="The decoder's cross-attention has no norm.",
+        twin=t5_twin,
+        build=transformer(replace(T5, norms=lambda at: frozenset() if at.kind == "cross" else frozenset({"pre"})), t5),
+        kind="norms",
+    ),
+    Planted(
+        name="encoder-of-6-layers",
+        says="The number of layers is the decoder's alone: the encoder has 6, whatever is asked for.",
+        twin=t5_twin,
+        build=_fixed_encoder,
+        kind="depth-ignored",
+    ),
+    Planted(
+        name="first-layer-post-norm",
+        says="The first layer is post-norm: it was copied from another model.",
+        twin=pre_ln,
+        build=transformer(Shape(norms=lambda at: frozenset({"post" if at.layer == 1 else "pre"})), xavier),
+        kind="norms",
+        roles=("pre", "post"),
+    ),
+    Planted(
+        name="one-layer-reinitialised",
+        says="The second layer is reset by torch's defaults after the initialisation.",
+        twin=gpt2_apart,
+        build=transformer(replace(GPT_2, is_fused=False), gpt_2, reset_layer_2),
+        kind="init-law",
+        roles=("q", "k", "v", "out", "fc1", "fc2"),
+    ),
+    Planted(
+        name="encoder-without-alpha",
+        says="The encoder of an encoder-decoder has no residual weight.",
+        twin=both,
+        build=transformer(
+            replace(BOTH, residual_weight=lambda at: 1.0 if at.side == "encoder" else two_sides(at)),
+            xavier_scaled(two_gains, *GAINED),
+        ),
+        kind="residual-weight",
+    ),
+)
+
 # ---------------------------------------------------------------- right in other ways
 
 
@@ -1294,6 +1487,7 @@ PLANTED: tuple[Planted, ...] = (
     *_BRANCH_WEIGHTS,
     *_LN_SCALING_FAULTS,
     *_PLACES,
+    *_ARITHMETIC,
 )
 TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_NEIGHBOURS)}
 RENAMED = (

@@ -2,7 +2,10 @@
 
 import json
 import math
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +13,10 @@ from torch import nn
 
 import depthlaw
 from paper_checks.audit.audit import audit
+from paper_checks.audit.builders import hugging_face
 from sims.optim import make
 from tests.command import depthlaw as run
+from tests.paper_checks.audit.gallery import TWINS
 
 MODELS = """
 import torch
@@ -53,12 +58,43 @@ class Odd(nn.Module):
 
 def odd(num_layers):
     return Odd()
+
+
+class Loud(nn.TransformerEncoder):
+    def forward(self, src):
+        print("forward")
+        return super().forward(src)
+
+
+def loud(num_layers):
+    print("building")
+    return Loud(nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True), num_layers)
+
+
+def failing(model):
+    return 1 / 0
+
+
+def too_wide(model):
+    return torch.ones(1, 5, 33)
+
+
+def frozen(num_layers):
+    return build(num_layers).requires_grad_(False)
+
+
+def not_a_number(num_layers):
+    model = build(num_layers)
+    nn.init.constant_(model.layers[0].linear1.weight, float("nan"))
+    return model
 """
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "audited_models.py").write_text(MODELS, encoding="utf-8")
+    (tmp_path / "list.json").write_text("[1, 2]", encoding="utf-8")
+    (tmp_path / "types.json").write_text('{"model_type": "gpt2", "n_embd": "wide"}', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -99,7 +135,7 @@ def _transformer(encoder_layers: int, decoder_layers: int) -> nn.Module:
     return nn.Transformer(32, 4, encoder_layers, decoder_layers, 128, 0.0, batch_first=True)
 
 
-def _fresh(num_layers: int) -> nn.Module:
+def _fresh(num_layers: int) -> Any:
     """torch's encoder with layers that are drawn one by one."""
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True), num_layers)
     for name, parameter in model.named_parameters():
@@ -108,6 +144,50 @@ def _fresh(num_layers: int) -> nn.Module:
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     return model
+
+
+def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose last line, a command, has an answer."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run(
+        "audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "1", COLUMNS="80"
+    )
+    import audited_models  # type: ignore[import-not-found]
+
+    answer = audit(audited_models.build, (2, 4), scheme="post-ln", num_seeds=1)
+    assert str(answer) == result.stdout
+    assert repr(answer) == f"<Audit: {result.stdout.splitlines()[0]}>"
+    program, *arguments = result.stdout.splitlines()[-1].split()
+    assert program == "depthlaw" and arguments[0] == "advise"
+    told = run(*arguments)
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_title_counts_the_faults_that_are_numbered_below() -> None:
+    """Roles of which the same is said stand together, and count once."""
+    answer = audit(_fresh, (2, 4), recipe="gpt2", measures=False)
+    first, *rest = str(answer).splitlines()
+    assert len(numbers := [line for line in rest if re.match(r"[0-9]+\. ", line)]) < len(answer.faults)
+    assert f"compared with gpt2: {len(numbers)} faults" in first
+
+
+def test_without_a_claim_the_page_says_what_to_name() -> None:
+    answer = audit(_fresh, (2, 4), measures=False)
+    assert answer.nearest is not None and answer.nearest.kind == "scheme"
+    assert "--scheme post-ln" in str(answer)
+    told = audit(_fresh, (2, 4), scheme="post-ln", measures=False)
+    assert "No faults: the model is built as post-ln says." in str(told)
+
+
+def test_tokens_that_start_at_another_scale_are_told() -> None:
+    """Of which the kernel rung knows nothing: a class token beside patches."""
+
+    def starting(*scales: float) -> Callable[[nn.Module], torch.Tensor]:
+        return lambda model: torch.randn(1, 4, 32) * torch.tensor([*scales, 1.0, 1.0, 1.0])[None, :, None]
+
+    uneven, even = (audit(_fresh, (1, 2), num_seeds=1, inputs=starting(scale)) for scale in (0.02, 1.0))
+    assert any("tokens start at different scales" in remark for remark in uneven.remarks) and not even.remarks
 
 
 REFUSED = {
@@ -122,6 +202,9 @@ REFUSED = {
     "audited_models:no_stream": "no residual stream",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
     "audited_models:build --input audited_models:number": "answered no tensor",
+    "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",
+    "audited_models:build --input audited_models:too_wide": "does not take what --input gives",
+    "audited_models:frozen": "all have requires_grad=False",
     "audited_models:build --scheme nosuch": "nosuch",
     "audited_models:build --recipe nosuch": "nosuch",
     "audited_models:build --scheme post-ln --recipe gpt2": "not both",
@@ -130,6 +213,8 @@ REFUSED = {
     "audited_models:build --width 64": "--width is of --hf",
     "--hf nosuchmodel": "nosuchmodel",
     "--hf nothere.json": "cannot read",
+    "--hf list.json": "it has no model_type",
+    "--hf types.json": "expected int",
 }
 
 
@@ -160,6 +245,28 @@ def test_an_input_of_ones_own() -> None:
     assert json.loads(result.stdout)["input"] == "yours"
 
 
+def test_what_a_model_prints_is_no_part_of_the_answer() -> None:
+    result = run("audit", "audited_models:loud", "--layers", "2", "--seeds", "1", "--json")
+    assert json.loads(result.stdout)["module"] == "Loud"
+
+
+def test_a_configuration_names_no_code(here: Path) -> None:
+    """Of a configuration, the names of kernels and classes to fetch are left out; the rest is built."""
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4}
+    for name in ("attn_implementation", "_attn_implementation", "auto_map"):
+        values = {"model_type": "llama", **sizes, name: {"AutoModel": "x/y--z.Z"} if name == "auto_map" else "x/y"}
+        (here / "config.json").write_text(json.dumps(values), encoding="utf-8")
+        config: Any = hugging_face("config.json")[0](1).config
+        assert config._attn_implementation == "sdpa" and not hasattr(config, "auto_map")
+
+
+def test_numbers_that_are_none_are_a_fault() -> None:
+    result = run("audit", "audited_models:not_a_number", "--layers", "2", "--seeds", "1", "--json")
+    faults = json.loads(result.stdout)["faults"]
+    assert [fault["kind"] for fault in faults if "layers.0.linear1.weight" in fault["where"]] == ["not-finite"]
+
+
 def test_names_are_no_code(here: Path) -> None:
     """What is not a name is refused before anything is imported."""
     for text in ("os.system('touch hit'):x", "audited_models:build()", "../evil:build", "a b:c", ":", "x:"):
@@ -181,6 +288,19 @@ def test_initialised_modules_have_no_fault_in_their_matrices(scheme: str | None,
     kinds = {fault.kind for fault in answer.faults}
     assert kinds == ({"residual-weight"} if told[-1].must_change else set())
     assert len(told[-1].must_change) == (0 if scheme is None else 16)
+
+
+def test_gpt2_is_initialised_with_its_positions() -> None:
+    """Fused queries, keys and values, and an embedding beside learned positions: nothing is left to say."""
+    pytest.importorskip("transformers")
+    build = hugging_face("gpt2", 64)[0]
+
+    def initialised(num_layers: int) -> nn.Module:
+        model = build(num_layers)
+        depthlaw.initialise(model, recipe="gpt2")
+        return model
+
+    assert not audit(initialised, (2, 4), recipe="gpt2", measures=False).faults
 
 
 def test_initialised_model_trains_at_two_depths() -> None:
@@ -206,3 +326,113 @@ def test_initialised_model_trains_at_two_depths() -> None:
             losses.append(loss.item())
         lost[num_layers] = losses[0], losses[-1]
     assert all(last < 0.8 * first for first, last in lost.values()), lost
+
+
+@pytest.mark.parametrize("name", ["gpt2", "deepnorm", "dyt", "llama-2"])
+def test_what_is_measured_is_what_is_predicted(name: str) -> None:
+    """Of right models of the gallery: the mean of eight seeds lies within L/d, a quarter, 8 sublayers at width 32."""
+    twin = next(twin for twin in TWINS.values() if twin.name == name)
+    answer = audit(twin.build, (4,), scheme=twin.scheme, recipe=twin.recipe, num_seeds=8)
+    mean = sum(update["update"] for update in answer.depths[0].updates) / 8
+    assert mean == pytest.approx(answer.predicted[0]["update"], rel=0.25)
+
+
+# ---------------------------------------------------------------- faults in their words
+
+
+Gain = Callable[[int, int], float]
+
+
+class Stacked(nn.Module):
+    """Pre-LN blocks whose FFNs are on stacked parameters. gain(number of layers, layer from 1): of the attentions'
+    output matrices; other: of the FFNs'."""
+
+    def __init__(self, num_layers: int, gain: Gain, other: Gain) -> None:
+        super().__init__()
+        places = range(1, num_layers + 1)
+        attentions = [nn.MultiheadAttention(64, 4, bias=False, batch_first=True) for _ in places]
+        self.attentions = nn.ModuleList(attentions)
+        for attention, place in zip(attentions, places, strict=True):
+            nn.init.xavier_normal_(attention.out_proj.weight, gain(num_layers, place))
+        self.up = nn.Parameter(torch.randn(num_layers, 128, 64) * (2 / 192) ** 0.5)
+        downs = [torch.randn(64, 128) * (2 / 192) ** 0.5 * other(num_layers, place) for place in places]
+        self.down = nn.Parameter(torch.stack(downs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for attention, up, down in zip(self.attentions, self.up, self.down, strict=True):
+            y = nn.functional.layer_norm(x, (64,))
+            x = x + attention(y, y, y)[0]
+            x = x + torch.relu(nn.functional.layer_norm(x, (64,)) @ up.T) @ down.T
+        return nn.functional.layer_norm(x, (64,))
+
+
+RIGHT: dict[str, Gain] = {
+    "pre-ln": lambda n, at: 1.0,
+    "gpt2": lambda n, at: (2 * n) ** -0.5,
+    "mitchell": lambda n, at: (2 * at) ** -0.5,
+}
+WORDS: list[tuple[str, Gain | None, list[str]]] = [
+    *((name, None, []) for name in RIGHT),
+    (
+        "mitchell",
+        lambda n, at: (2 * max(at - 1, 1)) ** -0.5,
+        ["The fc2 matrices follow mitchell's law, but the layer's index is counted from 0."],
+    ),
+    (
+        "mitchell",
+        lambda n, at: (2 * (n + 1 - at)) ** -0.5,
+        ["The fc2 matrices follow mitchell's law, but the layer's index is counted from the last layer."],
+    ),
+    ("mitchell", RIGHT["gpt2"], ["The fc2 matrices are scaled by the number of layers, and mitchell's are not."]),
+    (
+        "gpt2",
+        lambda n, at: (2 * n) ** -0.5 if at < n else 1.0,
+        ["Some fc2 matrices start at another scale than the rest: layer 2 of 2, layer 4 of 4, layer 8 of 8."],
+    ),
+    (
+        "gpt2",
+        RIGHT["pre-ln"],
+        ["The fc2 matrices do not depend on the number of layers: the depth rule of gpt2 is not applied."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("scheme", "other", "says"), WORDS)
+def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
+    scheme: str, other: Gain | None, says: list[str]
+) -> None:
+    right = RIGHT[scheme]
+    answer = audit(lambda n: Stacked(n, right, other or right), (2, 4, 8), scheme=scheme, measures=False)
+    assert [fault.what for fault in answer.faults] == says
+
+
+def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
+    """Queries and keys at half their scale, in a fused matrix: the fixes, run as they are printed, leave nothing."""
+
+    def build(num_layers: int, fixes: Sequence[str] = ()) -> nn.Module:
+        model = _fresh(num_layers)
+        fused: list[torch.Tensor] = [layer.self_attn.in_proj_weight for layer in model.layers]
+        with torch.no_grad():
+            for weight in fused:
+                weight[:64] /= num_layers
+        values = [weight[64:].clone() for weight in fused]
+        for fix in fixes:
+            line = fix.splitlines()[0]
+            for at in range(num_layers):
+                exec(line.replace(f"layers.{num_layers - 1}.", f"layers.{at}."), {"torch": torch, "model": model})
+        assert all(torch.equal(value, weight[64:]) for value, weight in zip(values, fused, strict=True))
+        return model
+
+    found = audit(build, (2, 4), scheme="post-ln", measures=False).faults
+    assert [fault.role for fault in found] == ["q", "k"]
+    fixes = [fault.fix for fault in found]
+    mended = audit(lambda n: build(n, [fix.replace("layers.3.", f"layers.{n - 1}.") for fix in fixes]), (2, 4),
+                   scheme="post-ln", measures=False)  # fmt: skip
+    assert not mended.faults
+
+
+def test_normalised_queries_and_keys_are_a_remark_beside_a_scheme() -> None:
+    pytest.importorskip("transformers")
+    answer = audit(hugging_face("qwen3", 64)[0], (2, 4), scheme="pre-ln", measures=False)
+    assert not answer.faults
+    assert "queries and keys are normalised, of which pre-ln says nothing" in answer.findings.remarks

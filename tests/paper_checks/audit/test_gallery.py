@@ -53,6 +53,15 @@ def test_a_twin_in_the_place_of_a_fault_is_a_miss() -> None:
         assert "found is: nothing" in missed(replace(planted, build=planted.twin.build))
 
 
+@pytest.mark.parametrize("name", ["encoder-constants-of-one-stack", "decoder-2m-for-3m"])
+def test_the_weight_of_an_encoder_alone_is_called_that(name: str) -> None:
+    planted = BY_NAME[name]
+    faults = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, measures=False).faults
+    assert [fault.what for fault in faults] == [
+        "The residual weight is that of an encoder alone, and this is an encoder-decoder."
+    ]
+
+
 def test_each_mistake_is_planted_once() -> None:
     assert len(BY_NAME) == len(PLANTED) >= 40
     assert len({planted.says for planted in PLANTED}) == len(PLANTED)

@@ -17,6 +17,7 @@ import x_transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paper_checks.audit import builders
 from paper_checks.audit.inputs import given, guess
 from paper_checks.audit.look import Built, Sublayer, Weight, look
 from sims.model import (
@@ -756,3 +757,107 @@ def test_many_layers_take_time_in_proportion() -> None:
     """Nodes visited, not seconds: each way through the graph is looked for in its own stretch."""
     few, many = (read(hugging_face("GPT2Model", "GPT2", **{**GPT2, "n_layer": layers})) for layers in (2, 24))
     assert len(many.sublayers) == 48 and block(many) == block(few) == PRE
+
+
+# ---------------------------------------------------------------- styles that are easily misread
+
+
+class Styled(nn.Module):
+    """GPT-2-like blocks on stacked parameters, whose sums are in place where ``in_place``; with LoRA where it has a
+    rank; branch weights, one number of a vector for each sublayer, where it has ``scales``."""
+
+    def __init__(self, num_layers: int, *, in_place: bool = False, rank: int = 0, scales: bool = False) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.token = nn.Embedding(V, D)
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(num_layers, D, D) * 0.1) for _ in range(4))
+        self.u = nn.Parameter(torch.randn(num_layers, F, D) * 0.1)
+        self.d = nn.Parameter(torch.randn(num_layers, D, F) * 0.1)
+        self.a = nn.Parameter(torch.randn(num_layers, rank, F)) if rank else None
+        self.b = nn.Parameter(torch.zeros(num_layers, D, rank)) if rank else None
+        self.bias = nn.Parameter(torch.zeros(num_layers, D))
+        self.s = nn.Parameter(torch.full((num_layers, 2), 0.5)) if scales else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token(ids)
+        for place in range(len(self.q)):
+            y = functional.layer_norm(x, (D,))
+            q, k, v = (
+                functional.linear(y, weight[place]).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+                for weight in (self.q, self.k, self.v)
+            )
+            y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            x = self.summed(x, functional.linear(y, self.o[place], self.bias[place]), place, 0)
+            y = functional.gelu(functional.linear(functional.layer_norm(x, (D,)), self.u[place]))
+            z = functional.linear(y, self.d[place], self.bias[place])
+            if self.a is not None and self.b is not None:
+                z = z + 2.0 * functional.linear(functional.linear(y, self.a[place]), self.b[place])
+            x = self.summed(x, z, place, 1)
+        return functional.layer_norm(x, (D,)) @ self.token.weight.T
+
+    def summed(self, x: Tensor, y: Tensor, place: int, which: int) -> Tensor:
+        if self.s is not None:
+            return x + self.s[place, which] * y
+        if self.in_place:
+            y += x
+            return y
+        return x + y
+
+
+@pytest.mark.parametrize("style", [{}, {"in_place": True}, {"rank": 2}, {"in_place": True, "rank": 2}])
+def test_stacked_parameters_sums_in_place_and_side_paths(style: dict[str, Any]) -> None:
+    built = read(Styled(3, **style))
+    assert block(built) == "attention pre, ffn pre"
+    assert [shapes(sublayer) for sublayer in built.sublayers[:2]] == [
+        [("q", "q", (D, D)), ("k", "k", (D, D)), ("v", "v", (D, D)), ("out", "o", (D, D))],
+        [("fc1", "u", (F, D)), ("fc2", "d", (D, F))],
+    ]
+
+
+@pytest.mark.parametrize("is_stacked", [False, True])
+def test_what_is_read_of_a_parameter_is_written_to_its_place(is_stacked: bool) -> None:
+    config = transformers.GPT2Config(n_embd=D, n_head=HEADS, n_layer=2, vocab_size=V, bos_token_id=0, eos_token_id=0)
+    for weight in read(Styled(3) if is_stacked else transformers.GPT2Model(config)).weights:
+        before = weight.parameter.detach().clone()
+        weight.write(weight.of(weight.parameter))
+        assert torch.equal(weight.parameter, before)
+        weight.write(weight.of(weight.parameter) + 1)
+        changed = (weight.parameter != before).sum()
+        assert changed == math.prod(weight.shape) and torch.equal(weight.of(weight.parameter), weight.of(before + 1))
+
+
+def test_one_number_of_a_vector_is_a_scalar() -> None:
+    built = read(Styled(2, scales=True))
+    assert [(sub.trained, sub.branch_parameter, sub.branch_weight) for sub in built.sublayers] == [
+        ("scalar", "s", 0.5)
+    ] * 4
+    assert built.others["s"] == "branch_weight"
+
+
+def test_the_scale_of_a_weight_norm_is_no_bias() -> None:
+    layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, batch_first=True, bias=False)
+    nn.utils.parametrizations.weight_norm(layer.linear2)
+    built = read(nn.Sequential(layer))
+    assert block(built) == "attention post, ffn post"
+    assert not built.biases
+
+
+def test_a_gain_before_the_root_is_a_gain() -> None:
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+            self.up, self.down = nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.gain * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+            return x + self.down(torch.relu(self.up(y)))
+
+    built = read(Root())
+    assert (block(built), built.norm_kind, built.others) == ("ffn pre", "rmsnorm", {"gain": "norm_gain"})
+
+
+def test_latent_keys_are_no_heads_that_do_not_divide() -> None:
+    """Of keys made through a latent vector a part alone is read; no number of heads is made of it."""
+    first = read(builders.hugging_face("minicpm3")[0](1)).sublayers[0]
+    assert first.num_heads == 4 and (first.num_kv_heads is None or 4 % first.num_kv_heads == 0)

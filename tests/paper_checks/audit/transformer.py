@@ -303,7 +303,8 @@ def _of_branch(branch: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def start(model: nn.Module, law: Law, cut: float | None = None) -> None:
-    """Draw each matrix from a normal of the law's standard deviation, cut at so many of them; biases start at 0."""
+    """Draw each matrix from a normal of the law's standard deviation, cut at so many of them. Biases of linear layers
+    start at 0; the convolution of patches is left as torch draws it."""
     for matrix in matrices(model):
         std = law(matrix)
         if cut is None or std == 0:
@@ -311,7 +312,7 @@ def start(model: nn.Module, law: Law, cut: float | None = None) -> None:
         else:
             nn.init.trunc_normal_(matrix.weight, std=std, a=-cut * std, b=cut * std)
     for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)) and module.bias is not None:
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
 
