@@ -1,11 +1,12 @@
+from .config import ModelConfig, SublayerConfig, Task, alternating, decoder_layers
 from .ensemble import Ensemble, Member
 from .measure import Question, Result, choose_device, run
-from .model import ModelConfig, SublayerConfig, Transformer, alternating, decoder_layers
+from .model import Transformer
 from .optim import first_step
 from .stats import LEVEL, Estimate, estimate, fit_exponent, ratio, ratio_to_exact
 from .training.data import DataConfig
 from .training.train import TrainConfig, train
-from .update import Task, draw_inputs, first_order, roles_of
+from .update import draw_inputs, first_order, roles_of
 
 __all__ = [
     "LEVEL",

@@ -44,43 +44,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adafactor, Adam, AdamW, Muon, Optimizer, RMSprop
 
-RMSPROP_SMOOTHING = 0.99
-"""torch's own alpha. RMSprop corrects no bias, so its first step is sign(g) / sqrt(1 - alpha)."""
-
-
-class Normalisation(NamedTuple):
-    """<grad, first_step> / (constant * d_model**power) is the update per unit learning rate, O(1) in the width."""
-
-    power: float
-    constant: float = 1.0
-
-
-NORMALISATION: Mapping[str, Normalisation] = {
-    "sgd": Normalisation(1.0),
-    "momentum": Normalisation(1.0),
-    "adam": Normalisation(1.5),
-    "adamw": Normalisation(1.5),
-    "rmsprop": Normalisation(1.5, (1 - RMSPROP_SMOOTHING) ** -0.5),
-    "signsgd": Normalisation(1.5),
-    "lion": Normalisation(1.5),
-    "adafactor": Normalisation(1.0),
-    "lars": Normalisation(1.0),
-    "lamb": Normalisation(1.0),
-    "muon": Normalisation(0.5),
-    "sophia": Normalisation(1.5),
-    "muon+adamw": Normalisation(1.0, 0.2),
-}
-MIXED = "muon+adamw"
-"""Muon for the matrices of branches, AdamW for all else."""
-MATCHED = NORMALISATION[MIXED].constant
-"""arXiv:2502.16982, section 2.2: over sqrt(max(m, n)), what makes Muon's step about as large as AdamW's."""
-OPTIMIZERS: tuple[str, ...] = tuple(NORMALISATION)
+from sims.config import MATCHED, MIXED, NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING
 
 
 def _check_name(name: str) -> None:

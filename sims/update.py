@@ -2,7 +2,7 @@
 
 The objective is one logit (the update of the theorems), or a cross-entropy. With g its gradient by one matrix and s the
 direction of an optimizer's real first step, the objective moves by -lr <g, s>; summed over the matrices and in units of
-a power of the width (``optim.NORMALISATION``) that is the update U per unit learning rate. What else the step moves
+a power of the width (``config.NORMALISATION``) that is the update U per unit learning rate. What else the step moves
 (another logit, the last hidden state, the loss) is the forward-mode derivative along s. No step size is chosen.
 
 Dimensions: E ensemble members, B batch, T tokens, D d_model.
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -36,53 +36,9 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
+from sims.config import BRANCH_ROLES, ModelConfig, Task
 from sims.ensemble import Ensemble
-from sims.model import BRANCH_ROLES, ModelConfig
 from sims.optim import MIXED, NORMALISATION, first_step, group_options, make, step_length
-
-READOUTS = ("last", "sum")
-OBJECTIVES = ("logit", "ce")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What the networks are given, and what of them is asked.
-
-    num_tokens: T, the tokens of a sequence on either side. batch_size: B; the objective is the mean over the batch.
-    correlation: that of any two input tokens of a sequence, whose entries are standard normal. readout: which tokens
-    are read, the last or all ("sum"). Of a logit all means the sum over tokens, each with a head of its own; of a
-    cross-entropy it means their mean. num_classes: the number of classes of a cross-entropy. trains_inputs: whether
-    each input vector is the row of an embedding, a table of its own on either side, whose update has the role
-    "embedding". What a step moves is measured with the inputs where they were.
-    """
-
-    num_tokens: int = 1
-    batch_size: int = 1
-    correlation: float = 0.0
-    readout: str = "last"
-    objective: str = "logit"
-    num_classes: int = 16
-    trains_inputs: bool = False
-
-    def __post_init__(self) -> None:
-        if self.readout not in READOUTS:
-            raise ValueError(f"readout is one of {', '.join(READOUTS)}, not {self.readout!r}")
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
-        if not 0 <= self.correlation <= 1:
-            raise ValueError(f"correlation lies between 0 and 1, not at {self.correlation:g}")
-        for name, number in (("num_tokens", self.num_tokens), ("batch_size", self.batch_size)):
-            if number < 1:
-                raise ValueError(f"{name} is at least 1, not {number}")
-        if self.objective == "ce" and self.num_classes < 2:
-            raise ValueError(f"a cross-entropy has at least 2 classes, not {self.num_classes}")
-
-    def on(self, config: ModelConfig) -> ModelConfig:
-        """The config with the head that the task reads."""
-        if self.trains_inputs and config.vocab_size:
-            raise ValueError("trains_inputs is of input vectors: a vocabulary has a table that trains already")
-        each = self.num_tokens if self.readout == "sum" else 1
-        return replace(config, num_outputs=self.num_classes if self.objective == "ce" else each)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, argument, option
 from paper_checks.cli.output import print_json, progress, wide_console
 from paper_checks.cli.verify import as_printed, chosen_ids
-from paper_checks.system.files import document
 from paper_checks.system.page import Page
 
 if TYPE_CHECKING:
     from paper_checks.verify.findings import Told
 
-EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --json")
+EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --anew", "explain DN-07 --json")
 Found = dict[str, Any]
 Line = tuple[str, str]
 """A text and its style."""
@@ -33,43 +32,58 @@ def run(
         "The claim's id, such as DN-07; CLAIMS.md lists all.", "ID", complete=options.one_claim
     ),
     full: bool = option("Also show each statement, number and step of the derivation."),
-    mutants: bool = option("Also break the claim on purpose, and see that the check says so."),
+    anew: bool = option("Judge the claim now, by every route that there is, instead of reading the kept answer."),
+    mutants: bool = option("Judge it now and also break it on purpose, and see that the check says so."),
     as_json: bool = options.JSON,
 ) -> int:
     """Explain one claim: its verdict, what is printed, what holds instead, and a counterexample to try.
 
-    The claim is checked now, by every route that there is. The exit code is 1
-    where the verdict is not the expected one.
+    The answer is kept with the repository, whose tests judge every claim and
+    hold it against what is kept; --anew judges it now, which takes seconds. The
+    exit code is 1 where the verdict is not the expected one.
     """
     if claim is None:
         raise BadInputError(
             "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "
             "verify --quick --full` those that are not confirmed"
         )
+    from paper_checks.verify.answers import kept
+
+    found = None if anew or mutants else kept(as_printed(claim))
+    if found is None:
+        found = _judged(claim, with_mutants=mutants)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found, is_full=full)
+    return 0 if found["summary"]["as_expected"] else 1
+
+
+def _judged(claim: str, *, with_mutants: bool) -> Found:
     doing = f"checking {as_printed(claim)} ..."
     with progress() as tell:
         tell(doing, 0, 1)  # before the claims are imported, which takes seconds
 
-        from paper_checks.verify.document import verify
-        from paper_checks.verify.findings import findings
+        from paper_checks.verify.answers import judged
 
         (id_,) = chosen_ids([claim], None)
-        checked = verify(
-            [id_], derive=False, with_mutants=mutants, progress=lambda _, done, total: tell(doing, done, total)
-        )
-    entry = checked["claims"][0]
-    finding = next(findings([entry]), None)
-    if as_json:
-        told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
-        print_json(document(claim=entry, tables=checked["tables"], summary=checked["summary"], finding=told))
+        return judged(id_, with_mutants=with_mutants, progress=lambda _, done, total: tell(doing, done, total))
+
+
+def _show(found: Found, *, is_full: bool) -> None:
+    from paper_checks.verify.findings import Told
+
+    entry, told = found["claim"], found["finding"]
+    command = f"  depthlaw explain {entry['id']}"
+    _print(answer(entry, told and Told(tuple(told["claims"]), told["text"])))
+    if is_full:
+        _print(details(entry, found["tables"]))
     else:
-        _print(answer(entry, finding))
-        if full:
-            _print(details(entry, checked["tables"]))
-        else:
-            _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
-            _print([(f"  depthlaw explain {id_} --full", _COMMAND)])
-    return 0 if checked["summary"]["as_expected"] else 1
+        _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
+        _print([(f"{command} --full", _COMMAND)])
+    if found["kept"]:
+        _print([("Kept with this version, whose tests judge every claim again and compare. To judge it now:", "dim")])
+        _print([(f"{command} --anew", _COMMAND)])
 
 
 def _print(lines: Iterable[Line]) -> None:

@@ -281,7 +281,7 @@ def _check_recipe(stack: Stack, transformer: Transformer) -> None:
 
 def head_of(network: Network, optimizer: str) -> dict[str, Any]:
     """The head of a document: what a network has in common with those of other depths."""
-    from sims.optim import NORMALISATION
+    from sims.config import NORMALISATION
 
     common = network.named(optimizer)
     for of_one_depth in ("num_sublayers", "num_layers", "numbers"):

@@ -39,7 +39,7 @@ def run(
     mutants: bool = option("Also break each claim on purpose, and see that the check says so."),
     out: Path | None = option("Also write the JSON document to this file."),
     full: bool = option("Also print each reason and each cell of the papers' tables beside the derived one."),
-    write_claims: bool = option("Rewrite CLAIMS.md, and the list of findings in README.md."),
+    write_claims: bool = option("Rewrite CLAIMS.md, what `explain` answers, and the list of findings in README.md."),
     as_json: bool = options.JSON,
 ) -> int:
     """Verify the papers: derive what they print anew, and say of each claim whether it holds.
@@ -51,6 +51,7 @@ def run(
     """
     from paper_checks.pages.claims import claims_markdown, with_findings
     from paper_checks.papers.registry import claims
+    from paper_checks.verify import answers
     from paper_checks.verify.document import exit_code, verify
 
     chosen = chosen_ids(ids or [], source)
@@ -68,13 +69,14 @@ def run(
         write_atomically(out, text)
     if write_claims:
         write_atomically(CLAIMS_FILE, claims_markdown(document))
+        write_atomically(answers.FILE, answers.file_text(document))
         write_atomically(README_FILE, with_findings(README_FILE.read_text(encoding="utf-8"), document))
     if as_json:
         print_json(document)
     else:
         show(document, out, is_whole=is_whole, is_full=full or not is_whole)
     if write_claims:
-        say(f"wrote {CLAIMS_FILE.name} and the findings in {README_FILE.name}")
+        say(f"wrote {CLAIMS_FILE.name}, {answers.FILE.name} and the findings in {README_FILE.name}")
     return exit_code(document)
 
 

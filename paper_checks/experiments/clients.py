@@ -28,7 +28,7 @@ from paper_checks.lowering.networks import Network
 from paper_checks.recipes.catalogue import recipe
 from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
 from paper_checks.system.places import RECORDS, RESULTS
-from sims.model import BRANCH_ROLES
+from sims.config import BRANCH_ROLES
 from sims.records import record
 from theory.symbols import d
 
@@ -252,7 +252,7 @@ def updates(case: Case, seed: int) -> dict[str, float]:
     """By optimizer/role, in the units of ``sims.optim.NORMALISATION``, of one network."""
     import torch
 
-    from sims.optim import NORMALISATION
+    from sims.config import NORMALISATION
     from sims.update import Norms
 
     torch.manual_seed(seed)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, S
 
@@ -24,9 +24,7 @@ from paper_checks.lowering.lower import COUPLED, branch_second
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.lowering.predicted_rows import shares
 from paper_checks.system.places import TRAINING_RECORDS
-from sims.measure import Question, collect
-from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
-from sims.stats import Estimate, estimate, ratio, ratio_to_exact
+from sims.config import BRANCH_ROLES, ModelConfig, SublayerConfig
 from theory.asymptotics.evaluate import evaluate
 from theory.kernel.predict import Stream, unit_power
 from theory.optimizers import optimizer as optimizer_named
@@ -36,6 +34,9 @@ from theory.schemes import SCHEMES, Scheme
 from theory.schemes import scheme as scheme_named
 from theory.stack import SCALED_ROLES, SublayerKind
 from theory.symbols import L, M, N, l
+
+if TYPE_CHECKING:
+    from sims.stats import Estimate
 
 MATTERS = 0.05
 """The least share of the update at which a role matters, as in TRANSFORMERS.md. Below it a role counts in ``ALL``."""
@@ -243,6 +244,9 @@ class Advice:
 
         Both depths have networks of their own, at the width that was asked about: take a small one.
         """
+        from sims.measure import Question, collect
+        from sims.stats import estimate, ratio, ratio_to_exact
+
         first, last = (
             collect(Question(config=config, task=self.deep.task, optimizers=(self.optimizer,)), chosen)
             for config, chosen in ((remedy.tuned, seeds), (remedy.config, [seed + 10**6 for seed in seeds]))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from paper_checks.lowering.lower import KINDS
-from sims.model import ModelConfig, SublayerConfig
-from sims.update import Task
+from sims.config import ModelConfig, SublayerConfig, Task
 from theory.kernel.predict import Inputs, Sublayer, Transformer
 from theory.kernel.setting import Heads
 

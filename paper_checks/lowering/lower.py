@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import cycle, islice
 from typing import Any, Final
 
-from sims.model import ModelConfig, SublayerConfig
+from sims.config import ModelConfig, SublayerConfig
 from theory.asymptotics.evaluate import evaluate
 from theory.kernel.setting import GATED
 from theory.meanfield.recursion import Letters, letters_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.lowering.networks import Network
 from paper_checks.lowering.predicted_rows import predicted_row
 from sims import stats
-from sims.model import BRANCH_ROLES, OTHER_ROLES
+from sims.config import BRANCH_ROLES, OTHER_ROLES
 from sims.records.record import Found
 
 if TYPE_CHECKING:

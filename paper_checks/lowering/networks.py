@@ -12,8 +12,7 @@ from theory.schemes import Scheme
 
 if TYPE_CHECKING:
     from paper_checks.recipes.recipe import Recipe
-    from sims.model import ModelConfig
-    from sims.update import Task
+    from sims.config import ModelConfig, Task
     from theory.kernel.predict import KernelUpdate
     from theory.meanfield.setting import Prediction
 
@@ -143,7 +142,7 @@ class Network:
     @property
     def task(self) -> Task:
         """One input of the theorems, or tokens."""
-        from sims.update import Task
+        from sims.config import Task
 
         if self.arch == FFN:
             return Task()
@@ -213,7 +212,7 @@ class Network:
         """What the kernel rung answers, of the roles that are there. config: plain numbers in place of this network's.
         options: of ``predict_kernel``. NoTheoryError, in one line, for what the kernel rung does not know."""
         from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-        from sims.model import BRANCH_ROLES, OTHER_ROLES
+        from sims.config import BRANCH_ROLES, OTHER_ROLES
         from theory.kernel.predict import predict_kernel
 
         config = config or self.config(optimizer)
@@ -230,7 +229,7 @@ class Network:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted:
         it is divided by that of the whole update already. A matrix has 0. A branch weight of the FFN-only stack is O(1)
         by itself, so the division is undone."""
-        from sims.optim import NORMALISATION
+        from sims.config import NORMALISATION
 
         if self.arch != FFN:
             from theory.kernel.predict import unit_power

@@ -11,7 +11,7 @@ from paper_checks.lowering import rule_roles
 from paper_checks.lowering.advice import IDENTITY, MATTERS, known_as
 from paper_checks.lowering.predicted_rows import percent
 from paper_checks.lowering.rule_roles import beside, named_scheme, other_roles, trained_under
-from sims.model import BRANCH_ROLES
+from sims.config import BRANCH_ROLES
 from theory.asymptotics.evaluate import evaluate
 from theory.asymptotics.expansion import BeyondScaleError
 from theory.rules import check

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from sims.model import ModelConfig, SublayerConfig
+    from sims.config import ModelConfig, SublayerConfig
     from sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
@@ -216,7 +216,7 @@ class Trial:
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
     """Every matrix of layer l of N times 1/(N - l + 1)."""
-    from sims.model import MATRICES
+    from sims.config import MATRICES
 
     num_layers = len(sublayers) // in_layer
     return tuple(

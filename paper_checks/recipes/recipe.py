@@ -16,7 +16,7 @@ from typing import Any
 
 from sympy import Expr, Rational, lambdify, sympify
 
-from sims.model import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
+from sims.config import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
 from theory.optimizers import optimizer as optimizer_named
 from theory.schemes import Scheme
 from theory.stack import NO_NORM, Stack

@@ -104,12 +104,12 @@ def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """An activation and its slope, from the function that the networks of ``sims`` apply."""
     import torch
 
-    from sims.model import ACTIVATIONS
+    from sims.model import ACTIVATIONS, phi
 
     if name not in ACTIVATIONS or name == "swiglu":  # which multiplies by a second matrix
         raise ValueError(f"no activation {name!r} here")
     at = torch.from_numpy(np.ascontiguousarray(u)).requires_grad_()
-    value = ACTIVATIONS[name](at)
+    value = phi(name)(at)
     (slope,) = torch.autograd.grad(value.sum(), at)
     return value.detach().numpy(), slope.numpy()
 

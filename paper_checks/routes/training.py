@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
 from paper_checks.claims.statements import Values
@@ -30,7 +30,9 @@ from paper_checks.system.places import TRAINING_RECORDS
 from sims.stats import LEVEL, Estimate, estimate
 from sims.training import outcomes
 from sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
-from sims.training.train import TrainResult
+
+if TYPE_CHECKING:
+    from sims.training.train import TrainResult
 
 
 @cache

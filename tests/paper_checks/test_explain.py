@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paper_checks.cli.explain import TOLD, answer, details
 from paper_checks.papers.registry import claims
+from paper_checks.verify import answers
 from paper_checks.verify import document as engine
 from paper_checks.verify.findings import findings
-from tests.command import told
+from tests.command import depthlaw, told
 from tests.once import claim, quick_claim
 
 SCREEN, WIDTH = 50, 100
@@ -121,3 +123,36 @@ def test_the_document_has_everything() -> None:
     assert {"tables", "summary"} < set(document)
     assert document["claim"]["parts"][0]["evidence"][0]["detail"]
     assert json.loads(told("explain", "LI-05", "--json"))["finding"] is None
+
+
+def test_a_kept_answer_is_read_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is judged for it, and how to judge now is on the screen and in the document."""
+    monkeypatch.setattr(engine, "check_all", None)
+    shown = told("explain", "s2-8", COLUMNS="400")
+    assert shown.splitlines()[0].startswith("S2-08  REFUTED: ")
+    assert "Kept with this version" in shown and shown.splitlines()[-1] == "  depthlaw explain S2-08 --anew"
+    assert json.loads(told("explain", "S2-08", "--json"))["kept"] is True
+    assert json.loads(told("explain", "DN-03", "--json"))["finding"]["claims"][0] == "DN-02"
+
+
+@pytest.mark.parametrize("more", [["--anew"], ["--mutants"]])
+@pytest.mark.usefixtures("at_hand")
+def test_what_is_asked_anew_is_judged(more: list[str]) -> None:
+    document = json.loads(told("explain", "LI-05", "--json", *more))
+    assert document["kept"] is False
+    assert (document["claim"]["mutants"] is None) == (more == ["--anew"])
+    assert "Kept" not in told("explain", "LI-05", *more)
+
+
+@pytest.mark.usefixtures("at_hand")
+def test_a_claim_that_is_not_kept_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So is every claim where the file is unreadable; a verdict that is kept as unexpected is exit 1."""
+    monkeypatch.setattr(answers, "FILE", tmp_path / "claims.json")
+    assert json.loads(told("explain", "LI-05", "--json"))["kept"] is False
+    answers.FILE.write_text("{", encoding="utf-8")
+    assert json.loads(told("explain", "LI-05", "--json"))["kept"] is False
+    found = {name: value for name, value in answers.judged("LI-05", with_mutants=False).items() if name != "kept"}
+    del found["schema_version"]
+    found["summary"] = {**found["summary"], "as_expected": False}
+    answers.FILE.write_text(json.dumps({"claims": {"LI-05": found}}), encoding="utf-8")
+    assert depthlaw("explain", "LI-05").returncode == 1

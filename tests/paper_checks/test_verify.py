@@ -16,8 +16,8 @@ from paper_checks.cli import verify as command
 from paper_checks.pages import claims as pages
 from paper_checks.papers.registry import claims
 from paper_checks.routes.printed_tables import TABLES, compare, side_by_side
+from paper_checks.verify import answers, tables_file
 from paper_checks.verify import document as engine
-from paper_checks.verify import tables_file
 from paper_checks.verify.concord import agreements
 from tests import once
 from tests.command import depthlaw, told
@@ -243,6 +243,27 @@ def test_an_unexpected_verdict_is_shown_and_exit_1(monkeypatch: pytest.MonkeyPat
     shown = " ".join(result.stdout.split())
     assert result.returncode == 1
     assert "as printed: CONFIRMED, expected CONDITIONAL" in shown and "Not as expected: see above; " in shown
+
+
+def _words(found: Any, *, has_numbers: bool = True) -> Any:
+    """What every machine finds: without floats, and without the numbers in texts of what was measured or searched."""
+    if isinstance(found, dict):
+        inside = ("evidence", "counterexample", "numbers", "steps", "detail")
+        return {name: _words(value, has_numbers=has_numbers and name not in inside) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_words(value, has_numbers=has_numbers) for value in found]
+    if isinstance(found, str) and not has_numbers:
+        return re.sub(r"[-+\d.,e]+", "#", found)
+    return "#" if isinstance(found, float) else found
+
+
+def test_what_explain_answers_is_in_step(whole: dict[str, Any]) -> None:
+    """Every claim judged now beside the answer that is kept of it."""
+    written = json.loads(answers.FILE.read_text(encoding="utf-8"))["claims"]
+    judged = json.loads(answers.file_text(whole))["claims"]
+    assert list(written) == list(judged) == list(claims())
+    stale = [id_ for id_ in judged if _words(written[id_]) != _words(judged[id_])]
+    assert not stale, f"run `{answers.WRITTEN_BY}`"
 
 
 def test_claims_file_and_readme_are_in_step(whole: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from scipy.special import stdtrit
 
+from theory.kernel import walk
 from theory.kernel.duals import dual
 from theory.kernel.predict import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel, unit_power
 from theory.kernel.setting import PLACES
@@ -123,6 +124,19 @@ def ratios(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str,
 def near(values: Mapping[str, float], wanted: Mapping[str, float], rel: float = 1e-7) -> bool:
     """Every role's value is as wanted, 1 where that says nothing: to the root of rounding, as of a matrix."""
     return all(math.isclose(value, wanted.get(role, 1.0), rel_tol=rel) for role, value in values.items())
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(2**28, 2), (0, 4)])
+def test_attentions_are_drawn_once_where_memory_has_room(
+    monkeypatch: pytest.MonkeyPatch, most: int, drawn: int
+) -> None:
+    """And the answer is the same to the last bit either way."""
+    network, built, make = Transformer(encoder=layers(2), placement="pre"), [], walk.Attention
+    wanted = at_few_points(network, TOKENS, ("adam",), replicates=1)["adam"]
+    monkeypatch.setattr(walk, "Attention", lambda *args, **options: built.append(1) or make(*args, **options))
+    monkeypatch.setattr(walk, "_MOST_KEPT", most)
+    assert at_few_points(network, TOKENS, ("adam",), replicates=1)["adam"].roles == wanted.roles
+    assert len(built) == drawn
 
 
 @pytest.mark.parametrize("placement", PLACES)

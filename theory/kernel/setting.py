@@ -207,6 +207,11 @@ class Transformer:
         return (self.encoder, self.decoder) if self.decoder else (self.encoder,)
 
     @property
+    def num_sublayers(self) -> int:
+        """L, of both sides."""
+        return len(self.encoder) + len(self.decoder)
+
+    @property
     def ends_in_norm(self) -> bool:
         return "final" in PLACES[self.placement] if self.has_final is None else self.has_final
 

@@ -164,6 +164,12 @@ class Attention:
         self.weights = weights / weights.sum(-1, keepdims=True)
         self.mixed = Gram(self.v_gram.level, (self.weights @ self.v_gram.gap @ self.weights.mT).mean(0))
 
+    @property
+    def num_bytes(self) -> int:
+        """The memory that its samples take."""
+        samples = (self.noise, self.weights, self.slopes, self.query, self.keys)
+        return sum(sample.nbytes for sample in samples if isinstance(sample, np.ndarray))
+
     def _drawn(self, points: Array, role: str, side: Array, positions: Array | None) -> tuple[Array, DrawnNorm | None]:
         """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
         vectors, norm = side @ points / np.sqrt(self.size), None

@@ -33,6 +33,8 @@ class Sums:
 
 
 Totals = dict[Step, Sums]
+_MOST_KEPT = 2**28
+"""Bytes of samples that a walk keeps for its way back."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,9 @@ class Attending:
             *(sublayer.gains.get(self.prefix + role, 1.0) * math.sqrt(2 / (1 + xavier[role])) for role in xavier)
         )
         self.sizes = {role: math.sqrt(xavier[role]) for role in xavier}
-        self.raw = self._attention().mixed
+        attention = self._attention()
+        self.kept = attention if attention.num_bytes * asked.network.num_sublayers <= _MOST_KEPT else None
+        self.raw = attention.mixed
         self.mixed = asked.normed(self.raw) if self.has_inner else self.raw
         self.out = self.mixed.times(heads.width_ratio * self.gains.out**2)
 
@@ -298,9 +302,8 @@ class Attending:
         return (self.sides.positions, self.sides.positions) if self.memory is None else None
 
     def _attention(self) -> Attention:
-        """The attention at its points. It is drawn anew on the way back, as the samples of all sublayers would fill the
-        memory.
-        """
+        """The attention at its points. On the way back it is drawn anew where the samples of all sublayers would fill
+        the memory, and is the same."""
         return Attention(
             self.u,
             self.sources,
@@ -327,7 +330,7 @@ class Attending:
         scale = np.ones(len(gradient))
         if self.has_inner:  # real norms only: see ``Passage``
             scale = asked.lengths(self.raw)
-        attention = self._attention()
+        attention = self.kept or self._attention()
         at = attention.backward(gradient, scale, with_roots=asked.has_roots, at_values_too=at_values)
         roots = at.roots
         # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
@@ -530,7 +533,7 @@ class Walk:
     ) -> None:
         self.network, self.inputs, self.steps = network, inputs, steps
         self.needs = frozenset[Functional]().union(*(step.functionals for step in steps))
-        num_sublayers = sum(len(side) for side in network.sides)
+        num_sublayers = network.num_sublayers
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
         # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
         # to norms and products is a bias, so few tokens, which cost little, get more.
