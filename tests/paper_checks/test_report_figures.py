@@ -28,7 +28,7 @@ from paper_checks.routes.kernel import InTransformer
 from paper_checks.system.places import FIGURES, RECORDS
 from tests.paper_checks.report_pages import DRAWN, ORDERED, figures_of
 from theory.meanfield.update import predict
-from theory.schemes import scheme
+from theory.schemes import SCHEMES, scheme
 from theory.symbols import L
 
 UPDATE = "update"
@@ -50,7 +50,8 @@ def records(is_real: bool) -> dict[tuple[str, str, int], dict[str, list[float | 
     file = RECORDS / ("transformers.jsonl" if is_real else "ffn-stacks.jsonl")
     for run in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
         config = run["config"]
-        assert (config["activation"], config["norm_kind"]) == ("relu", "layernorm")
+        norm = SCHEMES[config["scheme"]].stack.norm_function or "layernorm"
+        assert (config["activation"], config["norm_kind"]) == ("relu", norm)
         if config["d_model"] == WIDE:
             of_network = runs.setdefault((config["scheme"], config["optimizer"], config["num_sublayers"]), {})
             for role, values in run["values"].items():
