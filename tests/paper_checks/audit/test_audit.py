@@ -164,15 +164,17 @@ def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.Mon
     assert told.returncode == 0, told.stderr
 
 
-def test_the_title_counts_the_faults_that_are_numbered_below() -> None:
+def test_the_title_counts_the_faults_that_are_numbered_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """Roles of which the same is said stand together, and count once."""
+    monkeypatch.setenv("COLUMNS", "100")
     answer = audit(_fresh, (2, 4), recipe="gpt2", measures=False)
     first, *rest = str(answer).splitlines()
     assert len(numbers := [line for line in rest if re.match(r"[0-9]+\. ", line)]) < len(answer.faults)
     assert f"compared with gpt2: {len(numbers)} faults" in first
 
 
-def test_without_a_claim_the_page_says_what_to_name() -> None:
+def test_without_a_claim_the_page_says_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     answer = audit(_fresh, (2, 4), measures=False)
     assert answer.nearest is not None and answer.nearest.kind == "scheme"
     assert "--scheme post-ln" in str(answer)
