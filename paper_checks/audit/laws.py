@@ -91,9 +91,9 @@ def fit(points: Sequence[Point], value: Callable[[Point], float]) -> Law:
         raise ValueError("a law of values that are all 0")
     y = np.array([math.log(value(point)) for point in points])
     weights = np.array([1 / point.error for point in points])
-    n, l = (np.log([getattr(point, name) for point in points]) for name in ("num_layers", "layer"))  # noqa: E741
+    of_number, of_index = (np.log([getattr(point, name) for point in points]) for name in ("num_layers", "layer"))
     columns, has = [np.ones(len(points))], [True, False, False]
-    for place, column in ((1, n), (2, l)):
+    for place, column in ((1, of_number), (2, of_index)):
         tried = np.column_stack([*columns, column]) * weights[:, None]
         if np.linalg.matrix_rank(tried, tol=1e-8 * np.abs(tried).max()) == len(columns) + 1:
             columns.append(column)

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,7 @@ def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.Mon
     result = run(
         "audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "1", COLUMNS="80"
     )
-    import audited_models  # type: ignore[import-not-found]
-
-    answer = audit(audited_models.build, (2, 4), scheme="post-ln", num_seeds=1)
+    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
     assert str(answer) == result.stdout
     assert repr(answer) == f"<Audit: {result.stdout.splitlines()[0]}>"
     program, *arguments = result.stdout.splitlines()[-1].split()
@@ -320,7 +319,7 @@ def test_initialised_model_trains_at_two_depths() -> None:
         assert not told.must_change
         optimizer = make("adamw", told.param_groups(1e-3), lr=1e-3)
         losses = []
-        for _ in range(60):
+        for _ in range(200):
             loss = model(input_ids=ids, labels=ids).loss
             optimizer.zero_grad()
             loss.backward()
@@ -332,11 +331,12 @@ def test_initialised_model_trains_at_two_depths() -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "deepnorm", "dyt", "llama-2"])
 def test_what_is_measured_is_what_is_predicted(name: str) -> None:
-    """Of right models of the gallery: the mean of eight seeds lies within L/d, a quarter, 8 sublayers at width 32."""
+    """Of right models of the gallery: the mean of eight seeds lies within L/d, the order of what the width corrects."""
     twin = next(twin for twin in TWINS.values() if twin.name == name)
     answer = audit(twin.build, (4,), scheme=twin.scheme, recipe=twin.recipe, num_seeds=8)
+    built = answer.depths[0].built
     mean = sum(update["update"] for update in answer.depths[0].updates) / 8
-    assert mean == pytest.approx(answer.predicted[0]["update"], rel=0.25)
+    assert mean == pytest.approx(answer.predicted[0]["update"], rel=len(built.sublayers) / built.d_model)
 
 
 # ---------------------------------------------------------------- faults in their words
