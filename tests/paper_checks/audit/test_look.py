@@ -861,3 +861,32 @@ def test_latent_keys_are_no_heads_that_do_not_divide() -> None:
     """Of keys made through a latent vector a part alone is read; no number of heads is made of it."""
     first = read(builders.hugging_face("minicpm3")[0](1)).sublayers[0]
     assert first.num_heads == 4 and (first.num_kv_heads is None or 4 % first.num_kv_heads == 0)
+
+
+@pytest.mark.parametrize("place", ["queries", "logits", "divided", "baddbmm", "fused"])
+def test_what_multiplies_the_logits_is_read_wherever_it_stands(place: str) -> None:
+    """0.1, on the queries, on the products with the keys, or within one operation of torch."""
+
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v, self.out = (nn.Linear(16, 16, bias=False) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = nn.functional.layer_norm(x, (16,))
+            q, k, v = self.q(y), self.k(y), self.v(y)
+            if place == "fused":
+                heads = (part[:, None] for part in (q, k, v))
+                return x + self.out(nn.functional.scaled_dot_product_attention(*heads, scale=0.1)[:, 0])
+            turned = k.transpose(1, 2)
+            logits = {
+                "queries": lambda: (0.1 * q) @ turned,
+                "logits": lambda: q @ turned * 0.1,
+                "divided": lambda: q @ turned / 10,
+                "baddbmm": lambda: torch.baddbmm(torch.zeros(1, 1, 1), q, turned, beta=0, alpha=0.1),
+            }[place]()
+            return x + self.out(logits.softmax(-1) @ v)
+
+    module = Attending()
+    (sublayer,) = look(module, guess(module)).sublayers
+    assert sublayer.attention_scale == pytest.approx(0.1, rel=1e-5)
