@@ -16,9 +16,10 @@ rounding. Deep means need it: log U of one network scatters by about 0.8 sqrt(2N
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -39,17 +40,43 @@ class NotEnoughMemoryError(ValueError):
     """One model alone needs more than there is; the message says how much, and what is there."""
 
 
+Receive = Callable[[str, Tensor, Tensor], None]
+"""Called with a matrix's name, the vectors (E, B T, D) that it multiplies and the gradient (E, B T, F) behind it."""
+
+
+class _Linear(torch.autograd.Function):
+    """x W^T + bias, whose backward pass hands both factors of W's gradient to a function and makes no gradient of W."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_END: Tensor, weight_EFD: Tensor, bias_EF: Tensor | None, receive: Receive, name: str
+    ) -> Tensor:
+        ctx.save_for_backward(x_END, weight_EFD)
+        ctx.receive, ctx.name = receive, name
+        return x_END @ weight_EFD.mT if bias_EF is None else torch.baddbmm(bias_EF[:, None], x_END, weight_EFD.mT)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad_ENF,) = grads
+        x_END, weight_EFD = ctx.saved_tensors
+        ctx.receive(ctx.name, x_END, grad_ENF)
+        return grad_ENF @ weight_EFD if ctx.needs_input_grad[0] else None, None, None, None, None
+
+
 class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
     rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do. overflowed:
     a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides by was not
     finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is 0.
+    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and neither the
+    matrix nor its bias gets a gradient: a norm of it can be taken while it is small and near, and no two are held.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
     overflowed: dict[str, Tensor] | None = None
+    receive: Receive | None = None
 
     def __init__(
         self,
@@ -88,6 +115,18 @@ class Ensemble(Transformer):
         for name, rows in numbers.items():
             self.numbers[name] = Numbers(*torch.tensor(rows, **self._kind).T[..., None, None, None])
         self.lr_multipliers = {name: torch.tensor(row, **self._kind) for name, row in rates.items()}
+
+    def logits(self, h_BTD: Tensor) -> Tensor:
+        return super().logits(h_BTD) if self.receive is None else self._handing_over("head", h_BTD, None)
+
+    def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
+        if self.receive is None:
+            return super()._linear(name, x_BTD)
+        return self._handing_over(name, x_BTD, self._weights[f"{name}_bias"] if self.config.has_bias else None)
+
+    def _handing_over(self, name: str, x_BTD: Tensor, bias_EF: Tensor | None) -> Tensor:
+        y_END = _Linear.apply(x_BTD.flatten(1, 2), self._weights[name], bias_EF, self.receive, f"_weights.{name}")
+        return y_END.unflatten(1, x_BTD.shape[1:3])
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
         if not self.rounding:

@@ -386,7 +386,11 @@ class Transformer(nn.Module):
         if not self.config.has_affine:
             return x_BTD
         gain = self._across(f"{name}_{place}_gain", x_BTD)
-        return x_BTD * gain if kind == "rmsnorm" else torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
+        return (
+            x_BTD * gain
+            if kind == "rmsnorm"
+            else torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
+        )
 
     def _across(self, name: str, x_BTD: Tensor) -> Tensor:
         """A vector parameter, broadcast over all dimensions of x but its members' and the last."""

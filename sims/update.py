@@ -165,20 +165,31 @@ def first_order(
     order = _empty(trained, model.num_members, tuple(optimizers))
     reduced: set[str] = set()
 
-    def reduce(name: str) -> Callable[[Tensor], None]:
-        def on_gradient(leaf: Tensor) -> None:
+    def reduce(name: str, norms: Norms) -> None:
+        assert name not in reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
+        reduced.add(name)
+        _reduce(model, name, norms, order, keeps_steps)
+
+    def receive(name: str, x_END: Tensor, grad_ENF: Tensor) -> None:
+        weight, is_branch = trained[name].detach(), model.roles[name] in BRANCH_ROLES
+        grad_EFD = grad_ENF.mT @ x_END
+        reduce(name, Norms(grad_EFD, weight, 2, is_branch, rank=x_END.shape[1]))
+        if (bias := f"{name}_bias") in trained:
+            reduce(bias, Norms(grad_ENF.sum(1), trained[bias].detach(), 1, is_branch=False))
+
+    def on_gradient(name: str) -> Callable[[Tensor], None]:
+        def reduce_leaf(leaf: Tensor) -> None:
             grad, leaf.grad = leaf.grad, None
-            assert grad is not None
-            _reduce(model, name, grad, leaf.detach(), order, keeps_steps)
-            reduced.add(name)
+            if grad is not None:  # that of a matrix was received
+                reduce(name, _norms(model, name, grad, leaf.detach()))
 
-        return on_gradient
+        return reduce_leaf
 
-    handles = [leaf.register_post_accumulate_grad_hook(reduce(name)) for name, leaf in trained.items()]
+    handles = [leaf.register_post_accumulate_grad_hook(on_gradient(name)) for name, leaf in trained.items()]
     try:
         first: dict[str, Tensor] = {}
         hidden = x
-        model.overflowed = {}
+        model.overflowed, model.receive = {}, receive
         for side, index, hidden in model.walk(x, y):
             _watch(side, index, hidden, first.setdefault(side, hidden.detach()), order)
             on_stream()
@@ -186,13 +197,13 @@ def first_order(
         order.readings = readings(model, hidden, inputs, task)
         objective(model, hidden, inputs, task).sum().backward()
     finally:
-        model.overflowed = None
+        model.overflowed, model.receive = None, None
         for handle in handles:
             handle.remove()
     order.readings = {name: value.detach() for name, value in order.readings.items()}
     for name, leaf in trained.items():  # what the objective does not depend on has no gradient
         if name not in reduced:
-            _reduce(model, name, torch.zeros_like(leaf), leaf.detach(), order, keeps_steps)
+            reduce(name, _norms(model, name, torch.zeros_like(leaf), leaf.detach()))
     return order
 
 
@@ -224,13 +235,15 @@ def _leaf(x: Tensor) -> Tensor:
     return x.detach().requires_grad_() if x.is_floating_point() else x
 
 
-def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: FirstOrder, keeps_steps: bool) -> None:
+def _norms(model: Ensemble, name: str, grad: Tensor, weight: Tensor) -> Norms:
+    """Of a parameter, or of an input, which is a table of vectors (E, B T, D)."""
+    if name in INPUTS:
+        return Norms(grad.flatten(1, 2), weight.flatten(1, 2), 2, is_branch=False)
+    return Norms(grad, weight, model.num_dims[name], model.roles[name] in BRANCH_ROLES)
+
+
+def _reduce(model: Ensemble, name: str, norms: Norms, order: FirstOrder, keeps_steps: bool) -> None:
     is_input = name in INPUTS
-    if is_input:
-        grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
-    num_dims = 2 if is_input else model.num_dims[name]
-    is_branch = not is_input and model.roles[name] in BRANCH_ROLES
-    norms = Norms(grad, weight, num_dims, is_branch)
     for optimizer in order.values:
         power, constant = NORMALISATION[optimizer]
         rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
@@ -238,9 +251,8 @@ def _reduce(model: Ensemble, name: str, grad: Tensor, weight: Tensor, order: Fir
         if not keeps_steps or is_input:
             torch.mul(norms.alignment(optimizer), rate, out=order.values[optimizer][name])
             continue
-        step = model.lr_multiplier(name, num_dims) * first_step(optimizer, grad, weight, num_dims, is_branch=is_branch)
-        order.steps[optimizer][name] = step
-        along = (grad * step).reshape(len(grad), -1).sum(1) / model.config.d_model**power / constant
+        step = order.steps[optimizer][name] = model.lr_multiplier(name, norms.num_dims) * norms.first_step(optimizer)
+        along = (norms.grad * step).reshape(len(step), -1).sum(1) / model.config.d_model**power / constant
         order.values[optimizer][name].copy_(along)
 
 
@@ -259,7 +271,8 @@ class Norms:
     def __init__(
         self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool, *, rank: int | None = None
     ) -> None:
-        self._grad, self._weight, self._num_dims, self._is_branch, self._rank = grad, weight, num_dims, is_branch, rank
+        self.grad, self.num_dims = grad, num_dims
+        self._weight, self._is_branch, self._rank = weight, is_branch, rank
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
 
     @cached_property
@@ -272,13 +285,13 @@ class Norms:
 
     @cached_property
     def weight_length(self) -> Tensor:
-        weight_EN = self._weight.flatten(1) if self._num_dims else self._weight[:, None]
+        weight_EN = self._weight.flatten(1) if self.num_dims else self._weight[:, None]
         return torch.linalg.vector_norm(weight_EN, dim=1)
 
     @cached_property
     def nuclear(self) -> Tensor:
-        finite = self._grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
-        grad = torch.where(finite[:, None, None], self._grad, 0)
+        finite = self.grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
+        grad = torch.where(finite[:, None, None], self.grad, 0)
         if self._rank is not None and 3 * self._rank < min(grad.shape[-2:]):
             # As many random vectors as the rank span all that the gradient reaches, and a small SVD is left.
             generator = torch.Generator(grad.device).manual_seed(0)
@@ -286,6 +299,10 @@ class Norms:
             drawn = torch.randn(shape, generator=generator, dtype=grad.dtype, device=grad.device)
             grad = torch.linalg.qr(grad @ drawn).Q.mT @ grad
         return torch.where(finite, torch.linalg.svdvals(grad).sum(-1), math.nan)
+
+    def first_step(self, optimizer: str) -> Tensor:
+        """The optimizer's real first step, (E, ...)."""
+        return first_step(optimizer, self.grad, self._weight, self.num_dims, is_branch=self._is_branch)
 
     def functional(self, optimizer: str) -> Tensor:
         """The update by its definition: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""
@@ -295,15 +312,15 @@ class Norms:
             return self.weight_length * self.sum_abs / math.sqrt(self._grad_EN.shape[1])
         if optimizer == "lars":
             return self.weight_length * self.length
-        if optimizer == "muon" and self._num_dims == 2:
+        if optimizer == "muon" and self.num_dims == 2:
             return self.nuclear
         if optimizer == MIXED:
-            length = step_length(self._grad, self._num_dims, is_branch=self._is_branch)
+            length = step_length(self.grad, self.num_dims, is_branch=self._is_branch)
             return (self.sum_abs if length is None else length * self.nuclear) / NORMALISATION[MIXED].constant
         if optimizer in SIGN_TYPE or optimizer == "muon":
             return self.sum_abs
-        step = first_step(optimizer, self._grad, self._weight, self._num_dims)
-        return (self._grad * step).reshape(len(step), -1).sum(1) / NORMALISATION[optimizer].constant
+        step = self.first_step(optimizer)
+        return (self.grad * step).reshape(len(step), -1).sum(1) / NORMALISATION[optimizer].constant
 
     def alignment(self, optimizer: str) -> Tensor:
         """<g, first step> over the optimizer's constant.
