@@ -16,20 +16,19 @@ rounding. Deep means need it: log U of one network scatters by about 0.8 sqrt(2N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer
+from sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer, Weight, weights_of
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One model of an ensemble."""
 
     config: ModelConfig
@@ -87,34 +86,32 @@ class Ensemble(Transformer):
     ) -> None:
         if not members:
             raise ValueError("an ensemble has at least one member")
-        self_numbers = _shape(members[0].config)
+        first, shape = members[0], _shape(members[0].config)
         for index, member in enumerate(members):
-            if _shape(member.config) != self_numbers:
+            if member.config is not first.config and _shape(member.config) != shape:
                 raise ValueError(f"member {index} differs from member 0 in more than its numbers and its seed")
-        super().__init__(members[0].config, members[0].seed, dtype=dtype, device=device)
+        self._members = tuple(members)
+        super().__init__(first.config, first.seed, dtype=dtype, device=device)
         self.num_members = len(members)
-        plain = dict(self._weights.items())
-        if len(members) == 1:  # the same memory: one large network has no room for a second copy of itself
-            stacked = {name: value.detach()[None] for name, value in plain.items()}
-        else:
-            stacked = {name: value.new_empty((len(members), *value.shape)) for name, value in plain.items()}
-        numbers = {name: [] for name in self.numbers}
-        rates = {name: [] for name in self.lr_multipliers}
-        for index, member in enumerate(members):
-            # One at a time beside the stack: never a second copy of all.
-            model = self if index == 0 else Transformer(member.config, member.seed, dtype=dtype, device=device)
-            for name, value in model._weights.items():
-                stacked[name][index] = value.detach()
-            for name, row in model.numbers.items():
-                numbers[name].append(row)
-            for name, rate in model.lr_multipliers.items():
-                rates[name].append(rate)
-        self._weights = nn.ParameterDict()  # given a dict, it would sort the names: encoder_10 before encoder_2
-        for name, value in stacked.items():
-            self._weights[name] = nn.Parameter(value)
-        for name, rows in numbers.items():
-            self.numbers[name] = Numbers(*torch.tensor(rows, **self._kind).T[..., None, None, None])
-        self.lr_multipliers = {name: torch.tensor(row, **self._kind) for name, row in rates.items()}
+        each = [dict(member.config.sides) for member in members]
+        for side, sublayers in first.config.sides:
+            for index in range(len(sublayers)):
+                rows = torch.tensor([Numbers.of(sides[side][index]) for sides in each], **self._kind)
+                self.numbers[f"{side}_{index}"] = Numbers(*rows.T[..., None, None, None])
+        self.lr_multipliers = dict(zip(self.lr_multipliers, self._rates, strict=True))
+
+    def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
+        """Each member's numbers are written where they will stand, so there never is a second copy of them."""
+        first, rates = self._members[0].config, []
+        rooms = [torch.empty((len(self._members), *weight.shape), **self._kind) for weight in weights]
+        for index, (config, seed) in enumerate(self._members):
+            generator = torch.Generator(self._kind["device"]).manual_seed(seed) if index else self._generator
+            own = weights if config is first else weights_of(config)
+            rates.append([weight.lr_multiplier for weight in own])
+            for weight, room in zip(own, rooms, strict=True):
+                weight.fill(room[index], generator, is_short=config.has_short_draws)
+        self._rates = torch.tensor(rates, **self._kind).T
+        return iter(rooms)
 
     def logits(self, h_BTD: Tensor) -> Tensor:
         return super().logits(h_BTD) if self.receive is None else self._handing_over("head", h_BTD, None)

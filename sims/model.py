@@ -97,6 +97,98 @@ class Numbers(NamedTuple):
     value_weight: float | Tensor
     first_value_weight: float | Tensor
 
+    @classmethod
+    def of(cls, sublayer: SublayerConfig) -> Numbers:
+        return cls(*(getattr(sublayer, field) for field in cls._fields))
+
+
+class Weight(NamedTuple):
+    """A parameter before it is made.
+
+    start: the number that fills it or, where it is drawn, the factors of its standard deviation.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    start: tuple[float, ...]
+    is_drawn: bool = False
+    lr_multiplier: float = 1.0
+
+    def fill(self, room: Tensor, generator: torch.Generator, *, is_short: bool) -> None:
+        """Write its numbers at the start of training. is_short: whether normals are drawn in float32."""
+        if not self.is_drawn:
+            room.fill_(self.start[0])
+            return
+        if is_short and room.dtype != torch.float32:
+            room.copy_(torch.randn(room.shape, generator=generator, dtype=torch.float32, device=room.device))
+        else:
+            room.normal_(generator=generator)
+        for factor in self.start:
+            room.mul_(factor)
+
+
+def weights_of(config: ModelConfig) -> list[Weight]:
+    """Every parameter of a network, in the order in which they are drawn."""
+    weights: list[Weight] = []
+    for side, sublayers in config.sides:
+        for index, sublayer in enumerate(sublayers):
+            weights += _weights_of_sublayer(config, f"{side}_{index}", sublayer)
+        weights += _weights_of_norms(config, side, _ends(config), {}, {})
+    d = config.d_model
+    for side, _ in config.sides if config.vocab_size else ():
+        shape = (config.vocab_size, d)
+        weights.append(Weight(f"{side}_embedding", "embedding", shape, (config.embedding_std,), is_drawn=True))
+    if config.num_outputs:
+        factors = (config.head_gain, 1 / math.sqrt(d))
+        weights.append(Weight("head", "head", (config.num_outputs, d), factors, is_drawn=True))
+    return weights
+
+
+def _weights_of_sublayer(config: ModelConfig, name: str, sublayer: SublayerConfig) -> Iterator[Weight]:
+    kind, rates = sublayer.kind, sublayer.lr_multipliers
+
+    def filled(ending: str, role: str, shape: tuple[int, ...], number: float) -> Weight:
+        return Weight(f"{name}_{ending}", role, shape, (float(number),), lr_multiplier=rates.get(role, 1.0))
+
+    for role in config.roles(kind):
+        shape, std = config.shape(role), config.std(sublayer, role)
+        yield Weight(f"{name}_{role}", role, shape, (std,), is_drawn=True, lr_multiplier=rates.get(role, 1.0))
+        if config.has_bias:
+            yield filled(f"{role}_bias", "bias", shape[:1], 0.0)
+    heads = {"q_norm": config.num_heads, "k_norm": config.key_heads, "v_norm": config.key_heads}
+    widths = {place: config.size_of_head * (num if config.has_wide_norms else 1) for place, num in heads.items()}
+    widths["inner"] = config.hidden if kind == "ffn" else config.num_heads * config.size_of_head
+    yield from _weights_of_norms(config, name, _places(config, sublayer), widths, rates)
+    if config.placement == "normformer" and kind != "ffn" and config.has_affine:
+        yield filled("head_scale", "norm_gain", (config.num_heads,), 1.0)
+    if sublayer.has_layer_scale:
+        yield filled("layer_scale", "layer_scale", (config.d_model,), sublayer.branch_weight)
+    elif sublayer.trains_branch_weight:
+        yield filled("branch_weight", "branch_weight", (), sublayer.branch_weight)
+
+
+def _weights_of_norms(
+    config: ModelConfig, name: str, places: frozenset[str], widths: Mapping[str, int], rates: Mapping[str, float]
+) -> Iterator[Weight]:
+    """Of the norms at these places. Each is d_model wide unless ``widths`` says otherwise."""
+    for place in sorted(places) if config.has_affine else ():
+        shape = (widths.get(place, config.d_model),)
+        for ending, number in (("gain", 1.0), ("bias", 0.0)) if config.norm_kind != "rmsnorm" else (("gain", 1.0),):
+            role = f"norm_{ending}"
+            rate = rates.get(role, 1.0)
+            yield Weight(f"{name}_{place}_{ending}", role, shape, (number,), lr_multiplier=rate)
+
+
+def _places(config: ModelConfig, sublayer: SublayerConfig) -> frozenset[str]:
+    """Where a sublayer has norms, as parameters name them: those of queries, keys and values apart from q, k and v."""
+    return frozenset(f"{place}_norm" if place in ("q", "k", "v") else place for place in config.places(sublayer))
+
+
+def _ends(config: ModelConfig) -> frozenset[str]:
+    """The norms behind the last sublayer of a side."""
+    return frozenset({"final"} if config.ends_in_norm else {"second"} if config.has_second_stream else ())
+
 
 class Transformer(nn.Module):
     """The model, in float64 on the CPU unless told otherwise.
@@ -119,84 +211,36 @@ class Transformer(nn.Module):
         self.num_dims: dict[str, int] = {}
         self.lr_multipliers: dict[str, float | Tensor] = {}
         self.numbers: dict[str, Numbers] = {}
-        self._places: dict[str, frozenset[str]] = {}
-        self._weights = nn.ParameterDict()
-        self._generator = torch.Generator(device).manual_seed(seed)
         self._kind = {"dtype": dtype, "device": torch.device(device)}
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._places: dict[str, frozenset[str]] = {}
         every = [sublayer for _, sublayers in config.sides for sublayer in sublayers]
         self._adds_input = any(sublayer.input_weight for sublayer in every)
         self._mixes_values = any(sublayer.mixes_values for sublayer in every)
         for side, sublayers in config.sides:
+            self._places[side] = _ends(config)
             for index, sublayer in enumerate(sublayers):
-                self._make_sublayer(f"{side}_{index}", sublayer)
-            ends = {"final"} if config.ends_in_norm else {"second"} if config.has_second_stream else set()
-            self._make_norms(side, frozenset(ends), {}, {})
-        d = config.d_model
-        for side, _ in config.sides if config.vocab_size else ():
-            self._add(f"{side}_embedding", "embedding", config.embedding_std * self._normal(config.vocab_size, d))
-        if config.num_outputs:
-            self._add("head", "head", config.head_gain * self._normal(config.num_outputs, d) / math.sqrt(d))
+                self._places[f"{side}_{index}"] = _places(config, sublayer)
+                self.numbers[f"{side}_{index}"] = Numbers.of(sublayer)
+        self._weights = nn.ParameterDict()
+        for weight, value in zip(weights := weights_of(config), self._filled(weights), strict=True):
+            name = f"_weights.{weight.name}"
+            self._weights[weight.name] = nn.Parameter(value)
+            self.roles[name], self.num_dims[name] = weight.role, len(weight.shape)
+            self.lr_multipliers[name] = weight.lr_multiplier
 
-    # ---------------------------------------------------------------- making
-
-    def _add(self, name: str, role: str, value: Tensor, lr_multiplier: float = 1.0) -> None:
-        if name in self._weights:
-            raise ValueError(f"two parameters are named {name}")
-        self._weights[name] = nn.Parameter(value)
-        self.roles[f"_weights.{name}"] = role
-        self.num_dims[f"_weights.{name}"] = value.dim()
-        self.lr_multipliers[f"_weights.{name}"] = lr_multiplier
-
-    def _normal(self, *shape: int) -> Tensor:
-        dtype, device = torch.float32 if self.config.has_short_draws else self._kind["dtype"], self._kind["device"]
-        return torch.randn(shape, generator=self._generator, dtype=dtype, device=device).to(self._kind["dtype"])
-
-    def _make_sublayer(self, name: str, sublayer: SublayerConfig) -> None:
-        config, kind = self.config, sublayer.kind
-        self.numbers[name] = Numbers(*(getattr(sublayer, field) for field in Numbers._fields))
-        for role in config.roles(kind):
-            rows, columns = config.shape(role)
-            rate = sublayer.lr_multipliers.get(role, 1.0)
-            self._add(f"{name}_{role}", role, config.std(sublayer, role) * self._normal(rows, columns), rate)
-            if config.has_bias:
-                rate = sublayer.lr_multipliers.get("bias", 1.0)
-                self._add(f"{name}_{role}_bias", "bias", torch.zeros(rows, **self._kind), rate)
-        places = frozenset(f"{place}_norm" if place in ("q", "k", "v") else place for place in config.places(sublayer))
-        heads = {"q_norm": config.num_heads, "k_norm": config.key_heads, "v_norm": config.key_heads}
-        widths = {place: config.size_of_head * (num if config.has_wide_norms else 1) for place, num in heads.items()}
-        widths["inner"] = config.hidden if kind == "ffn" else config.num_heads * config.size_of_head
-        self._make_norms(name, places, widths, sublayer.lr_multipliers)
-        if config.placement == "normformer" and kind != "ffn" and config.has_affine:
-            rate = sublayer.lr_multipliers.get("norm_gain", 1.0)
-            self._add(f"{name}_head_scale", "norm_gain", torch.ones(config.num_heads, **self._kind), rate)
-        if sublayer.has_layer_scale:
-            value = torch.full((config.d_model,), float(sublayer.branch_weight), **self._kind)
-            self._add(f"{name}_layer_scale", "layer_scale", value, sublayer.lr_multipliers.get("layer_scale", 1.0))
-        elif sublayer.trains_branch_weight:
-            value = torch.tensor(float(sublayer.branch_weight), **self._kind)
-            self._add(
-                f"{name}_branch_weight", "branch_weight", value, sublayer.lr_multipliers.get("branch_weight", 1.0)
-            )
-
-    def _make_norms(
-        self, name: str, places: frozenset[str], widths: Mapping[str, int], rates: Mapping[str, float]
-    ) -> None:
-        """Make the norms of these places. Each is d_model wide unless ``widths`` says otherwise."""
-        self._places[name] = places
-        for place in sorted(places) if self.config.has_affine else ():
-            width = widths.get(place, self.config.d_model)
-            gain, bias = torch.ones(width, **self._kind), torch.zeros(width, **self._kind)
-            self._add(f"{name}_{place}_gain", "norm_gain", gain, rates.get("norm_gain", 1.0))
-            if self.config.norm_kind != "rmsnorm":
-                self._add(f"{name}_{place}_bias", "norm_bias", bias, rates.get("norm_bias", 1.0))
+    def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
+        """The numbers of each parameter at the start of training."""
+        for weight in weights:
+            room = torch.empty(weight.shape, **self._kind)
+            weight.fill(room, self._generator, is_short=self.config.has_short_draws)
+            yield room
 
     def tagged(self) -> list[tuple[str, nn.Parameter, str]]:
         """(name, parameter, role) of every parameter; ValueError where one has no role."""
         named = list(self.named_parameters())
         if untagged := [name for name, _ in named if name not in self.roles]:
-            raise ValueError(
-                f"parameters without a role: {', '.join(untagged)}; make them with _add(name, role, value)"
-            )
+            raise ValueError(f"parameters without a role: {', '.join(untagged)}; weights_of has the role of each")
         return [(name, parameter, self.roles[name]) for name, parameter in named]
 
     # ---------------------------------------------------------------- running
