@@ -60,9 +60,9 @@ class Ensemble(Transformer):
     ) -> None:
         if not members:
             raise ValueError("an ensemble has at least one member")
-        self_numbers = _shape(members[0].config)
+        self_numbers = shape_of(members[0].config)
         for index, member in enumerate(members):
-            if _shape(member.config) != self_numbers:
+            if shape_of(member.config) != self_numbers:
                 raise ValueError(f"member {index} differs from member 0 in more than its numbers and its seed")
         super().__init__(members[0].config, members[0].seed, dtype=dtype, device=device)
         self.num_members = len(members)
@@ -107,7 +107,7 @@ class Ensemble(Transformer):
         return multipliers[(..., *(None,) * num_dims)]
 
 
-def _shape(config: ModelConfig) -> tuple[object, ...]:
+def shape_of(config: ModelConfig) -> tuple[object, ...]:
     """The part of a config that all members must have in common."""
 
     def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[object, ...]:

@@ -287,10 +287,10 @@ class Transformer(nn.Module):
         elif f"{name}_branch_weight" in self._weights:
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
-        u_BTD = numbers.input_scale * self._norm("pre", name, x_BTD)
+        u_BTD = _times(numbers.input_scale, self._norm("pre", name, x_BTD))
         branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
-        added_BTD = branch_weight * self._norm("branch", name, branch_BTD)
-        sum_BTD = numbers.residual_weight * x_BTD + added_BTD
+        added_BTD = _times(branch_weight, self._norm("branch", name, branch_BTD))
+        sum_BTD = _times(numbers.residual_weight, x_BTD) + added_BTD
         if self._adds_input:
             sum_BTD = sum_BTD + numbers.input_weight * first_BTD
         return self._norm("post", name, sum_BTD), added_BTD, values_BTD
@@ -389,6 +389,11 @@ class Transformer(nn.Module):
         """A vector parameter, broadcast over all dimensions of x but its members' and the last."""
         value = self._weights[name]
         return value.reshape(*value.shape[:-1], *(1,) * (x_BTD.dim() - value.dim()), value.shape[-1])
+
+
+def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
+    """number x, without a pass over x where that is x."""
+    return x_BTD if not isinstance(number, Tensor) and number == 1 else number * x_BTD
 
 
 def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:
