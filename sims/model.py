@@ -326,18 +326,22 @@ class Transformer(nn.Module):
         v_BHSK = self._heads(name, "v", v_BSD)
         if self.config.rotary_base and kind != "cross":
             q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
-        scale = self.config.attention_scale
-        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
-        if cap := self.config.logit_softcap:
-            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
-        if is_causal and kind == "attention":
-            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
-            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
-        mixed_BHTK = self.attend(scores_BHTS) @ v_BHSK
+        mixed_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal and kind == "attention")
         if f"{name}_head_scale" in self._weights:
             mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
         mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
         return self._linear(f"{prefix}out", mixed_BTD), values_BTD
+
+    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+        """The mean of the values, weighted as queries and keys say."""
+        scale = self.config.attention_scale
+        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
+        if cap := self.config.logit_softcap:
+            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
+        if is_causal:
+            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
+            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
+        return self.attend(scores_BHTS) @ v_BHSK
 
     def attend(self, scores_BHTS: Tensor) -> Tensor:
         """The attention weights of these scores. A subclass can put something else in the place of softmax."""

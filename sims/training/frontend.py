@@ -185,6 +185,14 @@ class _Fused(Ensemble):
         bias_1F = self._weights[f"{name}_bias"][:, None]
         return torch.baddbmm(bias_1F, rows_ND, weight_FD.mT).unflatten(1, x_BTD.shape[1:3])
 
+    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+        if self.config.logit_softcap:
+            return super()._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal)
+        q, k, v = (x.flatten(0, 1) for x in (q_BHTK, k_BHSK, v_BHSK))
+        scale = self.config.attention_scale
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
+        return mixed.unflatten(0, q_BHTK.shape[:2])
+
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
         if place not in self._places[name] or self.config.norm_kind not in ("layernorm", "rmsnorm"):
             return super()._norm(place, name, x_BTD)

@@ -133,7 +133,7 @@ def test_a_recipe_trains_from_its_own_start(name: str, has_table: bool, trial: T
     assert ("positions" in network.tables) is has_table
     several, _ = network.vectors(torch.zeros(40, 1, 1).long())
     assert several.std().item() == pytest.approx(model.embedding_std, rel=0.1)
-    assert execute(replace(chosen, num_steps=2).named())["num_steps"] == 2
+    assert execute([replace(chosen, num_steps=2).named()])[0]["num_steps"] == 2
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -166,9 +166,9 @@ def without_time(result: dict[str, Any]) -> dict[str, Any]:
 def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Trial, tmp_path: Path) -> None:
     """The same numbers each time, and from a checkpoint; the checkpoint goes with the run."""
     named = trial.named()
-    first = execute(named)
+    (first,) = execute([named])
     assert first["num_steps"] == 3 and [look["step"] for look in first["looks"]] == [0, 2]
-    assert without_time(execute(named)) == without_time(first)
+    assert without_time(execute([named])[0]) == without_time(first)
     checkpoint = tmp_path / f"{key(named)}.pt"
 
     seen: list[int] = []
@@ -181,7 +181,7 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
     with pytest.raises(KeyboardInterrupt):
         train(trial.lower(), checkpoint=checkpoint, checkpoint_every=1, advance=stop)
     assert checkpoint.exists()
-    assert without_time(execute(named, checkpoints=tmp_path, checkpoint_every=1)) == without_time(first)
+    assert without_time(execute([named], checkpoints=tmp_path, checkpoint_every=1)[0]) == without_time(first)
     assert not checkpoint.exists()
 
 
@@ -189,7 +189,7 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
 def test_other_numbers_and_other_data_are_refused(trial: Trial, name: str) -> None:
     named = trial.named()
     with pytest.raises(ValueError, match=rf"{named[name]} here, not 1234"):
-        execute({**named, name: "1234"})
+        execute([named, {**named, name: "1234"}])
 
 
 def test_memory_is_that_of_weights_and_graph(trial: Trial) -> None:
