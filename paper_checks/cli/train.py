@@ -44,7 +44,7 @@ class Place:
     """Options of where runs are made and kept, of `experiment` too."""
 
     workers: int | None = option(
-        "The number of workers, each on one core, where runs of one shape train together; as many as cores if left out.",
+        "The number of workers, each on one core, which trains several runs together; as many as cores if left out.",
         None,
         MORE,
         most=4096,

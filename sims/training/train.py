@@ -49,7 +49,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +76,8 @@ _FUSED = ("sgd", "momentum", "adam", "adamw")
 """The optimizers of torch that step all parameters in one call."""
 _BY_ENTRY = (*_FUSED, "rmsprop", "signsgd", "lion", "sophia")
 """The optimizers to which it is the same how the parameters are cut into tensors."""
+_BY_NORM = ("lars", "lamb")
+"""Those that take several tensors in a row, and want to know their sizes."""
 _LARGEST_BY_SUBLAYER = 200
 """The largest number of sublayers at which the gradient norm of each one is kept."""
 
@@ -554,7 +556,8 @@ class _Own:
 class _Weights:
     """The weights of a network's members and their gradients, a row each, and each one's own optimizer of its row.
 
-    An optimizer that moves every entry by itself is given few long pieces of the row, any other the tensors.
+    An optimizer that moves every entry by itself, or wants norms alone, is given few long pieces of the row, any other
+    the tensors.
     """
 
     def __init__(self, network: Network, configs: Sequence[TrainConfig]) -> None:
@@ -574,27 +577,24 @@ class _Weights:
         rows = torch.cat([parameter.detach().flatten(1) for _, parameter in self._named], dim=1)
         self._own: list[_Own] = []
         for member, config in enumerate(configs):
-            groups, leaves = groups_of(member), []
-            by_group: dict[_Group, list[Tensor]] = {}
-            for group, leaf, begin, end in self._cut(rows[member], [groups[index] for index in order], config):
-                by_group.setdefault(group, []).append(leaf)
-                leaves.append((leaf, begin, end))
-            self._own.append(_Own(config, leaves, _optimizer(by_group, config)))
+            groups = groups_of(member)
+            pieces = list(self._cut(rows[member], [groups[index] for index in order], config))
+            leaves = [(leaf, begin, begin + sum(sizes)) for _, leaf, begin, sizes in pieces]
+            self._own.append(_Own(config, leaves, _optimizer(pieces, config)))
         self._place(rows)
 
-    def _cut(
-        self, row: Tensor, groups: Sequence[_Group], config: TrainConfig
-    ) -> Iterator[tuple[_Group, nn.Parameter, int, int]]:
-        """(group, leaf, begin, end) of each part of a row that the optimizer takes for a parameter."""
-        if config.optimizer in _BY_ENTRY:
+    def _cut(self, row: Tensor, groups: Sequence[_Group], config: TrainConfig) -> Iterator[_Piece]:
+        """The parts of a row that the optimizer takes for its parameters."""
+        sizes = [end - begin for begin, end in pairwise(self._ends)]
+        if config.optimizer in (*_BY_ENTRY, *_BY_NORM):
             for group, several in groupby(range(len(groups)), key=lambda index: groups[index]):
                 indices = list(several)
                 begin, end = self._ends[indices[0]], self._ends[indices[-1] + 1]
-                yield group, nn.Parameter(row[begin:end]), begin, end
+                yield _Piece(group, nn.Parameter(row[begin:end]), begin, [sizes[index] for index in indices])
             return
         for index, (_, parameter) in enumerate(self._named):
             begin, end = self._ends[index : index + 2]
-            yield groups[index], nn.Parameter(row[begin:end].view(parameter.shape[1:])), begin, end
+            yield _Piece(groups[index], nn.Parameter(row[begin:end].view(parameter.shape[1:])), begin, [sizes[index]])
 
     def _place(self, rows: Tensor) -> None:
         """Have parameters and leaves, and the gradients of leaves, be views of these rows and of others like them."""
@@ -663,14 +663,29 @@ def _group(config: TrainConfig, role: str, num_dims: int, multiplier: float) -> 
     return _Group(multiplier, decay, config.optimizer != MIXED or role in BRANCH_ROLES)
 
 
-def _optimizer(groups: Mapping[_Group, list[Tensor]], config: TrainConfig) -> Optimizer:
-    """The optimizer of a run, by the parameters of each group."""
-    parts: list[dict[str, Any]] = [
-        {"params": parameters, "lr": rate, "peak": rate, "weight_decay": decay}
-        | group_options(config.optimizer, is_branch=is_branch)
-        for (multiplier, decay, is_branch), parameters in groups.items()
-        for rate in (config.learning_rate * multiplier,)
-    ]
+class _Piece(NamedTuple):
+    """A part of a row: one tensor, or several one behind the other, of these sizes."""
+
+    group: _Group
+    leaf: nn.Parameter
+    begin: int
+    sizes: list[int]
+
+
+def _optimizer(pieces: Sequence[_Piece], config: TrainConfig) -> Optimizer:
+    """The optimizer of a run."""
+    parts: list[dict[str, Any]] = []
+    by_group: dict[_Group, list[nn.Parameter]] = {}
+    for group, leaf, _, sizes in pieces:
+        known = by_group.get(group)
+        if known is not None and config.optimizer not in _BY_NORM:
+            known.append(leaf)
+            continue
+        by_group[group] = [leaf]
+        rate = config.learning_rate * group.multiplier
+        part = {"params": by_group[group], "lr": rate, "peak": rate, "weight_decay": group.decay}
+        part |= {"sizes": sizes} if config.optimizer in _BY_NORM else {}
+        parts.append(part | group_options(config.optimizer, is_branch=group.is_branch))
     options: dict[str, Any] = {"eps": _EPS[config.optimizer]} if config.optimizer in _EPS else {}
     options |= {"fused": True} if config.optimizer in _FUSED else {}
     try:
