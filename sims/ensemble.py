@@ -86,9 +86,9 @@ class Ensemble(Transformer):
     ) -> None:
         if not members:
             raise ValueError("an ensemble has at least one member")
-        first, shape = members[0], _shape(members[0].config)
+        first, shape = members[0], shape_of(members[0].config)
         for index, member in enumerate(members):
-            if member.config is not first.config and _shape(member.config) != shape:
+            if member.config is not first.config and shape_of(member.config) != shape:
                 raise ValueError(f"member {index} differs from member 0 in more than its numbers and its seed")
         self._members = tuple(members)
         super().__init__(first.config, first.seed, dtype=dtype, device=device)
@@ -143,7 +143,7 @@ class Ensemble(Transformer):
         return multipliers[(..., *(None,) * num_dims)]
 
 
-def _shape(config: ModelConfig) -> tuple[object, ...]:
+def shape_of(config: ModelConfig) -> tuple[object, ...]:
     """The part of a config that all members must have in common."""
 
     def kinds(sublayers: tuple[SublayerConfig, ...]) -> tuple[object, ...]:

@@ -332,10 +332,10 @@ class Transformer(nn.Module):
         elif f"{name}_branch_weight" in self._weights:
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
-        u_BTD = numbers.input_scale * self._norm("pre", name, x_BTD)
+        u_BTD = _times(numbers.input_scale, self._norm("pre", name, x_BTD))
         branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
-        added_BTD = branch_weight * self._norm("branch", name, branch_BTD)
-        sum_BTD = numbers.residual_weight * x_BTD + added_BTD
+        added_BTD = _times(branch_weight, self._norm("branch", name, branch_BTD))
+        sum_BTD = _times(numbers.residual_weight, x_BTD) + added_BTD
         if self._adds_input:
             sum_BTD = sum_BTD + numbers.input_weight * first_BTD
         return self._norm("post", name, sum_BTD), added_BTD, values_BTD
@@ -371,18 +371,22 @@ class Transformer(nn.Module):
         v_BHSK = self._heads(name, "v", v_BSD)
         if self.config.rotary_base and kind != "cross":
             q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
-        scale = self.config.attention_scale
-        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
-        if cap := self.config.logit_softcap:
-            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
-        if is_causal and kind == "attention":
-            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
-            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
-        mixed_BHTK = self.attend(scores_BHTS) @ v_BHSK
+        mixed_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal and kind == "attention")
         if f"{name}_head_scale" in self._weights:
             mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
         mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
         return self._linear(f"{prefix}out", mixed_BTD), values_BTD
+
+    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+        """The mean of the values, weighted as queries and keys say."""
+        scale = self.config.attention_scale
+        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
+        if cap := self.config.logit_softcap:
+            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
+        if is_causal:
+            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
+            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
+        return self.attend(scores_BHTS) @ v_BHSK
 
     def attend(self, scores_BHTS: Tensor) -> Tensor:
         """The attention weights of these scores. A subclass can put something else in the place of softmax."""
@@ -440,6 +444,11 @@ class Transformer(nn.Module):
         """A vector parameter, broadcast over all dimensions of x but its members' and the last."""
         value = self._weights[name]
         return value.reshape(*value.shape[:-1], *(1,) * (x_BTD.dim() - value.dim()), value.shape[-1])
+
+
+def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
+    """number x, without a pass over x where that is x."""
+    return x_BTD if not isinstance(number, Tensor) and number == 1 else number * x_BTD
 
 
 def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:

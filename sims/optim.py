@@ -1,7 +1,8 @@
 r"""Twelve optimizers, and Muon beside AdamW: the direction of each one's first step, and the real optimizer itself.
 
 ``first_step`` is a formula, for many models at once; ``make`` is what trains: torch.optim's own where torch has it, and
-for signsgd, lion, lars, lamb and sophia a class that follows the published algorithm line by line. Their norms, like
+for signsgd, lion, lars, lamb and sophia a class that follows the published algorithm line by line. Muon is torch's, on
+all matrices of one shape at once. Their norms, like
 those of torch's Adafactor and Muon, are over one parameter tensor, so ``make`` takes the parameters of one model.
 
 Where torch departs from what is published:
@@ -48,7 +49,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adafactor, Adam, AdamW, Muon, Optimizer, RMSprop
+from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 
 from sims.config import MATCHED, MIXED, NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING
 
@@ -78,6 +79,18 @@ def _norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
         return x.abs()
     largest = x.abs().amax(dims, keepdim=True)
     return largest * torch.linalg.vector_norm(_ratio(x, largest), dim=dims, keepdim=True)
+
+
+def _own_norm(x: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """The Euclidean norm of a parameter; of one that is several tensors of these "sizes", one behind the other, that of
+    each, at each of its entries.
+    """
+    if (sizes := group.get("sizes")) is None:
+        return _norm(x, tuple(range(x.ndim)))
+    lengths = torch.tensor(sizes, device=x.device)
+    largest = torch.stack([part.abs().amax() for part in x.split(sizes)]).repeat_interleave(lengths)
+    norms = torch.stack([torch.linalg.vector_norm(part) for part in _ratio(x, largest).split(sizes)])
+    return largest * norms.repeat_interleave(lengths)
 
 
 def _rms(x: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -244,8 +257,7 @@ class LARS(_Published):
 
     def direction(self, theta: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         m = _average(state, "momentum", group["momentum"], grad + group["weight_decay"] * theta)
-        dims = tuple(range(theta.ndim))
-        return _norm(theta, dims) * _ratio(m, _norm(m, dims))
+        return _own_norm(theta, group) * _ratio(m, _own_norm(m, group))
 
 
 class LAMB(_Published):
@@ -272,8 +284,7 @@ class LAMB(_Published):
         m_hat = _average(state, "momentum", beta1, grad) / (1 - beta1**step)
         v_hat = _average(state, "second_moment", beta2, grad * grad) / (1 - beta2**step)
         direction = m_hat / (v_hat.sqrt() + group["eps"]) + group["weight_decay"] * theta
-        dims = tuple(range(theta.ndim))
-        return _ratio(_norm(theta, dims), _norm(direction, dims)) * direction
+        return _ratio(_own_norm(theta, group), _own_norm(direction, group)) * direction
 
 
 class Sophia(_Published):
@@ -320,6 +331,7 @@ class MuonWithAdamW(_Stepping):
     Every matrix goes by Muon but those of a group with ``is_branch`` False, which the post would have for embeddings
     and the head. is_matched: with torch's factor sqrt(max(rows, columns)) / 5 instead. betas, eps: AdamW's. Muon's own
     eps, the least Frobenius norm of a gradient that is brought to 1, is as small as bfloat16 allows: about 1e-19.
+    Newton-Schulz runs on all matrices of one shape at once, with the same numbers as torch's, which runs on one.
     """
 
     def __init__(
@@ -342,22 +354,39 @@ class MuonWithAdamW(_Stepping):
 
     def step_group(self, group: dict[str, Any]) -> None:
         lr, weight_decay = group["lr"], group["weight_decay"]
-        settings = {key: group[key] for key in ("momentum", "nesterov", "ns_coefficients", "ns_steps")}
-        settings["eps"] = _small(torch.bfloat16)
-        by_factor: dict[float, list[Tensor]] = defaultdict(list)
+        rest: list[Tensor] = []
+        by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
         for theta in group["params"]:
-            is_matrix = theta.ndim == 2 and group["is_branch"]
-            by_factor[math.sqrt(max(1, theta.shape[0] / theta.shape[1])) if is_matrix else 0.0].append(theta)
-        if rest := by_factor.pop(0.0, []):
+            if theta.ndim != 2 or not group["is_branch"]:
+                rest.append(theta)
+            elif theta.grad is not None:
+                by_shape[theta.shape].append(theta)
+        if rest:
             _step_as(self, AdamW(rest, lr, group["betas"], group["eps"], weight_decay))
-        if group["is_matched"]:
-            matrices = [theta for several in by_factor.values() for theta in several]
-            if matrices:
-                _step_as(self, Muon(matrices, lr, weight_decay, adjust_lr_fn="match_rms_adamw", **settings))
-            return
-        for factor, matrices in by_factor.items():
-            # torch multiplies the step, but not the decay, by the factor.
-            _step_as(self, Muon(matrices, lr / factor, weight_decay * factor, **settings))
+        for shape, matrices in by_shape.items():
+            towards = torch.stack([self._momentum(theta, group) for theta in matrices])
+            steps = _newton_schulz(towards, group["ns_coefficients"], group["ns_steps"])
+            length = MATCHED * math.sqrt(max(shape)) if group["is_matched"] else 1.0
+            for theta, step in zip(matrices, steps, strict=True):
+                theta.mul_(1 - lr * weight_decay).add_(step, alpha=-lr * length)
+
+    def _momentum(self, theta: Tensor, group: Mapping[str, Any]) -> Tensor:
+        """What stands in the gradient's place."""
+        assert theta.grad is not None
+        buffer = _average(self.state[theta], "momentum_buffer", group["momentum"], theta.grad)
+        return theta.grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
+
+
+def _newton_schulz(matrices: Tensor, coefficients: tuple[float, float, float], num_steps: int) -> Tensor:
+    """Near the polar factor of each matrix (N, rows, columns), in bfloat16: x <- a x + (b G + c G^2) x, G = x x^T."""
+    a, b, c = coefficients
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.bfloat16().mT if is_tall else matrices.bfloat16()
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=_small(torch.bfloat16))
+    for _ in range(num_steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
 
 
 def _step_as(whole: Optimizer, part: Optimizer) -> None:
@@ -395,7 +424,8 @@ def make(name: str, parameters: Iterable[Tensor] | Iterable[dict[str, Any]], lr:
     """The optimizer ``name`` of one model's parameters, or of torch's parameter groups, each with an "lr" of its own.
 
     A learning-rate multiplier of a role is a group with lr times it. What is no matrix of a branch stands, under
-    "muon+adamw", in a group with "is_branch" False. ``options`` are the class's own and replace these defaults: no
+    "muon+adamw", in a group with "is_branch" False. Several tensors of lars or lamb may be one vector, in a group with
+    their "sizes" and no other parameter. ``options`` are the class's own and replace these defaults: no
     weight decay; momentum 0.9 for "momentum"; eps so small that no float64 gradient above 1e-138 and no float32 one
     above 1e-11 feels it, yet with a square that can be stored: a smaller one would make huge steps of gradients whose
     squares underflow. Raises ValueError for an unknown name, an lr below 0 or no parameters, TypeError for an option

@@ -44,7 +44,10 @@ class Place:
     """Options of where runs are made and kept, of `experiment` too."""
 
     workers: int | None = option(
-        "The number of runs at once, each on one core; as many as cores if left out.", None, MORE, most=4096
+        "The number of workers, each on one core, which trains several runs together; as many as cores if left out.",
+        None,
+        MORE,
+        most=4096,
     )
     scheduler: str | None = option("Run on a Dask cluster instead, at tcp://HOST:PORT.", None, MORE, metavar="ADDRESS")
     budget: float | None = option(
@@ -273,7 +276,7 @@ def run(
             check_size(trials)
 
     from paper_checks.lowering.trained_rows import about_data, kept_results, rows
-    from paper_checks.lowering.trials import check_memory, execute
+    from paper_checks.lowering.trials import check_memory, execute, kind_of
     from sims.measure import choose_device, device_name
     from sims.training.sweep import sweep
 
@@ -290,6 +293,7 @@ def run(
             train,
             kept,
             place.executors(),
+            kind_of=partial(kind_of, device=where, num_workers=place.num_workers),
             at_once=2 * place.num_workers,
             device=device_name(where),
             advance=advance,

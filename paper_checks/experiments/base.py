@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.lowering.trials import Trial, execute
+from paper_checks.lowering.trials import Trial, execute, kind_of
 
 if TYPE_CHECKING:
     from sims.training.outcomes import Edge
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 PILOT_SEEDS = (1000, 1001, 1002)
 LEAST_SEEDS = 5
 """Which the claims' open parts asked for, however few the pilot would do with."""
+
+SEEDS_AT_ONCE = 8
+"""As many as a worker trains together on a CPU (``paper_checks.lowering.trials``): fewer would leave arms that have no
+other of their shape alone, and more would leave a budget that ends with more seeds that are not done.
+"""
 
 
 class Book(dict[Trial, "TrainResult"]):
@@ -161,13 +166,15 @@ class Experiment:
         return tuple(range(seed))
 
     def rounds(self, book: Book, num_seeds: int | None = None) -> Iterator[list[Trial]]:
-        """What to run next, again and again until there is nothing: the pilot, then seed after seed.
+        """What to run next, again and again until there is nothing: the pilot, then some seeds after the other, since
+        runs of one shape are trained together.
 
         Whoever runs them puts the results into the book before asking for more; a trial that failed must not come back.
         """
         yield from _until_done(self.pilot, PILOT_SEEDS, book)
-        for seed in range(self.plan(book).num_seeds if num_seeds is None else num_seeds):
-            yield from _until_done(self.arms, (seed,), book)
+        seeds = range(self.plan(book).num_seeds if num_seeds is None else num_seeds)
+        for first in seeds[::SEEDS_AT_ONCE]:
+            yield from _until_done(self.arms, seeds[first : first + SEEDS_AT_ONCE], book)
 
 
 def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterator[list[Trial]]:
@@ -210,7 +217,7 @@ def run(
     from sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
-    work = partial(execute, device=device)
+    work, kind = partial(execute, device=device), partial(kind_of, device=device, num_workers=at_once)
     has_plan = False
     for todo in experiment.rounds(book, num_seeds):
         if not has_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
@@ -222,6 +229,7 @@ def run(
             work,
             store,
             make_executor,
+            kind_of=kind,
             at_once=at_once,
             device=device_name,
             deadline=deadline,

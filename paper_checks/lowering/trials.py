@@ -17,13 +17,15 @@ either side).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sims.config import ModelConfig, SublayerConfig
+    from sims.training.sweep import Kind
     from sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
@@ -259,33 +261,62 @@ def check_memory(trials: Iterable[Trial], device: str) -> None:
             )
 
 
+TOGETHER = 8
+"""The most runs that are trained together on a CPU."""
+TOGETHER_ON_GPU = 64
+
+
+def kind_of(named: Mapping[str, Any], device: str = "cpu", num_workers: int = 1) -> Kind:
+    """Which runs can be trained together with it, for ``sims.training.sweep``: at most as many as fit into a worker's
+    share of the memory.
+    """
+    return _kind_of(replace(Trial.of(named), seed=0, learning_rate=1.0), device, num_workers)
+
+
+@cache
+def _kind_of(trial: Trial, device: str, num_workers: int) -> Kind:
+    from sims.ensemble import SHARE, available_bytes
+    from sims.training.sweep import Kind
+
+    fitting = SHARE * available_bytes(device) / num_workers / least_bytes(trial)
+    most = TOGETHER if device == "cpu" else TOGETHER_ON_GPU
+    return Kind(trial.lower().kind, max(1, min(most, int(fitting))))
+
+
 def execute(
-    named: Mapping[str, Any], *, device: str = "cpu", checkpoints: Path | None = None, checkpoint_every: int = 100
-) -> dict[str, Any]:
-    """Train what ``Trial.named`` named; a ``TrainResult`` as JSON.
+    several: Sequence[Mapping[str, Any]],
+    *,
+    device: str = "cpu",
+    checkpoints: Path | None = None,
+    checkpoint_every: int = 100,
+) -> list[dict[str, Any]]:
+    """Train together what ``Trial.named`` named: one, or several of one ``kind_of``; of each a ``TrainResult`` as JSON.
 
     checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
     in one line, where this checkout makes other numbers or other data of these names.
 
     >>> from paper_checks.lowering.trials import Trial, execute
     >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
-    >>> result = execute(trial.named())
+    >>> (result,) = execute([trial.named()])
     >>> result["num_steps"], len(result["losses"])
     (2, 2)
     """
     from sims.training.store import key
-    from sims.training.train import train
+    from sims.training.train import train_together
 
-    trial = Trial.of(named)
-    here = trial.named()
-    for name, what in (("numbers", "weights and gains"), ("data", "data")):
-        if here[name] != named.get(name):
-            raise ValueError(f"{trial.scheme}: the {what} of this run are {here[name]} here, not {named.get(name)}")
-    path = None
+    trials = [Trial.of(named) for named in several]
+    for trial, named in zip(trials, several, strict=True):
+        here = trial.named()
+        for name, what in (("numbers", "weights and gains"), ("data", "data")):
+            if here[name] != named.get(name):
+                raise ValueError(f"{trial.scheme}: the {what} of this run are {here[name]} here, not {named.get(name)}")
+    paths = None
     if checkpoints is not None:
         checkpoints.mkdir(parents=True, exist_ok=True)
-        path = checkpoints / f"{key(named)}.pt"
-    result = train(trial.lower(), device=device, checkpoint=path, checkpoint_every=checkpoint_every).plain()
-    if path is not None:
+        paths = [checkpoints / f"{key(named)}.pt" for named in several]
+    results = train_together(
+        [trial.lower() for trial in trials], device=device, checkpoints=paths, checkpoint_every=checkpoint_every
+    )
+    for path in paths or ():
         path.unlink(missing_ok=True)
-    return result
+    return [result.plain() for result in results]

@@ -9,12 +9,15 @@ them, and the first part is all of x_0. A BERT-, GPT-, NMT-, ViT- or speech-shap
 the head N(0, 1/D); all of these are trained, with the roles "embedding" and "head". There is no padding mask: a pad is
 a token like any other.
 
-Dimensions: B batch, S and T positions of the encoder and of the last side, F features, D d_model, C classes.
+Several networks stand in one, as in ``sims.ensemble``: members of one shape, each with its own seed and numbers.
+
+Dimensions: E members, B batch, S and T positions of the encoder and of the last side, F features, D d_model, C classes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sims.ensemble import Ensemble, Member
-from sims.model import ModelConfig, Transformer
+from sims.model import Numbers
 
 
 class Shape(Protocol):
@@ -52,102 +55,161 @@ _TABLES = 2_000_003
 
 
 class Network(nn.Module):
-    """Front end, Transformer and head.
+    """Front end, Transformer and head of each member, whose parameters have a leading dimension E.
 
-    core: the Transformer, with the head. ValueError where config and data do not fit: one of them has a decoder or is
-    causal and the other not, or the config brings a vocabulary or a head of its own.
+    members: the networks, each without vocabulary and head, which come from the data. core: the Transformers, with
+    their heads. ValueError where config and data do not fit: one of them has a decoder or is causal and the other not,
+    or the config brings a vocabulary or a head of its own; and where members differ in shape.
     """
 
     def __init__(
         self,
-        config: ModelConfig,
+        members: Sequence[Member],
         data: Shape,
-        seed: int,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        if bool(config.decoder) != data.has_decoder:
-            has = "a decoder" if config.decoder else "no decoder"
-            raise ValueError(f"the model has {has}, and the data {'wants one' if data.has_decoder else 'wants none'}")
-        if not data.has_decoder and config.is_causal != data.is_causal:
-            raise ValueError(f"is_causal is {config.is_causal} of the model and {data.is_causal} of the data")
-        if config.vocab_size or config.num_outputs:
-            raise ValueError("vocab_size and num_outputs come from the data: leave them out of the model")
-        self.config = replace(config, num_outputs=data.num_classes)
-        self.core = _Fused(self.config, seed, dtype=dtype, device=device)
-        self._seed = seed
-        generator = torch.Generator().manual_seed(_TABLES + seed)
-
-        def table(rows: int, columns: int, variance: float) -> nn.Parameter:
-            drawn = torch.randn((rows, columns), generator=generator, dtype=torch.float32) * math.sqrt(variance)
-            return nn.Parameter(drawn.to(dtype=dtype, device=device))
-
-        d, has_table = config.d_model, not config.rotary_base
-        part = config.embedding_std**2 / (2 if has_table else 1)
-        self.tables = nn.ParameterDict({"positions": table(data.num_positions, d, part)} if has_table else {})
-        if data.vocab_size:
-            self.tables["tokens"] = table(data.vocab_size, d, part)
-        else:
-            self.tables["projection"] = table(d, data.num_features, part / data.num_features)
-        if data.has_decoder:
-            if has_table:
-                self.tables["decoder_positions"] = table(data.num_decoder_positions, d, part)
-            self.tables["decoder_tokens"] = table(data.decoder_vocab_size, d, part)
+        for config in (member.config for member in members):
+            if bool(config.decoder) != data.has_decoder:
+                has = "a decoder" if config.decoder else "no decoder"
+                raise ValueError(
+                    f"the model has {has}, and the data {'wants one' if data.has_decoder else 'wants none'}"
+                )
+            if not data.has_decoder and config.is_causal != data.is_causal:
+                raise ValueError(f"is_causal is {config.is_causal} of the model and {data.is_causal} of the data")
+            if config.vocab_size or config.num_outputs:
+                raise ValueError("vocab_size and num_outputs come from the data: leave them out of the model")
+        self.members = [Member(replace(member.config, num_outputs=data.num_classes), member.seed) for member in members]
+        self.core = _Fused(self.members, dtype=dtype, device=device)
+        self.config = self.core.config
+        tables = [_tables(member, data) for member in self.members]
+        self.tables = nn.ParameterDict(
+            {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
+        )
 
     def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
-        """(B, T, C): logits at every position of the last side."""
+        """(E, B, T, C): logits at every position of the last side. inputs: (E, B, S) or (E, B, S, F)."""
         x_BSD, y_BTD = self.vectors(inputs, decoder_inputs)
         return self.core.logits(self.core(x_BSD, y_BTD))
 
     def vectors(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """x_0 of either side: (B, S, D) and, where there is a decoder, (B, T, D)."""
+        """x_0 of either side: (E, B, S, D) and, where there is a decoder, (E, B, T, D)."""
         if "tokens" in self.tables:
-            x_BSD = functional.embedding(inputs, self.tables["tokens"])
+            x_BSD = _rows(self.tables["tokens"], inputs)
         else:
-            x_BSD = inputs.to(self.tables["projection"].dtype) @ self.tables["projection"].mT
+            projection = self.tables["projection"]
+            x_BSD = (inputs.to(projection.dtype).flatten(1, 2) @ projection.mT).unflatten(1, inputs.shape[1:3])
         x_BSD = self._placed(x_BSD, "positions")
         if decoder_inputs is None:
             return x_BSD, None
-        y_BTD = functional.embedding(decoder_inputs, self.tables["decoder_tokens"])
-        return x_BSD, self._placed(y_BTD, "decoder_positions")
+        return x_BSD, self._placed(_rows(self.tables["decoder_tokens"], decoder_inputs), "decoder_positions")
 
     def _placed(self, x_BTD: Tensor, table: str) -> Tensor:
-        return x_BTD + self.tables[table][: x_BTD.shape[1]] if table in self.tables else x_BTD
+        return x_BTD + self.tables[table][:, None, : x_BTD.shape[2]] if table in self.tables else x_BTD
 
-    def tagged(self) -> list[tuple[str, nn.Parameter, str, float]]:
-        """(name, parameter, role, learning-rate multiplier) of every parameter."""
-        tables = [(f"tables.{name}", parameter, "embedding", 1.0) for name, parameter in self.tables.items()]
+    def tagged(self) -> list[tuple[str, nn.Parameter, str, Tensor]]:
+        """(name, parameter, role, learning-rate multipliers (E,)) of every parameter."""
+        ones = torch.ones(len(self.members))
+        tables = [(f"tables.{name}", parameter, "embedding", ones) for name, parameter in self.tables.items()]
         return [
             *tables,
-            *((f"core.{name}", p, role, float(self.core.lr_multipliers[name])) for name, p, role in self.core.tagged()),
+            *((f"core.{name}", p, role, self.core.lr_multiplier(name, 0)) for name, p, role in self.core.tagged()),
         ]
 
+    def keep(self, kept: Sequence[int]) -> None:
+        """Drop all members but these from everything but the parameters, whose holder does that."""
+        self.members = [self.members[index] for index in kept]
+        self.core.keep(kept)
+
     def as_ensemble(self) -> Ensemble:
-        """The Transformer and its head as they are now, alone and in float64: for ``sims.update``."""
-        ensemble = Ensemble([Member(self.config, self._seed)], device=next(self.core.parameters()).device)
+        """The Transformers and their heads as they are now, alone and in float64: for ``sims.update``."""
+        ensemble = Ensemble(self.members, device=next(self.core.parameters()).device)
         there = dict(self.core.named_parameters())
         with torch.no_grad():
             for name, parameter in ensemble.named_parameters():
-                parameter.copy_(there[name][None])
+                parameter.copy_(there[name])
         return ensemble
 
 
-class _Fused(Transformer):
+def _tables(member: Member, data: Shape) -> dict[str, Tensor]:
+    """The tables of one member, in float32."""
+    config, generator = member.config, torch.Generator().manual_seed(_TABLES + member.seed)
+
+    def table(rows: int, columns: int, variance: float) -> Tensor:
+        return torch.randn((rows, columns), generator=generator, dtype=torch.float32) * math.sqrt(variance)
+
+    d, has_table = config.d_model, not config.rotary_base
+    part = config.embedding_std**2 / (2 if has_table else 1)
+    tables = {"positions": table(data.num_positions, d, part)} if has_table else {}
+    if data.vocab_size:
+        tables["tokens"] = table(data.vocab_size, d, part)
+    else:
+        tables["projection"] = table(d, data.num_features, part / data.num_features)
+    if data.has_decoder:
+        if has_table:
+            tables["decoder_positions"] = table(data.num_decoder_positions, d, part)
+        tables["decoder_tokens"] = table(data.decoder_vocab_size, d, part)
+    return tables
+
+
+def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
+    """The rows of each member's own table. One table of all, since the gradient of an index is slow."""
+    first_E = table_EVD.shape[1] * torch.arange(len(table_EVD), device=tokens_EBT.device)
+    return functional.embedding(tokens_EBT + first_E[:, None, None], table_EVD.flatten(0, 1))
+
+
+class _Fused(Ensemble):
     """The same function, norms and linear maps by torch's own kernels: small models spend their time on calls."""
 
+    def __init__(self, members: Sequence[Member], *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__(members, dtype=dtype, device=device)
+        # A number that all members share is a plain one, and 1 costs nothing then.
+        self.numbers = {name: Numbers(*map(_plain, numbers)) for name, numbers in self.numbers.items()}
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Drop all members but these from everything but the parameters."""
+        rows = torch.tensor(kept, device=self._kind["device"])
+        self.num_members = len(kept)
+        for name, numbers in self.numbers.items():
+            self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
+        for name, rates in self.lr_multipliers.items():
+            assert isinstance(rates, Tensor)
+            self.lr_multipliers[name] = rates[rows]
+
     def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        bias = self._weights[f"{name}_bias"] if self.config.has_bias else None
-        return functional.linear(x_BTD, self._weights[name], bias)
+        weight_FD, rows_ND = self._weights[name], x_BTD.flatten(1, 2)
+        if not self.config.has_bias:
+            return (rows_ND @ weight_FD.mT).unflatten(1, x_BTD.shape[1:3])
+        bias_1F = self._weights[f"{name}_bias"][:, None]
+        return torch.baddbmm(bias_1F, rows_ND, weight_FD.mT).unflatten(1, x_BTD.shape[1:3])
+
+    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+        if self.config.logit_softcap:
+            return super()._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal)
+        q, k, v = (x.flatten(0, 1) for x in (q_BHTK, k_BHSK, v_BHSK))
+        scale = self.config.attention_scale
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
+        return mixed.unflatten(0, q_BHTK.shape[:2])
 
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
-        if place not in self._places[name]:
-            return x_BTD
-        width = x_BTD.shape[-1:]
-        gain = self._weights[f"{name}_{place}_gain"] if self.config.has_affine else None
-        if self.config.norm_kind == "rmsnorm":
+        if place not in self._places[name] or self.config.norm_kind not in ("layernorm", "rmsnorm"):
+            return super()._norm(place, name, x_BTD)
+        width, is_rms = x_BTD.shape[-1:], self.config.norm_kind == "rmsnorm"
+        gain = self._across(f"{name}_{place}_gain", x_BTD) if self.config.has_affine else None
+        if is_rms:
             x_BTD = x_BTD if gain is None else x_BTD.to(gain.dtype)  # of mixed kinds torch warns, where it autocasts
-            return functional.rms_norm(x_BTD, width, gain, self.config.norm_eps)
-        bias = self._weights[f"{name}_{place}_bias"] if self.config.has_affine else None
-        return functional.layer_norm(x_BTD, width, gain, bias, self.config.norm_eps)
+            x_BTD = functional.rms_norm(x_BTD, width, eps=self.config.norm_eps)
+            return x_BTD if gain is None else x_BTD * gain
+        x_BTD = functional.layer_norm(x_BTD, width, eps=self.config.norm_eps)
+        if gain is None:
+            return x_BTD
+        return torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
+
+
+def _plain(number: float | Tensor) -> float | Tensor:
+    """A number that all members have in common, as a plain one."""
+    if not isinstance(number, Tensor):
+        return number
+    return number.flatten()[0].item() if bool((number == number.flatten()[0]).all()) else number

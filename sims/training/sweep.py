@@ -2,17 +2,20 @@
 
 The process that sweeps alone writes to the store, as each run ends. Before it begins one it claims it there, so two
 processes may sweep into one file. What another process is at work on is waited for, and run here if that one dies.
+
+Runs of one kind go to a worker together, where that is cheaper: each still has its own claim and is kept by itself.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -23,16 +26,28 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import dataclass, field
+from itertools import pairwise
 from multiprocessing import get_context, parent_process
 from traceback import extract_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 from sims.training.store import BEAT, Store, key, plain
 
 Config = dict[str, Any]
-Execute = Callable[[Config], dict[str, Any]]
+Execute = Callable[[list[Config]], Sequence[Mapping[str, Any]]]
 POLL = 0.5
 """Seconds between two looks at what another process runs."""
+
+
+class Kind(NamedTuple):
+    """Of a run: what the runs have in common that can be made together, and the most that are."""
+
+    name: Hashable
+    most: int
+
+
+def by_itself(config: Config) -> Kind:
+    return Kind(None, 1)
 
 
 @dataclass
@@ -64,8 +79,8 @@ class _Ended:
 
 @dataclass
 class _Run:
-    """A run of a sweep. deaths: how many workers died with it. is_alone: whether it runs alone, so that a death is its
-    own.
+    """A run of a sweep. deaths: how many workers died with it. is_alone: whether no other is under way, so that a death
+    is its own.
     """
 
     key: str
@@ -74,12 +89,17 @@ class _Run:
     is_alone: bool = False
 
 
+Chunk = list[_Run]
+"""Runs that a worker is handed together."""
+
+
 def sweep(
     configs: Iterable[Mapping[str, Any]],
     execute: Execute,
     store: Store,
     make_executor: Callable[[], Executor],
     *,
+    kind_of: Callable[[Config], Kind] = by_itself,
     at_once: int = 2 * (os.cpu_count() or 1),
     device: str = "cpu",
     advance: Callable[[int], None] = lambda _: None,
@@ -88,11 +108,13 @@ def sweep(
 ) -> Report:
     """Run what the store lacks, and keep each result as it ends. A configuration that stands twice is run once.
 
-    execute: from a plain configuration to a plain result; the executor has to be able to send it (a top-level
-    function). An exception of it, or a result that JSON cannot carry, is reported and not kept: the next sweep tries
-    again. at_once: runs handed to the executor at a time; twice its workers keep them busy. device: kept with each
-    result. advance: told how many more runs were done, were found or have failed. deadline: on the clock of
-    time.monotonic; no run begins after it, those that have begun end.
+    execute: from plain configurations to as many plain results; the executor has to be able to send it (a top-level
+    function). It is given one, or several of one kind: no more than the kind's most, and no more than give each of
+    `at_once` a share. An exception of it, or a result that JSON cannot carry, is reported and not kept: the next sweep
+    tries again; where there were several, each is tried by itself first. at_once: what is handed to the executor at a
+    time; twice its workers keep them busy. device: kept with each result. advance: told how many more runs were done,
+    were found or have failed. deadline: on the clock of time.monotonic; no run begins after it, those that have begun
+    end.
 
     A worker that dies is replaced with its executor. Nobody knows which run it died of, so each that was under way is
     tried again alone, and has failed when it was there at `attempts` deaths, the last of them alone.
@@ -106,8 +128,8 @@ def sweep(
     >>> from tempfile import TemporaryDirectory
     >>> from sims.training.store import Store
     >>> from sims.training.sweep import sweep
-    >>> def execute(config):  # in earnest paper_checks.lowering.trials.execute, in the processes of pool
-    ...     return {"square": config["x"] ** 2}
+    >>> def execute(configs):  # in earnest paper_checks.lowering.trials.execute, in the processes of pool
+    ...     return [{"square": config["x"] ** 2} for config in configs]
     >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
     ...     first = sweep([{"x": 1}, {"x": 2}, {"y": 3}], execute, store, ThreadPoolExecutor)
     ...     again = sweep([{"x": 1}, {"x": 2}], execute, store, ThreadPoolExecutor)
@@ -117,7 +139,7 @@ def sweep(
     if at_once < 1 or attempts < 1:
         raise ValueError(f"at_once={at_once}, attempts={attempts}: not a number of runs (allowed: 1 and up)")
     runs = {run.key: run for run in (_Run(key(config), plain(config, "config")) for config in configs)}
-    sweeping = _Sweep(execute, store, make_executor, at_once, device, advance, deadline, attempts)
+    sweeping = _Sweep(execute, store, make_executor, kind_of, at_once, device, advance, deadline, attempts)
     return sweeping.through(runs)
 
 
@@ -132,23 +154,25 @@ class _Sweep:
     execute: Execute
     store: Store
     make_executor: Callable[[], Executor]
+    kind_of: Callable[[Config], Kind]
     at_once: int
     device: str
     advance: Callable[[int], None]
     deadline: float | None
     attempts: int
     report: Report = field(default_factory=Report)
-    fresh: deque[_Run] = field(default_factory=deque)
+    fresh: deque[Chunk] = field(default_factory=deque)
     busy: list[_Run] = field(default_factory=list)
     suspects: deque[_Run] = field(default_factory=deque)
-    under_way: dict[Future[_Ended], _Run] = field(default_factory=dict)
+    under_way: dict[Future[list[_Ended]], Chunk] = field(default_factory=dict)
     executor: Executor | None = None
     last_beat: float = field(default_factory=time.monotonic)
 
     def through(self, runs: dict[str, _Run]) -> Report:
         there = self.store.keys()
-        self.fresh.extend(run for run in runs.values() if run.key not in there)
-        self._find(len(runs) - len(self.fresh))
+        lacking = [run for run in runs.values() if run.key not in there]
+        self._find(len(runs) - len(lacking))
+        self.fresh.extend(self._chunks(lacking))
         try:
             while self.fresh or self.busy or self.suspects or self.under_way:
                 self._begin_what_may_begin()
@@ -161,12 +185,25 @@ class _Sweep:
             self.store.release()
         return self.report
 
+    def _chunks(self, runs: Sequence[_Run]) -> list[Chunk]:
+        """Runs of one kind together, as many in each chunk; those first whose first run is first."""
+        share = math.ceil(len(runs) / self.at_once)
+        by_kind: dict[Kind, list[int]] = {}
+        for index, run in enumerate(runs):
+            by_kind.setdefault(self.kind_of(run.config), []).append(index)
+        chunks: list[list[int]] = []
+        for kind, indices in by_kind.items():
+            num_chunks = math.ceil(len(indices) / max(1, min(kind.most, share)))
+            ends = [len(indices) * chunk // num_chunks for chunk in range(num_chunks + 1)]
+            chunks += [indices[begin:end] for begin, end in pairwise(ends)]
+        return [[runs[index] for index in chunk] for chunk in sorted(chunks)]
+
     def _seconds_left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
     def _begin_what_may_begin(self) -> None:
         if self._seconds_left() <= 0:
-            self.report.left += len(self.fresh) + len(self.busy) + len(self.suspects)
+            self.report.left += sum(map(len, self.fresh)) + len(self.busy) + len(self.suspects)
             self.fresh.clear()
             self.busy.clear()
             self.suspects.clear()
@@ -174,37 +211,43 @@ class _Sweep:
             if not self.under_way:
                 run = self.suspects.popleft()
                 run.is_alone = True
-                self._submit(run)
-        elif not any(run.is_alone for run in self.under_way.values()):
+                self._submit([run])
+        elif not any(run.is_alone for chunk in self.under_way.values() for run in chunk):
             if not self.fresh and not self.under_way:
                 time.sleep(min(POLL, max(0.0, self._seconds_left())))
-                self.fresh.extend(self.busy)
+                self.fresh.extend(self._chunks(self.busy))
                 self.busy.clear()
             while self.fresh and len(self.under_way) < self.at_once:
-                run = self.fresh.popleft()
-                if self.store.claim(run.config):
-                    if not self._submit(run):
-                        break
-                elif self.store.find(run.config) is not None:
-                    self._find(1)
-                else:
-                    self.busy.append(run)
+                chunk = [run for run in self.fresh.popleft() if self._claim(run)]
+                if chunk and not self._submit(chunk):
+                    break
 
-    def _submit(self, run: _Run) -> bool:
-        """Hand a run to the executor. False if a worker has died meanwhile: the executor is then replaced the next
+    def _claim(self, run: _Run) -> bool:
+        """Whether it is to be run here; another process may have it, or have had it."""
+        if self.store.claim(run.config):
+            return True
+        if self.store.find(run.config) is not None:
+            self._find(1)
+        else:
+            self.busy.append(run)
+        return False
+
+    def _submit(self, chunk: Chunk) -> bool:
+        """Hand runs to the executor. False if a worker has died meanwhile: the executor is then replaced the next
         time.
         """
         if self.executor is None:
             self.executor = self.make_executor()
         begin_before = time.time() + self._seconds_left()  # a clock that workers elsewhere have too
         try:
-            future = self.executor.submit(_execute, self.execute, run.config, begin_before)
+            future = self.executor.submit(_execute, self.execute, [run.config for run in chunk], begin_before)
         except BrokenExecutor:
-            run.is_alone = False
-            self.fresh.appendleft(run)
+            for run in chunk:
+                run.is_alone = False
+            self.fresh.appendleft(chunk)
             self._end_executor()
             return False
-        self.under_way[future] = run
+        self.under_way[future] = chunk
         return True
 
     def _take_what_ended(self) -> None:
@@ -218,22 +261,26 @@ class _Sweep:
             self.store.beat()
             self.last_beat = time.monotonic()
 
-    def _take(self, future: Future[_Ended], run: _Run) -> None:
+    def _take(self, future: Future[list[_Ended]], chunk: Chunk) -> None:
         try:
             error = future.exception()
         except CancelledError as cancelled:  # not by us: the executor has lost it
             error = cancelled
         if isinstance(error, BrokenExecutor | CancelledError):
             self._end_executor()
-            run.deaths += 1
-            if run.is_alone and run.deaths >= self.attempts:
-                self._fail(run, f"its worker died, {run.deaths} times (killed, or out of memory)")
+            for run in chunk:
+                run.deaths += 1
+                if run.is_alone and run.deaths >= self.attempts:
+                    self._fail(run, f"its worker died, {run.deaths} times (killed, or out of memory)")
+                else:
+                    self.suspects.append(run)
+            return
+        ended = future.result() if error is None else [_Ended(error=_in_one_line(error))] * len(chunk)
+        for run, one in zip(chunk, ended, strict=True):
+            if one.error is not None and len(chunk) > 1:
+                self.fresh.append([run])  # which of them it was, shows by itself
             else:
-                self.suspects.append(run)
-        elif error is not None:
-            self._fail(run, _in_one_line(error))
-        else:
-            self._keep(future.result(), run)
+                self._keep(one, run)
 
     def _keep(self, ended: _Ended, run: _Run) -> None:
         if ended.result is not None:
@@ -264,9 +311,10 @@ class _Sweep:
         for future in self.under_way:
             future.cancel()
         self._end_executor()
-        for future, run in self.under_way.items():
+        for future, chunk in self.under_way.items():
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._add(future.result(), run)
+                for run, ended in zip(chunk, future.result(), strict=True):
+                    self._add(ended, run)
 
     def _end_executor(self) -> None:
         if self.executor is not None:
@@ -274,18 +322,28 @@ class _Sweep:
             self.executor = None
 
 
-def _execute(execute: Execute, config: Config, begin_before: float) -> _Ended:
-    """Run a configuration in a worker. Errors go back as text: an exception that cannot be sent breaks the pool."""
+def _execute(execute: Execute, configs: list[Config], begin_before: float) -> list[_Ended]:
+    """Run configurations in a worker. Errors go back as text: an exception that cannot be sent breaks the pool."""
     if time.time() >= begin_before:
-        return _Ended()
+        return [_Ended()] * len(configs)
     start = time.perf_counter()
     try:
-        result = plain(execute(config), "result")
+        results = execute(configs)
+        if len(results) != len(configs):
+            raise ValueError(f"{len(results)} results of {len(configs)} runs")
     except (Exception, SystemExit) as error:  # a SystemExit would end a worker of Dask
+        return [_Ended(error=_in_one_line(error))] * len(configs)
+    return [_ended(result, (time.perf_counter() - start) / len(configs)) for result in results]
+
+
+def _ended(result: Any, seconds: float) -> _Ended:
+    try:
+        result = plain(result, "result")
+    except ValueError as error:
         return _Ended(error=_in_one_line(error))
     if not isinstance(result, dict):
         return _Ended(error=f"result: a {type(result).__name__} (allowed: a mapping)")
-    return _Ended(result=result, seconds=time.perf_counter() - start)
+    return _Ended(result=result, seconds=seconds)
 
 
 def _in_one_line(error: BaseException) -> str:

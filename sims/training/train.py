@@ -14,6 +14,11 @@ is learnt in ``num_steps`` ends as stuck; one that hardly moves the loss may end
 The batch of a step is a function of the seed and the step, and nothing else is random, so that a run that goes on from
 a checkpoint repeats every bit of one that was not stopped (on one machine with the same number of threads).
 
+``train_together`` trains many runs of one shape in the time of far fewer: their weights are stacked, and one forward
+and one backward pass serve all. Each has its own seed, learning rate, schedule, weight decay, clipping and numbers (two
+schemes may be of one shape), and its own optimizer, so that its numbers are those of the run alone, to rounding. One
+that diverges ends as it would alone, and costs nothing from then on. ``train`` is the same of one run.
+
 The update at a step is that of one logit at the last position of one held-out sequence, in the unit of ``sims.update``,
 with the weights as they are: at step 0 what theory predicts, later what became of it. ``from_start`` is how far the
 function has moved: the root mean square, over all logits of that sequence, of the change since step 0; ``in_step``
@@ -41,19 +46,20 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
+from sims.ensemble import Member, shape_of
 from sims.model import BRANCH_ROLES, ModelConfig
 from sims.optim import MIXED, OPTIMIZERS, group_options, make
 from sims.records.record import rounded
@@ -68,6 +74,10 @@ _EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon
 """The eps that people train with, by optimizer; the eps of ``sims.optim.make`` is too small to matter."""
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 """The optimizers of torch that step all parameters in one call."""
+_BY_ENTRY = (*_FUSED, "rmsprop", "signsgd", "lion", "sophia")
+"""The optimizers to which it is the same how the parameters are cut into tensors."""
+_BY_NORM = ("lars", "lamb")
+"""Those that take several tensors in a row, and want to know their sizes."""
 _LARGEST_BY_SUBLAYER = 200
 """The largest number of sublayers at which the gradient norm of each one is kept."""
 
@@ -146,6 +156,12 @@ class TrainConfig:
         return 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
     @property
+    def kind(self) -> str:
+        """What runs must have in common to be trained together."""
+        rest = (self.data, self.optimizer, self.num_steps, self.batch_size, self.precision)
+        return repr((shape_of(self.model), *rest, self.evaluate_every, self.measure_at))
+
+    @property
     def digest(self) -> str:
         """A digest of all settings, by which a checkpoint belongs to exactly one run."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
@@ -212,119 +228,123 @@ def train(
     checkpoint: a file that is written every so many steps and, where it is there, gone on from. advance: told how many
     steps were done. ValueError, in one line, for data that cannot be read and for a checkpoint of another run.
     """
-    run = _Run(config, device)
-    if checkpoint is not None and checkpoint.exists():
-        run.restore(checkpoint)
-        advance(run.step)
-    for _ in run.steps():
-        advance(1)
-        if checkpoint is not None and run.step % checkpoint_every == 0:
-            run.save(checkpoint)
-    return run.result()
+    checkpoints = None if checkpoint is None else [checkpoint]
+    (result,) = train_together(
+        [config], device=device, checkpoints=checkpoints, checkpoint_every=checkpoint_every, advance=advance
+    )
+    return result
+
+
+def train_together(
+    configs: Sequence[TrainConfig],
+    *,
+    device: torch.device | str = "cpu",
+    checkpoints: Sequence[Path] | None = None,
+    checkpoint_every: int = 100,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[TrainResult]:
+    """Train several networks of one ``TrainConfig.kind``; their results in the same order.
+
+    checkpoints: a file of each, written every so many steps and, where it is there, gone on from. advance: told how
+    many steps were done, those of each run counted. ValueError, in one line, for runs of several kinds, for data that
+    cannot be read and for a checkpoint of another run.
+
+    >>> from dataclasses import replace
+    >>> from sims.model import ModelConfig, alternating
+    >>> from sims.training.data import DataConfig
+    >>> from sims.training.train import TrainConfig, train_together
+    >>> model = ModelConfig(encoder=alternating(2), d_model=16, num_heads=2)
+    >>> one = TrainConfig(model=model, data=DataConfig(name="digits"), learning_rate=1e-2, num_steps=4)
+    >>> results = train_together([one, replace(one, seed=1), replace(one, learning_rate=1e-3)])
+    >>> [result.num_steps for result in results]
+    [4, 4, 4]
+    """
+    if len({config.kind for config in configs}) != 1:
+        raise ValueError("runs that are trained together differ in their seeds and numbers alone")
+    data = load(configs[0].data)
+    runs = [_Run(config, data) for config in configs]
+    if checkpoints is not None:
+        for run, path in zip(runs, checkpoints, strict=True):
+            run.go_on_from(path)
+    behind: dict[int, list[_Run]] = {}  # several steps where a kill came when only some were written
+    for run in runs:
+        behind.setdefault(run.step, []).append(run)
+    for step, several in behind.items():
+        together = _Together(several, device)
+        if step:
+            advance(step * len(several))
+        for num_runs in together.steps():
+            advance(num_runs)
+            if checkpoints is not None and together.step % checkpoint_every == 0:
+                together.save()
+    return [run.result() for run in runs]
 
 
 class _Run:
-    """A network in the middle of its training."""
+    """What became of a run so far. checkpoint: its file; kept: what this holds, until the run goes on."""
 
-    def __init__(self, config: TrainConfig, device: torch.device | str) -> None:
-        self.config, self.device = config, torch.device(device)
-        self.data: Data = load(config.data)
-        dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self.network = Network(config.model, self.data, config.seed, dtype=dtype, device=device)
-        self.optimizer = _optimizer(self.network, config)
-        self.scheduler = LambdaLR(self.optimizer, config.rate_at)
+    def __init__(self, config: TrainConfig, data: Data) -> None:
+        self.config, self.data = config, data
+        self.checkpoint: Path | None = None
+        self.kept: dict[str, Any] | None = None
+        self.num_parameters = 0
         self.step = 0
         self.seconds = 0.0
         self.losses: list[float] = []
+        self.held_out_at: list[tuple[int, float]] = []
         self.looks: list[dict[str, Any]] = []
         self.above = 0
         self.stopped = ""
-        self._held_out = _to(self.data.held_out(HELD_OUT), self.device)
-        inputs, decoder_inputs, labels = _parts(self._held_out)
-        self._probe = Batch(inputs[:1], None if decoder_inputs is None else decoder_inputs[:1], labels[:1])
-        self._at_start = self._logits_of_probe()
-        self.held_out_at = [(0, self._evaluate())]
-
-    # ---------------------------------------------------------------- going on
-
-    def steps(self) -> Iterator[None]:
-        """Yields after each step that was done; ends with the last one, or where the run has diverged."""
-        config = self.config
-        while self.step < config.num_steps and not self.stopped:
-            start = time.perf_counter()
-            look = self._look() if self.step in config.measure_at else None
-            before = None if look is None else self._logits_of_probe()
-            self._take_step(look)
-            if look is not None and before is not None:
-                look["in_step"] = _rms(self._logits_of_probe() - before)
-                self.looks.append(look)
-            if self.step % config.evaluate_every == 0 or self.step == config.num_steps:
-                self.held_out_at.append((self.step, self._evaluate()))
-            if self.step == config.num_steps and self.step in config.measure_at and not self.stopped:
-                self.looks.append(self._look())
-            self.seconds += time.perf_counter() - start
-            yield
-
-    def _take_step(self, look: dict[str, Any] | None) -> None:
-        config = self.config
-        batch = _to(self.data.batch(config.batch_size, config.seed, self.step), self.device)
-        loss = self._loss(batch)
-        self.losses.append(float(loss.detach()))
-        self.step += 1
-        if not math.isfinite(self.losses[-1]):
-            self.stopped = f"the training loss at step {self.step} is not finite"
-            return
-        self.above = self.above + 1 if self.losses[-1] > self.start and self.step > config.patience else 0
-        if self.above >= config.patience:
-            self.stopped = f"the training loss stood above {self.start:.4g}, where it began, for {self.above} steps"
-            return
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if look is not None:
-            look["gradient_norms"] = _gradient_norms(self.network)
-        if config.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.clip_norm)
-        self.optimizer.step()
-        self.scheduler.step()
 
     @property
     def start(self) -> float:
         """The held-out loss before the first step."""
         return self.held_out_at[0][1]
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        is_mixed = self.config.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16) if is_mixed else nullcontext()
+    @property
+    def is_over(self) -> bool:
+        return bool(self.stopped) or self.step == self.config.num_steps
 
-    def _loss(self, batch: Batch) -> Tensor:
-        with self._precision():
-            logits = self.network(batch.inputs, batch.decoder_inputs)
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        return functional.cross_entropy(wide.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
+    def take_loss(self, loss: float) -> None:
+        """Keep the loss of the step that is begun, which may end the run."""
+        self.losses.append(loss)
+        self.step += 1
+        if not math.isfinite(loss):
+            self.stopped = f"the training loss at step {self.step} is not finite"
+            return
+        self.above = self.above + 1 if loss > self.start and self.step > self.config.patience else 0
+        if self.above >= self.config.patience:
+            self.stopped = f"the training loss stood above {self.start:.4g}, where it began, for {self.above} steps"
 
-    @torch.no_grad()
-    def _evaluate(self) -> float:
-        return float(self._loss(self._held_out))
-
-    # ---------------------------------------------------------------- looking
-
-    @torch.no_grad()
-    def _logits_of_probe(self) -> Tensor:
-        return self.network(self._probe.inputs, self._probe.decoder_inputs).double()
-
-    def _look(self) -> dict[str, Any]:
-        with torch.no_grad():
-            x, y = self.network.vectors(self._probe.inputs, self._probe.decoder_inputs)
-        vectors = Inputs(x[None].double(), None if y is None else y[None].double(), self._probe.labels[None])
-        task = Task(num_tokens=x.shape[1], trains_inputs=True)
-        core = self.network.as_ensemble()
-        order = first_order(core, vectors, task, [self.config.optimizer])
-        roles = roles_of(core, order.functionals[self.config.optimizer])
+    @property
+    def history(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
         return {
             "step": self.step,
-            "update": {role: float(value) for role, value in roles.items()},
-            "from_start": _rms(self._logits_of_probe() - self._at_start),
+            "seconds": self.seconds,
+            "losses": self.losses,
+            "held_out_at": self.held_out_at,
+            "looks": self.looks,
+            "above": self.above,
+            "stopped": self.stopped,
         }
+
+    def go_on_from(self, path: Path) -> None:
+        """Read a checkpoint, where there is one. ValueError, in one line, where it is none, or of another run."""
+        self.checkpoint = path
+        if not path.exists():
+            return
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            digest, data = content["digest"], content["data"]
+        except Exception as error:  # torch names no exception of its own for a file that it cannot read
+            raise ValueError(f"{path} is no checkpoint, or damaged: remove it to begin its run anew") from error
+        if digest != self.config.digest or data != self.data.digest:
+            raise ValueError(f"{path} is a checkpoint of another run: its settings or its data differ")
+        self.kept, history = content, content["history"]
+        self.step, self.seconds, self.losses = history["step"], history["seconds"], history["losses"]
+        self.held_out_at, self.looks = history["held_out_at"], history["looks"]
+        self.above, self.stopped = history["above"], history["stopped"]
 
     # ---------------------------------------------------------------- what became of it
 
@@ -342,7 +362,7 @@ class _Run:
             losses=[_finite(loss) for loss in self.losses],
             held_out_at=[(step, _finite(loss)) for step, loss in self.held_out_at],
             looks=[Look.model_validate(_all_finite(look)) for look in self.looks],
-            num_parameters=sum(p.numel() for p in self.network.parameters()),
+            num_parameters=self.num_parameters,
             seconds=rounded(self.seconds, 3),
         )
 
@@ -355,67 +375,317 @@ class _Run:
             return "stuck", f"held-out loss {held_out:.4g}; without the input {self.data.guess:.4g} can be had"
         return "trained", f"held-out loss {held_out:.4g}, below {self.data.guess:.4g} without the input"
 
+
+class _Together:
+    """Networks in the middle of their training, all behind the same step.
+
+    runs: those that are in the stack; one that is over leaves it before the next step.
+    """
+
+    def __init__(self, runs: Sequence[_Run], device: torch.device | str) -> None:
+        self.runs, self.device = list(runs), torch.device(device)
+        self.config, self.data = runs[0].config, runs[0].data  # of the config only what all have in common
+        dtype = torch.float64 if self.config.precision == "float64" else torch.float32
+        members = [Member(run.config.model, run.config.seed) for run in runs]
+        self.network = Network(members, self.data, dtype=dtype, device=device)
+        self.weights = _Weights(self.network, [run.config for run in runs])
+        self._held_out = _to(self.data.held_out(HELD_OUT), self.device)
+        self._probe = _part(self._held_out, 0, 1)
+        self._at_start = self._logits_of_probe()
+        start = self._evaluate() if not self.step else []
+        for index, run in enumerate(self.runs):
+            run.num_parameters = sum(p[0].numel() for p in self.network.parameters())
+            if run.kept is None:
+                run.held_out_at = [(0, start[index])]
+            else:
+                self.weights.restore(index, run.kept["network"], run.kept["optimizer"])
+                run.kept = None
+
+    @property
+    def step(self) -> int:
+        return self.runs[0].step
+
+    # ---------------------------------------------------------------- going on
+
+    def steps(self) -> Iterator[int]:
+        """Yields, after each step that was done, of how many runs; ends when every run is over."""
+        config = self.config
+        while self._drop_what_is_over():
+            start, step = time.perf_counter(), self.step
+            looks = self._looks() if step in config.measure_at else None
+            before = None if looks is None else self._logits_of_probe()
+            self._take_step(looks)
+            if looks is not None and before is not None:
+                for run, look, in_step in zip(self.runs, looks, _rms(self._logits_of_probe() - before), strict=True):
+                    run.looks.append(look | {"in_step": in_step})
+            if self.step % config.evaluate_every == 0 or self.step == config.num_steps:
+                for run, loss in zip(self.runs, self._evaluate(), strict=True):
+                    run.held_out_at.append((self.step, loss))
+            if self.step == config.num_steps and self.step in config.measure_at:
+                for run, look in zip(self.runs, self._looks(), strict=True):
+                    run.looks += [] if run.stopped else [look]
+            for run in self.runs:
+                run.seconds += (time.perf_counter() - start) / len(self.runs)
+            yield len(self.runs)
+
+    def _drop_what_is_over(self) -> bool:
+        """Take the runs that are over out of the stack. Whether there are others."""
+        kept = [index for index, run in enumerate(self.runs) if not run.is_over]
+        if 0 < len(kept) < len(self.runs):
+            self.runs = [self.runs[index] for index in kept]
+            self.network.keep(kept)
+            self.weights.keep(kept)
+            self._at_start = self._at_start[kept]
+        return bool(kept)
+
+    def _take_step(self, looks: list[dict[str, Any]] | None) -> None:
+        step = self.step
+        losses = self._losses(self._batches())
+        for run, loss in zip(self.runs, losses.tolist(), strict=True):
+            run.take_loss(loss)
+        alive = [index for index, run in enumerate(self.runs) if not run.stopped]
+        if not alive:
+            return
+        self.weights.take_gradients(losses[alive].sum())
+        if looks is not None:
+            norms = _gradient_norms(self.network.config, self.weights.matrix_gradients())
+            for index in alive:
+                looks[index]["gradient_norms"] = norms[index]
+        for index in alive:
+            self.weights.take_step(index, step)
+
+    def _batches(self) -> Batch:
+        """The batch of each run, (E, B, ...)."""
+        batches = [self.data.batch(run.config.batch_size, run.config.seed, self.step) for run in self.runs]
+        return _to(_stacked(batches), self.device)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        is_mixed = self.config.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16) if is_mixed else nullcontext()
+
+    def _losses(self, batch: Batch) -> Tensor:
+        """The mean loss of each run's labels, (E,)."""
+        sums_E, counts_E = self._sums(batch)
+        return sums_E / counts_E
+
+    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of each run's labels, and how many these are, (E,)."""
+        with self._precision():
+            logits_EBTC = self.network(batch.inputs, batch.decoder_inputs)
+        wide = logits_EBTC if logits_EBTC.dtype == torch.float64 else logits_EBTC.float()
+        losses = functional.cross_entropy(
+            wide.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return losses.view(len(self.runs), -1).sum(1), (batch.labels != IGNORED).flatten(1).sum(1)
+
+    @torch.no_grad()
+    def _evaluate(self) -> list[float]:
+        """The held-out loss of each run. As many sequences at a time as in a batch: so much is in the caches."""
+        num, size = len(self._held_out.labels), self.config.batch_size
+        parts = [self._sums(self._for_all(_part(self._held_out, at, size))) for at in range(0, num, size)]
+        sums, counts = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
+        return (sums / counts).tolist()
+
+    def _for_all(self, batch: Batch) -> Batch:
+        """The same batch for each run."""
+        return _each(batch, lambda x: x.expand(len(self.runs), *x.shape))
+
+    # ---------------------------------------------------------------- looking
+
+    @torch.no_grad()
+    def _logits_of_probe(self) -> Tensor:
+        probe = self._for_all(self._probe)
+        return self.network(probe.inputs, probe.decoder_inputs).double()
+
+    def _looks(self) -> list[dict[str, Any]]:
+        probe = self._for_all(self._probe)
+        with torch.no_grad():
+            x, y = self.network.vectors(probe.inputs, probe.decoder_inputs)
+        vectors = Inputs(x.double(), None if y is None else y.double(), probe.labels)
+        task = Task(num_tokens=x.shape[2], trains_inputs=True)
+        core = self.network.as_ensemble()
+        order = first_order(core, vectors, task, [self.config.optimizer])
+        roles = {
+            role: value.tolist() for role, value in roles_of(core, order.functionals[self.config.optimizer]).items()
+        }
+        moved = _rms(self._logits_of_probe() - self._at_start)
+        return [
+            {
+                "step": self.step,
+                "update": {role: values[index] for role, values in roles.items()},
+                "from_start": moved[index],
+            }
+            for index in range(len(self.runs))
+        ]
+
     # ---------------------------------------------------------------- checkpoints
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint: to a file beside the target, which is then renamed."""
-        content = {
-            "digest": self.config.digest,
-            "data": self.data.digest,
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
-            "history": {
-                "step": self.step,
-                "seconds": self.seconds,
-                "losses": self.losses,
-                "held_out_at": self.held_out_at,
-                "looks": self.looks,
-                "above": self.above,
-                "stopped": self.stopped,
-            },
-        }
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
+    def save(self) -> None:
+        """Write the checkpoint of each run: all to files beside the targets, which are then renamed."""
+        files: list[tuple[Path, Path]] = []
         try:
-            torch.save(content, beside)
-            beside.replace(path)
+            for index, run in enumerate(self.runs):
+                assert run.checkpoint is not None
+                beside = run.checkpoint.with_name(f".{run.checkpoint.name}.{os.getpid()}")
+                files.append((beside, run.checkpoint))
+                network, optimizer = self.weights.state(index)
+                content = {
+                    "digest": run.config.digest,
+                    "data": self.data.digest,
+                    "network": network,
+                    "optimizer": optimizer,
+                    "history": run.history,
+                }
+                torch.save(content, beside)
+            for beside, path in files:
+                beside.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            for beside, _ in files:
+                beside.unlink(missing_ok=True)
 
-    def restore(self, path: Path) -> None:
-        """Go on from a checkpoint. ValueError, in one line, where the file is none, or belongs to another run."""
-        try:
-            content = torch.load(path, map_location=self.device, weights_only=True)
-            digest, data = content["digest"], content["data"]
-        except Exception as error:  # torch names no exception of its own for a file that it cannot read
-            raise ValueError(f"{path} is no checkpoint, or damaged: remove it to begin its run anew") from error
-        if digest != self.config.digest or data != self.data.digest:
-            raise ValueError(f"{path} is a checkpoint of another run: its settings or its data differ")
-        self.network.load_state_dict(content["network"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.scheduler.load_state_dict(content["scheduler"])
-        history = content["history"]
-        self.step, self.seconds, self.losses = history["step"], history["seconds"], history["losses"]
-        self.held_out_at, self.looks = history["held_out_at"], history["looks"]
-        self.above, self.stopped = history["above"], history["stopped"]
+
+@dataclass(frozen=True)
+class _Own:
+    """A member's optimizer, and its leaves: each with where it begins and ends in the member's row."""
+
+    config: TrainConfig
+    leaves: list[tuple[nn.Parameter, int, int]]
+    optimizer: Optimizer
+
+
+class _Weights:
+    """The weights of a network's members and their gradients, a row each, and each one's own optimizer of its row.
+
+    An optimizer that moves every entry by itself, or wants norms alone, is given few long pieces of the row, any other
+    the tensors.
+    """
+
+    def __init__(self, network: Network, configs: Sequence[TrainConfig]) -> None:
+        tagged = network.tagged()
+
+        def groups_of(member: int) -> list[_Group]:
+            config = configs[member]
+            return [_group(config, role, p.dim() - 1, float(rates[member])) for _, p, role, rates in tagged]
+
+        first = groups_of(0)
+        # Those of one group side by side, so that they are one piece.
+        order = sorted(range(len(tagged)), key=lambda index: first.index(first[index]))
+        self._named = [tagged[index][:2] for index in order]
+        self._ends = [0]
+        for _, parameter in self._named:
+            self._ends.append(self._ends[-1] + parameter[0].numel())
+        rows = torch.cat([parameter.detach().flatten(1) for _, parameter in self._named], dim=1)
+        self._own: list[_Own] = []
+        for member, config in enumerate(configs):
+            groups = groups_of(member)
+            pieces = list(self._cut(rows[member], [groups[index] for index in order], config))
+            leaves = [(leaf, begin, begin + sum(sizes)) for _, leaf, begin, sizes in pieces]
+            self._own.append(_Own(config, leaves, _optimizer(pieces, config)))
+        self._place(rows)
+
+    def _cut(self, row: Tensor, groups: Sequence[_Group], config: TrainConfig) -> Iterator[_Piece]:
+        """The parts of a row that the optimizer takes for its parameters."""
+        sizes = [end - begin for begin, end in pairwise(self._ends)]
+        if config.optimizer in (*_BY_ENTRY, *_BY_NORM):
+            for group, several in groupby(range(len(groups)), key=lambda index: groups[index]):
+                indices = list(several)
+                begin, end = self._ends[indices[0]], self._ends[indices[-1] + 1]
+                yield _Piece(group, nn.Parameter(row[begin:end]), begin, [sizes[index] for index in indices])
+            return
+        for index, (_, parameter) in enumerate(self._named):
+            begin, end = self._ends[index : index + 2]
+            yield _Piece(groups[index], nn.Parameter(row[begin:end].view(parameter.shape[1:])), begin, [sizes[index]])
+
+    def _place(self, rows: Tensor) -> None:
+        """Have parameters and leaves, and the gradients of leaves, be views of these rows and of others like them."""
+        self.rows, self.gradients = rows, torch.empty_like(rows)
+        for index, (_, parameter) in enumerate(self._named):
+            parameter.data = self._part(rows, index)
+        for row, gradient, own in zip(self.rows, self.gradients, self._own, strict=True):
+            for leaf, begin, end in own.leaves:
+                shape = leaf.shape
+                leaf.data, leaf.grad = row[begin:end].view(shape), gradient[begin:end].view(shape)
+
+    def _part(self, rows: Tensor, index: int) -> Tensor:
+        """What a parameter is of such rows."""
+        own, (begin, end) = self._named[index][1].shape[1:], self._ends[index : index + 2]
+        return rows[:, begin:end].unflatten(1, own) if own else rows[:, begin]
+
+    def take_gradients(self, loss: Tensor) -> None:
+        parameters = [parameter for _, parameter in self._named]
+        of_tensors = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        torch.cat([gradient.reshape(len(gradient), -1) for gradient in of_tensors], dim=1, out=self.gradients)
+
+    def matrix_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, gradient) of every parameter that is a matrix, (E, rows, columns)."""
+        for index, (name, parameter) in enumerate(self._named):
+            if parameter.dim() == 3:
+                yield name, self._part(self.gradients, index)
+
+    def take_step(self, member: int, step: int) -> None:
+        own = self._own[member]
+        if own.config.clip_norm is not None:
+            nn.utils.clip_grad_norm_([leaf for leaf, _, _ in own.leaves], own.config.clip_norm)
+        for group in own.optimizer.param_groups:
+            group["lr"] = group["peak"] * own.config.rate_at(step)
+        own.optimizer.step()
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Drop all members but these."""
+        self._own = [self._own[index] for index in kept]
+        self._place(self.rows[list(kept)])
+
+    def state(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint keeps of a member: its weights by their name, and the state of its optimizer."""
+        weights = {name: parameter.detach()[member].clone() for name, parameter in self._named}
+        return weights, self._own[member].optimizer.state_dict()
+
+    @torch.no_grad()
+    def restore(self, member: int, weights: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
+        for name, parameter in self._named:
+            parameter[member] = weights[name]
+        self._own[member].optimizer.load_state_dict(optimizer)
 
 
 # ---------------------------------------------------------------- pieces
 
 
-def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
-    """The optimizer of a run. Its parameter groups differ in learning-rate multiplier and in weight decay; under two
-    optimizers, also in whose they are."""
-    groups: dict[tuple[float, float, bool], list[Tensor]] = {}
-    for _, parameter, role, multiplier in network.tagged():
-        decay = config.weight_decay if parameter.dim() == 2 else 0.0
-        is_branch = config.optimizer != MIXED or role in BRANCH_ROLES
-        groups.setdefault((multiplier, decay, is_branch), []).append(parameter)
-    parts: list[dict[str, Any]] = [
-        {"params": parameters, "lr": config.learning_rate * multiplier, "weight_decay": decay}
-        | group_options(config.optimizer, is_branch=is_branch)
-        for (multiplier, decay, is_branch), parameters in groups.items()
-    ]
+class _Group(NamedTuple):
+    """What parameters of one group of an optimizer have in common. is_branch: under two optimizers, whose they are."""
+
+    multiplier: float
+    decay: float
+    is_branch: bool
+
+
+def _group(config: TrainConfig, role: str, num_dims: int, multiplier: float) -> _Group:
+    decay = config.weight_decay if num_dims == 2 else 0.0
+    return _Group(multiplier, decay, config.optimizer != MIXED or role in BRANCH_ROLES)
+
+
+class _Piece(NamedTuple):
+    """A part of a row: one tensor, or several one behind the other, of these sizes."""
+
+    group: _Group
+    leaf: nn.Parameter
+    begin: int
+    sizes: list[int]
+
+
+def _optimizer(pieces: Sequence[_Piece], config: TrainConfig) -> Optimizer:
+    """The optimizer of a run."""
+    parts: list[dict[str, Any]] = []
+    by_group: dict[_Group, list[nn.Parameter]] = {}
+    for group, leaf, _, sizes in pieces:
+        known = by_group.get(group)
+        if known is not None and config.optimizer not in _BY_NORM:
+            known.append(leaf)
+            continue
+        by_group[group] = [leaf]
+        rate = config.learning_rate * group.multiplier
+        part = {"params": by_group[group], "lr": rate, "peak": rate, "weight_decay": group.decay}
+        part |= {"sizes": sizes} if config.optimizer in _BY_NORM else {}
+        parts.append(part | group_options(config.optimizer, is_branch=group.is_branch))
     options: dict[str, Any] = {"eps": _EPS[config.optimizer]} if config.optimizer in _EPS else {}
     options |= {"fused": True} if config.optimizer in _FUSED else {}
     try:
@@ -424,31 +694,48 @@ def _optimizer(network: Network, config: TrainConfig) -> Optimizer:
         raise ValueError(f"optimizer_options of {config.optimizer}: {error}") from error
 
 
-def _gradient_norms(network: Network) -> dict[str, list[float]]:
-    """Gradient norms of each sublayer's matrices, by side; above ``_LARGEST_BY_SUBLAYER`` the first and last alone."""
-    by_side: dict[str, list[float]] = {}
-    for side, sublayers in network.config.sides:
-        squares = [0.0] * len(sublayers)
-        for name, parameter in network.core.named_parameters():
-            parts = name.removeprefix("_weights.").split("_")
-            if parameter.dim() == 2 and parameter.grad is not None and parts[0] == side and parts[1].isdigit():
-                squares[int(parts[1])] += float(parameter.grad.double().square().sum())
-        norms = [math.sqrt(square) for square in squares]
-        by_side[side] = norms if len(norms) <= _LARGEST_BY_SUBLAYER else [norms[0], norms[-1]]
-    return by_side
+def _gradient_norms(config: ModelConfig, gradients: Iterable[tuple[str, Tensor]]) -> list[dict[str, list[float]]]:
+    """By member, gradient norms of each sublayer's matrices, by side; above ``_LARGEST_BY_SUBLAYER`` the first and last
+    alone.
+    """
+    squares = {side: [torch.zeros(1, dtype=torch.float64)] * len(sublayers) for side, sublayers in config.sides}
+    for name, gradient_EFD in gradients:
+        side, _, rest = name.removeprefix("core._weights.").partition("_")
+        index = rest.partition("_")[0]
+        if side in squares and index.isdigit():
+            places = squares[side]
+            places[int(index)] = places[int(index)] + gradient_EFD.double().square().sum((1, 2)).cpu()
+    by_side = {side: torch.stack(places).sqrt() for side, places in squares.items()}
+    ends = {side: norms if len(norms) <= _LARGEST_BY_SUBLAYER else norms[[0, -1]] for side, norms in by_side.items()}
+    return [
+        dict(zip(ends, rows, strict=True)) for rows in zip(*(norms.T.tolist() for norms in ends.values()), strict=True)
+    ]
 
 
-def _parts(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
-    return batch.inputs, batch.decoder_inputs, batch.labels
+def _each(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """The batch, each of its tensors changed."""
+    decoder_inputs = None if batch.decoder_inputs is None else change(batch.decoder_inputs)
+    return Batch(change(batch.inputs), decoder_inputs, change(batch.labels))
 
 
 def _to(batch: Batch, device: torch.device) -> Batch:
-    inputs, decoder_inputs, labels = _parts(batch)
-    return Batch(inputs.to(device), None if decoder_inputs is None else decoder_inputs.to(device), labels.to(device))
+    return _each(batch, lambda x: x.to(device))
 
 
-def _rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt())
+def _part(batch: Batch, start: int, size: int) -> Batch:
+    """So many examples of a batch, from that one on."""
+    return _each(batch, lambda x: x[start : start + size])
+
+
+def _stacked(batches: Sequence[Batch]) -> Batch:
+    decoder_inputs = [batch.decoder_inputs for batch in batches if batch.decoder_inputs is not None]
+    inputs, labels = (torch.stack([getattr(batch, name) for batch in batches]) for name in ("inputs", "labels"))
+    return Batch(inputs, torch.stack(decoder_inputs) if decoder_inputs else None, labels)
+
+
+def _rms(x: Tensor) -> list[float]:
+    """The root mean square of each member."""
+    return x.flatten(1).square().mean(1).sqrt().tolist()
 
 
 def _finite(x: float) -> float | None:

@@ -49,7 +49,10 @@ class Made:
         self.keys: list[str] = []
         self.broken: Callable[[Trial], bool] = lambda trial: False
 
-    def __call__(self, config: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+    def __call__(self, several: Sequence[Mapping[str, Any]], **_: Any) -> list[dict[str, Any]]:
+        return list(map(self.one, several))
+
+    def one(self, config: Mapping[str, Any]) -> dict[str, Any]:
         trial = Trial.of(config)
         self.keys.append(store.key(config))
         if self.broken(trial):

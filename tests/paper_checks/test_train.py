@@ -49,9 +49,9 @@ class Counted:
     def __init__(self) -> None:
         self.named: list[dict[str, Any]] = []
 
-    def __call__(self, named: dict[str, Any], **rest: Any) -> dict[str, Any]:
-        self.named.append(named)
-        return RESULT
+    def __call__(self, several: list[dict[str, Any]], **rest: Any) -> list[dict[str, Any]]:
+        self.named += several
+        return [RESULT] * len(several)
 
 
 class Command:
@@ -113,10 +113,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Command:
 
 
 def test_the_grid_is_of_each_with_each(command: Command, counted: Counted) -> None:
-    """Each of the lists with each, once; the first seed of all, then the second."""
+    """Each of the lists with each, once; the first seed of all, then the second. Runs of one shape stand together."""
     found = command.answer(GRID.replace("post-ln,", "post-ln,post-ln,"))
     places = [(run["scheme"], run["num_layers"], run["learning_rate"], run["seed"]) for run in counted.named]
-    assert places == [(s, n, r, k) for k in (0, 1) for s in ("post-ln", "deepnorm") for n in (1, 2) for r in (1e-3, 4)]
+    assert places == [(s, n, r, k) for k in (0, 1) for n in (1, 2) for s in ("post-ln", "deepnorm") for r in (1e-3, 4)]
     assert len(found["rows"]) == 8 and all(row["num_runs"] == 2 for row in found["rows"])
     assert found["sweep"] == {"done": 16, "found": 0, "failed": {}, "left": 0}
 
@@ -154,10 +154,10 @@ def test_a_run_that_fails_is_told_and_tried_again(
 ) -> None:
     """The others go on, and the exit code is 1: something was not done. A run that diverged was."""
 
-    def fail(named: dict[str, Any], **rest: Any) -> dict[str, Any]:
-        if named["seed"] == 1:
+    def fail(several: list[dict[str, Any]], **rest: Any) -> list[dict[str, Any]]:
+        if any(named["seed"] == 1 for named in several):
             raise RuntimeError("out of paper")
-        return counted(named, **rest)
+        return counted(several, **rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(trials, "execute", fail)

@@ -14,11 +14,12 @@ from paper_checks.lowering import trials
 from paper_checks.lowering.trials import SHAPES, Trial, execute
 from paper_checks.papers.deepnet.runs import layers
 from paper_checks.recipes.catalogue import recipe
+from sims.ensemble import Member
 from sims.model import MATRICES
 from sims.training.data import load
 from sims.training.frontend import Network
 from sims.training.store import key
-from sims.training.train import train
+from sims.training.train import TrainConfig, train
 
 TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 2, "num_steps": 3}
 
@@ -91,14 +92,18 @@ def test_the_decoder_has_as_many_layers_as_the_encoder_where_nothing_is_said(tmp
     assert (left_out.num_sublayers, others.num_sublayers) == (10, 13)
 
 
+def network_of(config: TrainConfig, num_members: int = 1) -> Network:
+    return Network([Member(config.model, seed) for seed in range(num_members)], load(config.data))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_has_a_network_for_its_data(shape: str, tmp_path: Path) -> None:
     text = {"text": own_text(tmp_path)}
     own: dict[str, dict[str, Any]] = {"gpt": text, "bert": text, "nmt": {"parallel": own_pairs(tmp_path)}}
     config = Trial(scheme="deepnorm", shape=shape, **TINY, **own.get(shape, {})).lower()
-    network = Network(config.model, load(config.data), seed=0)
     batch = load(config.data).batch(2, 0, 0)
-    assert network(batch.inputs, batch.decoder_inputs).shape[:2] == batch.labels.shape
+    decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[None]
+    assert network_of(config)(batch.inputs[None], decoder_inputs).shape[1:3] == batch.labels.shape
     assert config.model.is_causal == (shape == "gpt")
     assert (len(config.model.encoder), len(config.model.decoder)) == (4, 6 if shape == "nmt" else 0)
     assert config.model.has_affine and config.model.has_bias and config.model.norm_eps == 1e-5
@@ -124,12 +129,11 @@ def test_a_recipe_trains_from_its_own_start(name: str, has_table: bool, trial: T
     config = recipe(name).config(chosen.num_layers, 32, 4, optimizer=chosen.optimizer)
     model = chosen.lower().model
     assert model == replace(config, norm_eps=1e-5)
-    data = load(chosen.lower().data)
-    network = Network(model, data, 0)
+    network = network_of(chosen.lower(), 40)
     assert ("positions" in network.tables) is has_table
-    several = torch.cat([Network(model, data, seed).vectors(torch.zeros(1, 1).long())[0] for seed in range(40)])
+    several, _ = network.vectors(torch.zeros(40, 1, 1).long())
     assert several.std().item() == pytest.approx(model.embedding_std, rel=0.1)
-    assert execute(replace(chosen, num_steps=2).named())["num_steps"] == 2
+    assert execute([replace(chosen, num_steps=2).named()])[0]["num_steps"] == 2
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -162,9 +166,9 @@ def without_time(result: dict[str, Any]) -> dict[str, Any]:
 def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Trial, tmp_path: Path) -> None:
     """The same numbers each time, and from a checkpoint; the checkpoint goes with the run."""
     named = trial.named()
-    first = execute(named)
+    (first,) = execute([named])
     assert first["num_steps"] == 3 and [look["step"] for look in first["looks"]] == [0, 2]
-    assert without_time(execute(named)) == without_time(first)
+    assert without_time(execute([named])[0]) == without_time(first)
     checkpoint = tmp_path / f"{key(named)}.pt"
 
     seen: list[int] = []
@@ -177,7 +181,7 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
     with pytest.raises(KeyboardInterrupt):
         train(trial.lower(), checkpoint=checkpoint, checkpoint_every=1, advance=stop)
     assert checkpoint.exists()
-    assert without_time(execute(named, checkpoints=tmp_path, checkpoint_every=1)) == without_time(first)
+    assert without_time(execute([named], checkpoints=tmp_path, checkpoint_every=1)[0]) == without_time(first)
     assert not checkpoint.exists()
 
 
@@ -185,13 +189,13 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
 def test_other_numbers_and_other_data_are_refused(trial: Trial, name: str) -> None:
     named = trial.named()
     with pytest.raises(ValueError, match=rf"{named[name]} here, not 1234"):
-        execute({**named, name: "1234"})
+        execute([named, {**named, name: "1234"}])
 
 
 def test_memory_is_that_of_weights_and_graph(trial: Trial) -> None:
     """Four copies of the network's weights under adam, in their precision, and a graph that grows with the batch."""
     trial = replace(trial, d_model=64, batch_size=1)
-    network = Network(trial.lower().model, load(trial.lower().data), seed=0)
+    network = network_of(trial.lower())
     num_bytes = 4 * sum(parameter.numel() for parameter in network.parameters())
     least = trials.least_bytes(trial)
     assert least > 4 * num_bytes

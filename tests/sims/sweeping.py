@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sims.training.store import Store
-from sims.training.sweep import pool, sweep
+from sims.training.sweep import Kind, pool, sweep
 
 LOG, FILE = "log", "runs.sqlite"
 
@@ -33,15 +33,22 @@ def right(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"square": config["n"] ** 2}
 
 
-def execute(config: dict[str, Any]) -> dict[str, Any]:
-    log(config["folder"], "start", config["n"], os.getpid())
-    time.sleep(config["seconds"])
-    log(config["folder"], "end", config["n"])
-    return right(config)
+def execute(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for config in configs:
+        log(config["folder"], "start", config["n"], os.getpid())
+    for config in configs:
+        time.sleep(config["seconds"])
+        log(config["folder"], "end", config["n"])
+    return [right(config) for config in configs]
 
 
-def tell_threads(config: dict[str, Any]) -> dict[str, Any]:
-    return {"omp": os.environ["OMP_NUM_THREADS"], "has_torch": "torch" in sys.modules}
+def kind_of(config: dict[str, Any]) -> Kind:
+    """Odd and even."""
+    return Kind(config["n"] % 2, 3)
+
+
+def tell_threads(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"omp": os.environ["OMP_NUM_THREADS"], "has_torch": "torch" in sys.modules} for _ in configs]
 
 
 class Logged(Store):
@@ -57,7 +64,8 @@ def main(folder: str, num: str, seconds: str = "0.01") -> None:
     sys.stdin.readline()
     with Logged(Path(folder) / FILE) as store:
         try:
-            report = sweep(configs(folder, int(num), float(seconds)), execute, store, lambda: pool(2), at_once=4)
+            given = configs(folder, int(num), float(seconds))
+            report = sweep(given, execute, store, lambda: pool(2), kind_of=kind_of, at_once=4)
         except KeyboardInterrupt:
             print("stopped", flush=True)
             return

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sims.ensemble import Member
 from sims.model import (
     BRANCH_ROLES,
     OTHER_ROLES,
@@ -62,14 +63,22 @@ def model_for(data: Given | Data, **rest: Any) -> ModelConfig:
     return ModelConfig(**{**sides, **sizes, "has_affine": True, "has_bias": True, "norm_eps": 1e-5, **rest})
 
 
+SEEDS = 2
+"""Of every network: each has inputs of its own."""
+
+
+def network_for(config: ModelConfig, data: Given | Data, dtype: torch.dtype = torch.float32) -> Network:
+    return Network([Member(config, seed) for seed in range(SEEDS)], data, dtype=dtype)
+
+
 def inputs_of(data: Given, batch_size: int = 3, seed: int = 0) -> tuple[Tensor, Tensor | None]:
     generator = torch.Generator().manual_seed(seed)
     if data.num_features:
-        return torch.randn((batch_size, data.num_positions, data.num_features), generator=generator), None
-    tokens = torch.randint(data.vocab_size, (batch_size, data.num_positions), generator=generator)
+        return torch.randn((SEEDS, batch_size, data.num_positions, data.num_features), generator=generator), None
+    tokens = torch.randint(data.vocab_size, (SEEDS, batch_size, data.num_positions), generator=generator)
     if not data.has_decoder:
         return tokens, None
-    shape = (batch_size, data.num_decoder_positions)
+    shape = (SEEDS, batch_size, data.num_decoder_positions)
     return tokens, torch.randint(data.decoder_vocab_size, shape, generator=generator)
 
 
@@ -83,7 +92,7 @@ def disturb(network: nn.Module) -> None:
 
 @pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
 def test_x_0_has_unit_variance(data: Given) -> None:
-    network = Network(model_for(data, d_model=4096, num_heads=1, ffn_width=1), data, 0)
+    network = network_for(model_for(data, d_model=4096, num_heads=1, ffn_width=1), data)
     with torch.no_grad():
         sides = network.vectors(*inputs_of(data, 64))
     assert (sides[1] is not None) == data.has_decoder
@@ -96,10 +105,10 @@ def test_x_0_has_unit_variance(data: Given) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_data_gives_logits_that_need_every_parameter(name: str, tmp_path: Path) -> None:
     data = load(own_parallel(tmp_path) if name == "translation" else DataConfig(name=name, num_tokens=10))
-    network, batch = Network(model_for(data), data, 0), data.batch(64, 0, 0)
-    logits = network(batch.inputs, batch.decoder_inputs)
-    assert logits.shape == (*batch.labels.shape, data.num_classes)
-    functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED).backward()
+    network, batch = Network([Member(model_for(data), 0)], data), data.batch(64, 0, 0)
+    logits = network(batch.inputs[None], None if batch.decoder_inputs is None else batch.decoder_inputs[None])
+    assert logits.shape == (1, *batch.labels.shape, data.num_classes)
+    functional.cross_entropy(logits.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED).backward()
     for part, parameter in network.named_parameters():
         # softmax is blind to a bias of the keys, whose gradient is rounding
         assert part.endswith("k_bias") or (parameter.grad is not None and parameter.grad.any()), part
@@ -111,13 +120,14 @@ def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
         SublayerConfig(kind="attention", lr_multipliers={**RATES, "q": 0.25}),
         SublayerConfig(kind="ffn", lr_multipliers={**RATES, "fc1": 0.5}, trains_branch_weight=True),
     )
-    network = Network(model_for(data, encoder=sublayers, has_qk_norm=True), data, 0)
+    network = network_for(model_for(data, encoder=sublayers, has_qk_norm=True), data)
     tagged = network.tagged()
     assert {name: id(p) for name, p, *_ in tagged} == {name: id(p) for name, p in network.named_parameters()}
     for name, _, role, rate in tagged:
         assert role in (*BRANCH_ROLES, *OTHER_ROLES)
         assert name.startswith("tables.") == (role == "embedding")
-        assert rate == ({**RATES, "q": 0.25, "fc1": 0.5}.get(role, 1.0) if "encoder_" in name else 1.0)
+        expected = {**RATES, "q": 0.25, "fc1": 0.5}.get(role, 1.0) if "encoder_" in name else 1.0
+        assert rate.tolist() == [expected] * SEEDS
     assert {"embedding", "head", "branch_weight", "norm_gain", "norm_bias", "bias"} < {role for *_, role, _ in tagged}
     network.core.register_parameter("untagged", nn.Parameter(torch.zeros(2)))
     with pytest.raises(ValueError, match="without a role: untagged"):
@@ -130,19 +140,21 @@ def test_fused_kernels_are_the_same_function(placement: str) -> None:
     for norm_kind, *flags in product(("layernorm", "rmsnorm"), *[(False, True)] * len(names)):
         has = dict(zip(names, flags, strict=True))
         config = model_for(BOTH_SIDES, placement=placement, norm_kind=norm_kind, norm_eps=1e-3, **has)
-        network = Network(config, BOTH_SIDES, 0, dtype=torch.float64)
+        network = network_for(config, BOTH_SIDES, dtype=torch.float64)
         disturb(network)
         with torch.no_grad():
-            plain = Transformer(network.config, 1)
-            plain.load_state_dict(network.core.state_dict())
-            logits = network(*inputs_of(BOTH_SIDES))
+            logits, sides = network(*inputs_of(BOTH_SIDES)), network.vectors(*inputs_of(BOTH_SIDES))
             assert logits.dtype == torch.float64
-            torch.testing.assert_close(logits, plain.logits(plain(*network.vectors(*inputs_of(BOTH_SIDES)))))
+            for index in range(SEEDS):
+                plain = Transformer(network.config, 1)
+                plain.load_state_dict({name: stack[index] for name, stack in network.core.state_dict().items()})
+                own = plain.logits(plain(*(side[index] for side in sides if side is not None)))
+                torch.testing.assert_close(logits[index], own)
 
 
 @pytest.mark.parametrize("data", [TOKENS, VECTORS, BOTH_SIDES], ids=["tokens", "vectors", "both sides"])
 def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
-    network = Network(model_for(data, placement="sub"), data, 0)
+    network = network_for(model_for(data, placement="sub"), data)
     inputs = inputs_of(data)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     for _ in range(3):
@@ -152,8 +164,8 @@ def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
     with torch.no_grad():
         x, y = network.vectors(*inputs)
         now = network.as_ensemble()
-        logits = now.logits(now(x[None].double(), None if y is None else y[None].double()))
-        torch.testing.assert_close(logits[0].float(), network(*inputs))
+        logits = now.logits(now(x.double(), None if y is None else y.double()))
+        torch.testing.assert_close(logits.float(), network(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -167,5 +179,5 @@ def test_as_ensemble_is_the_network_as_it_is_now(data: Given) -> None:
 )
 def test_a_model_that_does_not_fit_its_data_is_refused(data: Given, odd: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as refusal:
-        Network(model_for(data, **odd), data, 0)
+        network_for(model_for(data, **odd), data)
     assert "\n" not in str(refusal.value)

@@ -200,12 +200,13 @@ def test_relative_steps_of_small_parameters_are_small(name: str) -> None:
     assert real_step(name, grad, 0 * weight).abs().max() < 1e-150
 
 
-MUON_SHAPES = {"tall": (16, 4), "wide": (4, 16), "table": (9, 4), "bias": (5,), "scalar": ()}
+MUON_SHAPES = {"tall": (16, 4), "as tall": (16, 4), "wide": (4, 16), "table": (9, 4), "bias": (5,), "scalar": ()}
 
 
 @pytest.mark.parametrize("name", ["muon", MIXED])
 def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
-    """Of muon but for the shape, and vectors go by AdamW. Beside AdamW, a table does too, at one learning rate."""
+    """Of muon but for the shape, and vectors go by AdamW. Beside AdamW, a table does too, at one learning rate. Where
+    two are of one shape, as of each by itself."""
     start = {part: normal(*shape, seed=1) for part, shape in MUON_SHAPES.items()}
     ours, theirs = ({part: nn.Parameter(theta.clone()) for part, theta in start.items()} for _ in range(2))
     rest = ["bias", "scalar"] if name == "muon" else ["table", "bias", "scalar"]
@@ -222,7 +223,7 @@ def test_muon_is_that_of_torch_beside_adamw(name: str) -> None:
     optimizers.append(torch.optim.AdamW([theirs[part] for part in rest], LR, weight_decay=DECAY, eps=1e-150))
     for t in range(NUM_STEPS):
         for part, shape in MUON_SHAPES.items():
-            ours[part].grad = theirs[part].grad = normal(*shape, seed=10 + t)
+            ours[part].grad = theirs[part].grad = normal(*shape, seed=10 + t + 100 * len(part)) / len(part)
         for optimizer in optimizers:
             optimizer.step()
     for part in MUON_SHAPES:

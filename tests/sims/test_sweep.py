@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from sims.training.store import Store, key
-from sims.training.sweep import Report, cluster, pool, sweep
+from sims.training.sweep import Kind, Report, by_itself, cluster, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
@@ -182,11 +182,11 @@ class OneDies(Executor):
         if self.is_broken:
             raise BrokenExecutor
         future: Future[Any] = Future()
-        config = args[1]
-        if config["n"] == 3:
-            sweeping.log(config["folder"], "start", 3)
+        numbers = {config["n"] for config in args[1]}
+        if 3 in numbers:
+            sweeping.log(args[1][0]["folder"], "start", 3)
             self.is_broken = True
-        if config["n"] == 3 or (config["n"] == 2 and self.is_first):
+        if 3 in numbers or (2 in numbers and self.is_first):
             self.at_work.append(future)
         else:
             future.set_result(fn(*args, **kwargs))
@@ -195,15 +195,18 @@ class OneDies(Executor):
         return future
 
 
+@pytest.mark.parametrize("kind_of", [by_itself, sweeping.kind_of], ids=["by themselves", "together"])
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_a_worker_that_dies_takes_no_other_run_with_it(
-    tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, attempts: int, kind_of: Callable[[Any], Kind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OneDies, "incarnations", 0)
     given = configs(str(tmp_path), 8)
     told: list[int] = []
     with Store(tmp_path / FILE) as store:
-        report = sweep(given, execute, store, OneDies, at_once=4, attempts=attempts, advance=told.append)
+        report = sweep(
+            given, execute, store, OneDies, kind_of=kind_of, at_once=4, attempts=attempts, advance=told.append
+        )
         assert report == Report(done=7, failed={key(given[3]): report.failed[key(given[3])]})
         deaths = Counter(n for event, n in logged(tmp_path) if event == "start")[3]
         assert deaths == max(2, attempts)  # once among others, which does not tell of which run it died
@@ -221,7 +224,11 @@ FAILURES = [
 ]
 
 
-def fail(config: dict[str, Any]) -> Any:
+def fail(configs: list[dict[str, Any]]) -> list[Any]:
+    return list(map(fail_one, configs))
+
+
+def fail_one(config: dict[str, Any]) -> Any:
     match config["n"]:
         case 0:
             raise KeyError("no such\nscheme")
@@ -234,20 +241,54 @@ def fail(config: dict[str, Any]) -> Any:
     return right(config)
 
 
-def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind_of", [by_itself, sweeping.kind_of], ids=["by themselves", "together"])
+def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(
+    kind_of: Callable[[Any], Kind], tmp_path: Path
+) -> None:
     given = configs(str(tmp_path), 5)
     claimed: list[int] = []
     with Store(tmp_path / FILE) as store:
         report = sweep(
-            given, fail, store, threads, at_once=1, advance=lambda _: claimed.append(count_claims(tmp_path / FILE))
+            given,
+            fail,
+            store,
+            threads,
+            kind_of=kind_of,
+            at_once=1,
+            advance=lambda _: claimed.append(count_claims(tmp_path / FILE)),
         )
         assert (report.done, report.found, report.left, len(store.keys())) == (1, 0, 0, 1)
-        assert not any(claimed)  # another sweep may try at once what failed in this one
+        assert kind_of is not by_itself or not any(claimed)  # another sweep may try at once what failed in this one
         for config, says in zip(given, FAILURES, strict=False):
             assert report.failed[key(config)].startswith(says)
             assert "\n" not in report.failed[key(config)]
         assert sweep(given, execute, store, threads) == Report(done=4, found=1)
     assert not wrong(tmp_path, 5)
+
+
+def test_runs_of_a_kind_are_made_together(tmp_path: Path) -> None:
+    """As many in each chunk as the kind allows, and no more than leave a share for every worker."""
+    given, several = configs(str(tmp_path), 20, seconds=0.0), []
+
+    def watch(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        several.append([config["n"] for config in configs])
+        return execute(configs)
+
+    def chunks(num: int, at_once: int) -> list[list[int]]:
+        several.clear()
+        with Store(tmp_path / f"{num} {at_once}") as store:
+            done = sweep(
+                given[:num], watch, store, lambda: ThreadPoolExecutor(1), kind_of=sweeping.kind_of, at_once=at_once
+            )
+            assert done == Report(done=num)
+            assert [store.find(config) for config in given[:num]] == list(map(right, given[:num]))
+        return several
+
+    assert chunks(8, 1) == [[0, 2], [1, 3], [4, 6], [5, 7]]  # two and two, not three and one
+    assert chunks(6, 1) == [[0, 2, 4], [1, 3, 5]]
+    assert chunks(6, 6) == [[n] for n in range(6)]
+    even = [[0, 2], [4, 6, 8], [10, 12], [14, 16, 18]]
+    assert chunks(20, 2) == sorted([*even, *([n + 1 for n in chunk] for chunk in even)])
 
 
 def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: Path) -> None:
@@ -257,9 +298,9 @@ def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: 
 
 
 def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path, clock: Clock) -> None:
-    def outlast(config: dict[str, Any]) -> dict[str, Any]:
+    def outlast(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         clock.now += 2
-        return execute(config)
+        return execute(configs)
 
     given, until = configs(str(tmp_path), 20), clock.now + 1
     with Store(tmp_path / FILE) as store:

@@ -18,13 +18,12 @@ from sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
 from sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from sims.training import train as training
 from sims.training.data import HELD_OUT, IGNORED, Batch, load
-from sims.training.frontend import Network
 from sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
 from tests.sims.training import (
     BASE,
-    DTYPES,
     MODEL,
     D,
+    Plain,
     logits_of_first,
     moves,
     network_after,
@@ -37,15 +36,11 @@ PLAIN = replace(EXACT, model=replace(MODEL, encoder=alternating(2)))
 """Every learning rate the same."""
 
 
-def start_of(config: TrainConfig) -> Network:
-    return Network(config.model, load(config.data), config.seed, dtype=DTYPES[config.precision])
-
-
-def loss_at(config: TrainConfig, network: Network, step: int) -> Tensor:
+def loss_at(config: TrainConfig, network: Plain, step: int) -> Tensor:
     return loss_of(network, load(config.data).batch(config.batch_size, config.seed, step))
 
 
-def loss_of(network: Network, batch: Batch) -> Tensor:
+def loss_of(network: Plain, batch: Batch) -> Tensor:
     logits = network(batch.inputs, batch.decoder_inputs)
     return functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED)
 
@@ -64,7 +59,7 @@ def test_steps_are_those_of_its_own_class(name: str, tmp_path: Path) -> None:
     config = replace(PLAIN, optimizer=name, num_steps=3)
     trained = dict(network_after(config, tmp_path).named_parameters())
     make, options = CLASSES[name]
-    network = start_of(config)
+    network = Plain(config)
     groups = [
         {"params": [parameter], **group_options(name, is_branch=role in BRANCH_ROLES)}
         for _, parameter, role, _ in network.tagged()
@@ -81,9 +76,9 @@ def test_learning_rate_multipliers_reach_their_parameters(tmp_path: Path) -> Non
     rates = {"bias": 0.5, "norm_gain": 0.0, "norm_bias": 3.0}
     plain = replace(PLAIN, optimizer="sgd", num_steps=1)
     config = replace(plain, model=replace(MODEL, encoder=alternating(2, lr_multipliers=rates)))
-    without, moved = (moves(network_after(run, tmp_path), start_of(run)) for run in (plain, config))
+    without, moved = (moves(network_after(run, tmp_path), Plain(run)) for run in (plain, config))
     # The final norm stands outside of sublayers, whose rates these are.
-    roles = {name: role for name, _, role, _ in start_of(plain).tagged() if "final" not in name}
+    roles = {name: role for name, _, role, _ in Plain(plain).tagged() if "final" not in name}
     expected = {name: move * rates.get(roles.get(name, "final"), 1.0) for name, move in without.items()}
     torch.testing.assert_close(moved, expected)
     assert set(rates) <= set(roles.values())
@@ -93,7 +88,7 @@ def test_weight_decay_is_of_matrices_and_tables_alone(tmp_path: Path) -> None:
     config = replace(PLAIN, optimizer="adamw", num_steps=1, optimizer_options={"betas": (0.5, 0.9)})
     without = network_after(config, tmp_path)
     decayed = moves(network_after(replace(config, weight_decay=0.2), tmp_path), without)
-    start = dict(start_of(config).named_parameters())
+    start = dict(Plain(config).named_parameters())
     by_size = {name: -config.learning_rate * 0.2 * weight.detach() for name, weight in start.items()}
     torch.testing.assert_close(decayed, {name: move if move.dim() == 2 else 0 * move for name, move in by_size.items()})
 
@@ -102,7 +97,7 @@ def test_clipping_is_of_the_whole_gradient(tmp_path: Path) -> None:
     config = replace(PLAIN, optimizer="sgd", num_steps=1)
 
     def length(clip_norm: float | None) -> float:
-        moved = moves(network_after(replace(config, clip_norm=clip_norm), tmp_path), start_of(config))
+        moved = moves(network_after(replace(config, clip_norm=clip_norm), tmp_path), Plain(config))
         return math.hypot(*(float(move.norm()) for move in moved.values())) / config.learning_rate
 
     whole = length(None)
@@ -170,7 +165,7 @@ def test_mixed_precision_knows_every_norm() -> None:
         torch.set_warn_always(False)
 
 
-def update_by_hand(config: TrainConfig, network: Network) -> dict[str, float]:
+def update_by_hand(config: TrainConfig, network: Plain) -> dict[str, float]:
     """Of logit 0 at the last position of the first held-out sequence, by autograd on the plain model."""
     batch = load(config.data).held_out(HELD_OUT)
     decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[:1]
@@ -201,7 +196,7 @@ def test_looks_are_at_the_weights_of_their_step(optimizer: str, has_decoder: boo
     looks = {look.step: look for look in train(config).looks}
     assert list(looks) == [0, 3, 6]
     networks = {n: network_after(replace(config, num_steps=n, measure_at=()), tmp_path) for n in (1, 3, 4, 6)}
-    networks[0] = start_of(config)
+    networks[0] = Plain(config)
 
     for step, look in looks.items():
         assert look.update == pytest.approx(update_by_hand(config, networks[step]))
@@ -245,7 +240,7 @@ def test_losses_of_a_step_are_those_of_its_batch_and_are_all_told(tmp_path: Path
     assert result.guess == pytest.approx(load(config.data).guess)
     at_end = loss_of(network_after(config, tmp_path), load(config.data).held_out(HELD_OUT)).item()
     assert result.held_out == pytest.approx(at_end)
-    assert result.num_parameters == sum(p.numel() for p in start_of(config).parameters())
+    assert result.num_parameters == sum(p.numel() for p in Plain(config).parameters())
 
 
 def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
@@ -282,8 +277,10 @@ def test_a_loss_that_stays_above_the_start_has_diverged(learning_rate: float, pa
 
 
 def test_the_rule_at_its_boundaries() -> None:
-    run = training._Run(BASE, "cpu")
-    start, guess = run.start, run.data.guess
+    run = training._Run(BASE, load(BASE.data))
+    start = train(BASE).held_out_at[0][1]
+    assert start is not None
+    guess = run.data.guess
 
     def outcome(held_out: float) -> str:
         run.held_out_at = [(0, start), (6, held_out)]

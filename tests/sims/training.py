@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from sims.model import ModelConfig, alternating
+from sims.ensemble import Member
+from sims.model import ModelConfig, Transformer, alternating
 from sims.training.data import HELD_OUT, DataConfig, load
 from sims.training.frontend import Network
 from sims.training.train import TrainConfig, TrainResult, train
@@ -62,21 +64,52 @@ def end_of(config: TrainConfig, folder: Path) -> dict[str, Any]:
     return torch.load(path, weights_only=True)
 
 
-def network_after(config: TrainConfig, folder: Path) -> Network:
+class Plain(nn.Module):
+    """One network without a stack and without fused kernels, at its start."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__()
+        data, dtype = load(config.data), DTYPES[config.precision]
+        stack = Network([Member(config.model, config.seed)], data, dtype=dtype)
+        self.config = stack.config
+        self.core = Transformer(stack.config, config.seed, dtype=dtype)
+        self.tables = nn.ParameterDict({name: table.detach()[0].clone() for name, table in stack.tables.items()})
+
+    def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
+        return self.core.logits(self.core(*self.vectors(inputs, decoder_inputs)))
+
+    def vectors(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if "tokens" in self.tables:
+            x = functional.embedding(inputs, self.tables["tokens"])
+        else:
+            x = inputs.to(self.tables["projection"].dtype) @ self.tables["projection"].mT
+        x = x + self.tables["positions"] if "positions" in self.tables else x
+        if decoder_inputs is None:
+            return x, None
+        return x, functional.embedding(decoder_inputs, self.tables["decoder_tokens"]) + self.tables["decoder_positions"]
+
+    def tagged(self) -> list[tuple[str, nn.Parameter, str, float]]:
+        return [
+            *((f"tables.{name}", table, "embedding", 1.0) for name, table in self.tables.items()),
+            *((f"core.{name}", p, role, float(self.core.lr_multipliers[name])) for name, p, role in self.core.tagged()),
+        ]
+
+
+def network_after(config: TrainConfig, folder: Path) -> Plain:
     """As it is behind the last step."""
-    network = Network(config.model, load(config.data), config.seed, dtype=DTYPES[config.precision])
+    network = Plain(config)
     network.load_state_dict(end_of(config, folder)["network"])
     return network
 
 
-def moves(network: Network, other: Network) -> dict[str, Tensor]:
+def moves(network: Plain, other: Plain) -> dict[str, Tensor]:
     """What each parameter of ``network`` is less of ``other``."""
     theirs = dict(other.named_parameters())
     return {name: parameter.detach() - theirs[name].detach() for name, parameter in network.named_parameters()}
 
 
 @torch.no_grad()
-def logits_of_first(config: TrainConfig, network: Network) -> Tensor:
+def logits_of_first(config: TrainConfig, network: Plain) -> Tensor:
     """Of the first held-out sequence, in float64."""
     batch = load(config.data).held_out(HELD_OUT)
     decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[:1]
