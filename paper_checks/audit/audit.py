@@ -578,7 +578,8 @@ def _with_why(
     name: str | None,
 ) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
-    role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
+    told = set[str]().union(*depths[-1].updates)
+    role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in told), None) or "update"
     start, end = depths[0].asked, depths[-1].asked
     parts: list[str] = []
     factors: list[float] = []
@@ -603,7 +604,7 @@ def _with_why(
         parts.append(f"with every fault mended, as {name} grows, {' and '.join(map(_times, mended))}")
     if not parts:
         return fault
-    of = "all branch matrices" if role == "update" else role
+    of = "all branch matrices" if role == "update" else role.replace("/", "'s ")
     if all(abs(factor - 1) < 0.1 for factor in factors):
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")

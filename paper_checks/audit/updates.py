@@ -201,9 +201,11 @@ def task_of(built: Built) -> Task:
 def predicted(
     config: ModelConfig, task: Task, optimizer: str, advance: Callable[[float], None] = lambda _: None
 ) -> Mapping[str, float]:
-    """The update by role at infinite width, with the same points at every depth. ValueError, in one line, for what the
-    kernel rung does not know."""
+    """The update by role at infinite width, as ``measured`` names it, with the same points at every depth. ValueError,
+    in one line, for what the kernel rung does not know."""
     transformer = as_transformer(config, head_size=config.size_of_head)
     inputs = as_inputs(task, config)
     answer = predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]
-    return {"update": answer.update, **answer.roles}
+    sides = answer.sides if config.decoder else {}
+    by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}
+    return {"update": answer.update, **answer.roles, **by_side}

@@ -16,6 +16,7 @@ import depthlaw
 from paper_checks.audit.audit import audit
 from paper_checks.audit.builders import hugging_face
 from sims.optim import make
+from sims.stats import estimate
 from tests.command import depthlaw as run
 from tests.paper_checks.audit.gallery import TWINS
 
@@ -337,6 +338,30 @@ def test_what_is_measured_is_what_is_predicted(name: str) -> None:
     built = answer.depths[0].built
     mean = sum(update["update"] for update in answer.depths[0].updates) / 8
     assert mean == pytest.approx(answer.predicted[0]["update"], rel=len(built.sublayers) / built.d_model)
+
+
+def test_sides_are_as_they_are_predicted() -> None:
+    """torch's encoder-decoder, its layers drawn one by one: the encoder's update, and the decoder's, and each matrix's
+    on its side, lie in the interval of eight seeds (1e-3 for all together), widened by L/d."""
+
+    def build(encoder_layers: int, decoder_layers: int) -> nn.Module:
+        model = nn.Transformer(64, 4, encoder_layers, decoder_layers, 128, 0.0, batch_first=True)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                nn.init.xavier_normal_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        return model
+
+    answer = audit(build, (2,), scheme="post-ln", num_seeds=8)
+    told, updates = answer.predicted[0], answer.depths[0].updates
+    roles = [role for role in answer.roles if "/" in role]
+    assert len(roles) == (1 + 6) + (1 + 10)  # "update" and the matrices; cross-attention stands on one side
+    width = len(answer.depths[0].built.sublayers) / 64
+    for role in roles:
+        mean = estimate([update[role] for update in updates], level=1 - 1e-3 / len(roles))
+        assert mean.low is not None and mean.high is not None
+        assert (1 - width) * mean.low <= told[role] <= (1 + width) * mean.high, role
 
 
 # ---------------------------------------------------------------- faults in their words
