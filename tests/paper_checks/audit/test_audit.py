@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 import depthlaw
-from paper_checks.audit.audit import audit
+from paper_checks.audit.audit import audit, extrapolated
 from paper_checks.audit.builders import hugging_face
+from paper_checks.audit.updates import predicted, task_of
 from sims.optim import make
 from sims.stats import estimate
 from tests.command import depthlaw as run
@@ -83,6 +84,34 @@ def too_wide(model):
 
 def frozen(num_layers):
     return build(num_layers).requires_grad_(False)
+
+
+class Convolved(nn.Module):  # as in a ResNet
+    def __init__(self):
+        super().__init__()
+        parts = [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+        self.branch = nn.Sequential(*parts, nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+
+    def forward(self, x):
+        return torch.relu(x + self.branch(x))
+
+
+class MixedByChannel(nn.Module):  # as in a ConvNeXt: the FFN has the channels last, and the stream has them first
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.channels = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+
+    def forward(self, x):
+        return x + self.channels(self.places(x).movedim(1, -1)).movedim(-1, 1)
+
+
+def resnet(num_layers):
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Convolved() for _ in range(num_layers)))
+
+
+def convnext(num_layers):
+    return nn.Sequential(nn.Conv2d(3, 8, 4, 4), *(MixedByChannel() for _ in range(num_layers)))
 
 
 def not_a_number(num_layers):
@@ -202,6 +231,8 @@ REFUSED = {
     "audited_models:none": "returned a NoneType",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
+    "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
+    "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
     "audited_models:build --input audited_models:number": "answered no tensor",
     "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",
@@ -431,6 +462,36 @@ def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     right = RIGHT[scheme]
     answer = audit(lambda n: Stacked(n, right, other or right), (2, 4, 8), scheme=scheme, measures=False)
     assert [fault.what for fault in answer.faults] == says
+
+
+def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ratio to what is asked for is that of the model to its right twin, whatever both start their matrices by.
+
+    Laws at twice the depth are known to a percent or two, from matrices of some thousand entries each."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (8,))
+    right = RIGHT["gpt2"]
+    twice, twin = (
+        audit(lambda n, by=by: Stacked(n, lambda n, at: by * right(n, at), lambda n, at: by * right(n, at)), (2, 4),
+              scheme="gpt2", num_seeds=1)
+        for by in (2.0, 1.0)
+    )  # fmt: skip
+    assert {fault.kind for fault in twice.faults} == {"init-constant"} and not twin.faults
+    task = task_of(twin.depths[0].built)
+    is_, right_one = (predicted(extrapolated(own.depths, own.findings, 8), task, "adamw") for own in (twice, twin))
+    for role, ratio in twice.far[8]["ratio"].items():
+        assert ratio == pytest.approx(is_[role] / right_one[role], rel=0.1), role
+
+
+def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
+    (fault,) = answer.faults
+    assert "that of independent layers would be" in fault.why and " at 40" not in fault.why
+    text = " ".join(str(answer).split())
+    assert "With every fault mended" in text and "the model as it is" not in text
+    model = import_module("audited_models").build(2)
+    exec(fault.fix, {"depthlaw": depthlaw, "model": model})
+    assert not torch.equal(model.layers[0].linear1.weight, model.layers[1].linear1.weight)
 
 
 def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
