@@ -11,11 +11,14 @@ from __future__ import annotations
 import inspect
 import io
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import nn
@@ -340,10 +343,9 @@ def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
 
 def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     """ValueError, in one line, where the builder raises or returns something else."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         try:
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+            module = _call(build, num_layers)
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
@@ -355,8 +357,8 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
     """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
     device is let pass."""
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+        with _seeded(0), torch.device("meta"):
+            module = _call(build, num_layers)
         needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
     except Exception:
         return
@@ -367,14 +369,38 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
         )
 
 
-def _num_counts(build: Build) -> int:
-    """2 for a builder that must be told the encoder's and the decoder's layers, else 1."""
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The random generators of torch, numpy and Python from a seed, and afterwards as they were."""
+    of_numpy = np.random.get_state()  # noqa: NPY002 - the one that a builder of somebody else may draw from
+    of_python = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002 - as above
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - as above
+
+
+_COUNTS = ("layer", "depth", "block")
+"""In the name of a parameter by keyword that is a number of layers."""
+
+
+def _call(build: Build, num_layers: int) -> nn.Module:
+    """Call a builder with a number of layers, twice where it must be told the encoder's and the decoder's."""
     try:
         parameters = inspect.signature(build).parameters.values()
     except (TypeError, ValueError):
-        return 1
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return 2 if sum(p.default is p.empty for p in positional) == 2 else 1
+        return build(num_layers)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    if not positional:
+        by_keyword = [p for p in parameters if any(word in p.name for word in _COUNTS)]
+        needed = [p for p in by_keyword if p.default is p.empty] or by_keyword[:1]
+        return build(**{p.name: num_layers for p in needed})
+    return build(*[num_layers] * (2 if sum(p.default is p.empty for p in positional) == 2 else 1))
 
 
 # ---------------------------------------------------------------- built without memory first
@@ -390,14 +416,13 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
     if name is None or hasattr(depth.built.module, "config"):
         return  # Hugging Face's models materialise by a way of their own
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+        with _seeded(seed), torch.device("meta"):
+            module = _call(build, num_layers)
         module.to_empty(device="cpu")
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point():
                 torch.nn.init.constant_(tensor, math.nan)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _seeded(seed):
             for part in module.modules():
                 reset = getattr(part, "reset_parameters", None)
                 if part is not module and callable(reset):

@@ -8,7 +8,6 @@ differences from the scheme or recipe that the module claims to be. What is unus
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ import torch
 
 from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
-from paper_checks.audit.look import Built, Weight
+from paper_checks.audit.look import Built, Weight, pattern_of
 from sims.model import BRANCH_ROLES, ModelConfig
 from theory.stack import NORM_FUNCTIONS
 
@@ -216,7 +215,7 @@ class _Comparison:
         """Python that draws the matrices of all layers again, of which this is one."""
         if self.claimed is not None:
             return f"{self._initialise()}  # draws each layer's matrices by themselves"
-        before = re.split(r"(?<![^.])[0-9]+(?![^.])", name)[0]
+        before = pattern_of(name).partition("*")[0]
         return (
             f'for name, parameter in model.named_parameters():\n    if name.startswith("{before}") and '
             "parameter.ndim > 1:\n        torch.nn.init.xavier_uniform_(parameter)  # or as the layer draws it itself"
@@ -906,7 +905,10 @@ def _bases(weight: Weight) -> tuple[float, ...]:
 
 
 def _rows_text(weight: Weight) -> str | None:
-    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice."""
+    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice, or
+    where the matrix is a multiple of what is picked."""
+    if weight.factor != 1:
+        return None
     if weight.features is None:
         return ""
     first, last = int(weight.features[0]), int(weight.features[-1])

@@ -8,6 +8,7 @@ output matrix, and what is multiplied with what in an attention says which matri
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -257,9 +258,9 @@ class _Look:
         return None
 
     def _tell_of_matrices(self, rest: _Rest) -> None:
-        if names := [name for name in rest.matrices if name not in self.serial]:
-            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-            self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:2])}{more}")
+        if names := sorted({pattern_of(name) for name in rest.matrices if name not in self.serial}):
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:3])}{more}")
 
     def _sides(self) -> Iterator[tuple[str, list[Node], list[Node], Collection[Node]]]:
         """Of each side: where its data come in, where they go out, and its nodes."""
@@ -764,6 +765,16 @@ def _is_of_places(look_up: Node, table: Tensor) -> bool:
 
 
 # ---------------------------------------------------------------- small things
+
+
+def pattern_of(name: str) -> str:
+    """The name of a parameter without the numbers of layers.
+
+    >>> from paper_checks.audit.look import pattern_of
+    >>> pattern_of("h.11.fc2.weight")
+    'h.*.fc2.weight'
+    """
+    return re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paper_checks.audit.compare import NOT_INDEPENDENT
 from paper_checks.audit.laws import SMALL
+from paper_checks.audit.look import pattern_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page, columns, grid
 from sims.model import BRANCH_ROLES
@@ -72,7 +73,7 @@ def show(page: Page, audit: Audit) -> None:
     _show_updates(page, audit)
     for number, faults in enumerate(groups := _alike(audit.faults), start=1):
         _show_fault(page, number, faults, [_why(group) for group in groups[: number - 1]], len(last.sides) > 1)
-    for remark in _remarks([*audit.findings.remarks, *audit.remarks]):
+    for remark in _remarks([*audit.findings.remarks, *audit.remarks], has_sides=len(last.sides) > 1):
         page.say(f"Remark: {remark}.", "dim")
     for line, style in _ending(audit):
         page.say(line, style)
@@ -221,26 +222,32 @@ def _patterns(names: Sequence[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name), []).append(name)
+        groups.setdefault(pattern_of(name), []).append(name)
     return [group[0] if len(group) == 1 else f"{pattern} ({len(group)})" for pattern, group in groups.items()]
 
 
-def _remarks(remarks: Sequence[str]) -> list[str]:
-    """Those that say the same of several sublayers, together.
+def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
+    """Those that say the same of several sublayers, together. has_sides: whether it is said of which side.
 
     >>> from paper_checks.audit.text import _remarks
-    >>> _remarks(["encoder, sublayer 1: odd", "encoder, sublayer 3: odd", "even"])
-    ['encoder, sublayers 1, 3: odd', 'even']
+    >>> odd = [f"encoder, sublayer {number}: h.{number}.fc is odd" for number in (1, 3)]
+    >>> _remarks([*odd, "even"], has_sides=True)
+    ['encoder, sublayers 1, 3: h.*.fc is odd', 'even']
     """
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for remark in remarks:
         found = re.fullmatch(r"(\w+), sublayer (\d+): (.*)", remark, flags=re.DOTALL)
         side, number, text = found.groups() if found else ("", "", remark)
-        groups.setdefault((side, text), []).append(number)
-    return [
-        f"{side}, sublayer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {text}" if side else text
-        for (side, text), numbers in groups.items()
-    ]
+        if not has_sides:
+            text = text.removeprefix("encoder: ")
+        words = (pattern_of(word) if any(map(str.isalpha, word)) else word for word in text.split(" "))
+        groups.setdefault((side, " ".join(words) if side else text), []).append((number, text))
+    lines = []
+    for (side, pattern), own in groups.items():
+        where = f"sublayer{'s' if len(own) > 1 else ''} {', '.join(number for number, _ in own)}: " if side else ""
+        where = f"{side}, {where}" if side and has_sides else where
+        lines.append(where + (own[0][1] if len(own) == 1 else pattern))
+    return lines
 
 
 # ---------------------------------------------------------------- what to do next

@@ -94,7 +94,11 @@ def as_config(built: Built) -> ModelConfig:
     a sublayer that is neither attention nor FFN.
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
-        raise ValueError(f"{other.side}, sublayer {other.index} is neither attention nor FFN")
+        side = f"{other.side}, " if len(built.sides) > 1 else ""
+        raise ValueError(
+            f"{side}sublayer {other.index} is neither attention nor FFN: what it adds to the stream is no product of a "
+            "matrix with data, as where one einsum multiplies experts by their router's weights, too (write it as two)"
+        )
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)
     inner = next((w for w in built.weights if w.role == "fc1"), None)

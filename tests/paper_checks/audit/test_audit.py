@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import depthlaw
 from paper_checks.audit.audit import audit, extrapolated
@@ -175,6 +177,68 @@ def _fresh(num_layers: int) -> Any:
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     return model
+
+
+def by_keyword(*, num_layers: int) -> nn.Module:
+    return _fresh(num_layers)
+
+
+def by_keyword_on_both_sides(*, encoder_layers: int, decoder_layers: int, width: int = 32) -> nn.Module:
+    return nn.Transformer(width, 4, encoder_layers, decoder_layers, 128, 0.0, batch_first=True)
+
+
+@pytest.mark.parametrize(("build", "sides"), [(by_keyword, 1), (by_keyword_on_both_sides, 2)])
+def test_a_builder_may_take_its_layers_by_keyword(build: Callable[..., nn.Module], sides: int) -> None:
+    counts = audit(build, (2,), num_seeds=1, measures=False).depths[0].counts
+    assert list(counts.values()) == [2] * sides
+
+
+def test_a_seed_is_of_each_random_generator() -> None:
+    """A builder that draws with Python's or numpy's builds the same again, and both go on as if nothing was drawn."""
+
+    def build(num_layers: int) -> nn.Module:
+        model = _fresh(num_layers)
+        drawn.append((random.random(), float(numpy.random.normal())))
+        with torch.no_grad():
+            model.layers[0].linear1.weight.mul_(drawn[-1][0])
+        return model
+
+    numpy, drawn = import_module("numpy"), list[tuple[float, float]]()
+    states = random.getstate(), numpy.random.get_state()[1].tolist()
+    updates = [audit(build, (2,), num_seeds=2, seed=5).depths[0].updates for _ in range(2)]
+    assert updates[0] == updates[1] and updates[0][0] != updates[0][1]
+    assert len(set(drawn)) == 3  # of two seeds, and of the look at the memory
+    assert states == (random.getstate(), numpy.random.get_state()[1].tolist())
+
+
+class Multiplied(nn.Module):
+    """Pre-LN FFNs whose output matrices the data meet only behind ``weight_norm``, or times a number."""
+
+    def __init__(self, num_layers: int, gain: float, how: str) -> None:
+        super().__init__()
+        self.gain = gain if how == "times" else 1.0
+        self.ups = nn.ModuleList(nn.Linear(64, 128) for _ in range(num_layers))
+        self.downs = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
+        for down in self.downs if how == "weight_norm" else ():
+            weight_norm(down).parametrizations.weight.original0.data.mul_(gain)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for up, down in zip(self.ups, self.downs, strict=True):
+            inner = torch.relu(up(nn.functional.layer_norm(x, (64,))))
+            x = x + nn.functional.linear(inner, down.weight * self.gain if self.gain != 1 else down.weight)
+        return nn.functional.layer_norm(x, (64,))
+
+
+@pytest.mark.parametrize("how", ["times", "weight_norm"])
+def test_the_scale_is_that_of_the_matrix_that_the_data_meet(how: str) -> None:
+    """The rule of gpt2, of L = N sublayers, is on no parameter's own entries."""
+    right = audit(lambda n: Multiplied(n, n**-0.5, how), (2, 4), scheme="gpt2", measures=False)
+    wrong = audit(lambda n: Multiplied(n, 1 / n, how), (2, 4), scheme="gpt2", measures=False)
+    assert not right.faults
+    assert [(fault.kind, fault.role) for fault in wrong.faults] == [("init-law", "fc2")]
+    assert "get_parameter" not in wrong.faults[0].fix  # whose entries are not those that are asked for
+    told = depthlaw.initialise(Multiplied(2, 0.1, how), scheme="gpt2")
+    assert len([line for line in told.must_change if "is normalised" in line]) == (2 if how == "weight_norm" else 0)
 
 
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
