@@ -11,21 +11,24 @@ from __future__ import annotations
 import inspect
 import io
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import nn
 
-from paper_checks.audit.compare import Depth, Fault, Findings, compare
+from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, look
-from paper_checks.audit.text import show, title
+from paper_checks.audit.text import show, times, title
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page
@@ -59,7 +62,7 @@ class Audit:
     depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
     one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
-    the shallowest depth.
+    the shallowest depth, and the ratio of what it is to what it should be.
     """
 
     optimizer: str
@@ -340,10 +343,9 @@ def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
 
 def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     """ValueError, in one line, where the builder raises or returns something else."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with _seeded(seed):
         try:
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+            module = _call(build, num_layers)
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
@@ -355,8 +357,8 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
     """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
     device is let pass."""
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+        with _seeded(0), torch.device("meta"):
+            module = _call(build, num_layers)
         needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
     except Exception:
         return
@@ -367,14 +369,38 @@ def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
         )
 
 
-def _num_counts(build: Build) -> int:
-    """2 for a builder that must be told the encoder's and the decoder's layers, else 1."""
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The random generators of torch, numpy and Python from a seed, and afterwards as they were."""
+    of_numpy = np.random.get_state()  # noqa: NPY002 - the one that a builder of somebody else may draw from
+    of_python = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002 - as above
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - as above
+
+
+_COUNTS = ("layer", "depth", "block")
+"""In the name of a parameter by keyword that is a number of layers."""
+
+
+def _call(build: Build, num_layers: int) -> nn.Module:
+    """Call a builder with a number of layers, twice where it must be told the encoder's and the decoder's."""
     try:
         parameters = inspect.signature(build).parameters.values()
     except (TypeError, ValueError):
-        return 1
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return 2 if sum(p.default is p.empty for p in positional) == 2 else 1
+        return build(num_layers)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    if not positional:
+        by_keyword = [p for p in parameters if any(word in p.name for word in _COUNTS)]
+        needed = [p for p in by_keyword if p.default is p.empty] or by_keyword[:1]
+        return build(**{p.name: num_layers for p in needed})
+    return build(*[num_layers] * (2 if sum(p.default is p.empty for p in positional) == 2 else 1))
 
 
 # ---------------------------------------------------------------- built without memory first
@@ -390,14 +416,13 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
     if name is None or hasattr(depth.built.module, "config"):
         return  # Hugging Face's models materialise by a way of their own
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            module = build(*(num_layers for _ in range(_num_counts(build))))
+        with _seeded(seed), torch.device("meta"):
+            module = _call(build, num_layers)
         module.to_empty(device="cpu")
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point():
                 torch.nn.init.constant_(tensor, math.nan)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _seeded(seed):
             for part in module.modules():
                 reset = getattr(part, "reset_parameters", None)
                 if part is not module and callable(reset):
@@ -454,9 +479,9 @@ def _far(
     numbers: Sequence[int],
     advance: Callable[[str, float, float | None], None],
 ) -> dict[int, dict[str, Mapping[str, float]]]:
-    """The update beside that at the shallowest depth, as it is and as it should be."""
+    """The update beside that at the shallowest depth, as it is and as it should be; and the ratio of the two."""
     task = task_of(depths[-1].built)
-    wrong = {fault.role for fault in findings.faults}
+    wrong = {(fault.side, fault.role) for fault in findings.faults}
     first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
     found: dict[int, dict[str, Mapping[str, float]]] = {}
     done = len(depths)
@@ -471,6 +496,11 @@ def _far(
             found[number][which] = {role: answer[role] / beside[role] for role in answer if beside.get(role)}
             done += 1
             advance("predicting", done, len(depths) + 2 * len(numbers))
+        found[number]["ratio"] = {
+            role: ratio * rows[0][role] / first[role]
+            for role, value in found[number]["as_it_should_be"].items()
+            if value and rows[0].get(role) and (ratio := found[number]["as_it_is"].get(role, 0.0) / value)
+        }
     return found
 
 
@@ -518,23 +548,35 @@ def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -
 
 
 def _asked_config(
-    depths: Sequence[Depth], claimed: Claimed, findings: Findings, wrong: set[str | None], num_layers: int
+    depths: Sequence[Depth],
+    claimed: Claimed,
+    findings: Findings,
+    wrong: set[tuple[str | None, str | None]],
+    num_layers: int,
 ) -> ModelConfig:
-    """What is asked for at a depth; of a scheme, on the constants of the module's own initialisation."""
+    """What is asked for at a depth; of a scheme, on the constants of the module's own initialisation. wrong: sides and
+    roles of faults, whose constants are those of the other roles' initialisation."""
     built = depths[-1].built
     asked = claimed.config(built, dict.fromkeys(built.sides, num_layers))
     shape = as_config(built)
-    own = replace(asked, embedding_std=shape.embedding_std, head_gain=shape.head_gain, is_causal=shape.is_causal)
+    is_start_wrong, is_head_wrong = ((None, role) in wrong for role in ("embedding", "head"))
+    own = replace(
+        asked,
+        embedding_std=asked.embedding_std * asked.embedding_multiplier if is_start_wrong else shape.embedding_std,
+        embedding_multiplier=1.0,
+        head_gain=asked.head_gain if is_head_wrong else shape.head_gain,
+        is_causal=shape.is_causal,
+    )
     if claimed.is_absolute:
         return own
+    own = replace(own, attention_scale=shape.attention_scale)
     sides = []
     for side, sublayers in zip(built.sides, (own.encoder, own.decoder), strict=False):
         bases = {
-            role: shape.gain(role, law.constant / findings.asked_laws[key].constant)
+            key[1]: findings.bases[key] if key in wrong else shape.gain(key[1], law.constant / asked_law.constant)
             for key, law in findings.laws.items()
-            if key[0] == side and (role := key[1]) not in wrong and key in findings.asked_laws
-            and findings.asked_laws[key].constant
-        }  # fmt: skip
+            if key[0] == side and (asked_law := findings.asked_laws.get(key)) is not None and asked_law.constant
+        }
         sides.append(
             tuple(
                 replace(
@@ -562,12 +604,8 @@ def _uneven(built: Built) -> Iterator[str]:
         )
 
 
-def _times(factor: float) -> str:
-    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
-
-
-_NOT_INDEPENDENT = ("identical-layers", "shared-layers")
-"""Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
+_ALIKE = 0.1
+"""Relative: growths that differ by less are alike."""
 
 
 def _with_why(
@@ -578,35 +616,40 @@ def _with_why(
     name: str | None,
 ) -> Fault:
     """The fault with its effect: the growth of the update, measured and predicted."""
-    role = next((role for update in depths[-1].updates if (role := fault.role) in update), None) or "update"
+    told = set[str]().union(*depths[-1].updates)
+    role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in told), None) or "update"
     start, end = depths[0].asked, depths[-1].asked
     parts: list[str] = []
     factors: list[float] = []
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
-        parts.append(f"{_times(factors[-1])} from {start} to {end} layers, measured")
+        parts.append(f"{times(factors[-1])} at {end}, measured")
     both = {
         number: (ways["as_it_is"][role], ways["as_it_should_be"][role])
         for number, ways in far.items()
-        if fault.kind not in _NOT_INDEPENDENT and role in ways["as_it_is"] and role in ways["as_it_should_be"]
+        if fault.kind not in NOT_INDEPENDENT and role in ways["as_it_is"] and role in ways["as_it_should_be"]
     }
-    if fault.kind in _NOT_INDEPENDENT:
+    if fault.kind in NOT_INDEPENDENT:
         if parts and rows and rows[0].get(role):
             factors.append(rows[-1][role] / rows[0][role])
-            parts.append(f"of independent layers {_times(factors[-1])}, predicted")
+            parts.append(f"that of independent layers would be {times(factors[-1])}, predicted")
     elif both:
         is_, mended = (list(ways) for ways in zip(*both.values(), strict=True))
         factors += [*is_, *mended]
-        reached = ", ".join(f"to {number:,} {_times(factor)}" for number, factor in zip(both, is_, strict=True))
-        parts.append(f"predicted from {start} layers {reached}")
-        parts.append(f"with every fault mended, as {name} grows, {' and '.join(map(_times, mended))}")
+        reached = [f"{times(factor)} at {number:,}" for number, factor in zip(both, is_, strict=True)]
+        parts.append(f"{' and '.join(reached)}, predicted")
+        parts.append(f"with every fault mended, as {name} is, {' and '.join(map(times, mended))}")
     if not parts:
         return fault
-    of = "all branch matrices" if role == "update" else role
-    if all(abs(factor - 1) < 0.1 for factor in factors):
+    side, _, name_of_role = role.rpartition("/")
+    of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
+    ratios = [ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None]
+    if ratios and max(ratios) < (1 + _ALIKE) * min(ratios) and not 1 - _ALIKE < ratios[0] < 1 + _ALIKE:
+        parts.append(f"so it is {times(ratios[0])} what it should be, at any depth")
+    if all(abs(factor - 1) < _ALIKE for factor in factors) and not ratios:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
-    return replace(fault, why=f"The update of {of} grows: {'; '.join(parts)}.")
+    return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
 
 
 def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> list[str]:
@@ -616,8 +659,8 @@ def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str
     if mended <= 1.1 * is_:
         return []
     return [
-        f"by {name} itself the update grows more under {optimizer} than in the module as it is, {_times(mended)} "
-        f"beside {_times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
+        f"by {name} itself the update grows more under {optimizer} than in the module as it is, {times(mended)} "
+        f"beside {times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
     ]
 
 

@@ -61,7 +61,8 @@ class Weight:
     name: of the parameter. features: numbers of its output features, None for all; where several dimensions of the
     parameter count outputs (experts, heads), numbers of the flattened ones. output_dim: the dimension of the parameter
     that counts output features, the last of output_dims. layer: the block that it is in, from 1. expert: of those of
-    one role in a sublayer, from 0.
+    one role in a sublayer, from 0. factor: the scale of the matrix that the data meet over that of the parameter, as
+    behind ``weight_norm`` or times a number.
     """
 
     role: str
@@ -73,6 +74,7 @@ class Weight:
     output_dim: int = 0
     expert: int = 0
     output_dims: tuple[int, ...] = ()
+    factor: float = 1.0
 
     def of(self, tensor: Tensor) -> Tensor:
         """Its part of the parameter, or of the parameter's gradient: output features x inputs."""
@@ -91,7 +93,8 @@ class Weight:
 
     @property
     def std(self) -> float:
-        return self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
+        """Of the entries of the matrix that the data meet."""
+        return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -513,7 +516,20 @@ class Branch:
         if edge is not None or parameter.ndim > 2:
             vector = self._random(matrix) if edge is None else self._arriving(edge, matrix)
             features = None if vector is None else self._touched(matrix, vector, dims)
-        return Weight(role, name, self.side, 0, parameter, features, dims[-1], 0, dims)
+        return Weight(role, name, self.side, 0, parameter, features, dims[-1], 0, dims, self._factor(matrix, name))
+
+    def _factor(self, matrix: Node, name: str) -> float:
+        """The scale of the matrix that the data meet over that of its parameter; 1 where they are the same, or where
+        the matrix is made of several parameters."""
+        flow, parameter = self.flow, self.flow.parameters[name].detach().double()
+        fixed = [edge for edge in flow.edges(matrix) if edge[0] is not None and edge[0] not in flow.active]
+        edge = next(edge for edge in fixed if name in flow.inactive_parameters(edge[0]))
+        while passes_on(edge[0]):
+            edge = flow.edges(edge[0])[0]
+        value = None if flow.parameter(edge[0]) is not None else flow.values.get(edge)
+        if value is None or value.numel() != parameter.numel() or not parameter.any():
+            return 1.0
+        return (value.double().square().mean() / parameter.square().mean()).sqrt().item()
 
     def _touched(self, matrix: Node, vector: Tensor, dims: Sequence[int]) -> Tensor | None:
         """Which of a parameter's output features a vector on its output touches; None for all."""

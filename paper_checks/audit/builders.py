@@ -18,8 +18,8 @@ from paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
 """A Hugging Face model is built that narrow: laws of depth do not depend on the width."""
-_LEAST_HEAD = 4
-"""The size of a head at least; rotary positions want it even."""
+_UNIT = 4
+"""Sizes are multiples of it: rotary positions want an even head, and products by expert rows of 16 bytes."""
 _VOCABULARY = 512
 _LAYERS = (
     *("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"),
@@ -109,16 +109,14 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
     fewest = min(getattr(config, key) for key in heads) if heads else 1
     shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
-    unit = _LEAST_HEAD * math.lcm(*shares.values())
+    unit = _UNIT * math.lcm(*shares.values())
     wanted = max(1, round((width or min(own, HF_WIDTH)) / unit)) * unit
     factor = wanted / own
     for key in (key for key in _WIDTHS if key not in others):
         if isinstance(size := getattr(config, key, None), int):
-            setattr(config, key, max(1, round(size * factor)))
+            setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
     most = max(1, round(fewest * factor))
-    number = next(
-        n for n in range(most, 0, -1) if all(wanted % (_LEAST_HEAD * share * n) == 0 for share in shares.values())
-    )
+    number = next(n for n in range(most, 0, -1) if all(wanted % (_UNIT * share * n) == 0 for share in shares.values()))
     for key, share in shares.items():
         setattr(config, key, share * number)
     if isinstance(getattr(config, "vocab_size", None), int):

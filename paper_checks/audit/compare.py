@@ -18,7 +18,7 @@ import torch
 
 from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
-from paper_checks.audit.look import Built, Weight
+from paper_checks.audit.look import Built, Weight, pattern_of
 from sims.model import BRANCH_ROLES, ModelConfig
 from theory.stack import NORM_FUNCTIONS
 
@@ -27,6 +27,8 @@ _NEAR = 1e-2
 """Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
 _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
+NOT_INDEPENDENT = ("identical-layers", "shared-layers")
+"""Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
 _UNLIKELY = 1e-9
 """The probability of a misfit that no draw makes."""
 _CUTS = (1.0, 0.8796, 0.9866)
@@ -68,13 +70,15 @@ class Depth:
 
 @dataclass(frozen=True)
 class Findings:
-    """laws, asked_laws: of initialisations, by side and role. pairs: at the greatest depth, what is there beside what
-    is asked for; none where nothing is claimed."""
+    """laws, asked_laws: of initialisations, by side and role. bases: beside a scheme, the standard deviation of a role
+    at gain 1 over Xavier's, by the initialisation that most roles have. pairs: at the greatest depth, what is there
+    beside what is asked for; none where nothing is claimed."""
 
     faults: tuple[Fault, ...]
     remarks: tuple[str, ...]
     laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
     asked_laws: Mapping[tuple[str, str], Law] = field(default_factory=dict)
+    bases: Mapping[tuple[str, str], float] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
 
 
@@ -87,7 +91,9 @@ def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
     if claimed is not None:
         faults += comparison.claimed_faults()
     last = comparison.pairs[-1][1] if claimed is not None else ()
-    return Findings(tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, last)
+    return Findings(
+        tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, comparison.bases, last
+    )
 
 
 def _not_numbers(depths: Sequence[Depth]) -> Iterator[Fault]:
@@ -115,6 +121,7 @@ class _Comparison:
         ]
         self.laws: dict[tuple[str, str], Law] = {}
         self.asked_laws: dict[tuple[str, str], Law] = {}
+        self.bases: dict[tuple[str, str], float] = {}
 
     @cached_property
     def pairs(self) -> list[tuple[Depth, list[Pair]]]:
@@ -200,10 +207,25 @@ class _Comparison:
                     _distinct(copied),
                     "equal entries in different layers",
                     "independent draws",
-                    "for parameter in model.parameters():\n    if parameter.ndim > 1:\n"
-                    "        torch.nn.init.xavier_uniform_(parameter)  # draws anew, in each layer",
+                    self._draw_anew(copied[0]),
                     side=side,
                 )
+
+    def _draw_anew(self, name: str) -> str:
+        """Python that draws the matrices of all layers again, of which this is one."""
+        if self.claimed is not None:
+            return f"{self._initialise()}  # draws each layer's matrices by themselves"
+        before = pattern_of(name).partition("*")[0]
+        return (
+            f'for name, parameter in model.named_parameters():\n    if name.startswith("{before}") and '
+            "parameter.ndim > 1:\n        torch.nn.init.xavier_uniform_(parameter)  # or as the layer draws it itself"
+        )
+
+    def _initialise(self) -> str:
+        """The call that gives all matrices the scale of the claim."""
+        assert self.claimed is not None
+        word = "recipe" if self.claimed.is_absolute else "scheme"
+        return f'depthlaw.initialise(model, {word}="{self.claimed.name}", optimizer="{self.claimed.optimizer}")'
 
     def _dead(self, built: Built) -> Iterator[Fault]:
         dead, still = [], []
@@ -290,8 +312,8 @@ class _Comparison:
         yield from self._inits()
         for factor, roles in self.cut.items():
             text = ", ".join(dict.fromkeys(roles))
-            cut = "where one of the two cuts its draws at two or three standard deviations"
-            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale, as they do {cut}")
+            cut = "draws that are cut at two or three standard deviations and draws that are not"
+            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale, the factor between {cut}")
         yield from self._ends()
         yield from self._biases()
 
@@ -369,7 +391,7 @@ class _Comparison:
                 )
                 break
             if wrong:
-                self.remarks.append(f"a norm stands behind the last sublayer; {self.name} has none there")
+                self.remarks.append(f"a final norm stands behind the last sublayer; {self.name} has none")
                 break
         kind = self.depths[-1].built.norm_kind
         wanted = self.asked[-1].norm_kind
@@ -609,6 +631,8 @@ class _Comparison:
             for key, law in self.laws.items()
             if law.is_flat and key in self.asked_laws and self.asked_laws[key].is_flat
         }
+        usual = self._usual(every) if every else 0
+        self.bases = {key: points[-1].bases[usual] / points[-1].bases[0] for key, points in every.items()}
         factors = {side: self._common_factor(every, side) for side in self.depths[-1].built.sides}
         for key in every:
             yield from self._init(key, every, plain, factors[key[0]])
@@ -749,16 +773,12 @@ class _Comparison:
         last = points[-1]
         assert self.claimed is not None
         scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
-        word = "recipe" if self.claimed.is_absolute else "scheme"
         fix = ""
         if last.rows is not None:
             matrix = f'model.get_parameter("{last.name}"){last.rows}'
             of = f"layer {last.layer} of {last.num_layers}"
             fix = f"torch.nn.init.normal_({matrix}, std={last.asked * scale:.4g})  # {of}\n"
-        fix += (
-            f'depthlaw.initialise(model, {word}="{self.claimed.name}", '
-            f'optimizer="{self.claimed.optimizer}")  # all of them'
-        )
+        fix += f"{self._initialise()}  # all of them"
         text = asked.text if asked else "0"
         return Fault(
             kind,
@@ -833,7 +853,9 @@ class _Comparison:
         if not names:
             return
         sizes = {asked: sum(values) / len(values) for asked, values in by_depth.items()}
-        text = ", ".join(f"{size:.2g} at {asked} layers" for asked, size in sizes.items())
+        first = next(iter(sizes.values()))
+        is_one = all(_is_near(size, first, 0.05) for size in sizes.values())
+        text = f"{first:.2g}" if is_one else ", ".join(f"{size:.2g} at {asked} layers" for asked, size in sizes.items())
         if self.claimed.is_absolute:
             yield Fault(
                 "bias",
@@ -883,7 +905,10 @@ def _bases(weight: Weight) -> tuple[float, ...]:
 
 
 def _rows_text(weight: Weight) -> str | None:
-    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice."""
+    """How the entries of a matrix are picked from its parameter, as Python; None where that takes more than a slice, or
+    where the matrix is a multiple of what is picked."""
+    if weight.factor != 1:
+        return None
     if weight.features is None:
         return ""
     first, last = int(weight.features[0]), int(weight.features[-1])

@@ -91,6 +91,9 @@ class Claimed:
             asked = network.config(self.optimizer)
         else:
             asked = Network(scheme=self.of, num_sublayers=first, d_model=shape.d_model).config(self.optimizer)
+        if not isinstance(self.of, Recipe):
+            sizes = ("num_heads", "num_kv_heads", "head_size", "ffn_width")
+            asked = replace(asked, **{name: getattr(shape, name) for name in sizes})
         if any(sub.kind == "parallel" for sub in built.sublayers) and not any(
             sub.kind == "parallel" for sub in asked.encoder
         ):

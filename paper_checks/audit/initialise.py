@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ from torch import nn
 
 from paper_checks.audit.expected import Claimed, pairs
 from paper_checks.audit.inputs import given, guess
-from paper_checks.audit.look import Built, look
+from paper_checks.audit.laws import SMALL
+from paper_checks.audit.look import Built, Weight, look
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Initialised:
     """What a forward pass and an optimizer are to be given besides.
 
     residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
-    learning rate of each parameter is multiplied by, by name. must_change: sublayers whose forward pass has another
-    weight today, in words.
+    learning rate of each parameter is multiplied by, by name. must_change: in words, sublayers whose forward pass has
+    another weight today, and matrices whose scale does not follow that of their parameter.
 
     >>> import torch, depthlaw
     >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
@@ -72,6 +73,7 @@ def initialise(
     built = look(module, guess(module) if inputs is None else given(inputs(module), module))
     asked = claimed.config(built, {side: built.num_layers(side) for side in built.sides})
     generator = None if seed is None else torch.Generator().manual_seed(seed)
+    written: list[tuple[Weight, float]] = []
     parameters = dict(module.named_parameters())
     rates: dict[str, float] = {}
     weights: dict[str, dict[str, list[float]]] = {"residual": {}, "branch": {}}
@@ -85,7 +87,8 @@ def initialise(
                 rows, columns = weight.shape[-2:]
                 xavier = (2 / (rows + columns)) ** 0.5
                 std = asked.std(own, weight.role) if claimed.is_absolute else xavier * own.gains.get(weight.role, 1.0)
-                weight.write(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std)
+                weight.write(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std / weight.factor)
+                written.append((weight, std))
                 rates[weight.name] = own.lr_multipliers.get(weight.role, 1.0)
             name = sub.branch_parameter
             if name is not None:
@@ -97,7 +100,19 @@ def initialise(
                     f"{sub.side}, sublayer {sub.index}: x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
                 )
         _ends(built, claimed, asked, generator)
+    must_change += _of_another_scale(module, built, written)
     return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
+
+
+def _of_another_scale(module: nn.Module, built: Built, written: Sequence[tuple[Weight, float]]) -> Iterator[str]:
+    """Matrices that are made of their parameter by more than a number, as by ``weight_norm``, and did not follow."""
+    if all(weight.factor == 1 for weight, _ in written):
+        return
+    now = {(weight.name, weight.role): weight.factor for weight in look(module, built.inputs).weights}
+    for weight, std in written:
+        found = now[weight.name, weight.role] * std / weight.factor
+        if abs(found - std) > SMALL * std:
+            yield f"{weight.name} is normalised on its way to the data: its std is {found:.4g} there, not {std:.4g}"
 
 
 def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator | None) -> None:

@@ -8,6 +8,7 @@ output matrix, and what is multiplied with what in an attention says which matri
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ class Built:
 def look(module: nn.Module, inputs: Inputs) -> Built:
     """Run the module once, in evaluation mode, and read it. Nothing of the module is changed.
 
-    ValueError, in one line, where it has no residual stream.
+    ValueError, in one line, where it has no residual stream, or one whose last dimension is not the width.
     """
     return _Look(module, inputs).built()
 
@@ -219,6 +220,11 @@ class _Look:
             self.unread.append(
                 f"{' and '.join(self.starts)} go through towers that meet at the end: audit each tower by itself"
             )
+        if (shape := self._channels_first(sides)) is not None:
+            raise ValueError(
+                f"the stream of {type(self.module).__name__} is {' x '.join(map(str, shape))}, channels before places, "
+                "as in a convolutional network: the audit reads streams whose last dimension is the width"
+            )
         start = next(iter(sides.values()))[0].start
         rest = _Rest(self.flow, self.norms, sides, {node for nodes in self.starts.values() for node in nodes})
         self._tell_of_matrices(rest)
@@ -239,10 +245,22 @@ class _Look:
             long_skips=list(dict.fromkeys(self.long_skips)),
         )
 
+    def _channels_first(self, sides: Mapping[str, Sequence[Sublayer]]) -> tuple[int, ...] | None:
+        """The shape of a stream to whose second dimension output matrices write, and not to its last; else None."""
+        flow = self.flow
+        for sub in (sub for sublayers in sides.values() for sub in sublayers):
+            shape, names = shape_of(sub.end), {weight.name for weight in sub.weights}
+            outs = {weight.shape[0] for weight in sub.weights if weight.role in ("out", "cross_out", "fc2")}
+            within = flow.between(sub.start, sub.end)
+            convolves = any(is_a(node, (CONVOLUTION,)) and flow.matrices.get(node) in names for node in within)
+            if len(shape) > 2 and outs == {shape[1]} and (shape[1] != shape[-1] or convolves):
+                return shape
+        return None
+
     def _tell_of_matrices(self, rest: _Rest) -> None:
-        if names := [name for name in rest.matrices if name not in self.serial]:
-            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-            self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:2])}{more}")
+        if names := sorted({pattern_of(name) for name in rest.matrices if name not in self.serial}):
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:3])}{more}")
 
     def _sides(self) -> Iterator[tuple[str, list[Node], list[Node], Collection[Node]]]:
         """Of each side: where its data come in, where they go out, and its nodes."""
@@ -279,7 +297,7 @@ class _Look:
         """Its sublayers, and whether a norm stands behind the last of them."""
         stretches = self._stretches(side, starts, ends, nodes)
         sublayers: list[Sublayer] = []
-        has_norm_behind: list[bool] = []
+        num_norms_behind: list[int] = []
         factors: list[float] = []
         gap: list[_Stretch] = []
         for stretch in [*stretches, None]:
@@ -293,11 +311,12 @@ class _Look:
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
             factors.append(self._factor_of(bare, is_behind_norm=not sublayers))
             if sublayers:
-                has_norm_behind.append(is_norm_here)
+                number = sum(self.norms.stands_in(part.inside) for part in bare)
+                num_norms_behind.append(max(number, int(is_norm_here)))
             if stretch is not None:
                 sublayers.append(self._sublayer(side, len(sublayers) + 1, stretch))
                 gap = []
-        return _with_post(_with_layers(_with_factors(sublayers, factors)), has_norm_behind)
+        return _with_post(_with_layers(_with_factors(sublayers, factors)), num_norms_behind)
 
     def _changes_width(self, stretches: Sequence[_Stretch]) -> bool:
         return shape_of(stretches[0].start)[-1] != shape_of(stretches[-1].end)[-1]
@@ -607,15 +626,15 @@ def _in_layer(sublayer: Sublayer, layer: int) -> Sublayer:
     return replace(sublayer, layer=layer, weights=tuple(replace(weight, layer=layer) for weight in sublayer.weights))
 
 
-def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -> tuple[list[Sublayer], bool]:
+def _with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) -> tuple[list[Sublayer], bool]:
     """With the norms between sublayers as post norms, and whether the last norm is the side's final one.
 
     A norm behind the last sublayer is its post norm where earlier sublayers with its other norms, of its kind if there
-    are any, have post norms, and the final norm otherwise.
+    are any, have post norms, and the final norm otherwise. Of two norms in a row there, the second is the final one.
     """
     placed = [
         replace(sub, norms=sub.norms | {"post"}) if has else sub
-        for sub, has in zip(sublayers[:-1], has_norm_behind[:-1], strict=True)
+        for sub, has in zip(sublayers[:-1], num_norms_behind[:-1], strict=True)
     ]
     if not sublayers:
         return [], False
@@ -624,8 +643,9 @@ def _with_post(sublayers: Sequence[Sublayer], has_norm_behind: Sequence[bool]) -
     alike = [sub for sub in alike if sub.kind == last.kind] or alike
     others = alike or placed
     is_post = any("post" in sub.norms for sub in others) if others else not last.norms & {"pre", "branch"}
-    has = has_norm_behind[-1]
-    return [*placed, replace(last, norms=last.norms | {"post"}) if has and is_post else last], has and not is_post
+    number = num_norms_behind[-1]
+    last = replace(last, norms=last.norms | {"post"}) if number and is_post else last
+    return [*placed, last], number > is_post
 
 
 # ---------------------------------------------------------------- what is no matrix of a branch
@@ -745,6 +765,16 @@ def _is_of_places(look_up: Node, table: Tensor) -> bool:
 
 
 # ---------------------------------------------------------------- small things
+
+
+def pattern_of(name: str) -> str:
+    """The name of a parameter without the numbers of layers.
+
+    >>> from paper_checks.audit.look import pattern_of
+    >>> pattern_of("h.11.fc2.weight")
+    'h.*.fc2.weight'
+    """
+    return re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name)
 
 
 @contextmanager

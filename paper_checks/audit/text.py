@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from paper_checks.audit.compare import NOT_INDEPENDENT
+from paper_checks.audit.laws import SMALL
+from paper_checks.audit.look import pattern_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page, columns, grid
 from sims.model import BRANCH_ROLES
@@ -21,6 +24,15 @@ _MOST_BLOCKS = 12
 """Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
 _GROWS = 0.1
 """Exponent of the update in the number of layers from which on it is told that the update grows."""
+
+
+def times(factor: float) -> str:
+    """
+    >>> from paper_checks.audit.text import times
+    >>> times(1.234567), times(12345.6)
+    ('x 1.23', 'x 12,346')
+    """
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
 
 
 def title(audit: Audit) -> str:
@@ -61,7 +73,7 @@ def show(page: Page, audit: Audit) -> None:
     _show_updates(page, audit)
     for number, faults in enumerate(groups := _alike(audit.faults), start=1):
         _show_fault(page, number, faults, [_why(group) for group in groups[: number - 1]], len(last.sides) > 1)
-    for remark in _remarks([*audit.findings.remarks, *audit.remarks]):
+    for remark in _remarks([*audit.findings.remarks, *audit.remarks], has_sides=len(last.sides) > 1):
         page.say(f"Remark: {remark}.", "dim")
     for line, style in _ending(audit):
         page.say(line, style)
@@ -144,7 +156,8 @@ def _updates(audit: Audit) -> tuple[list[list[str] | None], str | None]:
         before = group
         init = "; ".join(row["init_std"].values()) if len(row["init_std"]) == 1 else ""
         init += f", {row['draws']}" if init and draws is None else ""
-        cells = ["-" if point["measured"] is None else f"{point['measured']:.3g}" for point in row["update"]]
+        values = [point["measured"] for point in row["update"]]
+        cells = ["-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in values]
         low, high = row["exponent_low"], row["exponent_high"]
         interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
         exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
@@ -158,11 +171,18 @@ def _updates(audit: Audit) -> tuple[list[list[str] | None], str | None]:
 
 
 def _alike(faults: Sequence[Fault]) -> list[list[Fault]]:
-    """Faults of one kind and side that say the same of several roles, together."""
-    groups: dict[tuple[str, str | None, str], list[Fault]] = {}
+    """Faults of one kind and side that say the same of several roles, together; so do factors that are read alike."""
+    groups: list[tuple[tuple[str, str | None, str], float, list[Fault]]] = []
     for fault in faults:
-        groups.setdefault((fault.kind, fault.side, fault.what.replace(f" {fault.role} ", " ")), []).append(fault)
-    return list(groups.values())
+        before, _, after = fault.what.replace(f" {fault.role} ", " ").partition(": x ")
+        number, _, rest = after.partition(" ")
+        key, factor = (fault.kind, fault.side, f"{before} {rest}"), float(number or 1)
+        same = (own for other, of, own in groups if other == key and abs(math.log(factor / of)) < SMALL)
+        if (group := next(same, None)) is not None:
+            group.append(fault)
+        else:
+            groups.append((key, factor, [fault]))
+    return [group for *_, group in groups]
 
 
 def _show_fault(page: Page, number: int, faults: Sequence[Fault], whys: Sequence[str], has_sides: bool) -> None:
@@ -202,26 +222,32 @@ def _patterns(names: Sequence[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name), []).append(name)
+        groups.setdefault(pattern_of(name), []).append(name)
     return [group[0] if len(group) == 1 else f"{pattern} ({len(group)})" for pattern, group in groups.items()]
 
 
-def _remarks(remarks: Sequence[str]) -> list[str]:
-    """Those that say the same of several sublayers, together.
+def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
+    """Those that say the same of several sublayers, together. has_sides: whether it is said of which side.
 
     >>> from paper_checks.audit.text import _remarks
-    >>> _remarks(["encoder, sublayer 1: odd", "encoder, sublayer 3: odd", "even"])
-    ['encoder, sublayers 1, 3: odd', 'even']
+    >>> odd = [f"encoder, sublayer {number}: h.{number}.fc is odd" for number in (1, 3)]
+    >>> _remarks([*odd, "even"], has_sides=True)
+    ['encoder, sublayers 1, 3: h.*.fc is odd', 'even']
     """
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for remark in remarks:
         found = re.fullmatch(r"(\w+), sublayer (\d+): (.*)", remark, flags=re.DOTALL)
         side, number, text = found.groups() if found else ("", "", remark)
-        groups.setdefault((side, text), []).append(number)
-    return [
-        f"{side}, sublayer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}: {text}" if side else text
-        for (side, text), numbers in groups.items()
-    ]
+        if not has_sides:
+            text = text.removeprefix("encoder: ")
+        words = (pattern_of(word) if any(map(str.isalpha, word)) else word for word in text.split(" "))
+        groups.setdefault((side, " ".join(words) if side else text), []).append((number, text))
+    lines = []
+    for (side, pattern), own in groups.items():
+        where = f"sublayer{'s' if len(own) > 1 else ''} {', '.join(number for number, _ in own)}: " if side else ""
+        where = f"{side}, {where}" if side and has_sides else where
+        lines.append(where + (own[0][1] if len(own) == 1 else pattern))
+    return lines
 
 
 # ---------------------------------------------------------------- what to do next
@@ -254,11 +280,12 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
     number = max(audit.far, default=0)
     if audit.claimed is not None and number:
         is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
+        is_known = not any(fault.kind in NOT_INDEPENDENT for fault in audit.faults)
+        beside = f", beside the {times(is_)} of the model as it is" if is_known else ""
         if 1 + _GROWS < mended <= is_:  # where it grows faster, a remark says so
             yield (
                 f"With every fault mended, the update under {audit.optimizer} still grows as that of "
-                f"{audit.claimed.name}: x {mended:.3g} from {audit.layers[0]} to {number:,} layers, beside the "
-                f"x {is_:.3g} of the model as it is."
+                f"{audit.claimed.name}: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:
         yield (

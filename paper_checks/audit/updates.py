@@ -94,7 +94,11 @@ def as_config(built: Built) -> ModelConfig:
     a sublayer that is neither attention nor FFN.
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
-        raise ValueError(f"{other.side}, sublayer {other.index} is neither attention nor FFN")
+        side = f"{other.side}, " if len(built.sides) > 1 else ""
+        raise ValueError(
+            f"{side}sublayer {other.index} is neither attention nor FFN: what it adds to the stream is no product of a "
+            "matrix with data, as where one einsum multiplies experts by their router's weights, too (write it as two)"
+        )
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)
     inner = next((w for w in built.weights if w.role == "fc1"), None)
@@ -201,9 +205,11 @@ def task_of(built: Built) -> Task:
 def predicted(
     config: ModelConfig, task: Task, optimizer: str, advance: Callable[[float], None] = lambda _: None
 ) -> Mapping[str, float]:
-    """The update by role at infinite width, with the same points at every depth. ValueError, in one line, for what the
-    kernel rung does not know."""
+    """The update by role at infinite width, as ``measured`` names it, with the same points at every depth. ValueError,
+    in one line, for what the kernel rung does not know."""
     transformer = as_transformer(config, head_size=config.size_of_head)
     inputs = as_inputs(task, config)
     answer = predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]
-    return {"update": answer.update, **answer.roles}
+    sides = answer.sides if config.decoder else {}
+    by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}
+    return {"update": answer.update, **answer.roles, **by_side}

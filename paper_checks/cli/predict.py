@@ -663,8 +663,11 @@ def _show_roles(page: Page, answer: Mapping[str, Any], depths: Sequence[str]) ->
         columns["share"] = lambda role: "" if role == "update" else percent(answer["shares"][role][-1])
 
     def table(heads: Sequence[str]) -> Any:
-        update, *roles = ([role, *(columns[head](role) for head in heads)] for role in values)
-        return grid(["role", *heads], [update, None, *roles], texts=["role"])
+        lines: list[list[str] | None] = []
+        for role in values:
+            lines += [None] if role.endswith("/update") or len(lines) == 1 else []
+            lines.append([role.replace("/", " "), *(columns[head](role) for head in heads)])
+        return grid(["role", *heads], lines, texts=["role"])
 
     heads = list(columns)
     page.show_whole([table(heads)], [table(heads[at : at + _COLUMNS]) for at in range(0, len(heads), _COLUMNS)])

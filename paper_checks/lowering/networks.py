@@ -200,6 +200,11 @@ class Network:
             "under sign-type optimizers, and with few heads v and k move less under muon (their gradients have few "
             "large singular values)",
             error=dict(answer.error),
+            sides={
+                side: {role: own[role] for role in ("update", *answer.roles) if role in own}
+                for side, own in answer.sides.items()
+                if config.decoder
+            },
         )
 
     def kernel_update(

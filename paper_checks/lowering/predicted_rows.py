@@ -19,10 +19,12 @@ class KernelPrediction(Prediction):
     """Of the kernel rung.
 
     roles: each in the unit in which it is O(1) in the width, ``theory.kernel.predict.unit_power``. error: relative
-    standard error of the quasi-random softmax averages, by role and of "update".
+    standard error of the quasi-random softmax averages, by role and of "update". sides: of an encoder-decoder, "update"
+    and the roles of each side; of other networks empty.
     """
 
     error: Mapping[str, float]
+    sides: Mapping[str, Mapping[str, float]]
 
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:
@@ -34,6 +36,10 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
     }
     if isinstance(prediction, KernelPrediction):
         row["error"] = {role: finite(value) for role, value in prediction.error.items()}
+        if prediction.sides:
+            row["sides"] = {
+                side: {role: finite(value) for role, value in own.items()} for side, own in prediction.sides.items()
+            }
     return row
 
 
@@ -61,11 +67,20 @@ def finite(value: float) -> float | None:
 
 
 def by_role(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """Of the rows of one document: "update" and each role, a value for each row."""
+    """Of the rows of one document: "update" and each role, a value for each row; "encoder/q" if both sides have q."""
     roles = dict.fromkeys(role for row in rows for role in row["roles"])
-    return {"update": [row["update"] for row in rows]} | {
-        role: [row["roles"].get(role) for row in rows] for role in roles
-    }
+    sides = dict.fromkeys(
+        (side, role)
+        for by_side in (row.get("sides", {}) for row in rows)
+        for side in by_side
+        for role in by_side[side]
+        if all(role in own for own in by_side.values())
+    )
+    return (
+        {"update": [row["update"] for row in rows]}
+        | {role: [row["roles"].get(role) for row in rows] for role in roles}
+        | {f"{side}/{role}": [row["sides"][side].get(role) for row in rows] for side, role in sides}
+    )
 
 
 def exponents(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -105,12 +120,17 @@ def shares(
     undone. None where either is beyond the floats, or the matrices' is 0."""
     return {
         role: [
-            None if value is None or not row["update"] else value * d_model ** -units[role] / row["update"]
+            None if value is None or not row["update"] else value * d_model ** -_unit(role, units) / row["update"]
             for row, value in zip(rows, values, strict=True)
         ]
         for role, values in by_role(rows).items()
         if role != "update"
     }
+
+
+def _unit(role: str, units: Mapping[str, float]) -> float:
+    name = role.rpartition("/")[2]
+    return 0.0 if name == "update" else units[name]
 
 
 def percent(value: float | None) -> str:

@@ -245,7 +245,7 @@ _ALL = (
         leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
         "have one",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py; arXiv 2404.06395, Table 7; "
-        f"{_HF}/minicpm3/modeling_minicpm3.py 365-443",
+        "365-443 of minicpm3/modeling_minicpm3.py in transformers, which starts matrices at 0.1 whatever the width",
         **_GATED,
         hidden=Rational(5, 2) * d,
         branch_weight=Rational(14, 10) / sqrt(N),

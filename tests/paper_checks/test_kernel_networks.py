@@ -23,6 +23,7 @@ from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from sims.update import Task
 from tests.once import once
 from theory.kernel.predict import REPLICATES, KernelUpdate, predict_kernel, unit_power
+from theory.kernel.update import MATRICES
 
 FAMILY_ERROR = 1e-3
 NUM_COMPARISONS = 600
@@ -114,11 +115,11 @@ def prediction(name: str, scale: Scale) -> dict[str, KernelUpdate]:
 
 @cache
 def measured(name: str, scale: Scale) -> dict[tuple[str, str], list[np.ndarray]]:
-    """By optimizer and role, each width's networks, in the unit of the prediction."""
+    """By optimizer and role, each width's networks, in the unit of the prediction; of two sides also "encoder/q"."""
     kept = once(f"kernel networks/{name} {scale.widths[0]}", lambda: _measured(name, scale))
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for quantity, by_width in kept.items():
-        optimizer, role = quantity.split("/")
+        optimizer, _, role = quantity.partition("/")
         power = 0.0 if role == "update" else unit_power(optimizer, role)
         found[optimizer, role] = [
             np.array(values) * width**power for width, values in zip(scale.widths, by_width, strict=True)
@@ -130,18 +131,31 @@ def _measured(name: str, scale: Scale) -> dict[str, list[list[float]]]:
     case = CASES[name]
     by_quantity: dict[str, list[list[float]]] = {}
     for width in scale.widths:
-        question = Question(config=case.config(width), task=case.task, optimizers=case.optimizers)
+        config = case.config(width)
+        question = Question(config=config, task=case.task, optimizers=case.optimizers, has_layers=bool(config.decoder))
         at_width: dict[str, list[float]] = {}
         first = zlib.crc32(f"{name} {width}".encode()) % 10**6  # networks of its own
         for result in run(question, range(first, first + scale.num_seeds)):
             assert not result.unreliable
             assert not result.diverged
             for quantity, values in result.values.items():
-                at_width.setdefault(quantity, []).extend(values)
+                if (named := by_side(quantity)) is not None:
+                    at_width.setdefault(named, []).extend(values)
         for quantity, values in at_width.items():
             if not quantity.endswith("/real_step"):
                 by_quantity.setdefault(quantity, []).append(values)
     return by_quantity
+
+
+def by_side(quantity: str) -> str | None:
+    """Of "sgd/layer/q/2", the second layer's queries of an encoder and a decoder of one layer each, "sgd/decoder/q".
+    None of what else is of a layer."""
+    optimizer, *rest = quantity.split("/")
+    if "layer" not in (optimizer, *rest):
+        return quantity
+    role, index = rest[-2:]
+    side = "decoder" if role.startswith("cross_") or index == "2" else "encoder"
+    return f"{optimizer}/{side}/{role}" if role in MATRICES else None
 
 
 def limit(samples: list[np.ndarray], scale: Scale) -> tuple[float, float]:
@@ -158,8 +172,12 @@ OWN_QUANTILE = -float(stdtrit(REPLICATES - 1, FAMILY_ERROR / 2))
 
 def of_role(update: KernelUpdate, role: str) -> tuple[float, float]:
     """What is predicted, and its standard error."""
-    value = update.update if role == "update" else update.roles[role]
-    return value, value * update.error[role]
+    side, _, role = role.rpartition("/")
+    if side:
+        value, error = update.sides[side][role], update.side_errors[side][role]
+    else:
+        value, error = update.update if role == "update" else update.roles[role], update.error[role]
+    return value, value * error
 
 
 def cases(scale: Scale) -> list[str]:
@@ -173,7 +191,11 @@ def cases(scale: Scale) -> list[str]:
 )
 def test_every_role_is_that_of_real_networks(name: str, scale: Scale) -> None:
     by_optimizer = prediction(name, scale)
-    assert {role for _, role in measured(name, scale)} == {"update", *by_optimizer["sgd"].roles}
+    told, roles = by_optimizer["sgd"], {role for _, role in measured(name, scale)}
+    assert {role for role in roles if "/" not in role} == {"update", *told.roles}
+    if CASES[name].rest.get("decoder"):
+        of_sides = {f"{side}/{role}" for side, own in told.sides.items() for role in own if role in MATRICES}
+        assert {role for role in roles if "/" in role} == of_sides
     for (optimizer, role), samples in measured(name, scale).items():
         value, error = of_role(by_optimizer[optimizer], role)
         middle, square = limit(samples, scale)
@@ -192,7 +214,7 @@ def test_all_cases_together(scale: Scale) -> None:
     for name in cases(scale):
         for (optimizer, role), samples in measured(name, scale).items():
             value, error = of_role(prediction(name, scale)[optimizer], role)
-            if value != 0:
+            if value != 0 and "/" not in role:
                 middle, square = limit(samples, scale)
                 ratios.setdefault((optimizer, role), []).append((middle / value, (square + error**2) / value**2))
     for (optimizer, role), values in ratios.items():

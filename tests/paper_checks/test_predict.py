@@ -91,6 +91,11 @@ def test_both_sides() -> None:
     for row, depths in zip(answer(BOTH_SIDES)["rows"], [(5, 1, 1), (7, 2, 1)], strict=True):
         assert (row["num_sublayers"], row["num_layers"], row["num_decoder_layers"]) == depths
         assert {"cross_q", "cross_out"} <= set(row["roles"])
+        for role in ("update", *row["roles"]):
+            parts = [own[role] for own in row["sides"].values() if role in own]
+            assert sum(parts) == pytest.approx(row["update"] if role == "update" else row["roles"][role])
+        assert "cross_q" not in row["sides"]["encoder"] and "head" not in row["sides"]["encoder"]
+    assert "encoder update" in depthlaw("predict", *BOTH_SIDES.split(), "--roles").stdout
 
 
 def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:

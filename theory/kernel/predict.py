@@ -34,6 +34,7 @@ __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predi
 
 REPLICATES = 4
 """The number of independent sets of points, whose spread is the stated error."""
+_SIDES = ("encoder", "decoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,8 @@ class KernelUpdate:
     error of the quasi-random averages, by role and of "update", from the spread of 4 sets of points (3 degrees of
     freedom). A bias of order 1/points that the sets share is not in it: in 1,000 sublayers and 16 tokens up to 0.5 % of
     a role, by comparison with eight times the points. An update beyond the floats is infinite; log10_update is not.
+    sides, side_errors: "update" and the roles of the encoder alone, and of the decoder where there is one, with their
+    errors; the sides add up to the whole. A single stack is called encoder, and the head is on the last side.
     streams: by side, of x_0, x_1, ...; of the last set of points.
     """
 
@@ -64,6 +67,8 @@ class KernelUpdate:
     log10_update: float
     roles: Mapping[str, float]
     error: Mapping[str, float]
+    sides: Mapping[str, Mapping[str, float]]
+    side_errors: Mapping[str, Mapping[str, float]]
     streams: Mapping[str, Sequence[Stream]]
 
 
@@ -115,7 +120,7 @@ def predict_kernel(
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
     streams: dict[str, list[Stream]] = {}
-    for side, grams, gradients in zip(("encoder", "decoder"), walk.streams, walk.gradients, strict=False):
+    for side, grams, gradients in zip(_SIDES, walk.streams, walk.gradients, strict=False):
         streams[side] = []
         for gram, gradient in zip(grams, gradients, strict=True):
             total = float(np.trace(gradient.matrix))
@@ -134,26 +139,43 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
 def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
     exponent = max(run[step].exponent for run in runs)
-    by_role = {
-        role: np.array([run[step].values[role] * math.exp(run[step].exponent - exponent) for run in runs])
-        for role in runs[0][step].values
-    }
-    samples = {"update": sum(x for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs)), **by_role}
-    means = {role: float(x.mean()) for role, x in samples.items()}
+    scales = [math.exp(run[step].exponent - exponent) for run in runs]
     with np.errstate(over="ignore"):
         size = float(np.exp(exponent))
+    means, error = _means([run[step].values for run in runs], scales)
+    values = _times(means, size)
     log10 = math.log10(means["update"]) + exponent / math.log(10) if means["update"] > 0 else -math.inf
+    sides, side_errors = {}, {}
+    for place, side in enumerate(_SIDES[: len(runs[0][step].sides)]):
+        of_side, side_errors[side] = _means([run[step].sides[place] for run in runs], scales)
+        sides[side] = _times(of_side, size)
     return KernelUpdate(
-        update=means["update"] * size if means["update"] else 0.0,
+        update=values.pop("update"),
         log10_update=log10,
-        roles={role: means[role] * size if means[role] else 0.0 for role in by_role},
-        error={
-            role: math.nan
-            if len(x) == 1
-            else float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role]
-            if means[role]
-            else 0.0
-            for role, x in samples.items()
-        },
+        roles=values,
+        error=error,
+        sides=sides,
+        side_errors=side_errors,
         streams=streams,
     )
+
+
+def _means(runs: Sequence[Mapping[str, float]], scales: Sequence[float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Over the replicates, of "update" and of each role: the mean, and its relative standard error."""
+    by_role = {role: np.array([run[role] * scale for run, scale in zip(runs, scales, strict=True)]) for role in runs[0]}
+    samples = {"update": sum(x for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs)), **by_role}
+    means = {role: float(x.mean()) for role, x in samples.items()}
+    errors = {
+        role: math.nan
+        if len(x) == 1
+        else float(x.std(ddof=1)) / math.sqrt(len(x)) / means[role]
+        if means[role]
+        else 0.0
+        for role, x in samples.items()
+    }
+    return means, errors
+
+
+def _times(values: Mapping[str, float], size: float) -> dict[str, float]:
+    """A 0 stays 0 at a size beyond the floats."""
+    return {role: value * size if value else 0.0 for role, value in values.items()}

@@ -26,9 +26,10 @@ from theory.stack import SublayerKind
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums by role; each number is to be multiplied by e^exponent."""
+    """Sums by role, over the network and over each of its sides; each number is to be multiplied by e^exponent."""
 
     values: dict[str, float]
+    sides: list[dict[str, float]]
     exponent: float
 
 
@@ -512,11 +513,13 @@ class Passage:
 class Counted:
     """A part in units of e^exponent, and how often it counts.
 
-    linear: in what is linear in the gradient's Gram matrix. root: in what goes as the root of that matrix.
+    side: the index of the side that the parameter is on; the head is on the last. linear: in what is linear in the
+    gradient's Gram matrix. root: in what goes as the root of that matrix.
     """
 
     part: Part
     exponent: float
+    side: int
     linear: float = 1.0
     root: float = 1.0
 
@@ -565,7 +568,7 @@ class Walk:
                 last = _sum_of_streams(self.asked, x, self.besides[-1])
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.replicate, has_factored=self.asked.has_factored)
-        self.parts.append(Counted(reading.head, 0.0))
+        self.parts.append(Counted(reading.head, 0.0, len(passages) - 1))
         is_one = self.inputs.loss == "logit"
         has_others = self.needs != {Functional.FROBENIUS_SQUARED}
         drawn = reading.carried if has_others and not is_one else []
@@ -627,11 +630,11 @@ class Walk:
         x, beside = self.streams[side][-1], None
         if self.besides:
             y = self.besides[side].gram
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent)
+            self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent, side)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
             beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)))
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent)
+            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         if any(passage.sublayer.input_weight for passage in passages):
             nothing = Gradient(np.zeros_like(gradient.matrix), gradient.exponent)
@@ -643,7 +646,7 @@ class Walk:
             exponent = gradient.exponent
             gradient, more, values, parts, beside = passage.backward(gradient, beside, to_values)
             below.append(gradient)
-            self._add(parts, exponent)
+            self._add(parts, exponent, side)
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
             if values is not None:
@@ -652,15 +655,15 @@ class Walk:
         at_input = gradient.matrix
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
-        self._add([_embedding(at_input, self.asked, self.inputs)], gradient.exponent)
+        self._add([_embedding(at_input, self.asked, self.inputs)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
-    def _add(self, parts: Iterable[Part], exponent: float) -> None:
-        self.parts += [Counted(part, exponent) for part in parts]
+    def _add(self, parts: Iterable[Part], exponent: float, side: int) -> None:
+        self.parts += [Counted(part, exponent, side) for part in parts]
 
     def totals(self) -> Totals:
-        """The update by step and role."""
+        """The update by step and role, and by side."""
         totals: Totals = {}
         for step in self.steps:
             is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
@@ -668,10 +671,12 @@ class Walk:
             counted = [(entry, weight) for entry in self.parts if (weight := entry.linear if is_linear else entry.root)]
             top = degree * max(entry.exponent for entry, _ in counted)
             values: dict[str, float] = {}
+            sides: list[dict[str, float]] = [{} for _ in self.network.sides]
             for entry, weight in counted:
                 value = weight * entry.part.value(step) * math.exp(degree * entry.exponent - top)
-                values[entry.part.role] = values.get(entry.part.role, 0.0) + value
-            totals[step] = Sums(values, top)
+                for sums in (values, sides[entry.side]):
+                    sums[entry.part.role] = sums.get(entry.part.role, 0.0) + value
+            totals[step] = Sums(values, sides, top)
         return totals
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import depthlaw
-from paper_checks.audit.audit import audit
+from paper_checks.audit.audit import audit, extrapolated
 from paper_checks.audit.builders import hugging_face
+from paper_checks.audit.updates import predicted, task_of
 from sims.optim import make
+from sims.stats import estimate
 from tests.command import depthlaw as run
 from tests.paper_checks.audit.gallery import TWINS
 
@@ -84,6 +88,34 @@ def frozen(num_layers):
     return build(num_layers).requires_grad_(False)
 
 
+class Convolved(nn.Module):  # as in a ResNet
+    def __init__(self):
+        super().__init__()
+        parts = [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+        self.branch = nn.Sequential(*parts, nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+
+    def forward(self, x):
+        return torch.relu(x + self.branch(x))
+
+
+class MixedByChannel(nn.Module):  # as in a ConvNeXt: the FFN has the channels last, and the stream has them first
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.channels = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+
+    def forward(self, x):
+        return x + self.channels(self.places(x).movedim(1, -1)).movedim(-1, 1)
+
+
+def resnet(num_layers):
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Convolved() for _ in range(num_layers)))
+
+
+def convnext(num_layers):
+    return nn.Sequential(nn.Conv2d(3, 8, 4, 4), *(MixedByChannel() for _ in range(num_layers)))
+
+
 def not_a_number(num_layers):
     model = build(num_layers)
     nn.init.constant_(model.layers[0].linear1.weight, float("nan"))
@@ -147,6 +179,68 @@ def _fresh(num_layers: int) -> Any:
     return model
 
 
+def by_keyword(*, num_layers: int) -> nn.Module:
+    return _fresh(num_layers)
+
+
+def by_keyword_on_both_sides(*, encoder_layers: int, decoder_layers: int, width: int = 32) -> nn.Module:
+    return nn.Transformer(width, 4, encoder_layers, decoder_layers, 128, 0.0, batch_first=True)
+
+
+@pytest.mark.parametrize(("build", "sides"), [(by_keyword, 1), (by_keyword_on_both_sides, 2)])
+def test_a_builder_may_take_its_layers_by_keyword(build: Callable[..., nn.Module], sides: int) -> None:
+    counts = audit(build, (2,), num_seeds=1, measures=False).depths[0].counts
+    assert list(counts.values()) == [2] * sides
+
+
+def test_a_seed_is_of_each_random_generator() -> None:
+    """A builder that draws with Python's or numpy's builds the same again, and both go on as if nothing was drawn."""
+
+    def build(num_layers: int) -> nn.Module:
+        model = _fresh(num_layers)
+        drawn.append((random.random(), float(numpy.random.normal())))
+        with torch.no_grad():
+            model.layers[0].linear1.weight.mul_(drawn[-1][0])
+        return model
+
+    numpy, drawn = import_module("numpy"), list[tuple[float, float]]()
+    states = random.getstate(), numpy.random.get_state()[1].tolist()
+    updates = [audit(build, (2,), num_seeds=2, seed=5).depths[0].updates for _ in range(2)]
+    assert updates[0] == updates[1] and updates[0][0] != updates[0][1]
+    assert len(set(drawn)) == 3  # of two seeds, and of the look at the memory
+    assert states == (random.getstate(), numpy.random.get_state()[1].tolist())
+
+
+class Multiplied(nn.Module):
+    """Pre-LN FFNs whose output matrices the data meet only behind ``weight_norm``, or times a number."""
+
+    def __init__(self, num_layers: int, gain: float, how: str) -> None:
+        super().__init__()
+        self.gain = gain if how == "times" else 1.0
+        self.ups = nn.ModuleList(nn.Linear(64, 128) for _ in range(num_layers))
+        self.downs = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
+        for down in self.downs if how == "weight_norm" else ():
+            weight_norm(down).parametrizations.weight.original0.data.mul_(gain)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for up, down in zip(self.ups, self.downs, strict=True):
+            inner = torch.relu(up(nn.functional.layer_norm(x, (64,))))
+            x = x + nn.functional.linear(inner, down.weight * self.gain if self.gain != 1 else down.weight)
+        return nn.functional.layer_norm(x, (64,))
+
+
+@pytest.mark.parametrize("how", ["times", "weight_norm"])
+def test_the_scale_is_that_of_the_matrix_that_the_data_meet(how: str) -> None:
+    """The rule of gpt2, of L = N sublayers, is on no parameter's own entries."""
+    right = audit(lambda n: Multiplied(n, n**-0.5, how), (2, 4), scheme="gpt2", measures=False)
+    wrong = audit(lambda n: Multiplied(n, 1 / n, how), (2, 4), scheme="gpt2", measures=False)
+    assert not right.faults
+    assert [(fault.kind, fault.role) for fault in wrong.faults] == [("init-law", "fc2")]
+    assert "get_parameter" not in wrong.faults[0].fix  # whose entries are not those that are asked for
+    told = depthlaw.initialise(Multiplied(2, 0.1, how), scheme="gpt2")
+    assert len([line for line in told.must_change if "is normalised" in line]) == (2 if how == "weight_norm" else 0)
+
+
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose last line, a command, has an answer."""
     monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
@@ -201,6 +295,8 @@ REFUSED = {
     "audited_models:none": "returned a NoneType",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
+    "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
+    "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
     "audited_models:build --input audited_models:number": "answered no tensor",
     "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",
@@ -339,6 +435,30 @@ def test_what_is_measured_is_what_is_predicted(name: str) -> None:
     assert mean == pytest.approx(answer.predicted[0]["update"], rel=len(built.sublayers) / built.d_model)
 
 
+def test_sides_are_as_they_are_predicted() -> None:
+    """torch's encoder-decoder, its layers drawn one by one: the encoder's update, and the decoder's, and each matrix's
+    on its side, lie in the interval of eight seeds (1e-3 for all together), widened by L/d."""
+
+    def build(encoder_layers: int, decoder_layers: int) -> nn.Module:
+        model = nn.Transformer(64, 4, encoder_layers, decoder_layers, 128, 0.0, batch_first=True)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                nn.init.xavier_normal_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        return model
+
+    answer = audit(build, (2,), scheme="post-ln", num_seeds=8)
+    told, updates = answer.predicted[0], answer.depths[0].updates
+    roles = [role for role in answer.roles if "/" in role]
+    assert len(roles) == (1 + 6) + (1 + 10)  # "update" and the matrices; cross-attention stands on one side
+    width = len(answer.depths[0].built.sublayers) / 64
+    for role in roles:
+        mean = estimate([update[role] for update in updates], level=1 - 1e-3 / len(roles))
+        assert mean.low is not None and mean.high is not None
+        assert (1 - width) * mean.low <= told[role] <= (1 + width) * mean.high, role
+
+
 # ---------------------------------------------------------------- faults in their words
 
 
@@ -406,6 +526,36 @@ def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     right = RIGHT[scheme]
     answer = audit(lambda n: Stacked(n, right, other or right), (2, 4, 8), scheme=scheme, measures=False)
     assert [fault.what for fault in answer.faults] == says
+
+
+def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ratio to what is asked for is that of the model to its right twin, whatever both start their matrices by.
+
+    Laws at twice the depth are known to a percent or two, from matrices of some thousand entries each."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (8,))
+    right = RIGHT["gpt2"]
+    twice, twin = (
+        audit(lambda n, by=by: Stacked(n, lambda n, at: by * right(n, at), lambda n, at: by * right(n, at)), (2, 4),
+              scheme="gpt2", num_seeds=1)
+        for by in (2.0, 1.0)
+    )  # fmt: skip
+    assert {fault.kind for fault in twice.faults} == {"init-constant"} and not twin.faults
+    task = task_of(twin.depths[0].built)
+    is_, right_one = (predicted(extrapolated(own.depths, own.findings, 8), task, "adamw") for own in (twice, twin))
+    for role, ratio in twice.far[8]["ratio"].items():
+        assert ratio == pytest.approx(is_[role] / right_one[role], rel=0.1), role
+
+
+def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
+    (fault,) = answer.faults
+    assert "that of independent layers would be" in fault.why and " at 40" not in fault.why
+    text = " ".join(str(answer).split())
+    assert "With every fault mended" in text and "the model as it is" not in text
+    model = import_module("audited_models").build(2)
+    exec(fault.fix, {"depthlaw": depthlaw, "model": model})
+    assert not torch.equal(model.layers[0].linear1.weight, model.layers[1].linear1.weight)
 
 
 def test_a_fix_touches_the_rows_of_its_role_alone() -> None:

@@ -91,5 +91,5 @@ def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
 def test_a_fault_says_what_it_comes_to(name: str) -> None:
     planted = BY_NAME[name]
     answer = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
-    assert all("predicted at 1000 layers" in fault.why for fault in answer.faults)
+    assert all(" at 1,000, predicted" in fault.why for fault in answer.faults)
     assert all(isinstance(depth.built.module, nn.Module) for depth in answer.depths)

@@ -317,6 +317,7 @@ def test_torch(name: str) -> None:
     }
     assert {weight.shape for weight in built.weights} == {(D, D), (F, D), (D, F)}
     assert not built.unread and all(sub.num_heads in (HEADS, None) for sub in built.sublayers)
+    assert all(built.final[side] == (name == "transformer") for side in built.final)  # behind the last post norm, too
     assert_complete(built)
 
 
