@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-import torch
 from sympy import S
 
 from paper_checks.claims.statements import Growth
@@ -17,18 +15,10 @@ from paper_checks.papers.magneto.goal import _alternating_update
 from paper_checks.routes import second_meanfield
 from paper_checks.routes.algebra import rational_gains
 from paper_checks.routes.gelu_growth import _log_update
+from paper_checks.routes.intervals import Interval, interval
 from sims.measure import Question, collect
 from sims.model import ModelConfig, alternating
 from sims.update import Task
-
-SURE = 5.0
-"""Standard errors on either side of a mean."""
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    sample = torch.tensor(values, dtype=torch.float64)
-    mean, half = float(sample.mean()), SURE * float(sample.std()) / math.sqrt(len(sample))
-    return mean - half, mean + half
 
 
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
@@ -60,7 +50,7 @@ def test_S3_10_sums_in_gamma_functions_are_the_sums(scheme: str, norm_kind: str)
         assert float(_log_update(statement, math.log(length))) == pytest.approx(added, abs=5 / length)
 
 
-def update_of(num_sublayers: int, norm_kind: str, num_tokens: int) -> tuple[float, float]:
+def update_of(num_sublayers: int, norm_kind: str, num_tokens: int) -> Interval:
     """Attention and FFN in turn, gains sqrt(log L) but those of q and k."""
     gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), math.sqrt(math.log(num_sublayers)))
     encoder = alternating(num_sublayers, gains=gains)
@@ -74,9 +64,9 @@ def update_of(num_sublayers: int, norm_kind: str, num_tokens: int) -> tuple[floa
 def test_S2_24_the_model_with_attention(num_tokens: int) -> None:
     """Half its sublayers are attention: its update rises with depth as well, by less; behind RMSNorm it does not."""
     of = {(n, kind): update_of(n, kind, num_tokens) for n in (4, 48) for kind in ("layernorm", "rmsnorm")}
-    assert of[4, "layernorm"][1] < of[48, "layernorm"][0]
-    assert of[48, "rmsnorm"][1] < of[48, "layernorm"][0]
-    assert of[48, "rmsnorm"][0] < of[4, "rmsnorm"][1]
+    assert of[4, "layernorm"].high < of[48, "layernorm"].low
+    assert of[48, "rmsnorm"].high < of[48, "layernorm"].low
+    assert of[48, "rmsnorm"].low < of[4, "rmsnorm"].high
 
 
 def test_S2_24_half_the_power() -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
-import mpmath
 from sympy import Expr, Rational, S, cancel, floor, log, simplify, sqrt
 
 from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
@@ -138,7 +138,7 @@ def _constants(route: Route, detail: str, values: Callable[[], Mapping[str, Expr
         answers, numbers = [], {}
         for name, printed in s.entries:
             constant = values()[name].subs({N: 1, M: 1})
-            rounded = algebra.roundings(mpmath.mpf(str(constant.evalf(30))), len(printed.partition(".")[2]))
+            rounded = algebra.roundings(Decimal(str(constant.evalf(30))), len(printed.partition(".")[2]))
             answers.append(set(rounded.values()) == {printed})
             numbers[name] = {"exact": str(constant), "value": float(constant), **rounded}
         return Answers(holds=answers, numbers=numbers)
