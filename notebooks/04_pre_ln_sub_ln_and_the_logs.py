@@ -209,7 +209,7 @@ table(
 # %%
 from paper_checks.pages.drawing import STYLES
 from paper_checks.routes import recorded_stacks
-from paper_checks.routes.wide_networks import updates as live_updates
+from sims.measure import Question, collect
 
 LENGTHS, DEPTHS = recorded_stacks.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
 SUB_LN = ("#117733", "^")
@@ -218,7 +218,7 @@ LINES = {
     "Sub-LN, LayerNorm": ("sub-ln", "layernorm", *SUB_LN),
     "Sub-LN, RMSNorm": ("sub-ln", "rmsnorm", "#88CCEE", "o"),
 }
-WIDTH, NETWORKS = pick((512, 96), fast=(96, 8))
+WIDTH, NETWORKS = pick((512, 16), fast=(32, 4))
 
 
 def mean_field(scheme, kind, lengths):
@@ -231,9 +231,9 @@ def measured(scheme, width):
 
 
 def live(kind):
-    return [
-        dl.estimate(live_updates("sub", n, 1.0, ("relu",), kind, width=WIDTH, num_networks=NETWORKS)) for n in LENGTHS
-    ]
+    of_sub = {"scheme": dl.scheme("sub-ln"), "norm_kind": kind, "d_model": WIDTH}
+    questions = [Question(config=dl.Network(num_sublayers=n, **of_sub).config("sgd")) for n in LENGTHS]
+    return [dl.estimate(collect(question, range(NETWORKS))["sgd/update"]) for question in questions]
 
 
 points = {(scheme, d): measured(scheme, d) for scheme in ("pre-ln", "sub-ln") for d in recorded_stacks.WIDTHS}

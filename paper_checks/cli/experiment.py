@@ -25,7 +25,6 @@ EXAMPLES = (
     "experiment thousand-layers --budget 40 --workers 2",
     "experiment stable-rates --from-record --budget 1",
 )
-_WORDS = {"CONFIRMED": "yes", "REFUTED": "no", "UNDECIDED": "open"}
 
 
 def run(
@@ -122,13 +121,14 @@ def _record(name: str, scale: str) -> Path:
 def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
     from paper_checks.claims.claim import Check, Route, perform
     from paper_checks.routes.questions import QUESTIONS
+    from paper_checks.routes.training import ANSWERS
 
     def answered(statement: Any) -> dict[str, Any]:
         check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book))
         evidence: Evidence = perform(check, statement)
         return {
             "statement": statement.text,
-            "answer": _WORDS[evidence.verdict.value],
+            "answer": ANSWERS[evidence.verdict],
             "numbers": dict(evidence.numbers),
             "how": evidence.detail,
         }

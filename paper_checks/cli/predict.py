@@ -203,9 +203,8 @@ class Transformer:
         if self.arch not in (None, model.arch):
             raise BadInputError(f"--recipe {model.name} is of {model.arch} kind, not --arch {self.arch}")
         width = width or model.size["d_model"]
-        num_heads = self.num_heads or model.heads_at(width)
-        if num_heads is None:
-            raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
+        with refusing("--width"):
+            num_heads = self.num_heads or model.heads_at(width)
         decoder_layers = self.decoder_layers or (self.layers if model.arch == "encoder-decoder" else None)
         # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
         num_tokens, shape = self.num_tokens or RECIPE_TOKENS, {"arch": model.arch, "num_heads": num_heads}

@@ -86,8 +86,6 @@ class Network:
         from paper_checks.recipes.recipe import RECIPE_TOKENS
 
         heads = rest.get("num_heads") or recipe.heads_at(d_model)
-        if heads is None:
-            raise ValueError(f"{recipe.name} has no number of heads that divides d_model {d_model}")
         if recipe.arch == "encoder-decoder" and isinstance(num_layers, int):
             num_layers = (num_layers, num_layers)
         own = {"scheme": recipe.as_scheme, "arch": recipe.arch, "d_model": d_model, "num_heads": heads}

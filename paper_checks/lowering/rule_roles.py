@@ -30,7 +30,7 @@ from theory.rules.magnitude import exponents
 from theory.rules.types import Rule
 from theory.rules.types import evaluate as in_numbers
 from theory.schemes import SCHEMES, Scheme
-from theory.stack import ARCHITECTURES, SCALED_ROLES, Placement, Stack
+from theory.stack import ARCHITECTURES, SCALED_ROLES, Stack
 from theory.symbols import L
 from theory.tables import order_cells
 
@@ -185,11 +185,6 @@ def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) ->
         activation=activation,
         is_causal=rule.architecture == "decoder",
     )
-
-
-def plain_scheme(placement: Placement) -> str:
-    """The named scheme whose norms stand there, with no weight and no gain."""
-    return next(name for name, known in SCHEMES.items() if known.stack == Stack(placement=placement))
 
 
 def named_scheme(scheme: Scheme) -> str | None:

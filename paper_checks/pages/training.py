@@ -37,7 +37,7 @@ from paper_checks.pages.markdown import bracket, caption, section
 from paper_checks.papers.registry import claims
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
 from paper_checks.routes.questions import OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
-from paper_checks.routes.training import Answered, FallsWithDepth, arm, half_learnt, in_octaves
+from paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RESULTS, TRAINING_RECORDS
 from paper_checks.verify.document import say
@@ -53,7 +53,6 @@ FACTOR = 2.0
 """The update is as at the start while it is within this factor of it."""
 MOST_PAIRS, MOST_NAMED = 8, 6
 NOTHING, ABSENT = "-", "not in the record yet"
-_ANSWERS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
 _WORDS: dict[str, str] = dict(zip(LOOKS, ("trains", "learns half"), strict=True))
 
 
@@ -288,7 +287,7 @@ def summary(rates: Record, warm: Record, deep: Record, own: Record) -> str:
 
 def _answer(statement: Answered, record: Record) -> str | None:
     try:
-        return _ANSWERS[statement.evidence(record.book).verdict]
+        return ANSWERS[statement.evidence(record.book).verdict]
     except (LookupError, ValueError):
         return None
 
@@ -326,7 +325,7 @@ def opening(record: Record) -> str:
             rows.append([statement.text, ABSENT, NOTHING])
             continue
         shown = "; ".join(f"{name}: {value}" for name, value in evidence.numbers.items())
-        rows.append([statement.text, _ANSWERS[evidence.verdict], shown])
+        rows.append([statement.text, ANSWERS[evidence.verdict], shown])
     plan = record.experiment.plan(record.book).text
     return section("training", "opening", experiment=record.experiment, plan=plan, rows=rows)
 

@@ -43,7 +43,6 @@ from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_ke
 from paper_checks.routes.intervals import Interval, exponent, interval
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, GROWTH_BY_KERNEL_ANEW
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
-from paper_checks.routes.wide_networks import DEPTHS, WIDTH, second_rise
 from theory.symbols import L, N, d, l
 
 # ---------------------------------------------------------------- LI-01, LI-02: Admin
@@ -52,17 +51,6 @@ from theory.symbols import L, N, d, l
 def _with_relu(s: Growth) -> Evidence:
     evidence = GROWTH[0].run(s)
     return replace(evidence, detail=f"{evidence.detail}; with gelu it outgrows the order, see S3-10")
-
-
-@check(Route.MEASURED, f"real networks {WIDTH} wide: the rise of the update over {DEPTHS} sublayers")
-def _rises(s: Growth) -> Answers:
-    networks = [second_meanfield.coefficients(s.scheme, length) for length in DEPTHS]
-    gains = tuple(network.gain_in for network in networks)
-    rise = second_rise(networks[0].placement, gains, (s.activation,), s.norm_kind)
-    first, second, third = (float(s.order.subs(L, length)) for length in DEPTHS)
-    ratio = (third - second) / (second - first)
-    numbers = {"the second rise over the first": rise.text, "as the order": float(f"{ratio:.2g}")}
-    return Answers(holds=[rise.low <= ratio], numbers=numbers)
 
 
 def _admin(id_: str, locator: str, scheme: str, order: Expr, share: Expr, each: Expr, *more: Check) -> Claim:
@@ -103,7 +91,7 @@ def _admin(id_: str, locator: str, scheme: str, order: Expr, share: Expr, each: 
             Part(
                 name="the true update under SGD with relu, which Admin's networks have",
                 statement=growth,
-                checks=(Check(route=GROWTH[0].route, run=_with_relu), GROWTH[1], _rises, *more),
+                checks=(Check(route=GROWTH[0].route, run=_with_relu), GROWTH[1], *more),
             ),
         ),
     )

@@ -156,15 +156,17 @@ class Recipe:
         names = ("residual_weight", "branch_weight", "input_scale", "embedding_std", "position_std", "layer_scale")
         return replace(self, **{name: read(getattr(self, name)) for name in (*names, "head", "std", "lr_multipliers")})
 
-    def heads_at(self, d_model: int) -> int | None:
-        """A number of heads that divides this width, of the published size or the next smaller one that fits; None
-        where none does. Rotary positions want heads of an even size."""
+    def heads_at(self, d_model: int) -> int:
+        """A number of heads that divides this width, of the published size or the next smaller one that fits.
+
+        ValueError, in one line, where none does. Rotary positions want heads of an even size.
+        """
         own = self.size["d_model"] // self.size["num_heads"]
         for heads in range(max(1, d_model // own), d_model + 1):
             fits = d_model % heads == 0 and heads % self.queries_per_key == 0
             if fits and not (self.rotary_base and d_model // heads % 2):
                 return heads
-        return None
+        raise ValueError(f"{self.name} has no number of heads that divides d_model {d_model}")
 
     @property
     def as_scheme(self) -> Scheme:

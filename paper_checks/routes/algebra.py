@@ -120,8 +120,8 @@ def falls_away(ratios: Sequence[mpmath.mpf | float]) -> bool:
     return bool(ratios[2] < ratios[1] < ratios[0])
 
 
-def roundings(value: mpmath.mpf, digits: int) -> dict[str, str]:
-    """``value`` to that many decimals, half up and half to even."""
-    exact, step = Decimal(mpmath.nstr(value, 30, strip_zeros=False)), Decimal(1).scaleb(-digits)
+def roundings(exact: Decimal, digits: int) -> dict[str, str]:
+    """``exact`` to that many decimals, half up and half to even."""
+    step = Decimal(1).scaleb(-digits)
     ways = {"half up": ROUND_HALF_UP, "half even": ROUND_HALF_EVEN}
     return {name: str(exact.quantize(step, way)) for name, way in ways.items()}

@@ -62,10 +62,3 @@ def exponent_of_means(low: Sequence[float], high: Sequence[float], factor: float
     """The same from the means themselves, to first order in their errors: for many seeds of a few scattered terms."""
     factors = ends(ratio(estimate(high), estimate(low), LEVEL))
     return Interval(*(math.log(end) / math.log(factor) for end in factors))
-
-
-def quotient(first: Interval, second: Interval) -> Interval:
-    """One mean over another, at the ends of both intervals; both must be positive."""
-    if min(first.low, second.low) <= 0:
-        raise ValueError(f"an interval reaches 0: {first.text}, {second.text}")
-    return Interval(first.low / second.high, first.high / second.low)

@@ -10,8 +10,8 @@ depths and over the deeper half of them, and fails where it does over neither; e
 the quasi-random averages of softmax, whose errors the laws state, from four sets of points each.
 
 A sum over sublayers that grows without bound may have a constant beside it, which bends log L out of recognition: the
-update is (a + b order)/gain^2 then, as in ``wide_networks``. So of an order that grows, times gain^2, the
-exponent is that of the rises dT/d log L of T = gain^2 U, which a does not touch: 0 of log L, p of L^p.
+update is (a + b order)/gain^2 then. So of an order that grows, times gain^2, the exponent is that of the rises
+dT/d log L of T = gain^2 U, which a does not touch: 0 of log L, p of L^p.
 """
 
 from __future__ import annotations

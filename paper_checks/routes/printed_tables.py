@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
-import mpmath
 from sympy import Expr, Indexed, exp, sympify
 
 from paper_checks.claims.claim import Cell, Claim
@@ -104,11 +104,11 @@ def _rounded(cell: Cell, derived: Expr) -> tuple[bool | None, str]:
     constant = exp(algebra.log_form(derived) - algebra.log_form(law))
     if constant.free_symbols:
         return False, "another law"
-    value = mpmath.mpf(str(constant.evalf(30)))
+    value = Decimal(str(constant.evalf(30)))
     found = algebra.roundings(value, cell.decimals)
     shown = ", ".join(f"{way} {text}" for way, text in found.items())
     same = all(abs(float(text) - float(printed)) < 1e-12 for text in found.values())
-    return same, f"the same law; the exact constant {mpmath.nstr(value, 6)} rounds to: {shown}"
+    return same, f"the same law; the exact constant {float(value):.6g} rounds to: {shown}"
 
 
 def side_by_side(tables: Iterable[Mapping[str, Any]], claims: Iterable[Claim]) -> list[Row]:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from sims.training.train import TrainResult
 
 
+ANSWERS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
+"""What a record says of a statement, in a word."""
+
+
 @cache
 def recorded(name: str) -> Book:
     """The project's record of an experiment."""
@@ -316,14 +320,13 @@ def at_this_scale(*statements: Answered) -> Check:
     A record that contradicts refutes what is said of all networks; of the large ones that a paper trained it says where
     to look.
     """
-    words = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}
 
     def decide(_: Any) -> Answers:
         said = []
         for statement in statements:
             evidence = statement.evidence(recorded(statement.of))
             numbers = "; ".join(f"{name}: {number}" for name, number in evidence.numbers.items())
-            said.append(f"{statement.text}: {words[evidence.verdict]} ({numbers})")
+            said.append(f"{statement.text}: {ANSWERS[evidence.verdict]} ({numbers})")
         return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(said)}")
 
     return check(Route.MEASURED, "", decide, is_open=True)

@@ -8,24 +8,21 @@ to infinity; and real networks, where a failure shows at a depth that can be mea
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
-from paper_checks.claims.claim import Amendment, Check, Mutant, Part, Route, Sentence, Verdict
+from paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict
 from paper_checks.claims.statements import Changeable
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
 from theory.symbols import L, gains_in, gains_out, l, scratch
-
-if TYPE_CHECKING:
-    from sims.model import ModelConfig
 
 LETTERS = (gains_out, gains_in, L)
 """v, w and L: what a bound of the sources is written in."""
@@ -360,7 +357,7 @@ WIDTH, NUM_SEEDS = 64, 192
 
 
 @cache
-def measured_update(
+def _measured_update(
     scheme: str,
     v: tuple[float, ...],
     w: tuple[float, ...],
@@ -369,43 +366,18 @@ def measured_update(
     *,
     has_head: bool = False,
     num_networks: int = NUM_SEEDS,
-    width: int = WIDTH,
 ) -> Interval:
     """Where the mean update of square FFN sublayers lies, in units of eta d. has_head: the readout trains, too."""
     from sims.measure import Question, run
+    from sims.model import ModelConfig, SublayerConfig
 
-    question = Question(config=stack_config(scheme, (v, w), activation=activation, norm_kind=norm_kind, d_model=width))
+    encoder = tuple(SublayerConfig(kind="ffn", gains={"fc1": b, "fc2": a}) for a, b in zip(v, w, strict=True))
+    placement = second_meanfield.coefficients(scheme, 1).placement
+    shape = {"d_model": WIDTH, "ffn_ratio": 1, "activation": activation, "norm_kind": norm_kind}
+    question = Question(config=ModelConfig(encoder=encoder, placement=placement, **shape))
     roles = ("update", "head") if has_head else ("update",)
     columns = [[result.values[f"sgd/{role}"] for role in roles] for result in run(question, range(num_networks))]
     return interval([sum(values) for column in columns for values in zip(*column, strict=True)])
-
-
-def stack_config(scheme: str, *sides: tuple[Sequence[float], Sequence[float]], **options: Any) -> ModelConfig:
-    """Square FFN sublayers with gains of their own.
-
-    sides: v and w of the encoder or the only stack; then of the decoder, where there is one.
-    """
-    from sims.model import ModelConfig, SublayerConfig
-
-    stacks = [
-        tuple(SublayerConfig(kind="ffn", gains={"fc1": b, "fc2": a}) for a, b in zip(v, w, strict=True))
-        for v, w in sides
-    ]
-    placement = second_meanfield.coefficients(scheme, 1).placement
-    return ModelConfig(encoder=stacks[0], decoder=(*stacks, ())[1], placement=placement, ffn_ratio=1, **options)
-
-
-def below(detail: str, cases: Callable[[Any], Iterable[tuple[str, Interval, float]]]) -> Check:
-    """Each measured number against the most that a statement says it is: (name, measured, most)."""
-
-    def decide(statement: Any) -> Answers:
-        rows = list(cases(statement))
-        return Answers(
-            holds=[found.is_below(most) for _, found, most in rows],
-            numbers={name: f"{found.text} against {most:.3g}" for name, found, most in rows},
-        )
-
-    return check(Route.MEASURED, detail, decide)
 
 
 def _measured_at(statement: Inequality) -> Iterator[Gains]:
@@ -422,18 +394,21 @@ def _measured_at(statement: Inequality) -> Iterator[Gains]:
         yield _ones((24 if statement.activation == "gelu" else 16) if is_past else 8)
 
 
-def _real_networks(statement: Inequality) -> Iterator[tuple[str, Interval, float]]:
+@check(Route.MEASURED, f"real networks of width {WIDTH}, gradients by autograd: the interval of their mean update")
+def _in_real_networks(statement: Inequality) -> Answers:
+    holds, numbers = [], {}
     for gains in _measured_at(statement):
         v, w = (tuple(map(float, of_sublayers)) for of_sublayers in gains)
         network = (statement.scheme, v, w, statement.activation, statement.norm_kind)
         number = 512 if statement.scheme == "pre-ln" and len(v) == 4 else NUM_SEEDS
-        measured = measured_update(*network, has_head=statement.has_head, num_networks=number)
-        yield f"L = {len(v)}, {_text(gains)}", measured, float(_bound_at(statement.bound, gains))
+        measured = _measured_update(*network, has_head=statement.has_head, num_networks=number)
+        most = float(_bound_at(statement.bound, gains))
+        holds.append(measured.is_below(most))
+        numbers[f"L = {len(v)}, {_text(gains)}"] = f"{measured.text} against {most:.3g}"
+    return Answers(holds=holds, numbers=numbers)
 
 
 # ---------------------------------------------------------------- parts
-
-_REAL = below("real networks of width 64, gradients by autograd: the interval of their mean update", _real_networks)
 
 
 def inequality(
@@ -452,7 +427,7 @@ def inequality(
     measured.
     """
     checks = [_in_fractions, _in_mean_field]
-    checks += [_by_limits] * (statement.activation != "gelu") + [_REAL] * is_measured
+    checks += [_by_limits] * (statement.activation != "gelu") + [_in_real_networks] * is_measured
     return Part(
         name=name,
         statement=statement,

@@ -31,7 +31,6 @@ from paper_checks.routes.intervals import OF_FEW, Interval, interval
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL
 from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
 from paper_checks.routes.search import search
-from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, M, N, displacements, l, scratch, side_symbols
 from theory.symbols import gain_in as w
 from theory.symbols import gain_out as v
@@ -526,22 +525,20 @@ _DN_09 = Claim(
             checks=(*GROWTH, runs.growth_on_record, STACKS_ON_RECORD, GROWTH_BY_KERNEL),
             mutants=(*broken(_TRUE_RELU), Mutant(name="O(L^(1/2))", statement=_TRUE_RELU.with_(order=sqrt(L)))),
         ),
-        measured_too(
-            growth_part(
-                "in a wide network, gelu: the true update under SGD",
-                _TRUE_RELU.with_(activation="gelu"),
-                expected=Verdict.REFUTED,
-                instead=(
-                    exp(L * log(KAPPA_POST)),
-                    told(
-                        "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                        "kappa = (1 + E phi'^2)/(1 + E phi^2) = {kappa:.4f}",
-                        kappa=KAPPA_POST,
-                    ),
+        growth_part(
+            "in a wide network, gelu: the true update under SGD",
+            _TRUE_RELU.with_(activation="gelu"),
+            expected=Verdict.REFUTED,
+            instead=(
+                exp(L * log(KAPPA_POST)),
+                told(
+                    "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
+                    "kappa = (1 + E phi'^2)/(1 + E phi^2) = {kappa:.4f}",
+                    kappa=KAPPA_POST,
                 ),
-                condition=EQUAL_MOMENTS,
-                wrong=log(L),
-            )
+            ),
+            condition=EQUAL_MOMENTS,
+            wrong=log(L),
         ),
     ),
     cells=(

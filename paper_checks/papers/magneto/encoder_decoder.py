@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cache
 from itertools import accumulate, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mpmath
 from sympy import Expr, IndexedBase, Integer, Poly, Rational, S, cancel, fraction, harmonic, lambdify, together
@@ -19,13 +18,8 @@ from paper_checks.papers.magneto.initialization import through_sublayer
 from paper_checks.papers.magneto.theorems import SUB_BOUND, bound_cell, order_cell
 from paper_checks.routes import algebra, second_meanfield
 from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, interval
 from paper_checks.routes.search import search
-from paper_checks.routes.update_bounds import NUM_SEEDS, WIDTH, below, stack_config
 from theory.symbols import L, M, N, gains_in, gains_out, scratch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ONE = Fraction(1)
 Side = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
@@ -316,55 +310,6 @@ def _in_all_gains(s: Values) -> tuple[str, bool | None]:
     return "", False if any((bound - update).subs(end) < 0 for end in ends) else None
 
 
-@cache
-def _measured_update(decoder: Side, encoder: Side, norm_kind: str) -> Interval:
-    """Where the mean update lies of encoder-decoders as Theorem 3.3 writes them: cross-attentions are FFNs.
-
-    They are of the encoder's output. ``sims.measure`` has no such network, so its sublayers are put into the ensemble
-    that it measures.
-    """
-    from sims.ensemble import Ensemble, Member
-    from sims.update import Task, draw_inputs, first_order, roles_of
-
-    class TwoSided(Ensemble):
-        def _branch(
-            self,
-            name: str,
-            kind: str,
-            u_BTD: Tensor,
-            memory_BSD: Tensor | None,
-            is_causal: bool,
-            values_BTD: Tensor | None,
-        ) -> tuple[Tensor, Tensor | None]:
-            side, index = name.split("_")
-            reads_encoder = side == "decoder" and int(index) % 3 == 1
-            given_BTD = memory_BSD if reads_encoder and memory_BSD is not None else u_BTD
-            return super()._branch(name, kind, given_BTD, None, is_causal, values_BTD)
-
-    task, seeds = Task(), range(NUM_SEEDS)
-    sides = [([*map(float, v)], [*map(float, w)]) for v, w in (encoder, decoder)]
-    config = task.on(stack_config("sub-ln", *sides, norm_kind=norm_kind, d_model=WIDTH))
-    model = TwoSided([Member(config, seed) for seed in seeds])
-    inputs = draw_inputs(config, task, seeds, model.get_parameter("_weights.head").dtype, "cpu")
-    order = first_order(model, inputs, task, ["sgd"])
-    return interval(roles_of(model, order.functionals["sgd"])["update"].tolist())
-
-
-def _in_networks(s: Values) -> Iterator[tuple[str, Interval, float]]:
-    """Equal gains: all 1 at N = M = 2, and where the bound is nearest; uneven ones: powers of 4 at N = M = 2."""
-    cases = {"v_l = w_l = 4^(l-1)": _powers(4, (2, 2))}
-    if s["gains"] == _EQUAL:
-        cases = {
-            "v_d = 1, w_d = 1, v_e = w_e = 1": _powers(1, (2, 2)),
-            "v_d = 16, w_d = 0.0625, v_e = w_e = 16": (_equal(_LARGE, _SMALL, 3), _equal(_LARGE, _LARGE, 2)),
-        }
-    for name, sides in cases.items():
-        yield name, _measured_update(*sides, s["norm_kind"]), float(_bound(s, *sides))
-
-
-_MEASURED = below("real encoder-decoders, one token on either side, N = M = 2, or 1 where v = 16", _in_networks)
-
-
 def _bound_part(name: str, s: Values, *more: Check, condition: str = "", instead: Amendment | None = None) -> Part:
     return Part(
         name=name,
@@ -417,7 +362,7 @@ _S2_18 = Claim(
             checks=(_coupling_added_up, _coupling_by_theory),
             mutants=changed(_WITHIN, bound=[_WITHIN["bound"] / 2, S.Half]),
         ),
-        _bound_part("the bound, equal gains, relu, RMSNorm", _ANY.with_(gains=_EQUAL), _for_all_sizes, _MEASURED),
+        _bound_part("the bound, equal gains, relu, RMSNorm", _ANY.with_(gains=_EQUAL), _for_all_sizes),
         _bound_part(
             "the bound, equal gains, relu, LayerNorm (the paper's sublayer)",
             _ANY.with_(gains=_EQUAL, norm_kind="layernorm"),
@@ -427,7 +372,6 @@ _S2_18 = Claim(
         _bound_part(
             "the bound, uneven gains, relu, RMSNorm",
             _ANY,
-            _MEASURED,
             condition="equal gains; in general as (12), S2-13",
             instead=Amendment(
                 statement=_ANY.with_(form=_TELESCOPED),

@@ -20,7 +20,6 @@ from paper_checks.routes.checks import Answers, check, growth_part, order_key, o
 from paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
 from paper_checks.routes.training import trained_only
-from paper_checks.routes.wide_networks import measured_too
 from theory.symbols import L, scratch
 
 # ---------------------------------------------------------------- the goal: S2-20
@@ -65,11 +64,7 @@ def true_update(
 
 _TRUE_ORDER = (L ** (1 / (pi - 1)) / log(L), "Theta(L^(1/(pi - 1)) / log L)")
 AT_GAMMA = (
-    measured_too(
-        true_update(
-            "relu, LayerNorm (the paper's sublayer)", "sub-ln-gamma", S.One, instead=_TRUE_ORDER, condition=KAPPA
-        )
-    ),
+    true_update("relu, LayerNorm (the paper's sublayer)", "sub-ln-gamma", S.One, instead=_TRUE_ORDER, condition=KAPPA),
     true_update("gelu, LayerNorm", "sub-ln-gamma", S.One, "gelu", instead=GAMMA_GELU, condition=KAPPA),
     gelu_behind_gamma(),
     true_update("relu, RMSNorm", "sub-ln-gamma", S.One, "relu", "rmsnorm"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise, permutations
 from statistics import mean
@@ -17,7 +17,7 @@ from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, P
 from paper_checks.claims.statements import Statement, Values
 from paper_checks.papers.magneto import experiments
 from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT
-from paper_checks.routes import questions
+from paper_checks.routes import algebra, questions
 from paper_checks.routes.checks import Answers, check
 from paper_checks.routes.parameter_counts import Count, counted, to_rounding
 from paper_checks.routes.result_tables import (
@@ -65,14 +65,6 @@ def smaller_is_stabler(name: str, look: str) -> Part:
 # ---------------------------------------------------------------- S3-15 to S3-38: the printed averages
 
 
-def _rounded(exact: Decimal, printed: str) -> dict[str, str]:
-    step = Decimal(1).scaleb(-len(printed.partition(".")[2]))
-    return {
-        "half up": str(exact.quantize(step, ROUND_HALF_UP)),
-        "half even": str(exact.quantize(step, ROUND_HALF_EVEN)),
-    }
-
-
 def _scores(s: Values) -> list[tuple[str, str]]:
     """The columns that an average is of, each with its score."""
     return [(name, score) for name, score in s if name != "mean"]
@@ -82,7 +74,7 @@ def _scores(s: Values) -> list[tuple[str, str]]:
 def _exactly(s: Values) -> Answers:
     scores = [Decimal(score) for _, score in _scores(s)]
     exact = mean(scores)
-    rounded = _rounded(exact, s["mean"])
+    rounded = algebra.roundings(exact, len(s["mean"].partition(".")[2]))
     tie = "" if rounded["half up"] == rounded["half even"] else f" (half to even would give {rounded['half even']})"
     return Answers(
         holds=[rounded["half up"] == s["mean"]],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from itertools import pairwise
 
 import mpmath
@@ -21,8 +20,7 @@ from paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
 from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.recorded_stacks import recorded_too
-from paper_checks.routes.update_bounds import n, stack_config, v, w
-from paper_checks.routes.wide_networks import measured_too
+from paper_checks.routes.update_bounds import n, v, w
 from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
@@ -260,18 +258,16 @@ _S3_10 = Claim(
             checks=(_orders_derived, _orders_summed),
             mutants=changed(_ORDERS, post=log(N), sub=N, pre=log(N) ** 2),
         ),
-        measured_too(
-            true_update(
-                "Sub, relu, LayerNorm (the paper's sublayer)",
-                "sub-ln",
-                log(L),
-                instead=(
-                    L ** (1 / (pi - 1)),
-                    "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) "
-                    "E phi^2, and the gradient of a branch is kappa = pi/(pi - 1) times what would telescope",
-                ),
-                condition=gelu_growth.KAPPA,
-            )
+        true_update(
+            "Sub, relu, LayerNorm (the paper's sublayer)",
+            "sub-ln",
+            log(L),
+            instead=(
+                L ** (1 / (pi - 1)),
+                "Theta(L^(1/(pi - 1))): LayerNorm subtracts ReLU's mean, so it divides by Var phi = (1 - 1/pi) "
+                "E phi^2, and the gradient of a branch is kappa = pi/(pi - 1) times what would telescope",
+            ),
+            condition=gelu_growth.KAPPA,
         ),
         true_update(
             "Sub, gelu, LayerNorm",
@@ -284,7 +280,7 @@ _S3_10 = Claim(
             ),
             condition=gelu_growth.KAPPA,
         ),
-        kernel_too(measured_too(true_update("Sub, relu, RMSNorm", "sub-ln", log(L), "relu", "rmsnorm"))),
+        kernel_too(true_update("Sub, relu, RMSNorm", "sub-ln", log(L), "relu", "rmsnorm")),
         gelu_growth.gelu_part(
             "the true update, Sub, gelu, RMSNorm",
             Growth(scheme="sub-ln", activation="gelu", norm_kind="rmsnorm", order=log(L)),
@@ -293,19 +289,17 @@ _S3_10 = Claim(
         ),
         true_update("Sub without phi (the slide's sublayer)", "sub-ln", log(L), "identity"),
         kernel_too(recorded_too(true_update("Post, relu", "post-ln", L, wrong=log(L)))),
-        measured_too(
-            true_update(
-                "Post, gelu",
-                "post-ln",
-                L,
-                "gelu",
-                instead=(
-                    exp(L * log(gelu_growth.KAPPA_POST)),
-                    "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
-                    f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(gelu_growth.KAPPA_POST):.2f}",
-                ),
-                condition=gelu_growth.EQUAL_MOMENTS,
-            )
+        true_update(
+            "Post, gelu",
+            "post-ln",
+            L,
+            "gelu",
+            instead=(
+                exp(L * log(gelu_growth.KAPPA_POST)),
+                "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
+                f"kappa = (1 + E phi'^2)/(1 + E phi^2) = {float(gelu_growth.KAPPA_POST):.2f}",
+            ),
+            condition=gelu_growth.EQUAL_MOMENTS,
         ),
         kernel_too(true_update("Pre, relu", "pre-ln", log(L))),
         gelu_growth.gelu_part(
@@ -374,29 +368,11 @@ def _power_by_sums(s: Values) -> Answers:
     )
 
 
-@cache
-def _measured_powers(scheme: str) -> tuple[float, ...]:
-    """w_3 grows from 10^3 to 10^6, every other number staying as it is drawn."""
-    from sims.measure import Question, run
-
-    moments = []
-    for size in (1e3, 1e6):
-        config = stack_config(scheme, ((1.0,) * 3, (1.0, 1.0, size)), d_model=64)
-        (result,) = run(Question(config=config, has_layers=True), range(8))
-        moments.append(result.values["layer/encoder/3/second_moment"])
-    return tuple(math.log10(late / early) / 3 for early, late in zip(*moments, strict=True))
-
-
-@check(Route.MEASURED, "eight networks with ReLU and LayerNorm, width 64")
-def _power_measured(s: Values) -> list[bool | None]:
-    return [round(power, 1) == int(printed) for name, printed in s for power in _measured_powers(_SCHEMES[name])]
-
-
 def signal(name: str, s: Values) -> Part:
     return Part(
         name=name,
         statement=s,
-        checks=(_power_by_theory, _power_by_sums, _power_measured),
+        checks=(_power_by_theory, _power_by_sums),
         mutants=changed(s, **{norm: 2 - power for norm, power in s}),
     )
 

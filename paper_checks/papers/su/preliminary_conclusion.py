@@ -1,7 +1,7 @@
 """Su's article, "Preliminary Conclusion": 2N sublayers and their gradients; alpha and lambda of each optimizer.
 
-What all rows of his table share stands here, too: the conditions that they solve, and what is measured of them. His
-letters: N layers, 2N residual branches; lambda the magnitude of a matrix, alpha the weight of the skip.
+What all rows of his table share stands here, too: the conditions that they solve. His letters: N layers, 2N residual
+branches; lambda the magnitude of a matrix, alpha the weight of the skip.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 from numpy.random import default_rng
 from sympy import Expr, Rational, S, log
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from paper_checks.claims.statements import Growth, Values
 from paper_checks.papers.deepnet.models import PRINTED
-from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal, shown
+from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal
 from paper_checks.routes import algebra
-from paper_checks.routes.checks import Answers, check, derived, growth_part
-from paper_checks.routes.intervals import OF_FEW, interval
+from paper_checks.routes.checks import check, derived, growth_part
 from paper_checks.routes.kernel import kernel_too
 from paper_checks.routes.printed_tables import read
 from paper_checks.routes.recorded_stacks import recorded_too
-from sims.stats import slope_weights
 from theory.symbols import L, N
 from theory.symbols import init_gain as lam
 from theory.symbols import residual_weight as alpha
@@ -67,55 +64,6 @@ def size(optimizer: str, a: Expr, gain: Expr) -> Expr:
     return gain**2 / a if optimizer == "lamb" else gain / a
 
 
-# ---------------------------------------------------------------- measured
-
-DEPTHS = (2, 5, 12)
-"""Layers, of an attention and an FFN each."""
-_HALFWAY = 1 / 8
-"""The powers of depth of gains and gradients are multiples of 1/4: this is halfway from none to the nearest other."""
-Member = tuple[Expr, Expr]
-"""Residual weight and gain, in N."""
-
-
-@cache
-def _log_updates(optimizer: str, placement: str, member: Member) -> np.ndarray:
-    """[seed, depth], at each of DEPTHS, of Transformers 32 wide whose matrices all have the member's gain."""
-    from sims.measure import Question, collect
-    from sims.model import BRANCH_ROLES, ModelConfig, alternating
-    from sims.update import Task
-
-    columns = []
-    for num_layers in DEPTHS:
-        weight, gain = (float(expr.subs(N, num_layers)) for expr in member)
-        encoder = alternating(2 * num_layers, residual_weight=weight, gains=dict.fromkeys(BRANCH_ROLES, gain))
-        config = ModelConfig(encoder=encoder, placement=placement, d_model=32, ffn_ratio=1)
-        question = Question(config=config, task=Task(num_tokens=4, readout="sum"), optimizers=(optimizer,))
-        columns.append(collect(question, range(16))[f"{optimizer}/update"])
-    return np.log(np.stack(columns, 1))
-
-
-def flat_sums(placement: str, members: Callable[[Values], Mapping[str, tuple[str, Member]]]) -> Check:
-    """members: what the statement sets, by name: the optimizer, and (alpha, lambda). Its update keeps its size."""
-
-    def decide(s: Values) -> Answers:
-        holds, numbers, count = [], {}, 0
-        for name, (optimizer, member) in members(s).items():
-            logs_SN = _log_updates(optimizer, placement, member)
-            power = interval((logs_SN @ slope_weights(np.log(DEPTHS))).tolist(), OF_FEW)
-            edge = 2 * _HALFWAY if optimizer == "sgd" else _HALFWAY  # SGD's update squares the gradient
-            holds.append(power.within(-edge, edge))
-            numbers[name] = [shown(end, 2) for end in power]
-            count += logs_SN.size
-        return Answers(holds=holds, num_effective=count, numbers=numbers)
-
-    detail = (
-        f"real Transformers of {', '.join(map(str, DEPTHS))} layers, relu, 16 each, every matrix counted: the power of "
-        "depth of what one step changes, as an interval nearer to 0 than to the next other, 1/4 for gains and "
-        "gradients and 1/2 for their squares"
-    )
-    return check(Route.MEASURED, detail, decide)
-
-
 # ---------------------------------------------------------------- claims of each optimizer
 
 
@@ -127,11 +75,6 @@ def constraint(id_: str, optimizer: str, text: str, locator: str, quote: str) ->
 
     def summed(s: Values) -> list[bool | None]:
         return [algebra.equal(TWO_N * s["ratio"] ** (2 if optimizer == "sgd" else 1), S.One)]
-
-    def members(s: Values) -> Mapping[str, tuple[str, Member]]:
-        """The symmetric one, and the one with alpha = 1."""
-        root = s["ratio"] ** HALF
-        return {"symmetric": (optimizer, (1 / root, root)), "alpha = 1": (optimizer, (S.One, s["ratio"]))}
 
     statement = Values.of(ratio=TARGETS[optimizer])
     return claim(
@@ -145,7 +88,6 @@ def constraint(id_: str, optimizer: str, text: str, locator: str, quote: str) ->
         checks=(
             check(Route.PROOF, f"the derived family under {optimizer}", family, steps=why("post", optimizer)),
             check(Route.ARITHMETIC, "the sum over 2N branches of what each changes is 1", summed),
-            flat_sums("post", members),
         ),
     )
 
@@ -184,7 +126,6 @@ def solution(
         checks=(
             derived(f"{chosen} of the derived family", from_rule, steps=why("post", optimizer)),
             check(Route.ARITHMETIC, f"his condition and {chosen}, put in", by_hand),
-            flat_sums("post", lambda s: {optimizer: (optimizer, (s["alpha"], s["lam"]))}),
         ),
     )
     return Claim(
