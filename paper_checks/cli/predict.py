@@ -207,7 +207,7 @@ class Transformer:
         if num_heads is None:
             raise BadInputError(f"--recipe {model.name} has no number of heads that divides --width {width}")
         decoder_layers = self.decoder_layers or (self.layers if model.arch == "encoder-decoder" else None)
-        # Rotary positions cost as the third power of the tokens, and the update changes slowly with them.
+        # Rotary positions cost as the fourth power of the tokens, and the update changes slowly with them.
         num_tokens, shape = self.num_tokens or RECIPE_TOKENS, {"arch": model.arch, "num_heads": num_heads}
         return replace(self, attention=True, decoder_layers=decoder_layers, num_tokens=num_tokens, **shape), width
 
