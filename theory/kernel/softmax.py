@@ -137,10 +137,13 @@ class Attention:
             role: gram.lengths(norm_eps) if role in self.normed_first else np.ones(len(gram.gap))
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
         }
-        self.query_factor = factor(self.q_gram.full)
+        self.query_factor = self.q_gram.root if "q" in self.normed_first else abs(gains.q) * queries.root
         self.values = self.v_gram.centred(groups)
         has_common = bool(self.heads.logit_softcap) or self.has_rotary or "k" in norms - self.normed_first
-        self.key_factor = factor(self.k_gram.full if has_common else self.k_gram.centred(groups))
+        if "k" in self.normed_first:
+            self.key_factor = self.k_gram.root if has_common else factor(self.k_gram.centred(groups))
+        else:
+            self.key_factor = abs(gains.k) * (sources.root if has_common else self._centred_root)
         self.is_shift_invariant = not (has_common or "k" in norms)
         """Whether what the tokens of a sequence have in common gives k no gradient."""
         n, m = allowed.shape
@@ -169,8 +172,14 @@ class Attention:
         self.mixed = Gram(self.v_gram.level, (self.weights @ self.v_gram.gap @ self.weights.mT).mean(0))
 
     @cached_property
+    def _centred_root(self) -> Array:
+        return factor(self.sources.centred(self.groups))
+
+    @cached_property
     def value_factor(self) -> Array:
-        return factor(self.values)
+        if "v" in self.normed_first or self.value_weights[1]:
+            return factor(self.values)
+        return abs(self.value_weights[0] * self.gains.v) * self._centred_root
 
     @property
     def num_bytes(self) -> int:
@@ -181,6 +190,8 @@ class Attention:
     def _drawn(self, points: Array, role: str, side: Array, positions: Array | None) -> tuple[Array, DrawnNorm | None]:
         """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
         vectors, norm = side @ points / np.sqrt(self.size), None
+        if self.has_rotary:  # x_i beside x_(i + K/2), which turn together
+            vectors = vectors.reshape(*vectors.shape[:2], 2, -1).swapaxes(-1, -2).reshape(vectors.shape)
         if role in self.norms - self.normed_first:
             norm = DrawnNorm(vectors, self.norm_eps)
             vectors = norm.unit
@@ -191,10 +202,8 @@ class Attention:
         if not self.has_rotary or positions is None:
             return vectors
         cos, sin = self.heads.rotations(positions, self.size)
-        between = (1,) * (vectors.ndim - 3)
-        cos, sin = (x.reshape(len(x), *between, -1) for x in (cos, sign * sin))
-        left, right = np.split(vectors, 2, axis=-1)
-        return np.concatenate([left * cos - right * sin, left * sin + right * cos], axis=-1)
+        phases = (cos + sign * 1j * sin).reshape(len(cos), *(1,) * (vectors.ndim - 3), -1)
+        return (vectors.view(complex) * phases).view(float)
 
     # ---------------------------------------------------------------- backward
 
@@ -204,6 +213,7 @@ class Attention:
         mixed_scale: Array,
         *,
         with_roots: bool,
+        with_units: bool = False,
         at_values_too: Array | None = None,
     ) -> Backward:
         """at_out: (n, n), of the gradient at the output of ``out``. mixed_scale: (n,), what a norm divides the mixed
@@ -217,6 +227,8 @@ class Attention:
         own, first = self.value_weights
         v = own**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
         roots, units = self._roots(at_out, at_mixed, mixed_scale, at_values_too) if with_roots else (None, {})
+        if with_units:
+            units["out"] = self.weights @ self.v_gram.root / mixed_scale[:, None]
         lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
         return Backward(
             q / number / lengths["q"],
@@ -293,7 +305,7 @@ class Attention:
         unit_q = gradient * _gram_of(at_q)
         to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
         # (points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
-        met = np.repeat(query[:, None], keys.shape[1], axis=1)
+        met = np.broadcast_to(query[:, None], (len(query), keys.shape[1], *query.shape[1:]))
         met = self._turned(met, self.positions[1], -1)
         unit_k = self._met(met, chunk, gradient)
         to_k = unit_k if self.key_norm is None else self._met(self.key_norm.back(met, chunk), chunk, gradient)
@@ -319,7 +331,8 @@ class Attention:
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
         weights, out, ratio = self.weights, self.gains.out, self.heads.width_ratio
-        root_out, root_mixed = factor(at_out), factor(at_mixed)
+        root_out = factor(at_out)
+        root_mixed = abs(out) * root_out if (mixed_scale == 1).all() else factor(at_mixed)
         mixed = (self.v_gram.level - weights @ self.v_gram.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)
         at_values = root_mixed.T @ weights  # (points, n, m)
         steps = root_mixed @ self.noise @ self.value_factor.T
@@ -338,12 +351,11 @@ class Attention:
             "q": at_q,
             "k": at_k,
             "v": at_values.mT,
-            "out": weights @ factor(self.v_gram.full) / mixed_scale[:, None],
         }
         roots = Roots(
-            q=ratio * _mean_of_rows(factor(self.queries.full).T @ at_q),
-            k=share * _mean_of_rows(factor(keys).T @ at_k),
-            v=share * _mean_of_rows(at_values @ factor(self.sources.full)),
+            q=ratio * _mean_of_rows(at_q, self.queries.full),
+            k=share * _mean_of_rows(at_k, keys),
+            v=share * _mean_of_rows(at_values.mT, self.sources.full),
             out=ratio * of_out,
             q_bias=ratio * float(np.sqrt((at_q.sum(1) ** 2).sum(-1)).mean()),
             k_bias=share * float(np.sqrt((at_k.sum(1) ** 2).sum(-1)).mean()),
@@ -412,7 +424,10 @@ def _less_mean(vectors: Array, groups: Array) -> Array:
     return vectors - (same / same.sum(1)) @ vectors
 
 
-def _mean_of_rows(rows: Array) -> float:
-    """E sqrt(z^T X X^T z) of each X of ``rows`` (points, n, r), over the shorter side, averaged."""
+def _mean_of_rows(rows: Array, form: Array) -> float:
+    """E sqrt(z^T X^T U X z) of each X of ``rows`` (points, n, r) and the form U, over the shorter side, averaged."""
     n, r = rows.shape[-2:]
-    return float(mean_root(rows @ rows.mT if n <= r else rows.mT @ rows).mean())
+    if r > n:
+        rows, form = rows @ rows.mT, factor(form)
+        return float(mean_root(form @ rows @ form).mean())
+    return float(mean_root(rows.mT @ form @ rows).mean())
