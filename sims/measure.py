@@ -136,7 +136,8 @@ def run(
         unreliable = result.unreliable = result.unreliable or unreliable
         result.values = {name: values for name, values in result.values.items() if not _is_of(name, unreliable)}
         yield result
-        gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
+        if question.has_changes or question.learning_rate is not None:
+            gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
 
 
 def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from paper_checks.system import stopping  # first: from here on Ctrl-C leaves no traceback
 
 # isort: split
+import gc
 import os
 import re
 import sys
@@ -151,6 +152,9 @@ def main() -> None:
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     stopping.begin()
+    # Derivations make many objects, hardly any of them garbage in circles, and come back to what they worked out.
+    gc.set_threshold(100_000, 20, 100)
+    os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
     try:
         code = _answer(arguments)
     except BaseException:

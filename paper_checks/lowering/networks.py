@@ -161,14 +161,17 @@ class Network:
         except NoTheoryError:
             return None
 
-    def theory(self, optimizer: str, advance: Callable[[float], None] = lambda _: None) -> Prediction:
+    def theory(
+        self, optimizer: str, advance: Callable[[float], None] = lambda _: None, *, effort: float = 1.0
+    ) -> Prediction:
         """At infinite width: of the FFN-only stack its second moments, of the others the kernel rung.
 
-        advance: of the kernel rung, told how many passes over a sublayer were done, two of each. NoTheoryError, in one
-        line, where there is none: an activation of two inputs, or what the kernel rung does not know.
+        advance: of the kernel rung, told how many passes over a sublayer were done, two of each. effort: of the kernel
+        rung, its quasi-random points in units of what is usual. NoTheoryError, in one line, where there is none: an
+        activation of two inputs, or what the kernel rung does not know.
         """
         if self.arch != FFN:
-            return self._kernel_prediction(optimizer, advance)
+            return self._kernel_prediction(optimizer, advance, effort)
         from theory.meanfield.setting import Setting
         from theory.meanfield.update import predict_setting
 
@@ -177,7 +180,7 @@ class Network:
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
-    def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None]) -> Prediction:
+    def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
         from paper_checks.lowering.predicted_rows import KernelPrediction
         from theory.kernel.setting import MOST_TOKENS
 
@@ -185,7 +188,7 @@ class Network:
             text = f"a prediction takes at most {MOST_TOKENS} tokens in all, --tokens times --batch, not {num_tokens}"
             raise NoTheoryError(text)
         config = self.config(optimizer)
-        answer = self.kernel_update(optimizer, advance, config)
+        answer = self.kernel_update(optimizer, advance, config, effort=effort)
         size = self.predicted_head_size
         heads = "large heads" if size is None else f"heads of size {size}"
         return KernelPrediction(

@@ -48,6 +48,7 @@ def _differ(first: Expr, second: Expr) -> bool:
 # ---------------------------------------------------------------- sums
 
 
+@cache
 def normal_form(expr: Expr) -> Expr:
     """Sums split into terms, each free of what its index does not touch, indices renamed from the inside out."""
     if not expr.args or not expr.has(Sum):

@@ -223,6 +223,7 @@ def sublayer(
 # ---------------------------------------------------------------- a scheme, in floats
 
 
+@cache
 def log_update(
     of: str | Scheme, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
 ) -> float:
@@ -374,8 +375,9 @@ def update(
     """The update under SGD with gains v_l of the second and w_l of the first matrix, where a scheme's weights are 1."""
     norms = scheme(of).stack.placement
     with mpmath.workdps(40):
-        sublayers = [at_gains(norms, *pair, activation, norm_kind) for pair in zip(v, w, strict=True)]
-        return added_up(norms, sublayers, [True] * len(sublayers))[0]
+        pairs = list(zip(v, w, strict=True))
+        of_pair = {pair: at_gains(norms, *pair, activation, norm_kind) for pair in dict.fromkeys(pairs)}
+        return added_up(norms, [of_pair[pair] for pair in pairs], [True] * len(pairs))[0]
 
 
 def streams(of: str, v: Sequence[Any], w: Sequence[Any], *, norm_kind: str = "layernorm") -> list[Any]:

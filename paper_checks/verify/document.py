@@ -5,6 +5,7 @@ The document says nothing of time or machine, so two runs of one checkout write 
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,7 +177,8 @@ def check_all(
         if progress is not None:
             progress("checking claims", done, total)
 
-    workers = min(os.cpu_count() or 1, len(ids))
+    # A process of its own imports everything, and derives again what others derived: half of what quick checks cost.
+    workers = min((os.cpu_count() or 1) // (2 if quick else 1), len(ids))
     if workers <= 1:
         num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), count(1)
         return [check(claims()[id_], with_mutants, quick, lambda: tell(next(done), num_parts)) for id_ in ids]
@@ -190,6 +192,7 @@ def check_all(
 
 
 def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
+    gc.set_threshold(100_000, 20, 100)  # as the command line has it
     return [check_claim(id_, with_mutants, quick) for id_ in ids]
 
 

@@ -64,13 +64,21 @@ def test_shape() -> None:
     assert MOST_TOKENS == setting.MOST_TOKENS, "the command's limit is that of theory"
 
 
-def test_rows() -> None:
-    """Those of the kernel rung, number for number."""
-    for row in answer(SEVERAL)["rows"]:
+@pytest.mark.parametrize(("options", "effort"), [(SEVERAL, 1 / 4), (f"{SEVERAL} --precise", 1.0)])
+def test_rows(options: str, effort: float) -> None:
+    """Those of the kernel rung, number for number; with --precise those of its usual points."""
+    for row in answer(options)["rows"]:
         config = lower_transformer("deepnorm", "adam", row["num_sublayers"], 64)
         asked = kernel_network.as_transformer(config, head_size=None)
-        found = predict_kernel(asked, Inputs(num_tokens=3), ["adam"])["adam"]
+        found = predict_kernel(asked, Inputs(num_tokens=3), ["adam"], effort=effort)["adam"]
         assert (row["update"], row["roles"], row["error"]) == (found.update, found.roles, found.error)
+
+
+def test_fewer_points_are_within_the_stated_error() -> None:
+    """A t of 3 degrees of freedom is below 13 with 99.9 %."""
+    for few, many in zip(answer(SEVERAL)["rows"], answer(f"{SEVERAL} --precise")["rows"], strict=True):
+        assert few["error"]["update"] < 0.01
+        assert few["update"] == pytest.approx(many["update"], rel=13 * few["error"]["update"])
 
 
 def test_exponents() -> None:

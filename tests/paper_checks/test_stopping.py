@@ -43,8 +43,8 @@ elif {moment!r} == "worker":
     import os, signal
     os.killpg(0, signal.SIGINT)
 """
-CORES = "os.cpu_count = lambda: 2"
-"""On one core ``verify`` has no workers, and on many it has as many."""
+CORES = "os.cpu_count = lambda: 4"
+"""On two cores ``verify --quick`` has no workers."""
 BUSY = """
     from paper_checks.system import processes
     from paper_checks.verify import document

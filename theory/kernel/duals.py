@@ -61,7 +61,7 @@ class Dual:
 
     def second(self, preactivation: Gram, *, is_centred: bool = False) -> Gram:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
-        scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
+        scale, unit = np.sqrt(preactivation.diagonal), preactivation.unit
         if self.sides is not None:
             return _of_lines(self.sides, scale, unit.gap, is_centred)
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
@@ -78,7 +78,7 @@ class Dual:
 
     def slope_second(self, preactivation: Gram) -> Array:
         """E phi'(u_i) phi'(u_j), (n, n)."""
-        scale, unit = np.sqrt(preactivation.diagonal), preactivation.normalised()
+        scale, unit = np.sqrt(preactivation.diagonal), preactivation.unit
         if self.sides is not None:
             return _of_steps(self.sides, unit.gap)
         if self.far is not None and scale.max() > (_LARGE if self.ends is None else _LARGE_OF_BOUNDED):

@@ -76,11 +76,12 @@ def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
     total = values.clip(min=0.0).sum(-1)[..., None]
     shares = values / np.where(total == 0, 1, total)
     is_there = shares > _NO_SHARE
-    decay = np.log1p(2 * np.where(is_there, shares, 0.0)[..., None] * _T)
-    decay = np.exp(-decay - decay.sum(-2, keepdims=True) / 2)
+    grown = 1 + 2 * np.where(is_there, shares, 0.0)[..., None] * _T
+    with np.errstate(over="ignore"):  # the weight is 0 there
+        decay = 1 / (grown * np.sqrt(np.multiply.reduce(grown, axis=-2, keepdims=True)))
     axes = factors @ vectors
     means = []
     for times, power in ((np.sqrt(_T / np.pi), 0.5), (_T, 1.0)):
-        weights = np.where(is_there, (times * decay).sum(-1) / 2, 0.0) / np.where(total == 0, 1, total) ** power
+        weights = np.where(is_there, decay @ times / 2, 0.0) / np.where(total == 0, 1, total) ** power
         means.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
     return means[0], means[1]

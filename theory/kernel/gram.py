@@ -8,6 +8,7 @@ each rule below computes the gap from gaps alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,9 +30,19 @@ class Gram:
     def diagonal(self) -> Array:
         return self.level - np.diagonal(self.gap)
 
+    @cached_property
+    def root(self) -> Array:
+        """The symmetric root of ``full``, see ``factor``."""
+        return factor(self.full)
+
+    @cached_property
+    def unit(self) -> Gram:
+        """The Gram matrix of the same vectors, each over its length."""
+        return self.normalised()
+
     def times(self, square: float) -> Gram:
         """The Gram matrix of the vectors times a number with this square, or times a random matrix of this variance."""
-        return Gram(square * self.level, square * self.gap)
+        return self if square == 1 else Gram(square * self.level, square * self.gap)
 
     def plus(self, other: Gram) -> Gram:
         """The Gram matrix of the sums of these vectors and independent ones."""
@@ -54,8 +65,8 @@ class Gram:
         0/0 for a vector of length 0 without eps.
         """
         own, top, lengths = np.diagonal(self.gap), self.level + eps, self.lengths(eps)
-        root, share = np.outer(lengths, lengths), self.level / top
-        short = share * (top * np.add.outer(own, own) - np.outer(own, own)) / (top + root)
+        root, share = lengths[:, None] * lengths, self.level / top
+        short = share * (top * (own[:, None] + own) - own[:, None] * own) / (top + root)
         gap = (self.gap - short) / root
         if not eps:
             np.fill_diagonal(gap, 0.0)
@@ -85,8 +96,7 @@ def factor(matrix: Array) -> Array:
 
 # ---------------------------------------------------------------- E sqrt(z^T C z) for z ~ N(0, 1)
 
-_LOG_T = np.arange(-40.0, 40.5)
-_T = np.exp(_LOG_T)
+_SMALL_T, _T = np.exp(np.arange(-40.0, -20.0)), np.exp(np.arange(-20.0, 40.5))
 MEAN_ABS = np.sqrt(2 / np.pi)
 """E |z|."""
 
@@ -96,13 +106,14 @@ def mean_root(forms: Array) -> Array:
 
     sqrt(Q) = (1 / 2 sqrt(pi)) int_0^oo t^(-3/2) (1 - e^(-Q t)) dt, and E e^(-Q t) = prod (1 + 2 lambda t)^(-1/2) over
     the eigenvalues. With t = e^x the trapezoid rule at step 1 is right to 1e-5
-    (of up to 1,000 equal eigenvalues; of one, to 1e-7).
+    (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest t, 1 - E e^(-Q t) is Q t.
     """
     values = np.linalg.eigvalsh(forms).clip(min=0.0)
     total = values.sum(-1)
     shares = values / np.where(total == 0, 1, total)[..., None]
-    decay = -np.expm1(-0.5 * np.log1p(2 * shares[..., None] * _T).sum(-2))
-    return np.sqrt(total) * (decay / np.sqrt(_T)).sum(-1) / (2 * np.sqrt(np.pi))
+    with np.errstate(over="ignore"):  # e^(-Q t) is 0 there
+        decay = 1 - 1 / np.sqrt(np.multiply.reduce(1 + 2 * shares[..., None] * _T, axis=-2))
+    return np.sqrt(total) * (decay @ (1 / np.sqrt(_T)) + np.sqrt(_SMALL_T).sum()) / (2 * np.sqrt(np.pi))
 
 
 def mean_abs(left: Array, right: Array) -> float:

@@ -23,7 +23,8 @@ def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Arra
     """Standard normal points, (number, *shape), number even. which: whole numbers that name the average."""
     dimensions = int(np.prod(shape))
     base, shifts = _base(number // 2, dimensions)
-    moved = (base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))) % 1.0
+    moved = base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))
+    moved -= np.floor(moved)
     points = ndtri(moved.clip(1e-12, 1 - 1e-12))
     return np.concatenate([points, -points]).reshape(number, *shape)
 

@@ -127,7 +127,7 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
             streams[side].append(
                 Stream(
                     second_moment=float(gram.diagonal.mean()),
-                    token_correlation=float(gram.normalised().full[pairs].mean()) if pairs.any() else 1.0,
+                    token_correlation=float(gram.unit.full[pairs].mean()) if pairs.any() else 1.0,
                     log10_gradient_square=(gradient.exponent + math.log(total)) / math.log(10)
                     if total > 0
                     else -math.inf,

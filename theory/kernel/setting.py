@@ -41,7 +41,8 @@ GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 
 
 MOST_TOKENS = 256
-"""The most tokens in all sequences together: the cost of a sublayer grows as their fourth power."""
+"""The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with
+rotary positions."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from theory.kernel.setting import DRAWN_SIZE, Heads
 
 _CHUNK = 2**22
 """How many numbers one step of the backward average holds."""
+_ALONE = 1e-8
+"""The share of all sources but one below which a token sees that one alone: M_t V M_t^T goes as its square, which is
+less than rounding."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +137,13 @@ class Attention:
             role: gram.lengths(norm_eps) if role in self.normed_first else np.ones(len(gram.gap))
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
         }
-        self.query_factor = factor(self.q_gram.full)
-        self.value_factor = factor(self.v_gram.centred(groups))
+        self.query_factor = self.q_gram.root if "q" in self.normed_first else abs(gains.q) * queries.root
+        self.values = self.v_gram.centred(groups)
         has_common = bool(self.heads.logit_softcap) or self.has_rotary or "k" in norms - self.normed_first
-        self.key_factor = factor(self.k_gram.full if has_common else self.k_gram.centred(groups))
+        if "k" in self.normed_first:
+            self.key_factor = self.k_gram.root if has_common else factor(self.k_gram.centred(groups))
+        else:
+            self.key_factor = abs(gains.k) * (sources.root if has_common else self._centred_root)
         self.is_shift_invariant = not (has_common or "k" in norms)
         """Whether what the tokens of a sequence have in common gives k no gradient."""
         n, m = allowed.shape
@@ -164,6 +171,16 @@ class Attention:
         self.weights = weights / weights.sum(-1, keepdims=True)
         self.mixed = Gram(self.v_gram.level, (self.weights @ self.v_gram.gap @ self.weights.mT).mean(0))
 
+    @cached_property
+    def _centred_root(self) -> Array:
+        return factor(self.sources.centred(self.groups))
+
+    @cached_property
+    def value_factor(self) -> Array:
+        if "v" in self.normed_first or self.value_weights[1]:
+            return factor(self.values)
+        return abs(self.value_weights[0] * self.gains.v) * self._centred_root
+
     @property
     def num_bytes(self) -> int:
         """The memory that its samples take."""
@@ -173,6 +190,8 @@ class Attention:
     def _drawn(self, points: Array, role: str, side: Array, positions: Array | None) -> tuple[Array, DrawnNorm | None]:
         """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
         vectors, norm = side @ points / np.sqrt(self.size), None
+        if self.has_rotary:  # x_i beside x_(i + K/2), which turn together
+            vectors = vectors.reshape(*vectors.shape[:2], 2, -1).swapaxes(-1, -2).reshape(vectors.shape)
         if role in self.norms - self.normed_first:
             norm = DrawnNorm(vectors, self.norm_eps)
             vectors = norm.unit
@@ -183,10 +202,8 @@ class Attention:
         if not self.has_rotary or positions is None:
             return vectors
         cos, sin = self.heads.rotations(positions, self.size)
-        between = (1,) * (vectors.ndim - 3)
-        cos, sin = (x.reshape(len(x), *between, -1) for x in (cos, sign * sin))
-        left, right = np.split(vectors, 2, axis=-1)
-        return np.concatenate([left * cos - right * sin, left * sin + right * cos], axis=-1)
+        phases = (cos + sign * 1j * sin).reshape(len(cos), *(1,) * (vectors.ndim - 3), -1)
+        return (vectors.view(complex) * phases).view(float)
 
     # ---------------------------------------------------------------- backward
 
@@ -196,6 +213,7 @@ class Attention:
         mixed_scale: Array,
         *,
         with_roots: bool,
+        with_units: bool = False,
         at_values_too: Array | None = None,
     ) -> Backward:
         """at_out: (n, n), of the gradient at the output of ``out``. mixed_scale: (n,), what a norm divides the mixed
@@ -203,16 +221,14 @@ class Attention:
         gradient = self.gains.out**2 * at_out
         at_mixed = gradient / np.outer(mixed_scale, mixed_scale)
         ratio = self.heads.width_ratio
-        q, k = np.zeros_like(at_mixed), np.zeros_like(self.sources.gap)
-        unit_q, unit_k = np.zeros_like(q), np.zeros_like(k)
-        for chunk in self._chunks():
-            more = self._steering(chunk, at_mixed)
-            q, k, unit_q, unit_k = (total + part for total, part in zip((q, k, unit_q, unit_k), more, strict=True))
+        q, k, unit_q, unit_k = self._steering(at_mixed)
         number = len(self.weights) / ratio
         mixed_v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
         own, first = self.value_weights
         v = own**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
         roots, units = self._roots(at_out, at_mixed, mixed_scale, at_values_too) if with_roots else (None, {})
+        if with_units:
+            units["out"] = self.weights @ self.v_gram.root / mixed_scale[:, None]
         lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
         return Backward(
             q / number / lengths["q"],
@@ -226,68 +242,87 @@ class Attention:
             first**2 * mixed_v,
         )
 
+    def _steering(self, gradient: Array) -> tuple[Array, Array, Array, Array]:
+        """The gradients that reach q and k, and the outputs of their norms, summed over the points.
+
+        Of M_t = diag(b_t) - b_t a_t^T, where a_t are the weights and b_t these times the slopes of the logits,
+
+            M_t V M_t'^T = (V - (V a_t) 1^T - 1 (V a_t')^T + a_t^T V a_t') entrywise times b_t b_t'^T
+
+        with V a_t along s' and V a_t' along s, so sums over s, s' or t, t' are products of matrices.
+        """
+        if self.has_rotary or self.query_norm is not None or self.key_norm is not None:
+            parts = [self._steering_of_drawn(chunk, gradient) for chunk in self._chunks()]
+            to_q, to_k, unit_q, unit_k = (np.add.reduce(part) for part in zip(*parts, strict=True))
+            return to_q, to_k, unit_q, unit_k
+        to_q = gradient * self._reach_of_q
+        bent, along, means = self.bent, self._along, self._means
+        query = self.query_factor if self.query is None else self.query
+        pairs = gradient * (query @ query.mT)
+        seen = pairs @ bent
+        first, second, third = (_summed(bent, x) for x in (seen, along * seen, (pairs * means) @ bent))
+        to_k = self.values * first - second - second.T + third
+        return to_q, to_k, to_q, to_k
+
+    @cached_property
+    def bent(self) -> Array:
+        """b_t: the weights times the slopes of the logits, (points, n, m); 0 of a token that sees one source alone, of
+        which rounding would be left."""
+        return self.slopes * self.weights * (1 - self.weights.max(-1, keepdims=True) > _ALONE)
+
+    @cached_property
+    def _along(self) -> Array:
+        """V a_t, (points, n, m)."""
+        return self.weights @ self.values
+
+    @cached_property
+    def _means(self) -> Array:
+        """a_t^T V a_t', (points, n, n)."""
+        return self._along @ self.weights.mT
+
+    @cached_property
+    def _reach_of_q(self) -> Array:
+        """tr(M_t V M_t'^T C) of keys with Gram matrix C, summed over the points."""
+        bent, keys = self.bent, self.key_factor if self.keys is None else self.keys
+        gram = keys @ keys.mT
+        seen = bent @ gram
+        cross = ((self._along * seen) @ bent.mT).sum(0)
+        return (bent @ (self.values * gram) @ bent.mT + self._means * (seen @ bent.mT)).sum(0) - cross - cross.T
+
     def _chunks(self) -> Iterator[slice]:
         n, m = self.weights.shape[1:]
-        each = (
-            n * m * m * (1 if self.query_norm is None and self.key_norm is None and not self.has_rotary else self.size)
-        )
-        size = max(1, _CHUNK // each)
+        size = max(1, _CHUNK // (n * m * max(n, m, self.size)))
         for first in range(0, len(self.weights), size):
             yield slice(first, first + size)
 
-    def _key_factors(self, chunk: slice) -> Array:
-        """R with R R^T = Gram matrix of the keys as they meet, (points or 1, m, m)."""
-        if self.keys is None:
-            return self.key_factor[None]
-        keys = self.keys[chunk]
-        m, size = keys.shape[-2:]
-        return keys if size <= m else np.swapaxes(np.linalg.qr(keys.mT, mode="r"), -1, -2)
-
-    def _query_grams(self, chunk: slice) -> Array:
-        """The Gram matrices of the queries as they meet the keys, (points or 1, n, n)."""
-        if self.query is None:
-            return (self.query_factor @ self.query_factor.T)[None]
-        return self.query[chunk] @ self.query[chunk].mT
-
-    def _moved(self, chunk: slice) -> Array:
-        """J_t R_v for every t, times the slope of the logits: (points, n, m, m)."""
-        weights = self.weights[chunk]
-        moved = weights[..., None] * (self.value_factor - (weights @ self.value_factor)[:, :, None, :])
-        slopes = self.slopes[chunk][..., None] if isinstance(self.slopes, Array) else self.slopes
-        return moved * slopes
-
-    def _steering(self, chunk: slice, gradient: Array) -> tuple[Array, Array, Array, Array]:
-        """The gradients that reach q and k, and the outputs of their norms, summed over the points of the chunk."""
-        moved = self._moved(chunk)
-        number, n, m = moved.shape[:3]
-        if self.has_rotary or self.query_norm is not None or self.key_norm is not None:
-            return self._steering_of_drawn(chunk, moved, gradient)
-        seen = self._key_factors(chunk).mT[:, None] @ moved
-        flat = seen.reshape(number, n, -1)
-        to_q = gradient * (flat @ flat.mT).sum(0)
-        pairs = gradient * self._query_grams(chunk)
-        mixed = (pairs @ moved.reshape(number, n, -1)).reshape(moved.shape)
-        left, right = (x.transpose(2, 0, 1, 3).reshape(m, -1) for x in (moved, mixed))
-        to_k = left @ right.T
-        return to_q, to_k, to_q, to_k
-
-    def _steering_of_drawn(self, chunk: slice, moved: Array, gradient: Array) -> tuple[Array, Array, Array, Array]:
+    def _steering_of_drawn(self, chunk: slice, gradient: Array) -> tuple[Array, Array, Array, Array]:
         """``_steering``, unit by unit, where each vector is turned or is divided by a length of its own."""
         assert self.query is not None and self.keys is not None
-        number, n, m = moved.shape[:3]
-        query, keys = self.query[chunk], self.keys[chunk]
+        query, keys, bent = self.query[chunk], self.keys[chunk], self.bent[chunk]
         # (points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
-        at_q = np.einsum("ptsr,psk->ptrk", moved, keys, optimize=True)
-        at_q = self._turned(at_q, self.positions[0], -1)
+        moved = bent[..., None] * (self.value_factor - (self.weights[chunk] @ self.value_factor)[:, :, None])
+        at_q = self._turned(moved.mT @ keys[:, None], self.positions[0], -1)
         unit_q = gradient * _gram_of(at_q)
         to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
-        root = factor(gradient)
-        # (points, m, n and m of the noise, K)
-        at_k = np.einsum("ta,ptsr,ptk->psark", root, moved, query, optimize=True).reshape(number, m, n * m, -1)
-        at_k = self._turned(at_k, self.positions[1], -1)
-        unit_k = _gram_of(at_k)
-        to_k = unit_k if self.key_norm is None else _gram_of(self.key_norm.back(at_k, chunk))
+        # (points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
+        met = np.broadcast_to(query[:, None], (len(query), keys.shape[1], *query.shape[1:]))
+        met = self._turned(met, self.positions[1], -1)
+        unit_k = self._met(met, chunk, gradient)
+        to_k = unit_k if self.key_norm is None else self._met(self.key_norm.back(met, chunk), chunk, gradient)
         return to_q, to_k, unit_q, unit_k
+
+    def _met(self, met: Array, chunk: slice, gradient: Array) -> Array:
+        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (points, m, n, K), source by source."""
+        bent, along, means = self.bent[chunk], self._along[chunk], self._means[chunk]
+        number, m, n, size = met.shape
+        every = met.reshape(number, m * n, size).mT
+        rows = []
+        for s in range(m):
+            pairs = (met[:, s] @ every).reshape(number, n, m, n)  # of t and s, and of s' and t'
+            steps = (means - along[:, None, :, s])[:, :, None] + (self.values[s] - along)[..., None]
+            weights = (gradient * bent[:, :, s, None])[:, :, None]
+            rows.append(((pairs * steps * weights).sum(1) * bent.mT).sum((0, 2)))
+        return np.array(rows)
 
     def _roots(
         self, at_out: Array, at_mixed: Array, mixed_scale: Array, at_values_too: Array | None
@@ -296,7 +331,8 @@ class Attention:
         sqrt(2 / pi) sqrt(g^T U g), and given A the g_t of a unit are taken as Gaussian, as they are in infinite heads
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
         weights, out, ratio = self.weights, self.gains.out, self.heads.width_ratio
-        root_out, root_mixed = factor(at_out), factor(at_mixed)
+        root_out = factor(at_out)
+        root_mixed = abs(out) * root_out if (mixed_scale == 1).all() else factor(at_mixed)
         mixed = (self.v_gram.level - weights @ self.v_gram.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)
         at_values = root_mixed.T @ weights  # (points, n, m)
         steps = root_mixed @ self.noise @ self.value_factor.T
@@ -315,12 +351,11 @@ class Attention:
             "q": at_q,
             "k": at_k,
             "v": at_values.mT,
-            "out": weights @ factor(self.v_gram.full) / mixed_scale[:, None],
         }
         roots = Roots(
-            q=ratio * _mean_of_rows(factor(self.queries.full).T @ at_q),
-            k=share * _mean_of_rows(factor(keys).T @ at_k),
-            v=share * _mean_of_rows(at_values @ factor(self.sources.full)),
+            q=ratio * _mean_of_rows(at_q, self.queries.full),
+            k=share * _mean_of_rows(at_k, keys),
+            v=share * _mean_of_rows(at_values.mT, self.sources.full),
             out=ratio * of_out,
             q_bias=ratio * float(np.sqrt((at_q.sum(1) ** 2).sum(-1)).mean()),
             k_bias=share * float(np.sqrt((at_k.sum(1) ** 2).sum(-1)).mean()),
@@ -333,9 +368,11 @@ class Attention:
     def _at_units(self, steps: Array) -> tuple[Array, Array]:
         """What a step of the logits, (points, n, m), is at q, (points, n, .), and at k, (points, m, .)."""
         if self.query is None or self.keys is None:
-            return steps @ self._key_factors(slice(None)), steps.mT @ self.query_factor
+            return steps @ self.key_factor, steps.mT @ self.query_factor
         if not (self.has_rotary or self.query_norm or self.key_norm):
-            return steps @ self._key_factors(slice(None)), steps.mT @ self.query
+            m, size = self.keys.shape[-2:]
+            keys = self.keys if size <= m else np.swapaxes(np.linalg.qr(self.keys.mT, mode="r"), -1, -2)
+            return steps @ keys, steps.mT @ self.query
         at_q = self._turned(steps @ self.keys, self.positions[0], -1)
         # The vectors that meet k_s are turned back by its own angle.
         at_k = self._turned(steps.mT @ self.query, self.positions[1], -1)
@@ -370,6 +407,11 @@ class DrawnNorm:
         return (gradients - (gradients * unit).sum(-1, keepdims=True) * unit) / length
 
 
+def _summed(left: Array, right: Array) -> Array:
+    """sum_p L_p^T R_p of (points, n, m) each."""
+    return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
+
+
 def _gram_of(vectors: Array) -> Array:
     """The Gram matrix (tokens, tokens) of vectors (points, tokens, r, K), summed over all other dimensions."""
     rows = vectors.transpose(1, 0, 2, 3).reshape(vectors.shape[1], -1)
@@ -382,7 +424,10 @@ def _less_mean(vectors: Array, groups: Array) -> Array:
     return vectors - (same / same.sum(1)) @ vectors
 
 
-def _mean_of_rows(rows: Array) -> float:
-    """E sqrt(z^T X X^T z) of each X of ``rows`` (points, n, r), over the shorter side, averaged."""
+def _mean_of_rows(rows: Array, form: Array) -> float:
+    """E sqrt(z^T X^T U X z) of each X of ``rows`` (points, n, r) and the form U, over the shorter side, averaged."""
     n, r = rows.shape[-2:]
-    return float(mean_root(rows @ rows.mT if n <= r else rows.mT @ rows).mean())
+    if r > n:
+        rows, form = rows @ rows.mT, factor(form)
+        return float(mean_root(form @ rows @ form).mean())
+    return float(mean_root(rows.mT @ form @ rows).mean())

@@ -133,8 +133,7 @@ class Asked:
     def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
         if root is None and self.has_roots:
-            side = factor(unit.full)
-            root = float(mean_root(side.T @ gradient @ side))
+            root = float(mean_root(unit.root @ gradient @ unit.root))
         square = width * _over(gradient, unit.full)
         return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
 
@@ -238,11 +237,11 @@ class FeedForward:
         """
         n = len(gradient)
         points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), self.which)
-        h = points[:, 0] @ factor(self.before.full).T
+        h = points[:, 0] @ (abs(self.gains["fc1"]) * self.u.root)
         above = points[:, 1] @ factor(at_phi).T
         hidden, slopes, activated = self.phi.value(h), self.phi.slope(h), None
         if self.is_gated:
-            beside = points[:, 2] @ factor(self.beside.full).T
+            beside = points[:, 2] @ (abs(self.gains["fc3"]) * self.u.root)
             activated, hidden, slopes = hidden, hidden * beside, slopes * beside
         if self.centres:
             hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
@@ -332,7 +331,8 @@ class Attending:
         if self.has_inner:  # real norms only: see ``Passage``
             scale = asked.lengths(self.raw)
         attention = self.kept or self._attention()
-        at = attention.backward(gradient, scale, with_roots=asked.has_roots, at_values_too=at_values)
+        wants = {"with_roots": asked.has_roots, "with_units": asked.has_factored}
+        at = attention.backward(gradient, scale, **wants, at_values_too=at_values)
         roots = at.roots
         # k's gradients sum to 0 over a sequence, so that what its tokens have in common does not count.
         is_centred = attention.is_shift_invariant
@@ -377,9 +377,11 @@ class Attending:
         share = 1.0 if heads.has_wide_norm else math.sqrt(heads.width_ratio / heads.number) if heads.number else 0.0
         grams = {"q": attention.q_gram, "k": attention.k_gram, "v": attention.v_gram}
         for role, gradient in (("q", at.unit_q), ("k", at.unit_k), ("v", at.unit_v)):
+            if gradient is None:
+                continue
             is_normed = role in attention.normed_first
             unit = grams[role] if is_normed else self.asked.normed(grams[role])
-            for part in () if gradient is None else self.asked.norm(gradient, unit):
+            for part in self.asked.norm(gradient, unit):
                 yield replace(part, root=None if part.root is None else share * part.root, size=share)
 
 
@@ -487,8 +489,8 @@ class Passage:
             parts += asked.norm(to_before, self.before)
             to_before = asked.behind(to_before, self.x)
         to_x = Gradient(sublayer.residual_weight**2 * at + to_before, gradient.exponent).settled()
-        rates = sublayer.lr_multipliers
-        parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
+        if rates := sublayer.lr_multipliers:
+            parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
         to_source, to_first = (
             None if to is None else Gradient(to, gradient.exponent).settled() for to in (to_memory, to_values)
         )
@@ -593,7 +595,7 @@ class Walk:
         for side in reversed(range(len(passages))):
             assert gradient is not None
             gradient = self._backward(side, passages[side], gradient, advance)
-        self.parts[first:] = [replace(counted, linear=linear, root=root) for counted in self.parts[first:]]
+        self.parts[first:] = [Counted(counted.part, counted.exponent, linear, root) for counted in self.parts[first:]]
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]

@@ -133,9 +133,8 @@ def _alternating_update(length: int) -> float:
         second_meanfield.at_gains(network.norms, network.gain_out, network.gain_in, activation, "layernorm")
         for activation in ("identity", "relu")
     )
-    branch = np.resize([attention.branch, ffn.branch], length)
-    through = np.resize([attention.through, ffn.through], length)
-    squares = np.resize([attention.fc1 + attention.fc2, ffn.fc1 + ffn.fc2], length)
+    of_two = [(sub.branch, sub.through, sub.fc1 + sub.fc2) for sub in (attention, ffn)]
+    branch, through, squares = np.tile(np.transpose(of_two), math.ceil(length / 2))[:, :length]
     logs = second_meanfield.log_gradients(network.norms, np.ones(length), branch, through)
     return math.exp(second_meanfield.log_sum(logs, squares))
 

@@ -6,8 +6,9 @@ z is what the norm reads: x + lambda_1 lambda_2 phi(x U_1) U_2/alpha.
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import product, starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.random import default_rng
 from sympy import Expr, Float, LambertW, Max, S, diag, exp, expand, lambdify, sqrt
@@ -37,6 +38,9 @@ from paper_checks.routes.result_tables import AVERAGE, DIVERGED, TRAINED, Column
 from paper_checks.routes.training import BY_TRAINING, trained_only
 from theory.symbols import d, scratch, scratch_matrix
 from theory.symbols import residual_weight as alpha
+
+if TYPE_CHECKING:
+    from theory.moments import Activation
 
 _SECTION = "Feedforward Gradients"
 _THEORY_NAMES = {"swish": "silu"}
@@ -137,14 +141,21 @@ def _within(s: Values) -> Answers:
     )
 
 
+@cache
+def _relative_error(function: Activation, k: float) -> float:
+    from theory.moments import inhomogeneity
+
+    return float(inhomogeneity(function, k, digits=6))
+
+
 @check(Route.MEANFIELD, "root mean square of phi(lambda x) - lambda phi(x) over that of lambda phi(x), x ~ N(0, 1)")
 def _typically_within(s: Values) -> Answers:
-    from theory.moments import Kind, activation, inhomogeneity, numeric
+    from theory.moments import Kind, activation, numeric
 
     name: str = s["phi"]
     function, holds, numbers = activation(_THEORY_NAMES.get(name, name)), [], {}
     for k in (0.5, 2.0):
-        relative = float(inhomogeneity(function, k, digits=6))
+        relative = _relative_error(function, k)
         gap = relative * k * math.sqrt(numeric(function, Kind.SECOND, 1.0))
         holds.append(gap <= float(s["bound"].subs(_factor, k)) * (1 + ROUNDING))
         numbers[f"relative error at {k:g}"] = shown(relative)
