@@ -52,7 +52,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x_END, weight_EFD)
         ctx.receive, ctx.name = receive, name
-        return x_END @ weight_EFD.mT if bias_EF is None else torch.baddbmm(bias_EF[:, None], x_END, weight_EFD.mT)
+        return _multiply(x_END, weight_EFD, bias_EF)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -97,7 +97,7 @@ class Ensemble(Transformer):
         for side, sublayers in first.config.sides:
             for index in range(len(sublayers)):
                 rows = torch.tensor([Numbers.of(sides[side][index]) for sides in each], **self._kind)
-                self.numbers[f"{side}_{index}"] = Numbers(*rows.T[..., None, None, None])
+                self.numbers[f"{side}_{index}"] = Numbers(*map(_plain, rows.T[..., None, None, None]))
         self.lr_multipliers = dict(zip(self.lr_multipliers, self._rates, strict=True))
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
@@ -117,9 +117,10 @@ class Ensemble(Transformer):
         return super().logits(h_BTD) if self.receive is None else self._handing_over("head", h_BTD, None)
 
     def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        if self.receive is None:
-            return super()._linear(name, x_BTD)
-        return self._handing_over(name, x_BTD, self._weights[f"{name}_bias"] if self.config.has_bias else None)
+        bias_EF = self._weights[f"{name}_bias"] if self.config.has_bias else None
+        if self.receive is not None:
+            return self._handing_over(name, x_BTD, bias_EF)
+        return _multiply(x_BTD.flatten(1, 2), self._weights[name], bias_EF).unflatten(1, x_BTD.shape[1:3])
 
     def _handing_over(self, name: str, x_BTD: Tensor, bias_EF: Tensor | None) -> Tensor:
         y_END = _Linear.apply(x_BTD.flatten(1, 2), self._weights[name], bias_EF, self.receive, f"_weights.{name}")
@@ -136,11 +137,30 @@ class Ensemble(Transformer):
             overflows = ~(factor_BT1.detach() > 0).flatten(1).all(1)
             self.overflowed[name] = self.overflowed[name] | overflows if name in self.overflowed else overflows
 
+    def keep(self, kept: Sequence[int]) -> None:
+        """Drop all members but these from everything but the parameters, whose holder does that."""
+        rows = torch.tensor(kept, device=self._kind["device"])
+        self.num_members = len(kept)
+        for name, numbers in self.numbers.items():
+            self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
+        for name, rates in self.lr_multipliers.items():
+            assert isinstance(rates, Tensor)
+            self.lr_multipliers[name] = rates[rows]
+
     def lr_multiplier(self, name: str, num_dims: int) -> Tensor:
         """The multipliers of a parameter, shaped (E, 1, ...) to multiply one that has so many dimensions of its own."""
         multipliers = self.lr_multipliers[name]
         assert isinstance(multipliers, Tensor)
         return multipliers[(..., *(None,) * num_dims)]
+
+
+def _multiply(x_END: Tensor, weight_EFD: Tensor, bias_EF: Tensor | None) -> Tensor:
+    return x_END @ weight_EFD.mT if bias_EF is None else torch.baddbmm(bias_EF[:, None], x_END, weight_EFD.mT)
+
+
+def _plain(number: Tensor) -> float | Tensor:
+    """A number that all members have in common, as a plain one: 1 costs nothing then."""
+    return number.flatten()[0].item() if bool((number == number.flatten()[0]).all()) else number
 
 
 def shape_of(config: ModelConfig) -> tuple[object, ...]:

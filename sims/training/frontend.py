@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sims.ensemble import Ensemble, Member
-from sims.model import Numbers
 
 
 class Shape(Protocol):
@@ -161,29 +160,7 @@ def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
 
 
 class _Fused(Ensemble):
-    """The same function, norms and linear maps by torch's own kernels: small models spend their time on calls."""
-
-    def __init__(self, members: Sequence[Member], *, dtype: torch.dtype, device: torch.device | str) -> None:
-        super().__init__(members, dtype=dtype, device=device)
-        # A number that all members share is a plain one, and 1 costs nothing then.
-        self.numbers = {name: Numbers(*map(_plain, numbers)) for name, numbers in self.numbers.items()}
-
-    def keep(self, kept: Sequence[int]) -> None:
-        """Drop all members but these from everything but the parameters."""
-        rows = torch.tensor(kept, device=self._kind["device"])
-        self.num_members = len(kept)
-        for name, numbers in self.numbers.items():
-            self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
-        for name, rates in self.lr_multipliers.items():
-            assert isinstance(rates, Tensor)
-            self.lr_multipliers[name] = rates[rows]
-
-    def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        weight_FD, rows_ND = self._weights[name], x_BTD.flatten(1, 2)
-        if not self.config.has_bias:
-            return (rows_ND @ weight_FD.mT).unflatten(1, x_BTD.shape[1:3])
-        bias_1F = self._weights[f"{name}_bias"][:, None]
-        return torch.baddbmm(bias_1F, rows_ND, weight_FD.mT).unflatten(1, x_BTD.shape[1:3])
+    """The same function with torch's own attention, which keeps no scores. It has no forward-mode derivative."""
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
         if self.config.logit_softcap:
@@ -192,24 +169,3 @@ class _Fused(Ensemble):
         scale = self.config.attention_scale
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
         return mixed.unflatten(0, q_BHTK.shape[:2])
-
-    def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
-        if place not in self._places[name] or self.config.norm_kind not in ("layernorm", "rmsnorm"):
-            return super()._norm(place, name, x_BTD)
-        width, is_rms = x_BTD.shape[-1:], self.config.norm_kind == "rmsnorm"
-        gain = self._across(f"{name}_{place}_gain", x_BTD) if self.config.has_affine else None
-        if is_rms:
-            x_BTD = x_BTD if gain is None else x_BTD.to(gain.dtype)  # of mixed kinds torch warns, where it autocasts
-            x_BTD = functional.rms_norm(x_BTD, width, eps=self.config.norm_eps)
-            return x_BTD if gain is None else x_BTD * gain
-        x_BTD = functional.layer_norm(x_BTD, width, eps=self.config.norm_eps)
-        if gain is None:
-            return x_BTD
-        return torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
-
-
-def _plain(number: float | Tensor) -> float | Tensor:
-    """A number that all members have in common, as a plain one."""
-    if not isinstance(number, Tensor):
-        return number
-    return number.flatten()[0].item() if bool((number == number.flatten()[0]).all()) else number

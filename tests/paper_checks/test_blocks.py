@@ -177,7 +177,8 @@ class WithTalkingHeads(Transformer):
     """CaiT's: scores, and behind the softmax weights, are mixed over heads by matrices that start at 0.02."""
 
     def attend(self, scores_BHTS: torch.Tensor) -> torch.Tensor:
-        mixing = [0.02 * self._normal(*scores_BHTS.shape[-3:-2] * 2) for _ in range(2)]
+        shape, kind = scores_BHTS.shape[-3:-2] * 2, scores_BHTS.dtype
+        mixing = [0.02 * torch.randn(shape, generator=self._generator, dtype=kind) for _ in range(2)]
         scores_BHTS = torch.einsum("gh,...hts->...gts", mixing[0], scores_BHTS)
         return torch.einsum("gh,...hts->...gts", mixing[1], scores_BHTS.softmax(-1))
 

@@ -595,7 +595,7 @@ class Walk:
         for side in reversed(range(len(passages))):
             assert gradient is not None
             gradient = self._backward(side, passages[side], gradient, advance)
-        self.parts[first:] = [Counted(counted.part, counted.exponent, linear, root) for counted in self.parts[first:]]
+        self.parts[first:] = [replace(counted, linear=linear, root=root) for counted in self.parts[first:]]
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
