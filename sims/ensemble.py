@@ -95,9 +95,9 @@ class Ensemble(Transformer):
         noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)
         return x_BTD * (1 + self.rounding * noise)
 
-    def on_norm(self, name: str, square_BT1: Tensor) -> None:
+    def on_norm(self, name: str, factor_BT1: Tensor) -> None:
         if self.overflowed is not None:
-            overflows = ~square_BT1.detach().isfinite().flatten(1).all(1)
+            overflows = ~(factor_BT1.detach() > 0).flatten(1).all(1)
             self.overflowed[name] = self.overflowed[name] | overflows if name in self.overflowed else overflows
 
     def lr_multiplier(self, name: str, num_dims: int) -> Tensor:

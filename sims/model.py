@@ -239,8 +239,9 @@ class Transformer(nn.Module):
         """The stream x_index as the next sublayer reads it. A subclass can look at it here, or disturb it."""
         return x_BTD
 
-    def on_norm(self, name: str, square_BT1: Tensor) -> None:
-        """Called with the mean square whose root a norm of that sublayer (or a side's final norm) divides by."""
+    def on_norm(self, name: str, factor_BT1: Tensor) -> None:
+        """Called with what a norm of that sublayer (or a side's final norm) multiplies its input by: 1 over the root of
+        a mean square, 0 where that overflowed."""
 
     def _side(self, side: str, x_BTD: Tensor, memory_BSD: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         sublayers = dict(self.config.sides)[side]
@@ -375,15 +376,17 @@ class Transformer(nn.Module):
             x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(self.config.norm_scale * x_BTD)
         else:
             if kind == "layernorm":
-                x_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
-            square_BT1 = x_BTD.square().mean(-1, keepdim=True)
-            self.on_norm(name, square_BT1)
-            x_BTD = x_BTD * (square_BT1 + self.config.norm_eps).rsqrt()
-        if self.config.has_affine:
-            x_BTD = x_BTD * self._across(f"{name}_{place}_gain", x_BTD)
-            if kind != "rmsnorm":
-                x_BTD = x_BTD + self._across(f"{name}_{place}_bias", x_BTD)
-        return x_BTD
+                x_BTD, _, factor_BT1 = torch.native_layer_norm(
+                    x_BTD, x_BTD.shape[-1:], None, None, self.config.norm_eps
+                )
+            else:
+                factor_BT1 = (x_BTD.square().mean(-1, keepdim=True) + self.config.norm_eps).rsqrt()
+                x_BTD = x_BTD * factor_BT1
+            self.on_norm(name, factor_BT1)
+        if not self.config.has_affine:
+            return x_BTD
+        gain = self._across(f"{name}_{place}_gain", x_BTD)
+        return x_BTD * gain if kind == "rmsnorm" else torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
 
     def _across(self, name: str, x_BTD: Tensor) -> Tensor:
         """A vector parameter, broadcast over all dimensions of x but its members' and the last."""

@@ -253,15 +253,18 @@ class Norms:
     step itself need not be.
 
     grad, weight: of E models, (E, ...). num_dims: of the parameter itself. is_branch: whether it is a branch's matrix.
+    rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it.
     """
 
-    def __init__(self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool) -> None:
-        self._grad, self._weight, self._num_dims, self._is_branch = grad, weight, num_dims, is_branch
+    def __init__(
+        self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool, *, rank: int | None = None
+    ) -> None:
+        self._grad, self._weight, self._num_dims, self._is_branch, self._rank = grad, weight, num_dims, is_branch, rank
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
 
     @cached_property
     def sum_abs(self) -> Tensor:
-        return self._grad_EN.abs().sum(1)
+        return torch.linalg.vector_norm(self._grad_EN, ord=1, dim=1)
 
     @cached_property
     def length(self) -> Tensor:
@@ -275,8 +278,14 @@ class Norms:
     @cached_property
     def nuclear(self) -> Tensor:
         finite = self._grad.isfinite().all(-1).all(-1)  # the SVD refuses all for one member that is not
-        norms = torch.linalg.matrix_norm(torch.where(finite[:, None, None], self._grad, 0), "nuc")
-        return torch.where(finite, norms, math.nan)
+        grad = torch.where(finite[:, None, None], self._grad, 0)
+        if self._rank is not None and 3 * self._rank < min(grad.shape[-2:]):
+            # As many random vectors as the rank span all that the gradient reaches, and a small SVD is left.
+            generator = torch.Generator(grad.device).manual_seed(0)
+            shape = (grad.shape[-1], self._rank)
+            drawn = torch.randn(shape, generator=generator, dtype=grad.dtype, device=grad.device)
+            grad = torch.linalg.qr(grad @ drawn).Q.mT @ grad
+        return torch.where(finite, torch.linalg.svdvals(grad).sum(-1), math.nan)
 
     def functional(self, optimizer: str) -> Tensor:
         """The update by its definition: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""

@@ -271,7 +271,7 @@ def updates(case: Case, seed: int) -> dict[str, float]:
             roles, split(parameter, len(roles)), split(parameter.grad, len(roles)), strict=True
         ):
             is_branch = role in BRANCH_ROLES
-            norms = Norms(grad[None], weight.detach()[None], grad.ndim, is_branch)
+            norms = Norms(grad[None], weight.detach()[None], grad.ndim, is_branch, rank=num_ids)
             for optimizer in OPTIMIZERS:
                 value = norms.alignment(optimizer).item() / case.d_model ** NORMALISATION[optimizer].power
                 for key in (role, "update") if is_branch else (role,):
@@ -320,7 +320,7 @@ def split(matrix: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
 
 def cases() -> list[Case]:
     """Cheap ones first."""
-    sizes = [(2, 256), (8, 256), (32, 256), (2, 512)]
+    sizes = [(2, 256), (8, 256), (32, 256), (2, 512), (8, 512), (32, 512)]
     return [
         Case(client=client, init=init, num_layers=num_layers, d_model=d_model)
         for num_layers, d_model in sizes
@@ -331,7 +331,8 @@ def cases() -> list[Case]:
 
 def num_seeds(case: Case) -> int:
     """More where a network is small: a mean over many matrices scatters less."""
-    return {(2, 256): 64, (8, 256): 32, (2, 512): 32, (32, 256): 12}[case.num_layers, case.d_model]
+    seeds = {(2, 256): 64, (8, 256): 32, (2, 512): 32, (32, 256): 12, (8, 512): 12, (32, 512): 6}
+    return seeds[case.num_layers, case.d_model]
 
 
 def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = num_seeds) -> Generator[Case, None, None]:

@@ -178,7 +178,8 @@ def test_overflow_inside_a_sublayer_is_seen_before_a_norm_hides_it(
 ) -> None:
     """Squares of the preactivation overflow; behind the inner norm of "sub" the stream itself stays finite."""
     stack = tuple(SublayerConfig(kind="ffn", gains={"fc1": gain}) for gain in (1.0, 1e200, 1.0))
-    asked = Question(config=ModelConfig(encoder=stack, placement=placement, d_model=D, ffn_ratio=1))
+    config = ModelConfig(encoder=stack, placement=placement, norm_kind="rmsnorm", d_model=D, ffn_ratio=1)
+    asked = Question(config=config)
     result = together(asked, range(2))
     assert result.diverged == dict.fromkeys(range(2), Divergence("encoder", 2, "forward"))
     monkeypatch.setattr(Ensemble, "on_norm", lambda *_: None)

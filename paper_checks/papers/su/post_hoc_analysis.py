@@ -89,13 +89,13 @@ def _deep(weight: float, gain: float, activation: str, length: int) -> tuple[lis
     from sims.update import Task, draw_inputs, first_order
 
     class Watched(Ensemble):
-        """Keeps the least variance that its norms receive: ||dLN(z)/dz|| is the inverse of its root at z."""
+        """Keeps the largest factor of its norms: that is ||dLN(z)/dz|| at z."""
 
-        least = torch.tensor(math.inf, dtype=torch.float64)
+        largest = torch.tensor(0.0, dtype=torch.float64)
 
-        def on_norm(self, name: str, square_BT1: torch.Tensor) -> None:
-            super().on_norm(name, square_BT1)
-            self.least = torch.minimum(self.least, square_BT1.detach().flatten(1).amin(1))
+        def on_norm(self, name: str, factor_BT1: torch.Tensor) -> None:
+            super().on_norm(name, factor_BT1)
+            self.largest = torch.maximum(self.largest, factor_BT1.detach().flatten(1).amax(1))
 
     task, seeds = Task(num_tokens=8, batch_size=2, readout="sum"), range(16)
     encoder = alternating(length, residual_weight=weight, gains=dict.fromkeys(("v", "out", "fc1", "fc2"), gain))
@@ -106,7 +106,7 @@ def _deep(weight: float, gain: float, activation: str, length: int) -> tuple[lis
     gradients: list[Any] = [streams["encoder", index].gradient_square for index in range(1, length + 1)]
     turned = 1 - streams["encoder", length].cosine_with_input
     log_gradient = (torch.stack(gradients).amax(0) / gradients[-1]).log()
-    return turned.tolist(), log_gradient.tolist(), (weight * model.least.rsqrt()).tolist()
+    return turned.tolist(), log_gradient.tolist(), (weight * model.largest).tolist()
 
 
 def _total(s: Values) -> Expr:
