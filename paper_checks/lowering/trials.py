@@ -262,7 +262,9 @@ def check_memory(trials: Iterable[Trial], device: str) -> None:
 
 
 TOGETHER = 8
-"""The most runs that are trained together on a CPU."""
+"""The most runs that are trained together on a CPU: measured at widths 32, 64 and 128, a step of a run is then at its
+shortest, or within a twentieth of it; of 16 and more the caches hold too little, and of 4 the calls cost more.
+"""
 TOGETHER_ON_GPU = 64
 
 

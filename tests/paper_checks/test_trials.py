@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from paper_checks.lowering import trials
-from paper_checks.lowering.trials import SHAPES, Trial, execute
+from paper_checks.lowering.trials import SHAPES, Trial, execute, kind_of
 from paper_checks.papers.deepnet.runs import layers
 from paper_checks.recipes.catalogue import recipe
-from sims.ensemble import Member
+from sims.ensemble import SHARE, Member
 from sims.model import MATRICES
 from sims.training.data import load
 from sims.training.frontend import Network
@@ -183,6 +183,29 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
     assert checkpoint.exists()
     assert without_time(execute([named], checkpoints=tmp_path, checkpoint_every=1)[0]) == without_time(first)
     assert not checkpoint.exists()
+
+
+def test_runs_that_differ_in_numbers_alone_are_of_one_kind(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they are trained together as each is alone; as many at once as fit into a worker's memory."""
+    others = [replace(trial, **one) for one in ({"seed": 1}, {"scheme": "post-ln"}, {"learning_rate": 2e-3})]
+    kind = kind_of(trial.named())
+    assert [kind_of(other.named()) for other in others] == [kind] * 3
+    for one in ({"scheme": "pre-ln"}, {"num_layers": 3}, {"optimizer": "sgd"}, {"num_steps": 4}, {"batch_size": 3}):
+        assert kind_of(replace(trial, **one).named()).name != kind.name
+    several = [other.named() for other in (trial, *others)]
+    alone = [execute([named])[0] for named in several]
+    for one, other in zip(execute(several), alone, strict=True):
+        assert one["losses"] == pytest.approx(other["losses"], rel=1e-5)
+        assert one["looks"][0]["update"] == pytest.approx(other["looks"][0]["update"], rel=1e-6)
+    assert kind.most == trials.TOGETHER
+    for room, most in ((2.5, 2), (0.5, 1), (100, trials.TOGETHER)):
+        monkeypatch.setattr(
+            "sims.ensemble.available_bytes", lambda _, room=room: room * trials.least_bytes(trial) / SHARE
+        )
+        trials._kind_of.cache_clear()
+        assert kind_of(trial.named()).most == most
+    monkeypatch.undo()
+    trials._kind_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["numbers", "data"])

@@ -137,7 +137,7 @@ def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_fused_kernels_are_the_same_function(placement: str) -> None:
     names = ("has_affine", "has_qk_norm", "has_bias")
-    for norm_kind, *flags in product(("layernorm", "rmsnorm"), *[(False, True)] * len(names)):
+    for norm_kind, *flags in product(("layernorm", "rmsnorm", "dyt", "derf"), *[(False, True)] * len(names)):
         has = dict(zip(names, flags, strict=True))
         config = model_for(BOTH_SIDES, placement=placement, norm_kind=norm_kind, norm_eps=1e-3, **has)
         network = network_for(config, BOTH_SIDES, dtype=torch.float64)
