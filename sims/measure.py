@@ -2,7 +2,7 @@
 
 ``run`` yields, for one ``Question``, a ``Result`` for as many seeds at once as memory holds; its values are by
 optimizer/role, a number for each seed, in the unit that is O(1) in the width. NotEnoughMemoryError, a ValueError, where
-not one network fits.
+not one network fits. On a CPU the seeds of a chunk are shared out to threads, one to a core.
 
 >>> from sims.measure import Question, choose_device, run
 >>> from sims.model import ModelConfig, alternating
@@ -20,7 +20,10 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -47,6 +50,8 @@ from sims.update import (
 )
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
+BY_NEED = "auto"
+"""In the place of a dtype: float32 where rounding does not matter to it, float64 where it does."""
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -56,6 +61,8 @@ class Question:
 
     has_layers: also what each x_l is, and each sublayer's part of the update. has_changes: also what the step does to
     the other readings. learning_rate: also the real optimizer's step of that length, and up to where it is linear.
+    dtype: float64, float32, or "auto", which takes float32 unless rounding changes a quantity by more than a thousandth
+    there, or a real step is asked for.
     """
 
     config: ModelConfig
@@ -73,6 +80,10 @@ class Question:
         return self.task.on(self.config)
 
     @property
+    def keeps_steps(self) -> bool:
+        return self.has_changes or self.learning_rate is not None
+
+    @property
     def num_sublayers(self) -> int:
         return len(self.config.encoder) + len(self.config.decoder)
 
@@ -87,7 +98,7 @@ class Result:
     """What was measured of some seeds.
 
     values: by quantity, a number for each seed. Where a seed diverged all its numbers are NaN or, if a step diverged,
-    those that came of the step.
+    those that came of the step. dtype: in which they were computed.
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
@@ -99,6 +110,7 @@ class Result:
     values: dict[str, list[float]]
     diverged: dict[int, Divergence]
     unreliable: dict[str, float] = field(default_factory=dict)
+    dtype: str = "float64"
 
 
 def choose_device(name: str) -> str:
@@ -130,14 +142,31 @@ def run(
     size, recomputes = _chunk(question, len(seeds))
     question = replace(question, config=replace(question.config, recomputes=recomputes))
     probed = seeds[: min(_PROBED, size)]
-    unreliable: dict[str, float] = {}
-    for chunk in (probed, *(seeds[first : first + size] for first in range(len(probed), len(seeds), size))):
-        result = _measure(question, chunk, advance, probes=chunk is probed)
-        unreliable = result.unreliable = result.unreliable or unreliable
+    question, result = _probe(question, probed, advance)
+    unreliable = result.unreliable
+    yield result
+    for start in range(len(probed), len(seeds), size):
+        result = _measure(question, seeds[start : start + size], advance)
+        result.unreliable = unreliable
         result.values = {name: values for name, values in result.values.items() if not _is_of(name, unreliable)}
         yield result
-        if question.has_changes or question.learning_rate is not None:
-            gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
+
+
+def _probe(question: Question, seeds: Sequence[int], advance: Callable[[float], None]) -> tuple[Question, Result]:
+    """Measure the first seeds, with what rounding decides of them, in the dtype that the question then has."""
+    if question.dtype == BY_NEED:
+        fast, told = replace(question, dtype="float32"), []
+        if not question.keeps_steps:
+            result = _measure(fast, seeds, told.append, probes=True)
+            if not result.diverged and max(result.unreliable.values(), default=0.0) <= _FAST_LIMIT:
+                advance(sum(told))
+                result.unreliable = {}
+                return fast, result
+        question = replace(question, dtype="float64")
+    result = _measure(question, seeds, advance, probes=True)
+    result.unreliable = {name: change for name, change in result.unreliable.items() if change > _LIMIT}
+    result.values = {name: values for name, values in result.values.items() if not _is_of(name, result.unreliable)}
+    return question, result
 
 
 def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
@@ -159,7 +188,7 @@ def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
     """How many networks to measure at once, in even chunks, and whether the backward pass computes again what it did
     not keep, which it does only where a single network would not fit otherwise."""
-    task, itemsize = question.task, DTYPES[question.dtype].itemsize
+    task, itemsize = question.task, DTYPES.get(question.dtype, torch.float64).itemsize
     copies = 1
     if question.learning_rate is not None:
         # Every step, all gradients; of the real optimizer weights, gradients and two moments, and what it moved.
@@ -197,13 +226,60 @@ _MOST_AT_ONCE = 64
 """The most networks in a chunk. More would be no faster, and progress is told and saved chunk by chunk."""
 
 
+class _Stopped(Exception):
+    """Raised in a thread whose numbers nobody waits for any more."""
+
+
 def _measure(
+    question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
+) -> Result:
+    """A chunk, its seeds shared out to threads that compute one operation each on one core: with two cores to an
+    operation, most of the time is spent on waiting for each other."""
+    num_threads = 1 if question.device != "cpu" or question.keeps_steps else min(os.cpu_count() or 1, len(seeds))
+    if num_threads == 1:
+        result = _part(question, seeds, advance, probes=probes)
+        if question.keeps_steps:
+            gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
+        return result
+    lock, is_over, before = threading.Lock(), threading.Event(), torch.get_num_threads()
+
+    def tell(done: float) -> None:
+        if is_over.is_set():
+            raise _Stopped
+        with lock:
+            advance(done)
+
+    size = math.ceil(len(seeds) / num_threads)
+    pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
+        futures = [pool.submit(_part, question, part, tell, probes=probes) for part in parts]
+        return _joined([future.result() for future in futures])
+    finally:
+        is_over.set()
+        pool.shutdown()
+        torch.set_num_threads(before)
+
+
+def _joined(parts: Sequence[Result]) -> Result:
+    """The results of some seeds each as one."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole.seeds += part.seeds
+        whole.diverged |= part.diverged
+        for name, values in part.values.items():
+            whole.values[name] += values
+        for name, change in part.unreliable.items():
+            whole.unreliable[name] = max(change, whole.unreliable.get(name, 0.0))
+    return whole
+
+
+def _part(
     question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
 ) -> Result:
     config, task, kind = question.full_config, question.task, DTYPES[question.dtype]
     model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
     inputs = draw_inputs(config, task, seeds, kind, question.device)
-    keeps = question.has_changes or question.learning_rate is not None
     optimizers = {*question.optimizers, *(["sgd"] if question.learning_rate is not None else [])}
     part = 0.5 * len(seeds) / (question.num_sublayers + 3 * len(config.sides))
     told = 0.0
@@ -213,7 +289,7 @@ def _measure(
         told += part
         advance(part)
 
-    order = first_order(model, inputs, task, optimizers, keeps_steps=keeps, on_stream=on_stream)
+    order = first_order(model, inputs, task, optimizers, keeps_steps=question.keeps_steps, on_stream=on_stream)
     values: dict[str, Tensor] = {}
     for optimizer in question.optimizers:
         values |= _by_role(model, order, optimizer)
@@ -227,7 +303,7 @@ def _measure(
             values |= _finite(question, model, inputs, order, optimizer)
     if question.has_layers:
         values |= _streams(order)
-    unreliable = rounding(question, model, inputs, order) if probes else {}
+    unreliable = rounding(question, model, inputs, order, advance) if probes else {}
     advance(len(seeds) - told)
     diverged = divergences(order)
     listed = {name: value.double().cpu().tolist() for name, value in values.items()}
@@ -240,7 +316,7 @@ def _measure(
             if not math.isfinite(value):
                 diverged.setdefault(member, Divergence(side, len(sublayers), "step"))
     places = {seeds[member]: place for member, place in sorted(diverged.items())}
-    return Result(list(seeds), listed, places, unreliable)
+    return Result(list(seeds), listed, places, unreliable, question.dtype)
 
 
 def _by_role(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, Tensor]:
@@ -318,20 +394,28 @@ _PROBED = 8
 """The number of networks in which rounding is probed. Tokens collapse at very different depths: with two networks,
 means that were off by 2 % went unnoticed; with eight, none did.
 """
-_LIMIT = 0.01
-"""A quantity that rounding changes by more than this in one of them is not reported."""
+_LIMIT, _FAST_LIMIT = 0.01, 0.001
+"""A quantity that rounding changes by more than the first in one of them is not reported; by more than the second, and
+float32 is not precise enough where the dtype is left to the program."""
 
 
-def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder) -> dict[str, float]:
-    """The quantities that rounding decides, each with its relative change under noise of one unit in the last place.
+def rounding(
+    question: Question,
+    model: Ensemble,
+    inputs: Inputs,
+    order: FirstOrder,
+    advance: Callable[[float], None] = lambda _: None,
+) -> dict[str, float]:
+    """Each quantity's relative change under noise of one unit in the last place, where it is beyond ``_FAST_LIMIT``.
     The noise is put on every x_l of the first networks. order: the first-order result of these networks without noise.
 
     The gradients of q and k come from the differences between tokens, which deep post-LN makes smaller than rounding.
     Behind a norm of two numbers they are 0.
     """
     model.rounding = torch.finfo(DTYPES[question.dtype]).eps
+    again = first_order(model, inputs, question.task, question.optimizers, on_stream=lambda: advance(0.0))
     runs = []
-    for run in (order, first_order(model, inputs, question.task, question.optimizers)):
+    for run in (order, again):
         runs.append({})
         for optimizer in question.optimizers:
             runs[-1] |= _by_role(model, run, optimizer)
@@ -341,6 +425,6 @@ def rounding(question: Question, model: Ensemble, inputs: Inputs, order: FirstOr
     for name, exact in runs[0].items():
         # A member that diverged has no change, and hides no other's.
         change = torch.where(exact == 0, 0, (runs[1][name] / exact - 1).abs()).nan_to_num(0.0).max()
-        if change > _LIMIT:
+        if change > _FAST_LIMIT:
             unreliable[name] = float(change)
     return unreliable

@@ -157,7 +157,10 @@ def first_order(
     keeps_steps: bool = False,
     on_stream: Callable[[], None] = lambda: None,
 ) -> FirstOrder:
-    """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held."""
+    """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held.
+
+    on_stream: called at every x_l on either way; what it raises ends the pass.
+    """
     x, y = _leaf(inputs.x), None if inputs.y is None else _leaf(inputs.y)
     trained: dict[str, Tensor] = {name: parameter for name, parameter, _ in model.tagged()}
     if task.trains_inputs:
@@ -191,7 +194,7 @@ def first_order(
         hidden = x
         model.overflowed, model.receive = {}, receive
         for side, index, hidden in model.walk(x, y):
-            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), order)
+            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), order, on_stream)
             on_stream()
             _no_norm_overflowed(model, side, index, order)
         order.readings = readings(model, hidden, inputs, task)
@@ -334,7 +337,7 @@ class Norms:
         return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
 
 
-def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder) -> None:
+def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder, on_stream: Callable[[], None]) -> None:
     value = x.detach()
     second_moment = value.square().flatten(1).mean(1)
     lengths = value.norm(dim=-1, keepdim=True)
@@ -354,6 +357,7 @@ def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder) -> 
 
         def on_gradient(grad: Tensor) -> None:
             room.copy_(grad.square().flatten(1).sum(1))
+            on_stream()
 
         x.register_hook(on_gradient)
 
