@@ -49,9 +49,9 @@ from sims.update import (
     tangents,
 )
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
 BY_NEED = "auto"
-"""In the place of a dtype: float32 where rounding does not matter to it, float64 where it does."""
+DTYPES = (BY_NEED, "float64", "float32")
+_TYPES = {"float64": torch.float64, "float32": torch.float32}
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -188,7 +188,7 @@ def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
 def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
     """How many networks to measure at once, in even chunks, and whether the backward pass computes again what it did
     not keep, which it does only where a single network would not fit otherwise."""
-    task, itemsize = question.task, DTYPES.get(question.dtype, torch.float64).itemsize
+    task, itemsize = question.task, _TYPES.get(question.dtype, torch.float64).itemsize
     copies = 1
     if question.learning_rate is not None:
         # Every step, all gradients; of the real optimizer weights, gradients and two moments, and what it moved.
@@ -277,7 +277,7 @@ def _joined(parts: Sequence[Result]) -> Result:
 def _part(
     question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
 ) -> Result:
-    config, task, kind = question.full_config, question.task, DTYPES[question.dtype]
+    config, task, kind = question.full_config, question.task, _TYPES[question.dtype]
     model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
     inputs = draw_inputs(config, task, seeds, kind, question.device)
     optimizers = {*question.optimizers, *(["sgd"] if question.learning_rate is not None else [])}
@@ -366,7 +366,7 @@ def _finite(
     }
     step = real_step(model, gradients, optimizer, question.learning_rate)
     size = (model.num_members,)
-    rates = torch.full(size, question.learning_rate, dtype=DTYPES[question.dtype], device=question.device)
+    rates = torch.full(size, question.learning_rate, dtype=_TYPES[question.dtype], device=question.device)
     moved = finite_changes(model, inputs, question.task, step, rates)
     slope = torch.stack([(gradients[name] * step[name]).reshape(model.num_members, -1).sum(1) for name in step]).sum(0)
     changes = {f"{optimizer}/finite/{name}": value for name, value in _moved(moved).items()}
@@ -412,7 +412,7 @@ def rounding(
     The gradients of q and k come from the differences between tokens, which deep post-LN makes smaller than rounding.
     Behind a norm of two numbers they are 0.
     """
-    model.rounding = torch.finfo(DTYPES[question.dtype]).eps
+    model.rounding = torch.finfo(_TYPES[question.dtype]).eps
     again = first_order(model, inputs, question.task, question.optimizers, on_stream=lambda: advance(0.0))
     runs = []
     for run in (order, again):

@@ -61,8 +61,9 @@ def run(
     ),
     device: str = options.DEVICE,
     dtype: str = option(
-        "float64, or float32, which is faster and wrong of q and k in deep post-LN.",
-        "float64",
+        "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding changes "
+        "no number by a thousandth, else float64.",
+        "auto",
         MORE,
         known=options.DTYPES,
     ),
@@ -107,7 +108,7 @@ def run(
         seeds=seeds,
         seed=seed,
         device=device_name(where),
-        dtype=dtype,
+        dtype=" and ".join(sorted({name for measurement in measured for name in measurement.dtypes})),
         rows=rows,
         role_units={role: asked[0].role_power(stack.optimizer, role) for role in roles_there},
         not_predicted=reason,

@@ -40,7 +40,7 @@ class Extras:
 class Kept:
     """A record, read once: what there is of it that a measurement made now would repeat, and what is added.
 
-    path: None to keep nothing. ValueError, in one line, of a file that is no record.
+    path: None to keep nothing. dtype: as of ``sims.measure.Question``. ValueError, in one line, of a file that is no record.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -155,7 +155,7 @@ def _runs(
                 result.seeds,
                 values,
                 device=device_name(question.device),
-                dtype=question.dtype,
+                dtype=result.dtype,
                 seconds=seconds / len(question.optimizers),
                 diverged=diverged,
                 unreliable=unreliable,
@@ -192,4 +192,5 @@ def _only(runs: record.Found, seeds: Sequence[int]) -> record.Found:
         values={name: tuple(numbers[i] for i in at) for name, numbers in runs.values.items()},
         diverged={seed: runs.diverged[seed] for seed in seeds if seed in runs.diverged},
         unreliable=runs.unreliable,
+        dtypes=runs.dtypes,
     )

@@ -283,16 +283,21 @@ def _is_cut_off(line: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """All seeds of one configuration, their values by quantity in the same order, and where seeds diverged."""
+    """All seeds of one configuration, their values by quantity in the same order, and where seeds diverged.
+
+    dtypes: in which runs were computed.
+    """
 
     seeds: tuple[int, ...]
     values: Mapping[str, tuple[float | None, ...]]
     diverged: Mapping[int, Divergence]
     unreliable: Mapping[str, float]
+    dtypes: tuple[str, ...] = ()
 
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
-    """Runs that a measurement made now would repeat: of this dtype and kind of device.
+    """Runs that a measurement made now would repeat: of this dtype and kind of device. "auto" is any dtype, in which
+    rounding decides nothing.
 
     Which version of the code made a run does not matter: what the project keeps is measured again, in part, by its
     tests, and that is what makes a record valid.
@@ -302,7 +307,9 @@ def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
     >>> len(current([run], "cpu", "float64")), len(current([run], "cpu", "float32"))
     (1, 0)
     """
-    return [run for run in runs if run.dtype == dtype and (run.device == "cpu") == (device == "cpu")]
+    by_need = ("float64", "float32") if dtype == "auto" else (dtype,)
+    here = [run for run in runs if run.dtype in by_need and (run.device == "cpu") == (device == "cpu")]
+    return [run for run in here if dtype != "auto" or run.dtype == "float64" or not run.unreliable]
 
 
 def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
@@ -339,7 +346,8 @@ def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
             seeds[run.seeds[i]] = None
             if run.seeds[i] in run.diverged:
                 diverged[run.seeds[i]] = run.diverged[run.seeds[i]]
-    return Found(tuple(seeds), {name: tuple(numbers) for name, numbers in values.items()}, diverged, unreliable)
+    whole = {name: tuple(numbers) for name, numbers in values.items()}
+    return Found(tuple(seeds), whole, diverged, unreliable, tuple(sorted({run.dtype for run in chosen})))
 
 
 def is_of(quantity: str, roles: Collection[str]) -> bool:
